@@ -1,8 +1,8 @@
 /* evenkeel check: verifies a checkpoint and describes it. */
 #include "base/json.h"
 #include "cli/cli.h"
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
 

@@ -12,8 +12,8 @@
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "infer/text_out.h"
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "model/source.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "infer/session.h"
 
 #include "infer/session_priv.h"
-#include "model/rope.h"
+#include "model/blocks/rope.h"
 
 #include <stdlib.h>
 #include <string.h>

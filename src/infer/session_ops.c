@@ -1,6 +1,6 @@
 /* The forward step of a session as ops: embedding, layers with the cache, logits of the last row.
  *
- * Like model/layer_ops.c, but the residual stream is updated in place, and keys and values are
+ * Like model/blocks/layer.c, but the residual stream is updated in place, and keys and values are
  * written to the cache, where attention reads them. */
 #include "infer/session_priv.h"
 

@@ -19,7 +19,7 @@
 #include "base/arena.h"
 #include "comm/mesh.h"
 #include "exec/exec.h"
-#include "model/hf_names.h"
+#include "model/hf/names.h"
 #include "moe/moe.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"

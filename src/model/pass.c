@@ -1,7 +1,7 @@
 /* A pass: its memory, its sums, and the start of a step. */
 #include "model/pass.h"
 
-#include "model/rope.h"
+#include "model/blocks/rope.h"
 #include "moe/reroute.h"
 
 #include <math.h>

@@ -17,7 +17,7 @@
 #ifndef MODEL_PASS_H
 #define MODEL_PASS_H
 
-#include "model/migrate.h"
+#include "model/experts/migrate.h"
 #include "model/model.h"
 #include "moe/tp.h"
 #include "schedule/graph.h"
@@ -75,7 +75,8 @@ typedef struct {
     double replicas, replica_bytes, experts_moved; /* of this layer */
 } ek_layer_balance;
 
-/* State of an embedding whose columns are sharded over data parallel ranks (model/embed_ops.c). */
+/* State of an embedding whose columns are sharded over data parallel ranks
+ * (model/blocks/embed.c). */
 typedef struct {
     int32_t *ids; /* [act slots][limits.total]: of all data parallel ranks, by rank, relative to
                      this rank's first vocabulary row */
@@ -190,13 +191,13 @@ ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t m
 /* Entry i of the residual stream, R [n, d]. */
 void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
 
-/* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/layer_ops.c). recompute: only
- * what backward needs.  Returns the last op. */
+/* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/blocks/layer.c). recompute:
+ * only what backward needs.  Returns the last op. */
 int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                int32_t dep);
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
 /* Before a step: installs persistent placements, if the planner makes any and plan_every says so
- * (model/pass_balance.c). */
+ * (model/experts/rebalance.c). */
 void ek_pass_rebalance(ek_pass *p);
 
 /* Between steps: changes to another planner of the config; the current persistent placement stays.
@@ -219,7 +220,7 @@ EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
 /* Copies the current persistent placement and quotas of a layer into a plan, whose limits must be
  * those of the planner. */
 void ek_pass_placed(const ek_pass *p, int64_t layer, ek_plan *out);
-/* Reserves the memory of a column-sharded embedding (model/embed_ops.c). */
+/* Reserves the memory of a column-sharded embedding (model/blocks/embed.c). */
 void ek_embed_reserve(ek_pass *p);
 /* Append the embedding, its backward, and the loss head (with its backward when training).  Ops of
  * one lane run in graph order, so a first compute op only needs dependencies on other lanes. */

@@ -1,8 +1,8 @@
 /* Resolving a model's name. */
 #include "model/source.h"
 
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "store/checkpoint.h"
 
 #include <stdio.h>

@@ -38,7 +38,7 @@ typedef struct {
 } ek_gate_spec;
 
 /* Scaling of rotary frequencies for sequences longer than the pretraining length (`rope_type` of
- * the Hugging Face key `rope_scaling`); formulas in model/rope.h. */
+ * the Hugging Face key `rope_scaling`); formulas in model/blocks/rope.h. */
 typedef enum {
     EK_ROPE_DEFAULT, /* not scaled */
     EK_ROPE_LINEAR,

@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "comm/agree.h"
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "train/settings.h"
 
 #include <inttypes.h>

@@ -12,8 +12,8 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "train/checkpoint.h"
 #include "train/settings.h"
 

@@ -1,6 +1,6 @@
 /* Initial expert placement of a run that continues from memory: where memory holds the experts. */
 #include "elastic/restart_placement.h"
-#include "model/hf_names.h"
+#include "model/hf/names.h"
 #include "train/run_priv.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * files are compared with the model. */
 #include "base/file.h"
 #include "comm/agree.h"
-#include "model/hf_io.h"
+#include "model/hf/io.h"
 #include "train/run_priv.h"
 
 #include <stdio.h>

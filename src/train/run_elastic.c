@@ -6,7 +6,7 @@
 #include "base/random.h"
 #include "comm/agree.h"
 #include "elastic/prealloc.h"
-#include "model/hf_config.h"
+#include "model/hf/config.h"
 #include "train/run_priv.h"
 
 #include <inttypes.h>

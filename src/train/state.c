@@ -3,7 +3,7 @@
 #include "train/state.h"
 
 #include "elastic/prealloc.h"
-#include "model/migrate.h"
+#include "model/experts/migrate.h"
 #include "model/param_buckets.h"
 
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
     }
 }
 
-/* As model/migrate.c stages experts: up's three arrays, then down's. */
+/* As model/experts/migrate.c stages experts: up's three arrays, then down's. */
 static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
 {
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;

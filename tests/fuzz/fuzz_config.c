@@ -1,7 +1,7 @@
 /* libFuzzer target: any bytes as a config.json.  What is accepted must make a model whose tensors
  * have names, and must survive being written and read again, where its family can say it. */
-#include "model/hf_config.h"
-#include "model/hf_names.h"
+#include "model/hf/config.h"
+#include "model/hf/names.h"
 
 #include <stdlib.h>
 #include <string.h>

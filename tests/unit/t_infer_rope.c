@@ -4,8 +4,8 @@
 #include "base/json.h"
 #include "ek_test.h"
 #include "infer/session.h"
-#include "model/hf_config.h"
-#include "model/hf_io.h"
+#include "model/hf/config.h"
+#include "model/hf/io.h"
 #include "model/pass.h"
 #include "model/source.h"
 

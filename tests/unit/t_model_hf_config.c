@@ -2,7 +2,7 @@
  * families, written files read back, and everything else is refused by file and key. */
 #include "base/json.h"
 #include "ek_test.h"
-#include "model/hf_config.h"
+#include "model/hf/config.h"
 
 #define MODELS EK_TEST_DATA "/golden/models/"
 #define COMMON                                                                                     \

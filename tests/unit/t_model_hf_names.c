@@ -2,8 +2,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "ek_test.h"
-#include "model/hf_config.h"
-#include "model/hf_names.h"
+#include "model/hf/config.h"
+#include "model/hf/names.h"
 
 #define MODELS EK_TEST_DATA "/golden/models/"
 

@@ -1,8 +1,8 @@
 /* Migration of experts: weights, masters and moments arrive bit for bit in their new slots, packed
  * forms match the masters, and every weight has exactly one owner; if state outlives the processes,
  * a complete copy of every expert exists at any instant. */
-#include "model/hf_names.h"
-#include "model/migrate.h"
+#include "model/experts/migrate.h"
+#include "model/hf/names.h"
 #include "small_spec.h"
 #include "train_ranks.h"
 

@@ -2,8 +2,8 @@
  * Face transformers (tests/golden/make_rope.py); the table holds their cosines and sines. */
 #include "base/json.h"
 #include "ek_test.h"
-#include "model/hf_config.h"
-#include "model/rope.h"
+#include "model/blocks/rope.h"
+#include "model/hf/config.h"
 
 #define RELATIVE 1e-12 /* both are computed in double */
 

@@ -6,7 +6,7 @@
 #include "ek_test.h"
 #include "faulty_io.h"
 #include "kept_numbers.h"
-#include "model/hf_io.h"
+#include "model/hf/io.h"
 #include "model/source.h"
 #include "train/checkpoint.h"
 

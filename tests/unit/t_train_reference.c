@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "data/windows.h"
 #include "ek_test.h"
-#include "model/hf_config.h"
+#include "model/hf/config.h"
 #include "model/source.h"
 #include "train/trainer.h"
 

@@ -1,4 +1,4 @@
-/* model/hf_io.h - a model's weights and moments in safetensors files, under Hugging Face names.
+/* model/hf/io.h - a model's weights and moments in safetensors files, under Hugging Face names.
  *
  * Each tensor is stored by itself, so files do not depend on the memory layout.  A rank writes the
  * row ranges that it owns (`own`, tensor/weight.h): a whole tensor under its name, a slice under a

@@ -1,5 +1,5 @@
 /* Frequencies of each type of rope scaling, and the table.  All in double, whatever R is. */
-#include "model/rope.h"
+#include "model/blocks/rope.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* model/hf_family.h - how config.json differs between families: private to hf_config*.c.
+/* model/hf/family.h - how config.json differs between families: private to config*.c.
  *
  * Numbers are the defaults of the families' config classes in transformers. */
 #ifndef MODEL_HF_FAMILY_H

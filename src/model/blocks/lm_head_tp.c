@@ -7,7 +7,7 @@
  * its own shard of the gradient.  This exchange overlaps with the backward of the block before. The
  * gradient of the norm is reduce-scattered once, at the end. */
 #include "exec/net.h"
-#include "model/head_priv.h"
+#include "model/blocks/lm_head_priv.h"
 #include "moe/tp.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* model/hf_names.h - the tensors of a model and their names in Hugging Face files.
+/* model/hf/names.h - the tensors of a model and their names in Hugging Face files.
  *
  * Tensors are numbered from 0: the embedding, then layer by layer, then the final norm and the
  * head.  Each expert matrix is a tensor of its own, as these families are published.  The grouped

@@ -1,8 +1,8 @@
-/* The ops of the loss head with one tensor parallel rank (several: model/head_tp.c).
+/* The ops of the loss head with one tensor parallel rank (several: model/blocks/lm_head_tp.c).
  *
  * It works on blocks of rows, so logits of the whole batch are never stored: final norm, logits,
  * cross entropy and, when training, their gradients, block by block. */
-#include "model/head_priv.h"
+#include "model/blocks/lm_head_priv.h"
 
 ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes)

@@ -1,8 +1,8 @@
 /* Writing config.json. rope_theta, rope_scaling and torch_dtype are written where transformers 4
  * puts them, which 5 reads too. */
 #include "base/json.h"
-#include "model/hf_config.h"
-#include "model/hf_family.h"
+#include "model/hf/config.h"
+#include "model/hf/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Names and shapes of tensors: one table by role.  The families differ only in the names of the MoE
  * block of a layer and of an expert's three matrices. */
-#include "model/hf_names.h"
+#include "model/hf/names.h"
 
 #include <stdio.h>
 #include <string.h>

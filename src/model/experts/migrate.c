@@ -1,5 +1,5 @@
 /* Installing a persistent placement of a layer: slots, transfers of expert state, and their ops. */
-#include "model/migrate.h"
+#include "model/experts/migrate.h"
 
 #include "exec/net.h"
 #include "model/param_buckets.h"

@@ -1,4 +1,4 @@
-/* model/hf_config.h - Hugging Face config.json <-> ek_model_spec.
+/* model/hf/config.h - Hugging Face config.json <-> ek_model_spec.
  *
  * Reads mixtral, olmoe, qwen2_moe and qwen3_moe configs, as transformers 4 and 5 write them.  An
  * absent key has the default of its family's config class; sizes that determine weight shapes are

@@ -1,9 +1,9 @@
 /* Reading config.json.  Each function reads one group of keys into the spec and refuses invalid
  * values; ek_model_check checks the sizes together at the end. */
-#include "model/hf_config.h"
+#include "model/hf/config.h"
 
 #include "base/json.h"
-#include "model/hf_family.h"
+#include "model/hf/family.h"
 
 #include <stdio.h>
 #include <string.h>

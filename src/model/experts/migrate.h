@@ -1,5 +1,5 @@
-/* model/migrate.h - installs a new persistent placement of a layer: expert state moves between
- * ranks, and persistent replicas are created and dropped.
+/* model/experts/migrate.h - installs a new persistent placement of a layer: expert state moves
+ * between ranks, and persistent replicas are created and dropped.
  *
  *   ek_migrate_to(m, layer, to, mg)     between steps: decides senders and receivers; the model's
  *                                       tables describe the new placement from here on
@@ -18,8 +18,8 @@
  *             reported where.
  *
  * Needs       ranks that keep whole masters and moments of their experts: --zero 0, or edp 1. */
-#ifndef MODEL_MIGRATE_H
-#define MODEL_MIGRATE_H
+#ifndef MODEL_EXPERTS_MIGRATE_H
+#define MODEL_EXPERTS_MIGRATE_H
 
 #include "model/model.h"
 #include "schedule/graph.h"

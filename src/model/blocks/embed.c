@@ -8,7 +8,7 @@
  * all-gathered, each rank looks up its columns for all tokens, and an all-to-all sends them to the
  * tokens' ranks; gradients take the reverse path and are not reduced. */
 #include "exec/net.h"
-#include "model/head_priv.h"
+#include "model/blocks/lm_head_priv.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Copies between the model's arrays and safetensors files, tensor by tensor. */
-#include "model/hf_io.h"
+#include "model/hf/io.h"
 
 #include <stdio.h>
 #include <stdlib.h>

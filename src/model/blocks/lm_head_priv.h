@@ -1,6 +1,6 @@
-/* model/head_priv.h - shared by the ops of the embedding and of the loss head. */
-#ifndef MODEL_HEAD_PRIV_H
-#define MODEL_HEAD_PRIV_H
+/* model/blocks/lm_head_priv.h - shared by the ops of the embedding and of the loss head. */
+#ifndef MODEL_BLOCKS_LM_HEAD_PRIV_H
+#define MODEL_BLOCKS_LM_HEAD_PRIV_H
 
 #include "model/pass.h"
 
@@ -21,7 +21,7 @@ static inline double ek_head_loss_scale(const ek_pass *p)
     return p->loss_tokens > 0 ? 1.0 / p->loss_tokens : 0;
 }
 
-/* ek_head_build for more than one tensor parallel rank (model/head_tp.c). */
+/* ek_head_build for more than one tensor parallel rank (model/blocks/lm_head_tp.c). */
 int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
 
 #endif

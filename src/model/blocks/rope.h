@@ -1,4 +1,4 @@
-/* model/rope.h - the table of rotary position embeddings (Su et al., 2021).
+/* model/blocks/rope.h - the table of rotary position embeddings (Su et al., 2021).
  *
  * Position t rotates pair i of a head by the angle t * f_i; kernels read the cosines and sines of
  * all positions that can occur from one table.  With d = head_dim and f_i = theta^(-2 i / d), the
@@ -17,8 +17,8 @@
  *
  * Only the dynamic type depends on a sequence's length: the frequencies are those of the sequence
  * that is computed, whatever was computed before it. */
-#ifndef MODEL_ROPE_H
-#define MODEL_ROPE_H
+#ifndef MODEL_BLOCKS_ROPE_H
+#define MODEL_BLOCKS_ROPE_H
 
 #include "spec/model.h"
 #include "tensor/dtype.h"
