@@ -7,8 +7,8 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/blocks/backward.h"
 #include "model/param_buckets.h"
-#include "model/pass.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>
@@ -100,7 +100,8 @@ static inline ek_status build_pass(rank *r)
             int32_t next = l + 1 < layers ? l + 1 : EK_MODULE_HEAD;
 
             dep = ek_param_buckets_build_use(m, g, l, next, EK_USE_FORWARD, dep);
-            dep = ek_layer_build_forward(r->pass, g, l, i, 0, dep);
+            dep = ek_layer_build_forward(&r->pass->forward, &r->pass->moe[l], g, l, i,
+                                         EK_RECOMPUTE_OFF, dep);
         }
         dep = ek_param_buckets_build_use(m, g, EK_MODULE_HEAD, layers - 1,
                                          EK_USE_FORWARD | EK_USE_BACKWARD, dep);

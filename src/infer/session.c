@@ -17,13 +17,10 @@ static size_t larger_size(size_t a, size_t b)
 /* Workspace of everything but the experts. */
 static size_t workspace_bytes(const ek_session *s)
 {
-    const ek_model_spec *m = &s->model->spec;
     const ek_kernels *k = s->model->k;
-    int64_t q = m->heads * m->head_dim, width = q + 2 * m->kv_heads * m->head_dim;
-    size_t ws = k->linear_workspace(k, s->cfg.block, 1, width, m->hidden);
+    size_t ws = ek_attention_workspace(s->model, s->cfg.block);
 
-    ws = larger_size(ws, k->linear_workspace(k, s->cfg.block, 1, m->hidden, q));
-    ws = larger_size(ws, k->linear_workspace(k, 1, 1, m->vocab, m->hidden));
+    ws = larger_size(ws, k->linear_workspace(k, 1, 1, s->model->spec.vocab, s->model->spec.hidden));
     return larger_size(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
 }
 
@@ -51,37 +48,70 @@ static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
     ek_moe_reserve_activations(moe, moe->activations != NULL ? moe->activations : &measured,
                                &s->arena, &limits, 1);
     if (moe->activations != NULL) {
-        moe->activations->x = s->x;
-        moe->activations->y = s->y;
+        moe->activations->x = s->forward.x[0];
+        moe->activations->y = s->forward.activations[0].y2;
     }
+}
+
+static void reserve_cache(ek_session *s)
+{
+    const ek_model_spec *m = &s->model->spec;
+    int64_t n = s->cfg.capacity * m->kv_heads * m->head_dim;
+    size_t comp = ek_dtype_size(s->model->k->comp);
+    ek_kv_cache *cache = ek_arena_alloc(ek_arena_host(&s->arena), m->layers, sizeof(*cache));
+
+    for (int64_t l = 0; l < m->layers; l++) {
+        void *k = ek_arena_alloc(&s->arena, n, comp), *v = ek_arena_alloc(&s->arena, n, comp);
+
+        if (cache != NULL)
+            cache[l] = (ek_kv_cache){k, v};
+    }
+    s->forward.cache = cache;
+}
+
+/* Activations and residual stream of one block of rows. */
+static void reserve_block(ek_session *s)
+{
+    const ek_model_spec *m = &s->model->spec;
+    const ek_kernels *k = s->model->k;
+    size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
+    int64_t n = s->cfg.block, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    ek_arena *a = &s->arena, *host = ek_arena_host(a);
+    ek_forward *f = &s->forward;
+    void *x = ek_arena_alloc(a, n * m->hidden, real), *y = ek_arena_alloc(a, n * m->hidden, comp);
+    void *rstd = ek_arena_alloc(a, n * (m->heads + 1), real); /* [n], or [n, heads] */
+    void *qkv = ek_arena_alloc(a, n * (q + 2 * kv), comp), *o = ek_arena_alloc(a, n * q, comp);
+
+    f->activations = ek_arena_alloc(host, m->layers, sizeof(*f->activations));
+    f->x = ek_arena_alloc(host, 2 * m->layers + 1, sizeof(*f->x));
+    for (int64_t l = 0; f->activations != NULL && l < m->layers; l++)
+        f->activations[l] = (ek_layer_activations){.rstd1 = rstd,
+                                                   .rstd2 = rstd,
+                                                   .y1 = y,
+                                                   .y2 = y,
+                                                   .qkv = qkv,
+                                                   .q_rstd = rstd,
+                                                   .k_rstd = rstd,
+                                                   .o = o};
+    for (int64_t i = 0; f->x != NULL && i <= 2 * m->layers; i++)
+        f->x[i] = x;
 }
 
 static void reserve_session(ek_session *s)
 {
     const ek_model_spec *m = &s->model->spec;
     const ek_kernels *k = s->model->k;
-    size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
-    int64_t n = s->cfg.block, q = m->heads * m->head_dim, kv = m->kv_heads * m->head_dim;
+    size_t real = ek_dtype_size(k->real);
+    int64_t n = s->cfg.block;
     ek_arena *a = &s->arena;
     ek_moe measured = {0}; /* placeholder while the arena measures */
 
-    s->cache = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->cache));
-    for (int64_t l = 0; l < m->layers; l++) {
-        void *key = ek_arena_alloc(a, s->cfg.capacity * kv, comp);
-        void *value = ek_arena_alloc(a, s->cfg.capacity * kv, comp);
-
-        if (s->cache != NULL)
-            s->cache[l] = (ek_layer_cache){key, value};
-    }
-    s->x = ek_arena_alloc(a, n * m->hidden, real);
-    s->y = ek_arena_alloc(a, n * m->hidden, comp);
-    s->rstd = ek_arena_alloc(a, n * (m->heads + 1), real);
-    s->qkv = ek_arena_alloc(a, n * (q + 2 * kv), comp);
-    s->o = ek_arena_alloc(a, n * q, comp);
+    reserve_cache(s);
+    reserve_block(s);
     s->logits = ek_arena_alloc(a, m->vocab, real);
-    s->cos_sin = ek_arena_alloc(a, s->cfg.capacity * m->head_dim, real);
+    s->forward.cos_sin = ek_arena_alloc(a, s->cfg.capacity * m->head_dim, real);
     s->ids = ek_arena_alloc(a, n, sizeof(*s->ids));
-    s->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(s), 1);
+    s->forward.ws = ek_arena_alloc(a, (int64_t)workspace_bytes(s), 1);
     ek_moe_reserve_scratch(&s->scratch, a, k, m, &ek_mesh_one, &moe_config,
                            &(ek_moe_limits){n, n, n, 0}, 0);
     s->moe = ek_arena_alloc(ek_arena_host(a), m->layers, sizeof(*s->moe));
@@ -119,6 +149,7 @@ static ek_status init_session(ek_session *s, ek_model *m, const ek_session_confi
         s->cfg.block = s->cfg.capacity;
     EK_REQUIRE(s->cfg.block <= (INT32_MAX - 1) / ek_moe_cols(&m->spec), EK_EOVERFLOW,
                "a block of %lld rows is too large", (long long)s->cfg.block);
+    s->forward = (ek_forward){.model = m, .scratch = &s->scratch, .micros = 1, .micro = &s->micro};
     s->step = (ek_moe_step){.top_k = m->spec.top_k, .micro = &s->micro};
     ek_arena_measure_from(&s->arena, m->k->memory, &s->host);
     reserve_session(s);
@@ -155,7 +186,7 @@ ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_sessio
     EK_TRY_OUT(ek_arena_reserve(&s->arena, "a session"));
     reserve_session(s);
     EK_TRY_OUT(ek_arena_check(&s->arena, "a session"));
-    ek_rope_fill(&m->spec, s->cfg.capacity, 0, s->cfg.capacity, m->k->real, s->cos_sin);
+    ek_rope_fill(&m->spec, s->cfg.capacity, 0, s->cfg.capacity, m->k->real, s->forward.cos_sin);
     EK_TRY_OUT(ek_model_exec(m, NULL, &s->exec));
     EK_TRY_OUT(reserve_graph(s));
     *out = s;
@@ -185,7 +216,7 @@ static ek_status fit_positions(ek_session *s, int64_t n)
     if (m->spec.rope.type != EK_ROPE_DYNAMIC)
         return EK_OK;
     EK_TRY(ek_kernels_wait(m->k));
-    ek_rope_fill(&m->spec, s->position + n, s->position, n, m->k->real, s->cos_sin);
+    ek_rope_fill(&m->spec, s->position + n, s->position, n, m->k->real, s->forward.cos_sin);
     return EK_OK;
 }
 
@@ -205,7 +236,7 @@ ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
     for (int64_t done = 0; done < n; done += s->micro.n) {
         int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
 
-        s->first = s->position + done;
+        s->forward.first = s->position + done;
         memcpy(s->ids, ids + done, (size_t)rows * sizeof(*ids));
         s->micro = ek_micro_alone(1, rows, 1, 0, s->ids, NULL);
         EK_TRY(ek_session_build(s, done + rows == n));

@@ -1,6 +1,7 @@
 /* A pass: its memory, its sums, and the start of a step. */
 #include "model/pass.h"
 
+#include "model/blocks/backward.h"
 #include "model/blocks/rope.h"
 #include "moe/reroute.h"
 
@@ -40,8 +41,7 @@ static size_t workspace_bytes(const ek_pass *p)
         ws = larger_size(ws, k->linear_workspace(k, p->head_rows, 1, local->vocab, s->hidden));
     if (width == 0)
         return ws;
-    ws = larger_size(ws, k->linear_workspace(k, p->max_all, 1, width, s->hidden));
-    ws = larger_size(ws, k->linear_workspace(k, p->max_all, 1, s->hidden, q));
+    ws = larger_size(ws, ek_attention_workspace(p->model, p->max_all));
     return larger_size(ws, k->attention_workspace(k, &a));
 }
 
@@ -75,32 +75,7 @@ static void reserve_activations(ek_pass *p, ek_layer_activations *y, int attenti
 
 static void *x_at(const ek_pass *p, int slot, int64_t i)
 {
-    return p->x[slot * (2 * p->model->spec.layers + 1) + i];
-}
-
-int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro)
-{
-    int32_t layer = l >= 0                         ? l
-                    : ek_model_has_embed(p->model) ? 0
-                                                   : (int32_t)p->model->spec.layers - 1;
-    int model_chunk = ek_model_vstage_of(p->model, layer) / p->model->cfg.mesh->pp;
-
-    return p->act_slot_of[model_chunk * p->cfg.micros + micro];
-}
-
-ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t micro)
-{
-    return &p->activations[ek_pass_slot(p, l, micro) * p->model->spec.layers + l];
-}
-
-/* Entry 2l+2 may be the input of a layer on another stage: then it is the output of layer l. */
-void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro)
-{
-    int32_t l = i / 2;
-
-    if (l == (int32_t)p->model->spec.layers || !ek_model_has_layer(p->model, l))
-        l = (i - 1) / 2;
-    return x_at(p, ek_pass_slot(p, l, micro), i);
+    return p->forward.x[slot * (2 * p->model->spec.layers + 1) + i];
 }
 
 /* Memory of one layer for one activation slot; with recomputation all layers and slots share that
@@ -112,15 +87,15 @@ static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int first, const
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
 
     first = first && slot == 0;
-    if (!first && p->activations != NULL && attention)
-        *y = p->activations[p->first_layer];
+    if (!first && p->forward.activations != NULL && attention)
+        *y = p->forward.activations[p->first_layer];
     if (!first && p->moe != NULL && all)
         *kept = p->moe[p->first_layer].activations[0];
     reserve_activations(p, y, first || !attention, first || !all);
     if (first || !all)
         ek_moe_reserve_activations(moe, kept, &p->arena, &p->limits, all);
     kept->y = y->y2;
-    kept->x = p->x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
+    kept->x = p->forward.x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
 
 static void reserve_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
@@ -143,7 +118,8 @@ static void reserve_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
         int64_t at = slot * p->model->spec.layers + l;
 
         reserve_layer_slot(p, l, slot, first, moe,
-                           p->activations != NULL ? &p->activations[at] : &measured_layer,
+                           p->forward.activations != NULL ? &p->forward.activations[at]
+                                                          : &measured_layer,
                            moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
     }
 }
@@ -170,8 +146,8 @@ static void reserve_residuals(ek_pass *p, int slot)
             x = ek_arena_alloc(&p->arena, n, real);
         }
         shared[i % 2] = x;
-        if (p->x != NULL)
-            p->x[slot * (2 * layers + 1) + i] = x;
+        if (p->forward.x != NULL)
+            p->forward.x[slot * (2 * layers + 1) + i] = x;
     }
 }
 
@@ -190,7 +166,7 @@ static void reserve_tp(ek_pass *p)
     ek_tp_reserve(&p->tp, a, p->cfg.training);
     p->ids = ek_arena_alloc(a, p->max_all, sizeof(*p->ids));
     if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
-        p->norm_sums = ek_arena_alloc(a, 2 * p->max_all, sizeof(double));
+        p->forward.norm_sums = ek_arena_alloc(a, 2 * p->max_all, sizeof(double));
     p->vocab_stats = ek_arena_alloc(a, 3 * mesh->tp * p->head_rows, sizeof(double));
     p->vocab_factor = ek_arena_alloc(a, p->head_rows, sizeof(double));
     p->vocab_hit = ek_arena_alloc(a, p->head_rows, sizeof(double));
@@ -205,8 +181,8 @@ static void reserve_scratch(ek_pass *p)
     ek_arena *a = &p->arena;
     int parts = p->model->cfg.mesh->tp > 1;
 
-    p->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(p), 1);
-    p->cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
+    p->forward.ws = ek_arena_alloc(a, (int64_t)workspace_bytes(p), 1);
+    p->forward.cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
     p->y_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, comp);
     p->rstd_final = ek_arena_alloc(a, parts ? n : p->head_rows, real);
     p->logits = ek_arena_alloc(a, p->head_rows * local->vocab, real);
@@ -382,7 +358,7 @@ static void reserve_order(ek_pass *p)
     int64_t model_chunks = p->model->cfg.model_chunks, items = model_chunks * p->cfg.micros;
     ek_arena *a = ek_arena_host(&p->arena);
 
-    p->act_slot_of = ek_arena_alloc(a, items, sizeof(*p->act_slot_of));
+    p->forward.act_slot_of = ek_arena_alloc(a, items, sizeof(*p->forward.act_slot_of));
     p->order = ek_arena_alloc(a, 2 * items, sizeof(*p->order));
     p->act_slot_freed = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_freed));
     p->act_slot_taken = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_taken));
@@ -417,10 +393,11 @@ static void reserve_pass(ek_pass *p)
     reserve_order(p);
     reserve_sums(p);
     p->moved = ek_arena_alloc(host, layers, sizeof(*p->moved));
-    p->x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->x));
+    p->forward.x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->forward.x));
     for (int slot = 0; slot < p->act_slots; slot++)
         reserve_residuals(p, slot);
-    p->activations = ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->activations));
+    p->forward.activations =
+        ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->forward.activations));
     p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
     if (may_migrate(p))
         reserve_migrations(p);
@@ -488,6 +465,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     p->cfg = *cfg;
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
+    p->forward = (ek_forward){.model = m, .scratch = &p->scratch, .micros = p->cfg.micros};
     p->max_tokens = ek_range_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->act_slots = p->pipe_group = 1;
     p->limits =
@@ -527,7 +505,7 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     reserve_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
     p->cos_sin_length = cfg->max_seq;
-    ek_rope_fill(&m->spec, p->cos_sin_length, 0, cfg->max_seq, m->k->real, p->cos_sin);
+    ek_rope_fill(&m->spec, p->cos_sin_length, 0, cfg->max_seq, m->k->real, p->forward.cos_sin);
     *out = p;
     p = NULL;
 out:
@@ -558,7 +536,7 @@ static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micr
         return EK_OK;
     EK_TRY(ek_kernels_wait(m->k));
     p->cos_sin_length = micro[0].seq;
-    ek_rope_fill(&m->spec, p->cos_sin_length, 0, p->cos_sin_length, m->k->real, p->cos_sin);
+    ek_rope_fill(&m->spec, p->cos_sin_length, 0, p->cos_sin_length, m->k->real, p->forward.cos_sin);
     return EK_OK;
 }
 
@@ -574,14 +552,14 @@ static double count_targets(const ek_micro *mb)
 
 ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *micro, int64_t n_micro)
 {
-    const int32_t *act_slot_of = p->act_slot_of;
+    const int32_t *act_slot_of = p->forward.act_slot_of;
 
     EK_REQUIRE(n_micro <= p->cfg.micros, EK_EINVAL,
                "%lld micro-batches; the pass holds at most %lld", (long long)n_micro,
                (long long)p->cfg.micros);
     p->step = *step;
     p->step.micro = micro;
-    p->micro = micro;
+    p->forward.micro = micro;
     p->n_micro = n_micro;
     p->loss_tokens = 0;
     p->counted = -1;

@@ -8,8 +8,8 @@
  *   ek_exec_run(exec, graph)
  *   ek_pass_losses(p, &losses)          sums over the step
  *
- * Residual stream of a micro-batch: x[0] embeddings, x[2l+1] after attention of layer l, x[2l+2]
- * after its experts; all are kept for backward, unless activations are recomputed.
+ * The residual stream of a micro-batch (model/blocks/forward.h) is kept for backward, unless
+ * activations are recomputed.
  *
  * Ranks        a pipeline stage runs its virtual stages in the order of schedule/pipeline.h; each
  *              micro-batch in flight has an activation slot.  n counts the tokens of this rank,
@@ -17,17 +17,12 @@
 #ifndef MODEL_PASS_H
 #define MODEL_PASS_H
 
+#include "model/blocks/forward.h"
 #include "model/experts/migrate.h"
 #include "model/model.h"
 #include "moe/tp.h"
 #include "schedule/graph.h"
 #include "schedule/pipeline.h"
-
-typedef enum {
-    EK_RECOMPUTE_OFF,
-    EK_RECOMPUTE_ATTENTION, /* recompute norm, query/key/value and attention of each layer */
-    EK_RECOMPUTE_FULL       /* recompute each layer from its input */
-} ek_recompute;
 
 typedef struct {
     int64_t max_seqs, max_seq; /* largest micro-batch of this data parallel rank */
@@ -37,16 +32,6 @@ typedef struct {
     ek_recompute recompute;
     ek_moe_config moe;
 } ek_pass_config;
-
-/* Activations of one layer that its backward reads. */
-typedef struct {
-    void *rstd1, *rstd2;                   /* R [n] */
-    void *y1, *y2;                         /* C [n, d], the two norms */
-    void *qkv;                             /* C [all, (heads + 2 kv_heads) head_dim], rotated */
-    void *q_raw, *k_raw, *q_rstd, *k_rstd; /* before query and key norms */
-    void *o;                               /* C [all, heads head_dim] */
-    void *lse;                             /* R [seqs, heads, seq] */
-} ek_layer_activations;
 
 /* Sums over a step, in fixed order. */
 typedef struct {
@@ -90,27 +75,24 @@ typedef struct {
     ek_model *model;
     ek_pass_config cfg;
     ek_arena arena, host;
+    ek_forward forward;
     int64_t max_all, max_tokens, head_rows; /* upper bounds of `all`, of n; rows of a head block */
     int act_slots;                          /* micro-batches in flight */
     int pipe_group; /* micro-batches that a forward-only step takes through a chunk before the next
                        chunk: at most the act slots of any stage */
-    int32_t *act_slot_of;              /* [model chunks][micros] */
-    int32_t first_layer;               /* first layer of this stage */
-    ek_layer_activations *activations; /* [act slots][layers] */
-    ek_moe *moe;                       /* [layers] */
-    ek_migration *migrations;          /* [layers]; NULL: experts never migrate */
-    void *staging[2];        /* of migrations, alternating between the layers of this stage */
-    void **x;                /* [act slots][2 layers + 1], each R [n, d] */
-    void *mid;               /* R [n, d]: x[2l+1] of every layer when recomputing */
-    void *dx;                /* R [n, d] */
-    void *dx_in, *dx_out;    /* R [n, d], from and to the neighbour stages */
-    ek_pipe_item *order;     /* [2 chunks micros]: order of the stage's work items */
+    int32_t first_layer;      /* first layer of this stage */
+    ek_moe *moe;              /* [layers] */
+    ek_migration *migrations; /* [layers]; NULL: experts never migrate */
+    void *staging[2];         /* of migrations, alternating between the layers of this stage */
+    void *mid;                /* R [n, d]: x[2l+1] of every layer when recomputing */
+    void *dx;                 /* R [n, d] */
+    void *dx_in, *dx_out;     /* R [n, d], from and to the neighbour stages */
+    ek_pipe_item *order;      /* [2 chunks micros]: order of the stage's work items */
     int32_t *act_slot_freed; /* [model chunks][act slots], while a step is built: the op after which
                                 a slot's activations may be overwritten */
     unsigned char *act_slot_taken;   /* [model chunks][act slots] */
     int32_t dx_in_read, dx_out_sent; /* the same for dx_in and dx_out */
     void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
-    void *cos_sin;                   /* R [max_seq, head_dim] */
     int64_t cos_sin_length;          /* sequence length that it was filled for */
     void *y_final;                   /* C [head_rows, d] */
     void *rstd_final;                /* R [head_rows] */
@@ -119,17 +101,14 @@ typedef struct {
     int64_t dlogits_ld;              /* a multiple of 8, row alignment of some kernels */
     void *dy_final;                  /* R [head_rows, d] */
     double *loss_rows;               /* [max_tokens] */
-    void *ws;
-    ek_moe_scratch scratch; /* scratch.tp: NULL with one tensor parallel rank, else &tp */
+    ek_moe_scratch scratch;          /* scratch.tp: NULL with one tensor parallel rank, else &tp */
     ek_tp tp;
     ek_embed_columns columns;
-    int32_t *ids;        /* [max_all], relative to this rank's vocabulary range */
-    double *vocab_stats; /* [tp, head_rows, 3] */
-    double *norm_sums;   /* [2 max_all], sums of query and key norms over the full width */
+    int32_t *ids;                     /* [max_all], relative to this rank's vocabulary range */
+    double *vocab_stats;              /* [tp, head_rows, 3] */
     double *vocab_factor, *vocab_hit; /* [head_rows] */
     ek_moe_limits limits;
     ek_moe_step step;
-    const ek_micro *micro;
     int64_t n_micro;
     int masked;         /* the step's documents are masked (ek_micro) */
     double loss_tokens; /* number of targets that the loss averages over, of all data parallel
@@ -144,7 +123,6 @@ typedef struct {
     int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
     double last_step_s; /* set by the owner: duration of the step before */
     double vote;        /* set by the owner, summed over ranks (ek_pass_votes) */
-    ek_group group;     /* group of dense products */
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
@@ -185,17 +163,6 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer);
 /* Fills p->sums with this rank's values; called by the last op of a step. */
 void ek_pass_sum(ek_pass *p);
 
-/* Activation slot, and activations, of an op of layer l (-1: embed, head) and this micro-batch. */
-int ek_pass_slot(const ek_pass *p, int32_t l, int32_t micro);
-ek_layer_activations *ek_pass_activations(const ek_pass *p, int32_t l, int32_t micro);
-/* Entry i of the residual stream, R [n, d]. */
-void *ek_pass_x(const ek_pass *p, int32_t i, int32_t micro);
-
-/* Appends the forward ops of one layer, from x[2l] to x[2l+2] (model/blocks/layer.c). recompute:
- * only what backward needs.  Returns the last op. */
-int32_t ek_layer_build_forward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int recompute,
-                               int32_t dep);
-int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
 /* Before a step: installs persistent placements, if the planner makes any and plan_every says so
  * (model/experts/rebalance.c). */
 void ek_pass_rebalance(ek_pass *p);
@@ -220,12 +187,4 @@ EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
 /* Copies the current persistent placement and quotas of a layer into a plan, whose limits must be
  * those of the planner. */
 void ek_pass_placed(const ek_pass *p, int64_t layer, ek_plan *out);
-/* Reserves the memory of a column-sharded embedding (model/blocks/embed.c). */
-void ek_embed_reserve(ek_pass *p);
-/* Append the embedding, its backward, and the loss head (with its backward when training).  Ops of
- * one lane run in graph order, so a first compute op only needs dependencies on other lanes. */
-int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
-int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
-int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);
-
 #endif

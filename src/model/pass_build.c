@@ -1,8 +1,8 @@
 /* The order of a step's ops: a stage's virtual stages, forward and backward, and the transfers
  * to and from the neighbour stages. */
 #include "exec/net.h"
+#include "model/blocks/backward.h"
 #include "model/param_buckets.h"
-#include "model/pass.h"
 
 /* A work item (one virtual stage, one micro-batch, one direction) while its ops are appended. */
 typedef struct {
@@ -19,7 +19,7 @@ static int64_t stream_bytes(const work *w)
 {
     const ek_model *m = w->p->model;
 
-    return w->p->micro[w->micro].n * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
+    return w->p->forward.micro[w->micro].n * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
 }
 
 static int is_last_vstage(const work *w)
@@ -57,7 +57,8 @@ static ek_status op_recv_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part);
 
-    return transfer_stream(p, op, 0, ek_pass_x(p, at, op->micro), op->part - 1, TAG_FORWARD);
+    return transfer_stream(p, op, 0, ek_forward_x(&p->forward, at, op->micro), op->part - 1,
+                           TAG_FORWARD);
 }
 
 static ek_status op_send_forward(void *self, const ek_op *op)
@@ -65,7 +66,8 @@ static ek_status op_send_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part + 1);
 
-    return transfer_stream(p, op, 1, ek_pass_x(p, at, op->micro), op->part + 1, TAG_FORWARD);
+    return transfer_stream(p, op, 1, ek_forward_x(&p->forward, at, op->micro), op->part + 1,
+                           TAG_FORWARD);
 }
 
 static ek_status op_recv_backward(void *self, const ek_op *op)
@@ -87,7 +89,7 @@ static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void 
     const ek_kernels *k = p->model->k;
     int64_t row = p->model->spec.hidden * (int64_t)ek_dtype_size(k->real);
 
-    k->copy_rows(p->micro[op->micro].n, row, from, row, to, row);
+    k->copy_rows(p->forward.micro[op->micro].n, row, from, row, to, row);
 }
 
 static ek_status op_gradient_in(void *self, const ek_op *op)
@@ -200,7 +202,8 @@ static void build_forward(const work *w)
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
         dep = build_moves(p, w->g, l, dep);
         p->moe[l].next_moe = next_moe(w, l);
-        dep = ek_layer_build_forward(p, w->g, l, w->micro, 0, dep);
+        dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
+                                     dep);
     }
     if (head) { /* when training, the head is part of the backward item */
         dep = build_use(w, EK_MODULE_HEAD, w->next, EK_USE_FORWARD, dep);
@@ -311,7 +314,7 @@ static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
 static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
 {
     int vstage = vstage_of_item(p, item);
-    int32_t *slot = &p->act_slot_of[item->model_chunk * p->cfg.micros + item->micro];
+    int32_t *slot = &p->forward.act_slot_of[item->model_chunk * p->cfg.micros + item->micro];
     work w = {.p = p,
               .g = g,
               .micro = item->micro,

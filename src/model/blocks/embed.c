@@ -8,24 +8,26 @@
  * all-gathered, each rank looks up its columns for all tokens, and an all-to-all sends them to the
  * tokens' ranks; gradients take the reverse path and are not reduced. */
 #include "exec/net.h"
+#include "model/blocks/backward.h"
+#include "model/blocks/layer_priv.h"
 #include "model/blocks/lm_head_priv.h"
 
 #include <string.h>
 
 static ek_status op_embed(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_forward *f = self;
+    const ek_micro *mb = &f->micro[op->micro];
 
-    p->model->k->embed_forward(mb->n, p->model->spec.hidden, mb->inputs, p->model->embed.p,
-                               ek_pass_x(p, 0, op->micro));
+    f->model->k->embed_forward(mb->n, f->model->spec.hidden, mb->inputs, f->model->embed.p,
+                               ek_forward_x(f, 0, op->micro));
     return EK_OK;
 }
 
 static ek_status op_embed_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
 
     p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->dx, p->model->embed.g);
     return EK_OK;
@@ -34,7 +36,7 @@ static ek_status op_embed_backward(void *self, const ek_op *op)
 static ek_status op_embed_part(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
 
     p->model->k->embed_forward(mb->all, p->model->spec.hidden,
                                ek_head_local_ids(p, mb->all, mb->inputs), p->model->embed.p,
@@ -46,7 +48,7 @@ static ek_status op_embed_rows(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    ek_tp_get(&p->tp, op, ek_pass_x(p, 0, op->micro));
+    ek_tp_get(&p->tp, op, ek_forward_x(&p->forward, 0, op->micro));
     return EK_OK;
 }
 
@@ -61,7 +63,7 @@ static ek_status op_embed_gradient(void *self, const ek_op *op)
 static ek_status op_embed_part_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
 
     p->model->k->embed_backward(mb->all, p->model->spec.hidden,
                                 ek_head_local_ids(p, mb->all, mb->inputs), p->tp.sum,
@@ -100,20 +102,22 @@ static int64_t column_of(const ek_pass *p, int rank)
 
 static int32_t *ids_of(const ek_pass *p, const ek_op *op)
 {
-    return p->columns.ids + ek_pass_slot(p, -1, op->micro) * p->limits.total;
+    return p->columns.ids + ek_forward_slot(&p->forward, -1, op->micro) * p->limits.total;
 }
 
 /* All columns of this data parallel rank's tokens: the output of forward, or the gradient that
  * backward reads. */
 static char *whole_rows(const ek_pass *p, const ek_op *op, int backward)
 {
-    return p->scratch.tp != NULL ? p->tp.sum : backward ? p->dx : ek_pass_x(p, 0, op->micro);
+    return p->scratch.tp != NULL ? p->tp.sum
+           : backward            ? p->dx
+                                 : ek_forward_x(&p->forward, 0, op->micro);
 }
 
 static ek_status op_gather_ids(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
     const ek_mesh *mesh = p->model->cfg.mesh;
 
     if (!ek_net_started(op)) {
@@ -131,7 +135,7 @@ static ek_status op_gather_ids(void *self, const ek_op *op)
 static ek_status op_embed_columns(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    int64_t n = p->micro[op->micro].total;
+    int64_t n = p->forward.micro[op->micro].total;
     int32_t *ids = ids_of(p, op);
 
     ek_head_localise(p->model, n, ids, ids);
@@ -146,7 +150,7 @@ static ek_status op_embed_columns_backward(void *self, const ek_op *op)
     ek_pass *p = self;
 
     if (p->model->embed.p != NULL)
-        p->model->k->embed_backward(p->micro[op->micro].total, p->model->local.embed_cols,
+        p->model->k->embed_backward(p->forward.micro[op->micro].total, p->model->local.embed_cols,
                                     ids_of(p, op), p->columns.own, p->model->embed.g);
     return EK_OK;
 }
@@ -154,7 +158,7 @@ static ek_status op_embed_columns_backward(void *self, const ek_op *op)
 /* All-to-all of column blocks: to the tokens' ranks, or, for gradients, to the columns' ranks. */
 static ek_status exchange_blocks(ek_pass *p, const ek_op *op, int backward)
 {
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
     const ek_mesh *mesh = p->model->cfg.mesh;
     ek_embed_columns *c = &p->columns;
 
@@ -189,7 +193,7 @@ static void copy_blocks(ek_pass *p, const ek_op *op, int backward)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
     int64_t real = (int64_t)ek_dtype_size(p->model->k->real), d = p->model->spec.hidden * real;
-    int64_t all = p->micro[op->micro].all;
+    int64_t all = p->forward.micro[op->micro].all;
     char *rows = whole_rows(p, op, backward);
 
     for (int r = 0; r < mesh->dp; r++) {
@@ -244,7 +248,7 @@ static double bytes_sent(const ek_pass *p, int64_t n)
 
 static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->micro[micro];
+    const ek_micro *mb = &p->forward.micro[micro];
     ek_op ids = net_op(p, EK_OP_GATHER_IDS, op_gather_ids, micro,
                        (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
     ek_op embed =
@@ -261,7 +265,7 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
 
 static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->micro[micro];
+    const ek_micro *mb = &p->forward.micro[micro];
     ek_op split = ek_head_op(p, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
                              row_bytes(p, 2, mb->all));
     ek_op out = net_op(p, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, bytes_sent(p, mb->all));
@@ -273,28 +277,38 @@ static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, in
     return ek_graph_after(g, &embed, dep);
 }
 
+int32_t ek_embed_build_lookup(ek_forward *f, ek_graph *g, int32_t micro, int32_t dep)
+{
+    double row = (double)f->model->spec.hidden * (double)ek_dtype_size(f->model->k->real);
+    ek_op op =
+        ek_layer_op(f, f, EK_OP_EMBED, op_embed, -1, micro, 0, 2 * (double)f->micro[micro].n * row);
+
+    return ek_graph_after(g, &op, dep);
+}
+
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->micro[micro];
-    ek_op op = ek_head_op(p, EK_OP_EMBED, p->scratch.tp == NULL ? op_embed : op_embed_part, micro,
-                          -1, 0, row_bytes(p, 2, mb->all));
+    const ek_micro *mb = &p->forward.micro[micro];
+    ek_tp *tp = p->scratch.tp;
+    ek_op part = ek_head_op(p, EK_OP_EMBED, op_embed_part, micro, -1, 0, row_bytes(p, 2, mb->all));
     ek_op rows =
         ek_head_op(p, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
 
-    op.async = p->scratch.tp == NULL;
     if (p->model->cfg.embed_columns)
         dep = build_columns(p, g, micro, dep);
+    else if (tp == NULL)
+        return ek_embed_build_lookup(&p->forward, g, micro, dep);
     else
-        dep = ek_graph_after(g, &op, dep);
-    if (p->scratch.tp == NULL)
+        dep = ek_graph_after(g, &part, dep);
+    if (tp == NULL)
         return dep;
-    dep = ek_tp_build_reduce_sum(p->scratch.tp, g, -1, micro, 0, dep);
+    dep = ek_tp_build_reduce_sum(tp, g, -1, micro, 0, dep);
     return ek_graph_after(g, &rows, dep);
 }
 
 int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->micro[micro];
+    const ek_micro *mb = &p->forward.micro[micro];
     ek_op rows = ek_head_op(p, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1, 0,
                             row_bytes(p, 2, mb->n));
     ek_op op = ek_head_op(p, EK_OP_EMBED_BACKWARD,

@@ -2,6 +2,7 @@
  *
  * It works on blocks of rows, so logits of the whole batch are never stored: final norm, logits,
  * cross entropy and, when training, their gradients, block by block. */
+#include "model/blocks/backward.h"
 #include "model/blocks/lm_head_priv.h"
 
 ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
@@ -43,7 +44,7 @@ typedef struct {
 static block block_of(const ek_pass *p, const ek_op *op)
 {
     const ek_model *m = p->model;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
     int64_t first = (int64_t)op->part * p->head_rows, rows = mb->n - first;
     int64_t skip = first * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
 
@@ -53,21 +54,27 @@ static block block_of(const ek_pass *p, const ek_op *op)
                    rows < p->head_rows ? rows : p->head_rows,
                    m->spec.hidden,
                    m->spec.vocab,
-                   (char *)ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro) + skip,
+                   (char *)ek_forward_x(&p->forward, 2 * (int32_t)m->spec.layers, op->micro) + skip,
                    p->dx != NULL ? (char *)p->dx + skip : NULL};
+}
+
+ek_status ek_lm_head_logits(ek_forward *f, int64_t rows, const void *x, void *y, void *rstd,
+                            void *logits)
+{
+    const ek_model *m = f->model;
+    int64_t d = m->spec.hidden, v = m->spec.vocab;
+
+    m->k->rmsnorm_forward(rows, d, m->spec.rms_eps, x, m->final_norm.p, y, NULL, rstd);
+    f->group = (ek_group){0, rows, m->head.forward, NULL};
+    return m->k->linear_forward(m->k, &f->group, 1, v, d, y, d, logits, v, EK_OUT_REAL, f->ws);
 }
 
 static ek_status op_logits(void *self, const ek_op *op)
 {
     ek_pass *p = self;
-    ek_model *m = p->model;
     block b = block_of(p, op);
 
-    b.k->rmsnorm_forward(b.rows, b.d, m->spec.rms_eps, b.x, m->final_norm.p, p->y_final, NULL,
-                         p->rstd_final);
-    p->group = (ek_group){0, b.rows, m->head.forward, NULL};
-    return b.k->linear_forward(b.k, &p->group, 1, b.v, b.d, p->y_final, b.d, p->logits, b.v,
-                               EK_OUT_REAL, p->ws);
+    return ek_lm_head_logits(&p->forward, b.rows, b.x, p->y_final, p->rstd_final, p->logits);
 }
 
 static ek_status op_loss(void *self, const ek_op *op)
@@ -88,14 +95,14 @@ static ek_status op_head_backward(void *self, const ek_op *op)
     ek_model *m = p->model;
     block b = block_of(p, op);
 
-    p->group = (ek_group){0, b.rows, m->head.backward, m->head.g};
-    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld,
-                                       p->y_final, b.d, p->ws));
-    EK_TRY(b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld,
-                                      p->dy_final, b.d, EK_OUT_REAL, p->ws));
+    p->forward.group = (ek_group){0, b.rows, m->head.backward, m->head.g};
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
+                                       p->dlogits_ld, p->y_final, b.d, p->forward.ws));
+    EK_TRY(b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
+                                      p->dlogits_ld, p->dy_final, b.d, EK_OUT_REAL, p->forward.ws));
     b.k->clear(b.rows * b.d * (int64_t)ek_dtype_size(b.k->real), b.dx);
     b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
-                          m->final_norm.g, p->ws);
+                          m->final_norm.g, p->forward.ws);
     return EK_OK;
 }
 
@@ -104,7 +111,7 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     const ek_kernels *k = p->model->k;
     double d = (double)p->model->spec.hidden, v = (double)p->model->spec.vocab;
     double c = (double)ek_dtype_size(k->comp), r = (double)ek_dtype_size(k->real);
-    int64_t n = p->micro[micro].n;
+    int64_t n = p->forward.micro[micro].n;
 
     if (p->scratch.tp != NULL)
         return ek_head_build_tp(p, g, micro, dep);

@@ -26,7 +26,7 @@ typedef struct {
 static block block_of(const ek_pass *p, const ek_op *op)
 {
     const ek_model *m = p->model;
-    const ek_micro *mb = &p->micro[op->micro];
+    const ek_micro *mb = &p->forward.micro[op->micro];
     int64_t first = (int64_t)op->part * p->head_rows, rows = mb->all - first;
     int64_t skip = first * m->spec.hidden;
 
@@ -51,9 +51,9 @@ static ek_status op_final_norm(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     const ek_model *m = p->model;
-    const void *x = ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro);
+    const void *x = ek_forward_x(&p->forward, 2 * (int32_t)m->spec.layers, op->micro);
 
-    m->k->rmsnorm_forward(p->micro[op->micro].n, m->spec.hidden, m->spec.rms_eps, x,
+    m->k->rmsnorm_forward(p->forward.micro[op->micro].n, m->spec.hidden, m->spec.rms_eps, x,
                           m->final_norm.p,
                           ek_tp_own(&p->tp, op, p->tp.y, m->spec.hidden, ek_dtype_size(m->k->comp)),
                           NULL, p->rstd_final);
@@ -67,9 +67,9 @@ static ek_status op_logits(void *self, const ek_op *op)
     const int32_t *targets = ek_head_local_ids(p, b.rows, b.mb->targets + b.first);
 
     if (b.v > 0) {
-        p->group = (ek_group){0, b.rows, b.m->head.forward, NULL};
-        EK_TRY(b.k->linear_forward(b.k, &p->group, 1, b.v, b.d, b.y, b.d, p->logits, b.v,
-                                   EK_OUT_REAL, p->ws));
+        p->forward.group = (ek_group){0, b.rows, b.m->head.forward, NULL};
+        EK_TRY(b.k->linear_forward(b.k, &p->forward.group, 1, b.v, b.d, b.y, b.d, p->logits, b.v,
+                                   EK_OUT_REAL, p->forward.ws));
     }
     b.k->vocab_exponentials(b.rows, b.v, p->logits, b.v, targets,
                             stats_of(p, &b, b.m->cfg.mesh->tp_rank, 0));
@@ -157,24 +157,25 @@ static ek_status op_head_backward(void *self, const ek_op *op)
         b.k->clear(b.rows * b.d * (int64_t)ek_dtype_size(b.k->real), b.dy);
         return EK_OK;
     }
-    p->group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
-    EK_TRY(b.k->linear_backward_weight(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld, b.y,
-                                       b.d, p->ws));
-    return b.k->linear_backward_input(b.k, &p->group, 1, b.v, b.d, p->dlogits, p->dlogits_ld, b.dy,
-                                      b.d, EK_OUT_REAL, p->ws);
+    p->forward.group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
+                                       p->dlogits_ld, b.y, b.d, p->forward.ws));
+    return b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
+                                      p->dlogits_ld, b.dy, b.d, EK_OUT_REAL, p->forward.ws);
 }
 
 static ek_status op_final_norm_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     ek_model *m = p->model;
-    int64_t n = p->micro[op->micro].n, d = m->spec.hidden;
+    int64_t n = p->forward.micro[op->micro].n, d = m->spec.hidden;
     size_t real = ek_dtype_size(m->k->real);
 
     m->k->clear(n * d * (int64_t)real, p->dx);
-    m->k->rmsnorm_backward(
-        n, d, ek_pass_x(p, 2 * (int32_t)m->spec.layers, op->micro), m->final_norm.p, p->rstd_final,
-        ek_tp_own(&p->tp, op, p->tp.sum, d, real), p->dx, m->final_norm.g, p->ws);
+    m->k->rmsnorm_backward(n, d, ek_forward_x(&p->forward, 2 * (int32_t)m->spec.layers, op->micro),
+                           m->final_norm.p, p->rstd_final,
+                           ek_tp_own(&p->tp, op, p->tp.sum, d, real), p->dx, m->final_norm.g,
+                           p->forward.ws);
     return EK_OK;
 }
 
@@ -192,7 +193,7 @@ static sizes sizes_of(const ek_pass *p, int64_t rows)
 
 static int64_t rows_of(const ek_pass *p, int32_t micro, int32_t part)
 {
-    int64_t left = p->micro[micro].all - (int64_t)part * p->head_rows;
+    int64_t left = p->forward.micro[micro].all - (int64_t)part * p->head_rows;
 
     return left < p->head_rows ? left : p->head_rows;
 }
@@ -226,7 +227,7 @@ static int32_t build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t pa
  * gathered norm. */
 static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    int64_t all = p->micro[micro].all;
+    int64_t all = p->forward.micro[micro].all;
 
     for (int32_t part = 0; (int64_t)part * p->head_rows < all; part++) {
         sizes z = sizes_of(p, rows_of(p, micro, part));
@@ -245,13 +246,13 @@ static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 
 int32_t ek_head_build_tp(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
-    sizes z = sizes_of(p, p->micro[micro].n);
+    sizes z = sizes_of(p, p->forward.micro[micro].n);
     ek_op norm =
         ek_head_op(p, EK_OP_FINAL_NORM, op_final_norm, micro, -1, 0, z.rows * z.d * (z.r + z.c));
     ek_op back = ek_head_op(p, EK_OP_FINAL_NORM_BACKWARD, op_final_norm_backward, micro, -1, 0,
                             4 * z.rows * z.d * z.r);
 
-    if (p->micro[micro].all == 0) /* replicated on all tensor parallel ranks */
+    if (p->forward.micro[micro].all == 0) /* replicated on all tensor parallel ranks */
         return dep;
     dep = ek_graph_after(g, &norm, dep);
     dep = ek_tp_build_gather_y(&p->tp, g, -1, micro, 0, dep);
