@@ -157,7 +157,7 @@ foreach(source IN LISTS programs)
   ek_add_mpi_program(${source} 60)
 endforeach()
 
-# Programs that use libevenkeel.so as others do.  t_locale is run by two ranks as well.
+# Programs that use libevenkeel.so as others do.  Some are run by two ranks as well.
 file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/library/t_*.c)
 foreach(source IN LISTS programs)
   get_filename_component(name ${source} NAME_WE)
@@ -168,11 +168,13 @@ foreach(source IN LISTS programs)
   ek_register(${name} cli 120)
 endforeach()
 string(TOUPPER "${EK_MPI_CHOSEN}" upper)
-if(TARGET t_locale AND EK_MPI_CHOSEN AND EK_MPIEXEC_${upper})
-  add_test(NAME t_locale.ranks COMMAND ${EK_MPIEXEC_${upper}} -n 2 $<TARGET_FILE:t_locale>)
-  ek_register(t_locale.ranks cli 120)
-  set_tests_properties(t_locale.ranks PROPERTIES PROCESSORS 2)
-endif()
+foreach(name t_locale t_planner)
+  if(EK_MPI_CHOSEN AND EK_MPIEXEC_${upper})
+    add_test(NAME ${name}.ranks COMMAND ${EK_MPIEXEC_${upper}} -n 2 $<TARGET_FILE:${name}>)
+    ek_register(${name}.ranks cli 120)
+    set_tests_properties(${name}.ranks PROPERTIES PROCESSORS 2)
+  endif()
+endforeach()
 
 # One program per fuzz_<x>.c: with libFuzzer under EK_FUZZ, else with a main that replays files.
 file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)

@@ -19,7 +19,7 @@ static inline void plan_lay_out(fixture *f, ek_arena *a)
     ek_plan_reserve(&f->p, a, &f->l);
     f->counts = ek_arena_alloc(a, (int64_t)f->l.ranks * f->l.experts, sizeof(*f->counts));
     f->load = ek_arena_alloc(a, f->l.ranks, sizeof(*f->load));
-    f->memory = f->planner->reserve(a, &f->l);
+    f->memory = ek_planner_reserve(f->planner, a, &f->l);
 }
 
 /* Block order, counts of 0; checks that the planner uses as much memory as it measured. */

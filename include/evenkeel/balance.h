@@ -58,7 +58,8 @@ typedef struct {
                                    empty */
 } ek_balance_plan_result;
 
-/** Name of policy i: "off", "exact", ...; NULL behind the last. */
+/** Name of policy i: "off", "exact", ..., then registered ones (evenkeel/planner.h); NULL behind
+ * the last. */
 EK_API const char *ek_balance_policy(int i);
 
 /** Creates a planner and allocates all the memory that it will use.
@@ -80,7 +81,9 @@ EK_API void ek_balance_destroy(ek_balance **b);
  *
  *  @param[in] counts  [ranks][experts] assignments by source rank; none negative, sum at most 2^62
  *  @param[out] out    filled in; see ek_balance_plan_result for its lifetime
- *  @return EK_EINVAL with the first count that is out of range */
+ *  @return EK_EINVAL with the first count that is out of range.  With a registered planner also its
+ *          own failures, and EK_EINVAL with the fault of an invalid plan; ek_balance_split then
+ *          works as before the first plan, with the last persistent placement */
 EK_CHECKED EK_API ek_status ek_balance_plan(ek_balance *b, const int64_t *counts,
                                             ek_balance_plan_result *out);
 

@@ -96,7 +96,7 @@ typedef struct {
                             while training */
     int force_balance;   /* a gate that spreads tokens evenly over the experts */
     const char *balance; /* the policy that balances expert ranks (ep > 1): see
-                            evenkeel/balance.h */
+                            evenkeel/balance.h, or a planner of one's own: evenkeel/planner.h */
     int spare_slots;     /* slots of each rank for replicas of experts */
     int64_t plan_every;  /* steps between persistent placements (0: never a new one) */
     const char *cache;   /* folder of machine costs and of tokenised texts (cache/tokens, which must
@@ -295,6 +295,10 @@ typedef struct {
     void (*phase)(void *context, const char *name);
     /* During an evaluation, after each batch of windows */
     void (*evaluating)(void *context, int64_t windows_done, int64_t windows);
+    /* On one rank of those concerned, possibly on another thread: the run goes on, but something in
+     * it does not work as asked, such as a planner that failed.  One line; must not call the
+     * library */
+    void (*warning)(void *context, const char *message);
 } ek_train_hooks;
 
 enum { EK_TRAIN_LOST = 3 };

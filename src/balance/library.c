@@ -1,7 +1,7 @@
 /* Implements evenkeel/balance.h: memory, argument checks, persistent placement between calls. */
 #include "evenkeel/balance.h"
 
-#include "balance/planner.h"
+#include "balance/custom_planner.h"
 #include "base/entry.h"
 
 #include <stdlib.h>
@@ -28,12 +28,15 @@ struct ek_balance {
 
 const char *ek_balance_policy(int i)
 {
+    const ek_planner *p;
+    int built_in = 0;
+
     if (i < 0)
         return NULL;
-    for (int j = 0; j < i; j++)
-        if (ek_planners[j] == NULL)
-            return NULL;
-    return ek_planners[i] != NULL ? ek_planners[i]->name : NULL;
+    while (built_in < i && ek_planners[built_in] != NULL)
+        built_in++;
+    p = ek_planners[built_in] != NULL ? ek_planners[built_in] : ek_custom_planner_at(i - built_in);
+    return p != NULL ? p->name : NULL;
 }
 
 static int has_both(const ek_balance *b)
@@ -48,7 +51,7 @@ static void reserve_arrays(ek_balance *b)
     ek_arena *a = &b->arena;
 
     b->node_of = ek_arena_alloc(a, l->ranks, sizeof(*b->node_of));
-    b->memory = b->planner->reserve(a, l);
+    b->memory = ek_planner_reserve(b->planner, a, l);
     b->total = ek_arena_alloc(a, l->experts, sizeof(*b->total));
     ek_plan_reserve(&b->plan, a, l);
     ek_plan_reserve(&b->served, a, l);
@@ -176,9 +179,27 @@ static ek_status plan_both(ek_balance *b, const int64_t *counts)
     return EK_OK;
 }
 
+static ek_status make_plan(ek_balance *b, const int64_t *counts)
+{
+    if (has_both(b))
+        return plan_both(b, counts);
+    if (b->planner->plan_persistent != NULL)
+        return plan_base(b, counts, 1);
+    return b->planner->plan_transient(b->memory, &b->l, counts, &b->plan);
+}
+
+/* After a failed plan, as before the first one: the last persistent placement, no replicas. */
+static ek_status drop_plan(ek_balance *b, ek_status st)
+{
+    ek_placement_copy(&b->plan.placement, &b->base);
+    memset(b->plan.quota, 0, (size_t)b->l.ranks * (size_t)b->l.slots * sizeof(*b->plan.quota));
+    return EK_FAIL(st, "planner %s: %s", b->planner->name, ek_err_message());
+}
+
 ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_result *out)
 {
     EK_C_LOCALE;
+    ek_status st;
 
     EK_NOT_NULL(b);
     EK_NOT_NULL(counts);
@@ -186,12 +207,9 @@ ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_
     EK_TRY(check_counts(b, counts));
     ek_placement_copy(&b->plan.placement, &b->base);
     b->plan.reason[0] = '\0';
-    if (has_both(b))
-        EK_TRY(plan_both(b, counts));
-    else if (b->planner->plan_persistent != NULL)
-        EK_TRY(plan_base(b, counts, 1));
-    else
-        EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
+    st = make_plan(b, counts);
+    if (st < 0)
+        return drop_plan(b, st);
     *out = (ek_balance_plan_result){.slots = b->l.slots,
                                     .expert_of = b->plan.placement.expert_of,
                                     .primary = b->plan.placement.primary,

@@ -593,11 +593,13 @@ const ek_planner ek_planner_replicate = {
     .name = "replicate",
     .what = "replicas by popularity, placed to survive failures (Lazarus, arXiv 2407.04656)",
     .reserve = reserve_replicate,
-    .plan_persistent = plan_replicate};
+    .plan_persistent = plan_replicate,
+    .enforces_replicas_min = 1};
 
 /* `auto` where replicas_min is more than 1. */
 const ek_planner ek_planner_auto_persistent = {
     .name = "auto",
     .what = "persistent replicas by popularity on --replicas-min or more nodes, as replicate",
     .reserve = reserve_replicate,
-    .plan_persistent = plan_replicate};
+    .plan_persistent = plan_replicate,
+    .enforces_replicas_min = 1};

@@ -34,11 +34,15 @@ typedef struct {
 /* Problem size, topology, constraints and costs of a planner. */
 typedef struct {
     int32_t experts, ranks, slots; /* slots per rank */
+    int32_t layer, layers;         /* which layer of the model is planned, of how many; for custom
+                                      planners; layers 0 is 1 */
+    int32_t ep_group, ep_groups;   /* likewise the expert-parallel group */
     const int32_t *node_of;        /* [ranks] any numbers; NULL: one rank per node */
     const int32_t *domain_of;      /* [ranks] failure domain, such as a rack: whole nodes, any
                                       numbers; NULL: each node is one */
     int32_t replicas_min;          /* minimum number of domains that hold each expert, where
-                                      slots suffice; for planners with ek_planner_keeps */
+                                      slots suffice; for planners with
+                                      enforces_replicas_min */
     const ek_replica_sets *others; /* for the same planners: the domain sets that hold the
                                       experts of other layers, numbered as by
                                       ek_plan_number_domains, without experts on fewer than
@@ -72,11 +76,14 @@ typedef struct {
 typedef ek_status (*ek_plan_fn)(void *memory, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p);
 
+typedef struct ek_custom_planner ek_custom_planner; /* balance/custom_planner.h */
+
 /* A planner.  At least one of plan_persistent and plan_transient is set. */
 typedef struct {
     const char *name;
     const char *what; /* one-line description with its source, printed by `plan` */
-    /* Reserves its memory in the arena; NULL while the arena measures. */
+    /* Reserves its memory in the arena; NULL while the arena measures.  Called by
+     * ek_planner_reserve; not set in custom planners. */
     void *(*reserve)(ek_arena *a, const ek_plan_limits *l);
     /* Between steps, from past counts: a placement that stays until the next such plan; experts
      * move with their optimizer state.  NULL: primary copies never move. */
@@ -88,22 +95,24 @@ typedef struct {
      * weights are sent before the gate; the actual counts are then split in proportion to its
      * quotas (ek_plan_serve).  Only without plan_persistent: primary copies must not move. */
     int uses_previous_counts;
+    int enforces_replicas_min;       /* plan_persistent heeds limits.replicas_min */
+    const ek_custom_planner *custom; /* registered by a user of the library; NULL: built in */
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
 extern const ek_planner ek_planner_auto_persistent; /* see ek_planner_for */
 
-/* All planners, by the names of `evenkeel plan --policy`; NULL-terminated. */
+/* The built-in planners, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
-/* By name; NULL: unknown. */
+/* By name, built-in or registered (evenkeel/planner.h); NULL: unknown. */
 const ek_planner *ek_planner_find(const char *name);
+/* Reserves a planner's memory in the arena; NULL while the arena measures. */
+void *ek_planner_reserve(const ek_planner *p, ek_arena *a, const ek_plan_limits *l);
 /* The planner to use for a policy if each expert must be on replicas_min domains: with 2 or more,
  * `auto` becomes ek_planner_auto_persistent, which plans as `replicate` does, because only
  * persistent replicas survive a failure.  All others: the policy itself. */
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min);
-/* Whether the planner enforces limits.replicas_min. */
-int ek_planner_keeps(const ek_planner *p);
 
 /* Reserves the arrays of a plan in an arena (which may be measuring). */
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);

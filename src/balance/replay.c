@@ -45,7 +45,7 @@ static void reserve_arrays(replay *r)
     int64_t plans = r->t->iterations * r->t->layers;
     ek_arena *a = &r->arena;
 
-    r->planner = r->cfg->planner->reserve(a, l);
+    r->planner = ek_planner_reserve(r->cfg->planner, a, l);
     r->counts = ek_arena_alloc(a, table, sizeof(*r->counts));
     r->seen = ek_arena_alloc(a, table, sizeof(*r->seen));
     r->total = ek_arena_alloc(a, l->experts, sizeof(*r->total));

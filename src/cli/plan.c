@@ -242,9 +242,9 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
         printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
     printf("  moved       %sB per layer and iteration\n",
            cli_count(bytes, sizeof(bytes), r->bytes));
-    if (ek_planner_keeps(x->cfg.planner))
+    if (x->cfg.planner->enforces_replicas_min)
         printf("  failures    %s\n", r->survivability_text);
-    if (ek_planner_keeps(x->cfg.planner) && r->racks_text[0] != '\0')
+    if (x->cfg.planner->enforces_replicas_min && r->racks_text[0] != '\0')
         printf("              %s\n", r->racks_text);
     if (x->machine == NULL) {
         printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",

@@ -651,9 +651,16 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary = {0};
     progress_display d = open_display(o, job);
-    ek_train_hooks hooks = {
-        &d,           show_start,   show_step,      show_tokenising, stop_wanted, collect_layer,
-        collect_cost, report_phase, show_evaluating};
+    /* No warning hook: show_log gets what is logged. */
+    ek_train_hooks hooks = {.context = &d,
+                            .started = show_start,
+                            .step = show_step,
+                            .tokenising = show_tokenising,
+                            .stop = stop_wanted,
+                            .layer = collect_layer,
+                            .cost = collect_cost,
+                            .phase = report_phase,
+                            .evaluating = show_evaluating};
     json_t *settings = ek_options_dump(o);
     char *own = own_settings(o);
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");

@@ -37,6 +37,7 @@ static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_g
 /* Sets nodes and domains of the limits to those of a group. */
 static void set_group_limits(ek_moe_planning *d, int ep_group)
 {
+    d->limits.ep_group = ep_group;
     d->limits.node_of = d->node_of + (int64_t)ep_group * d->limits.ranks;
     if (d->domain_of != NULL)
         d->limits.domain_of = d->domain_of + (int64_t)ep_group * d->limits.ranks;
@@ -51,7 +52,7 @@ static void reserve_planners(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
         n++;
     d->memory_of = ek_arena_alloc(a, n, sizeof(*d->memory_of));
     for (int i = 0; i < n; i++) {
-        void *memory = ek_moe_planner_at(cfg, i)->reserve(a, &d->limits);
+        void *memory = ek_planner_reserve(ek_moe_planner_at(cfg, i), a, &d->limits);
 
         if (d->memory_of != NULL)
             d->memory_of[i] = memory;
@@ -88,6 +89,8 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     d->limits = (ek_plan_limits){.experts = experts,
                                  .ranks = mesh->ep,
                                  .slots = slots,
+                                 .layers = (int32_t)layers,
+                                 .ep_groups = mesh->edp,
                                  .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
                                  .horizon = cfg->horizon,
                                  .batches = cfg->batches,
@@ -175,6 +178,7 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
     for (int32_t e = 0; e < x->experts; e++)
         d->primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
     set_group_limits(d, ep_group);
+    d->limits.layer = m->w->layer;
     return (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->primary},
         .quota = quota,
@@ -552,6 +556,7 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     now.ranks = d->limits.ranks;
     ek_placement_copy(&d->persistent.placement, &now);
     set_group_limits(d, 0);
+    d->limits.layer = m->w->layer;
     d->persistent.of = m->history.of;
     d->persistent.explain =
         d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));

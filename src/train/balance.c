@@ -184,11 +184,11 @@ static ek_status check_hosts(const ek_run *r)
 
     if (want == 1)
         return EK_OK;
-    EK_REQUIRE(!ek_planner_keeps(p) || r->cfg->plan_every > 0, EK_EINVAL,
+    EK_REQUIRE(!p->enforces_replicas_min || r->cfg->plan_every > 0, EK_EINVAL,
                "--replicas-min %d: with --plan-every 0 no replicas are placed", want);
     if (r->rank != 0)
         return EK_OK;
-    if (!ek_planner_keeps(p))
+    if (!p->enforces_replicas_min)
         ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
                p->name);
     else if (each < want)

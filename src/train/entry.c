@@ -4,6 +4,7 @@
 
 #include "evenkeel/train.h"
 
+#include "base/log.h"
 #include "base/threads.h"
 #include "train/run_priv.h"
 
@@ -81,8 +82,16 @@ static void call_evaluating(void *context, int64_t windows_done, int64_t windows
     IN_HOST_LOCALE(h->given->evaluating(h->given->context, windows_done, windows));
 }
 
-_Static_assert(sizeof(ek_train_hooks) ==
-                   offsetof(ek_train_hooks, evaluating) + sizeof(void (*)(void)),
+static void call_warning(void *context, ek_log_level level, const char *component,
+                         const char *message)
+{
+    const caller_hooks *h = context;
+
+    (void)level, (void)component;
+    IN_HOST_LOCALE(h->given->warning(h->given->context, message));
+}
+
+_Static_assert(sizeof(ek_train_hooks) == offsetof(ek_train_hooks, warning) + sizeof(void (*)(void)),
                "every hook has its call_ above");
 
 static void init_hooks(caller_hooks *h, const ek_train_hooks *given, locale_t locale)
@@ -145,6 +154,7 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
 {
     EK_C_LOCALE;
     caller_hooks caller;
+    ek_status st;
 
     EK_NOT_NULL(cfg);
     EK_NOT_NULL(out);
@@ -154,5 +164,10 @@ ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks, ek_t
     EK_TRY(check_config(cfg));
     EK_TRY(ek_stack_check());
     init_hooks(&caller, hooks, host_locale);
-    return ek_run_execute(cfg, &caller.hooks, out);
+    if (hooks != NULL && hooks->warning != NULL) /* else the command's own sink stays */
+        ek_log_set_sink(call_warning, &caller, EK_LOG_WARN);
+    st = ek_run_execute(cfg, &caller.hooks, out);
+    if (hooks != NULL && hooks->warning != NULL)
+        ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
+    return st;
 }

@@ -131,7 +131,7 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
     ek_train_balance *b = &r->out->balance;
     ek_status st = EK_OK;
 
-    if (p == NULL || !ek_planner_keeps(p) || r->cfg->replicas_min <= 1)
+    if (p == NULL || !p->enforces_replicas_min || r->cfg->replicas_min <= 1)
         return EK_OK;
     for (int racks = 0; racks <= (r->rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};

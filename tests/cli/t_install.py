@@ -1,6 +1,7 @@
 """`cmake --install`: what lies below the prefix is enough for a program that knows nothing but
 pkg-config or find_package, for the command, for `man` and for shells."""
 
+import json
 import os
 import re
 import shutil
@@ -55,6 +56,27 @@ class Install(ek_cli.Case):
         self.assertGreater(len(r.stdout), 20)
         r = call(self.compile(os.path.join(SOURCE, "examples", "balance.c")), env=self.env)
         self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_the_example_of_a_planner(self):
+        program = self.compile(os.path.join(SOURCE, "examples", "planner.c"))
+        r = call(program, env=self.env)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertEqual(r.stdout.splitlines()[0], "greedy: assignments moved 1 times")
+        self.assertIn("rank 1 slot 2: expert 0 serves 60\n", r.stdout)
+        if not ek_cli.mpiexec():
+            self.skipTest("no mpiexec: one rank has nothing to balance")
+        texts = write(self.path("texts.txt"), "all work and no play makes jack a dull boy\n" * 200)
+        r = call(ek_cli.mpiexec(), "-n", 2, program, self.path("run"), texts, env=self.env)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        m = re.fullmatch(r"greedy: (\d+) plans, (\S+) replicas a step, busiest rank (\S+) x the mean, "
+                         r"(\S+) without\n", r.stdout)
+        self.assertTrue(m, r.stdout)
+        plans = [json.loads(line) for line in open(self.path("run", "plans.jsonl"))]
+        self.assertEqual(int(m[1]), len(plans))
+        self.assertEqual({re.sub(r"\d+", "N", p["reason"]) for p in plans},
+                         {"greedy: assignments moved N times"})
+        self.assertGreater(float(m[2]), 0)  # its placement was used
+        self.assertLess(float(m[3]), float(m[4]))
 
     def test_find_package(self):
         write(self.path("p", "CMakeLists.txt"),

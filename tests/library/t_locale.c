@@ -121,8 +121,8 @@ static void on_cost(void *context, const ek_train_cost *cost)
 static void train(const char *out, int64_t steps, int resume)
 {
     const char *data[] = {in("a.txt:0.375"), in("b.txt:0.625")}, *held_out[] = {in("c.txt")};
-    ek_train_hooks hooks = {NULL,     on_start, on_step,  on_tokens,    on_stop,
-                            on_layer, on_cost,  on_phase, on_evaluating};
+    ek_train_hooks hooks = {NULL,     on_start, on_step,  on_tokens,     on_stop,
+                            on_layer, on_cost,  on_phase, on_evaluating, NULL};
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary;
     ek_status st;

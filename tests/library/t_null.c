@@ -8,6 +8,7 @@
 #include <evenkeel/err.h>
 #include <evenkeel/job.h>
 #include <evenkeel/lm.h>
+#include <evenkeel/planner.h>
 #include <evenkeel/train.h>
 #include <evenkeel/version.h>
 
@@ -70,6 +71,29 @@ static void balance(void)
     ek_balance_destroy(&b);
     ek_balance_destroy(&b);
     ek_balance_destroy(NULL);
+}
+
+static ek_status plan_nothing(void *context, void *memory, const ek_planner_input *in,
+                              ek_planner_output *out)
+{
+    (void)context, (void)memory, (void)in, (void)out;
+    return EK_OK;
+}
+
+static void planner(void)
+{
+    ek_planner_functions f = {.size = sizeof(f)};
+
+    REFUSED(ek_planner_register(NULL, &f), "name must not be NULL");
+    REFUSED(ek_planner_register("mine", NULL), "functions must not be NULL");
+    REFUSED(ek_planner_register("mine", &f), "neither plan_persistent nor plan_transient");
+    f.plan_transient = plan_nothing;
+    f.size = 0;
+    REFUSED(ek_planner_register("mine", &f), "0 bytes");
+    f.size = sizeof(f) + 8;
+    REFUSED(ek_planner_register("mine", &f), "bytes");
+    f.size = sizeof(f);
+    CHECK_INT(ek_planner_register("mine", &f), EK_OK);
 }
 
 static void job(void)
@@ -203,7 +227,7 @@ static void train(void)
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* NULL for every argument that allows it */
 }
 
-static const ek_case cases[] = {EK_CASE(err),         EK_CASE(version),   EK_CASE(balance),
-                                EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_eval),
-                                EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
+static const ek_case cases[] = {
+    EK_CASE(err),     EK_CASE(version), EK_CASE(balance),     EK_CASE(planner),   EK_CASE(job),
+    EK_CASE(lm_open), EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
 EK_TEST_MAIN(cases)
