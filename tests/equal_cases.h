@@ -357,18 +357,26 @@ static inline ek_status equal_evaluate_between(ek_trainer *tr, const equal_layou
                                                double *out)
 {
     const ek_pass *p = ek_trainer_pass(tr);
-    size_t bytes = (size_t)p->n_sums * sizeof(*p->sums);
+    size_t bytes = (size_t)p->stats.n_sums * sizeof(*p->stats.sums);
     double *sums = malloc(bytes);
     ek_status st = EK_OK;
 
     EK_REQUIRE(sums != NULL, EK_ENOMEM, "no memory for sums");
-    memcpy(sums, p->sums, bytes);
+    memcpy(sums, p->stats.sums, bytes);
     EK_TRY_OUT(equal_evaluate(tr, l, i, out));
-    EK_REQUIRE_OUT(memcmp(sums, p->sums, bytes) == 0, EK_EINTERNAL,
+    EK_REQUIRE_OUT(memcmp(sums, p->stats.sums, bytes) == 0, EK_EINTERNAL,
                    "an evaluation changes the sums of the step before");
 out:
     free(sums);
     return st;
+}
+
+/* The first layer of this rank's stage. */
+static inline int64_t equal_first_layer(const ek_trainer *tr)
+{
+    const ek_model *m = ek_trainer_pass(tr)->model;
+
+    return ek_model_vstage_first(m, m->cfg.mesh->pp_rank);
 }
 
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
@@ -395,7 +403,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     out->way[i] = r.traffic;
     out->bytes[i] = r.comm_bytes;
-    out->cut[i] = ek_trainer_pass(tr)->moe[ek_trainer_pass(tr)->first_layer].x.token_chunks;
+    out->cut[i] = ek_trainer_pass(tr)->moe[equal_first_layer(tr)].x.token_chunks;
     out->loss[i] = r.losses.loss;
     out->aux[i] = r.losses.aux_loss;
     out->norm[i] = r.grad_norm;

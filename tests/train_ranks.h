@@ -90,7 +90,7 @@ static inline ek_status build_pass(rank *r)
 
     fill_tokens(r);
     EK_TRY(ek_pass_begin(r->pass, &step, r->micro, micros));
-    r->pass->loss_tokens = micros * SEQS * SEQ;
+    r->pass->loss.tokens = micros * SEQS * SEQ;
     for (int32_t i = 0; i < micros; i++) {
         int last = i == micros - 1;
 
@@ -253,7 +253,7 @@ static inline ek_status op_loss(void *self, const ek_op *op)
     rank *r = self;
 
     (void)op;
-    r->sums[1] = r->pass != NULL ? r->pass->loss_sum : 1;
+    r->sums[1] = r->pass != NULL ? r->pass->loss.sum : 1;
     return EK_OK;
 }
 

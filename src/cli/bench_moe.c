@@ -101,7 +101,7 @@ static ek_status open_way(const bench *b, moe *m, way *w)
         bench_fill(b->k->real, n, w->pass->moe[l].activations[0].x);
         bench_fill(b->k->comp, n, w->pass->moe[l].activations[0].y);
     }
-    bench_fill(b->k->real, n, w->pass->dx);
+    bench_fill(b->k->real, n, w->pass->backward.dx);
     if (b->k->comp != b->k->real)
         bench_fill(b->k->real, n, w->pass->scratch.y_real);
     return EK_OK;

@@ -149,7 +149,8 @@ static ek_status init_session(ek_session *s, ek_model *m, const ek_session_confi
         s->cfg.block = s->cfg.capacity;
     EK_REQUIRE(s->cfg.block <= (INT32_MAX - 1) / ek_moe_cols(&m->spec), EK_EOVERFLOW,
                "a block of %lld rows is too large", (long long)s->cfg.block);
-    s->forward = (ek_forward){.model = m, .scratch = &s->scratch, .micros = 1, .micro = &s->micro};
+    s->forward = (ek_forward){
+        .model = m, .scratch = &s->scratch, .micros = 1, .micro = &s->micro, .n_micro = 1};
     s->step = (ek_moe_step){.top_k = m->spec.top_k, .micro = &s->micro};
     ek_arena_measure_from(&s->arena, m->k->memory, &s->host);
     reserve_session(s);

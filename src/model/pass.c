@@ -1,11 +1,10 @@
-/* A pass: its memory, its sums, and the start of a step. */
+/* A pass: its memory, and the start of a step. */
 #include "model/pass.h"
 
 #include "model/blocks/backward.h"
 #include "model/blocks/rope.h"
 #include "moe/reroute.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +37,7 @@ static size_t workspace_bytes(const ek_pass *p)
     size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
     if (local->vocab > 0)
-        ws = larger_size(ws, k->linear_workspace(k, p->head_rows, 1, local->vocab, s->hidden));
+        ws = larger_size(ws, k->linear_workspace(k, p->head.rows, 1, local->vocab, s->hidden));
     if (width == 0)
         return ws;
     ws = larger_size(ws, ek_attention_workspace(p->model, p->max_all));
@@ -80,17 +79,17 @@ static void *x_at(const ek_pass *p, int slot, int64_t i)
 
 /* Memory of one layer for one activation slot; with recomputation all layers and slots share that
  * of the first. */
-static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int first, const ek_moe *moe,
-                               ek_layer_activations *y, ek_moe_activations *kept)
+static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int32_t first_layer,
+                               const ek_moe *moe, ek_layer_activations *y, ek_moe_activations *kept)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
+    int first = l == first_layer && slot == 0;
 
-    first = first && slot == 0;
     if (!first && p->forward.activations != NULL && attention)
-        *y = p->forward.activations[p->first_layer];
+        *y = p->forward.activations[first_layer];
     if (!first && p->moe != NULL && all)
-        *kept = p->moe[p->first_layer].activations[0];
+        *kept = p->moe[first_layer].activations[0];
     reserve_activations(p, y, first || !attention, first || !all);
     if (first || !all)
         ek_moe_reserve_activations(moe, kept, &p->arena, &p->limits, all);
@@ -98,7 +97,7 @@ static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int first, const
     kept->x = p->forward.x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
 }
 
-static void reserve_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
+static void reserve_layer(ek_pass *p, int32_t l, int32_t first_layer, ek_moe *moe)
 {
     ek_layer_activations measured_layer = {0};
     ek_moe_activations measured_moe = {0};
@@ -110,22 +109,23 @@ static void reserve_layer(ek_pass *p, int32_t l, int first, ek_moe *moe)
     moe->w = &p->model->layers[l].experts;
     moe->step = &p->step;
     moe->scratch = &p->scratch;
-    moe->dx = p->dx;
+    moe->dx = p->backward.dx;
     ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->act_slots);
     moe->activations =
         ek_arena_alloc(ek_arena_host(&p->arena), p->act_slots, sizeof(*moe->activations));
     for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 
-        reserve_layer_slot(p, l, slot, first, moe,
+        reserve_layer_slot(p, l, slot, first_layer, moe,
                            p->forward.activations != NULL ? &p->forward.activations[at]
                                                           : &measured_layer,
                            moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
     }
 }
 
-/* The residual stream of one activation slot: entries of this stage's layers. */
-static void reserve_residuals(ek_pass *p, int slot)
+/* The residual stream of one activation slot: entries of this stage's layers. mid: x[2l+1] of every
+ * layer, if layers are recomputed. */
+static void reserve_residuals(ek_pass *p, int slot, void *mid)
 {
     int64_t layers = p->model->spec.layers, n = p->max_tokens * p->model->spec.hidden;
     size_t real = real_size(p);
@@ -141,7 +141,7 @@ static void reserve_residuals(ek_pass *p, int slot)
         if (!p->cfg.training && shared[i % 2] != NULL) {
             x = shared[i % 2];
         } else if (p->cfg.recompute == EK_RECOMPUTE_FULL && i % 2 == 1) {
-            x = p->mid;
+            x = mid;
         } else {
             x = ek_arena_alloc(&p->arena, n, real);
         }
@@ -164,12 +164,12 @@ static void reserve_tp(ek_pass *p)
                     .max_all = p->max_all};
     p->scratch.tp = &p->tp;
     ek_tp_reserve(&p->tp, a, p->cfg.training);
-    p->ids = ek_arena_alloc(a, p->max_all, sizeof(*p->ids));
+    p->head.ids = ek_arena_alloc(a, p->max_all, sizeof(*p->head.ids));
     if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
         p->forward.norm_sums = ek_arena_alloc(a, 2 * p->max_all, sizeof(double));
-    p->vocab_stats = ek_arena_alloc(a, 3 * mesh->tp * p->head_rows, sizeof(double));
-    p->vocab_factor = ek_arena_alloc(a, p->head_rows, sizeof(double));
-    p->vocab_hit = ek_arena_alloc(a, p->head_rows, sizeof(double));
+    p->head.stats = ek_arena_alloc(a, 3 * mesh->tp * p->head.rows, sizeof(double));
+    p->head.factor = ek_arena_alloc(a, p->head.rows, sizeof(double));
+    p->head.hit = ek_arena_alloc(a, p->head.rows, sizeof(double));
 }
 
 static void reserve_scratch(ek_pass *p)
@@ -183,172 +183,28 @@ static void reserve_scratch(ek_pass *p)
 
     p->forward.ws = ek_arena_alloc(a, (int64_t)workspace_bytes(p), 1);
     p->forward.cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
-    p->y_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, comp);
-    p->rstd_final = ek_arena_alloc(a, parts ? n : p->head_rows, real);
-    p->logits = ek_arena_alloc(a, p->head_rows * local->vocab, real);
-    p->loss_rows = ek_arena_alloc(a, n > p->head_rows ? n : p->head_rows, sizeof(double));
+    p->head.y = ek_arena_alloc(a, parts ? 0 : p->head.rows * d, comp);
+    p->head.rstd = ek_arena_alloc(a, parts ? n : p->head.rows, real);
+    p->head.logits = ek_arena_alloc(a, p->head.rows * local->vocab, real);
+    p->head.loss_rows = ek_arena_alloc(a, n > p->head.rows ? n : p->head.rows, sizeof(double));
     if (parts)
         reserve_tp(p);
     ek_embed_reserve(p);
     if (!p->cfg.training)
         return;
-    if (p->cfg.recompute == EK_RECOMPUTE_FULL)
-        p->mid = ek_arena_alloc(a, n * d, real);
-    p->dx = ek_arena_alloc(a, n * d, real);
+    p->backward.dx = ek_arena_alloc(a, n * d, real);
     if (p->model->cfg.mesh->pp > 1) {
-        p->dx_in = ek_arena_alloc(a, n * d, real);
-        p->dx_out = ek_arena_alloc(a, n * d, real);
+        p->backward.dx_in = ek_arena_alloc(a, n * d, real);
+        p->backward.dx_out = ek_arena_alloc(a, n * d, real);
     }
-    p->dy = ek_arena_alloc(a, parts ? 0 : n * d, real);
-    p->dy_comp = ek_arena_alloc(a, parts ? 0 : n * d, comp);
-    p->d_o = ek_arena_alloc(a, p->max_all * q, comp);
-    p->dqkv = ek_arena_alloc(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
-    p->dlogits_ld = (local->vocab + 7) / 8 * 8;
-    p->dlogits = ek_arena_alloc(a, p->head_rows * p->dlogits_ld, comp);
-    p->dy_final = ek_arena_alloc(a, parts ? 0 : p->head_rows * d, real);
-}
-
-/* --- sums over ranks -------------------------------------------------------------------------- */
-
-/* Per rank: loss, vote, stall and step time; then values that are the same on all ranks of a stage;
- * then per layer: max over mean of its ranks with the initial placement and as computed, replicas
- * and moves, counts for the roofline, and the load of each expert. */
-enum {
-    SUM_LOSS,
-    SUM_VOTE,
-    SUM_STALL,
-    SUM_STEP,
-    SUM_AUX,
-    SUM_Z,
-    SUM_DROPPED,
-    SUM_PLANS,
-    SUM_PLAN,
-    SUMS_FIXED
-};
-enum {
-    LAYER_PRIMARY,
-    LAYER_RANKS,
-    LAYER_COPIES,
-    LAYER_COPIES_BYTES,
-    LAYER_MOVED,
-    LAYER_ROWS,
-    LAYER_BUSIEST,
-    LAYER_LINK,
-    LAYER_REPLICAS,
-    LAYER_LOAD
-};
-
-static void reserve_sums(ek_pass *p)
-{
-    const ek_model_spec *s = &p->model->spec;
-
-    p->n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
-    p->sums = ek_arena_alloc(ek_arena_host(&p->arena), p->n_sums, sizeof(*p->sums));
-}
-
-static double *layer_sums(const ek_pass *p, int64_t layer)
-{
-    return p->sums + SUMS_FIXED + layer * (LAYER_LOAD + p->model->spec.experts);
-}
-
-const double *ek_pass_load(const ek_pass *p, int64_t layer)
-{
-    return layer_sums(p, layer) + LAYER_LOAD;
-}
-
-ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer)
-{
-    const double *sums = layer_sums(p, layer);
-
-    return (ek_roofline_counts){sums[LAYER_ROWS], sums[LAYER_BUSIEST], sums[LAYER_LINK],
-                                sums[LAYER_REPLICAS]};
-}
-
-ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
-{
-    const double *sums = layer_sums(p, layer);
-
-    return (ek_layer_balance){sums[LAYER_PRIMARY], sums[LAYER_RANKS], sums[LAYER_COPIES],
-                              sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
-}
-
-double ek_pass_votes(const ek_pass *p)
-{
-    return p->sums[SUM_VOTE];
-}
-
-void ek_pass_sum(ek_pass *p)
-{
-    const ek_model_spec *s = &p->model->spec;
-
-    memset(p->sums, 0, (size_t)p->n_sums * sizeof(*p->sums));
-    p->sums[SUM_LOSS] = p->loss_sum;
-    p->sums[SUM_VOTE] = p->vote;
-    p->sums[SUM_STEP] = p->last_step_s;
-    for (int64_t l = 0; l < s->layers; l++)
-        p->sums[SUM_STALL] += (double)p->moe[l].stall_ns * 1e-9;
-    if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
-        return;
-    for (int64_t l = 0; l < s->layers; l++) {
-        const ek_moe *m = &p->moe[l];
-        double *sums = layer_sums(p, l);
-
-        if (!ek_model_has_layer(p->model, l) || !m->w->routed)
-            continue;
-        p->sums[SUM_AUX] += m->aux_loss;
-        p->sums[SUM_Z] += m->z_loss;
-        p->sums[SUM_DROPPED] += (double)m->dropped;
-        p->sums[SUM_PLANS] += (double)m->plans;
-        p->sums[SUM_PLAN] += m->plan_s;
-        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(m);
-        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
-        sums[LAYER_COPIES] = (double)m->replicas;
-        sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
-        sums[LAYER_MOVED] = (double)(p->moved[l] * p->model->cfg.mesh->edp);
-        sums[LAYER_ROWS] = m->work.rows;
-        sums[LAYER_BUSIEST] = m->work.busiest;
-        sums[LAYER_LINK] = m->work.link;
-        sums[LAYER_REPLICAS] = m->work.replicas;
-        for (int64_t e = 0; e < s->experts; e++)
-            sums[LAYER_LOAD + e] = (double)m->load[e];
-    }
-}
-
-void ek_pass_losses(const ek_pass *p, ek_losses *out)
-{
-    const ek_model_spec *s = &p->model->spec;
-    const double *sums = p->sums;
-
-    memset(out, 0, sizeof(*out));
-    out->loss = p->loss_tokens > 0 ? sums[SUM_LOSS] / p->loss_tokens : 0;
-    out->masked = p->masked;
-    out->loss_tokens = p->loss_tokens;
-    out->aux_loss = sums[SUM_AUX];
-    out->z_loss = sums[SUM_Z];
-    out->dropped = (int64_t)sums[SUM_DROPPED];
-    out->plans = (int64_t)sums[SUM_PLANS];
-    out->plan_s = sums[SUM_PLAN];
-    out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
-    out->replica_wait_s = sums[SUM_STALL] / p->model->cfg.mesh->size;
-    for (int64_t l = 0; l < s->layers; l++) {
-        const double *load = ek_pass_load(p, l);
-        ek_layer_balance of = ek_pass_balance(p, l);
-        double total = 0, most = 0;
-
-        if (s->dense[l])
-            continue;
-        for (int64_t e = 0; e < s->experts; e++) {
-            total += load[e];
-            most = load[e] > most ? load[e] : most;
-        }
-        out->expert_max_over_mean =
-            fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
-        out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
-        out->primary_max_over_mean = fmax(out->primary_max_over_mean, of.before);
-        out->replicas += (int64_t)of.replicas;
-        out->replica_bytes += of.replica_bytes;
-        out->experts_moved += (int64_t)of.experts_moved;
-    }
+    p->backward.dy = ek_arena_alloc(a, parts ? 0 : n * d, real);
+    p->backward.dy_comp = ek_arena_alloc(a, parts ? 0 : n * d, comp);
+    p->backward.d_o = ek_arena_alloc(a, p->max_all * q, comp);
+    p->backward.dqkv =
+        ek_arena_alloc(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
+    p->head.dlogits_ld = (local->vocab + 7) / 8 * 8;
+    p->head.dlogits = ek_arena_alloc(a, p->head.rows * p->head.dlogits_ld, comp);
+    p->head.dy = ek_arena_alloc(a, parts ? 0 : p->head.rows * d, real);
 }
 
 /* --- creation --------------------------------------------------------------------------------- */
@@ -359,9 +215,11 @@ static void reserve_order(ek_pass *p)
     ek_arena *a = ek_arena_host(&p->arena);
 
     p->forward.act_slot_of = ek_arena_alloc(a, items, sizeof(*p->forward.act_slot_of));
-    p->order = ek_arena_alloc(a, 2 * items, sizeof(*p->order));
-    p->act_slot_freed = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_freed));
-    p->act_slot_taken = ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->act_slot_taken));
+    p->graph.order = ek_arena_alloc(a, 2 * items, sizeof(*p->graph.order));
+    p->graph.act_slot_freed =
+        ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->graph.act_slot_freed));
+    p->graph.act_slot_taken =
+        ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->graph.act_slot_taken));
 }
 
 /* Whether a planner may migrate experts. */
@@ -371,49 +229,59 @@ static int may_migrate(const ek_pass *p)
            p->cfg.moe.plan_every > 0 && ek_model_can_migrate(p->model);
 }
 
-static void reserve_migrations(ek_pass *p)
+/* staging [2]: the buffers for received state, which alternate between the layers. */
+static void reserve_migrations(ek_pass *p, void **staging)
 {
     p->migrations =
         ek_arena_alloc(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
     for (int i = 0; i < 2; i++)
-        p->staging[i] = p->model->staging[i] != NULL
-                            ? p->model->staging[i]
-                            : ek_migration_reserve_staging(&p->arena, p->model);
+        staging[i] = p->model->staging[i] != NULL
+                         ? p->model->staging[i]
+                         : ek_migration_reserve_staging(&p->arena, p->model);
+}
+
+static void reserve_layers(ek_pass *p)
+{
+    ek_arena *host = ek_arena_host(&p->arena);
+    int32_t layers = (int32_t)p->model->spec.layers, first = -1;
+    void *staging[2] = {NULL, NULL};
+
+    p->forward.activations =
+        ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->forward.activations));
+    p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
+    if (may_migrate(p))
+        reserve_migrations(p, staging);
+    for (int32_t l = 0; l < layers; l++) {
+        ek_moe measured = {0};
+
+        if (!ek_model_has_layer(p->model, l))
+            continue;
+        if (first < 0)
+            first = l;
+        reserve_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
+        if (may_migrate(p) && !p->model->spec.dense[l])
+            ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
+                                 host, p->model, l, staging[ek_migration_buf_idx(p->model, l)]);
+    }
 }
 
 static void reserve_pass(ek_pass *p)
 {
-    int64_t layers = p->model->spec.layers;
+    int64_t layers = p->model->spec.layers, n = p->max_tokens * p->model->spec.hidden;
     ek_arena *host = ek_arena_host(&p->arena);
-    int first = 1;
+    void *mid = NULL;
 
     reserve_scratch(p);
     ek_moe_reserve_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
                            &p->cfg.moe, &p->limits, p->cfg.training);
     reserve_order(p);
-    reserve_sums(p);
-    p->moved = ek_arena_alloc(host, layers, sizeof(*p->moved));
+    ek_pass_reserve_stats(p);
     p->forward.x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->forward.x));
+    if (p->cfg.training && p->cfg.recompute == EK_RECOMPUTE_FULL)
+        mid = ek_arena_alloc(&p->arena, n, real_size(p));
     for (int slot = 0; slot < p->act_slots; slot++)
-        reserve_residuals(p, slot);
-    p->forward.activations =
-        ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->forward.activations));
-    p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
-    if (may_migrate(p))
-        reserve_migrations(p);
-    for (int32_t l = 0; l < (int32_t)layers; l++) {
-        ek_moe measured = {0};
-
-        if (!ek_model_has_layer(p->model, l))
-            continue;
-        if (first)
-            p->first_layer = l;
-        reserve_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
-        if (may_migrate(p) && !p->model->spec.dense[l])
-            ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                                 host, p->model, l, p->staging[ek_migration_buf_idx(p->model, l)]);
-        first = 0;
-    }
+        reserve_residuals(p, slot, mid);
+    reserve_layers(p);
 }
 
 /* Micro-batches of a model chunk in flight at once, on a stage. */
@@ -478,7 +346,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     rows =
         HEAD_LOGITS_BYTES / (ek_range_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
-    p->head_rows = rows < p->max_all ? rows : p->max_all;
+    p->head.rows = rows < p->max_all ? rows : p->max_all;
     ek_arena_measure_from(&p->arena, m->k->memory, &p->host);
     reserve_pass(p);
     return ek_arena_check(&p->arena, "activations");
@@ -560,19 +428,19 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     p->step = *step;
     p->step.micro = micro;
     p->forward.micro = micro;
-    p->n_micro = n_micro;
-    p->loss_tokens = 0;
-    p->counted = -1;
-    p->masked = n_micro > 0 && micro[0].starts != NULL;
-    p->loss_sum = 0;
+    p->forward.n_micro = n_micro;
+    p->loss.tokens = 0;
+    p->graph.counted = -1;
+    p->loss.masked = n_micro > 0 && micro[0].starts != NULL;
+    p->loss.sum = 0;
     for (int64_t i = 0; i < n_micro; i++) {
         EK_REQUIRE(micro[i].seqs <= p->cfg.max_seqs && micro[i].seq <= p->cfg.max_seq, EK_EINVAL,
                    "micro-batch %lld is %lld x %lld; the pass holds at most %lld x %lld",
                    (long long)i, (long long)micro[i].seqs, (long long)micro[i].seq,
                    (long long)p->cfg.max_seqs, (long long)p->cfg.max_seq);
-        EK_REQUIRE((micro[i].starts != NULL) == p->masked, EK_EINVAL,
+        EK_REQUIRE((micro[i].starts != NULL) == p->loss.masked, EK_EINVAL,
                    "some micro-batches of the step have document masks, others have none");
-        p->loss_tokens += p->masked ? count_targets(&micro[i]) : (double)micro[i].total;
+        p->loss.tokens += p->loss.masked ? count_targets(&micro[i]) : (double)micro[i].total;
     }
     EK_TRY(fit_positions(p, micro, n_micro));
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
@@ -585,4 +453,11 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     if (ek_pass_trains(p))
         ek_pass_rebalance(p);
     return EK_OK;
+}
+
+void ek_pass_update_bias(ek_pass *p)
+{
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l))
+            ek_moe_update_bias(&p->moe[l]);
 }

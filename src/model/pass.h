@@ -71,58 +71,92 @@ typedef struct {
                               that starts network ops */
 } ek_embed_columns;
 
+/* Buffers of the backward, each used by one layer at a time. */
 typedef struct {
-    ek_model *model;
-    ek_pass_config cfg;
-    ek_arena arena, host;
-    ek_forward forward;
-    int64_t max_all, max_tokens, head_rows; /* upper bounds of `all`, of n; rows of a head block */
-    int act_slots;                          /* micro-batches in flight */
-    int pipe_group; /* micro-batches that a forward-only step takes through a chunk before the next
-                       chunk: at most the act slots of any stage */
-    int32_t first_layer;      /* first layer of this stage */
-    ek_moe *moe;              /* [layers] */
-    ek_migration *migrations; /* [layers]; NULL: experts never migrate */
-    void *staging[2];         /* of migrations, alternating between the layers of this stage */
-    void *mid;                /* R [n, d]: x[2l+1] of every layer when recomputing */
-    void *dx;                 /* R [n, d] */
-    void *dx_in, *dx_out;     /* R [n, d], from and to the neighbour stages */
-    ek_pipe_item *order;      /* [2 chunks micros]: order of the stage's work items */
-    int32_t *act_slot_freed; /* [model chunks][act slots], while a step is built: the op after which
-                                a slot's activations may be overwritten */
+    void *dx;             /* R [n, d], gradient of the residual stream */
+    void *dx_in, *dx_out; /* R [n, d], from and to the neighbour stages */
+    void *dy, *dy_comp;   /* R, C [n, d], of the input and output of attention; NULL with several
+                             tensor parallel ranks */
+    void *d_o;            /* C [all, heads head_dim] */
+    void *dqkv;           /* C [all, (heads + 2 kv_heads) head_dim] */
+} ek_backward_buffers;
+
+/* Buffers of the loss head, which works on blocks of `rows` rows.  v: this rank's vocabulary. */
+typedef struct {
+    int64_t rows;
+    void *y;            /* C [rows, d], final norm; NULL with several tensor parallel ranks */
+    void *rstd;         /* R [rows]; [n] with several tensor parallel ranks */
+    void *logits;       /* R [rows, v] */
+    void *dlogits;      /* C [rows, v], at dlogits_ld */
+    int64_t dlogits_ld; /* a multiple of 8, row alignment of some kernels */
+    void *dy;           /* R [rows, d]; NULL with several tensor parallel ranks */
+    double *loss_rows;  /* [max_tokens] */
+
+    /* with several tensor parallel ranks */
+    int32_t *ids;         /* [max_all], relative to this rank's vocabulary range */
+    double *stats;        /* [tp, rows, 3] */
+    double *factor, *hit; /* [rows] */
+} ek_head_buffers;
+
+/* Of the current step: the targets that its loss averages over, and the loss. */
+typedef struct {
+    int masked;    /* documents are masked (ek_micro) */
+    double tokens; /* number of targets, of all data parallel ranks: valid once op graph.counted is
+                      done */
+    double sum;    /* of this rank, nats */
+} ek_pass_loss;
+
+/* While the graph of a step is built.  Ops are ids in it; -1: none. */
+typedef struct {
+    ek_pipe_item *order;     /* [2 chunks micros]: order of the stage's work items */
+    int32_t *act_slot_freed; /* [model chunks][act slots], the op after which a slot's activations
+                                may be overwritten */
     unsigned char *act_slot_taken;   /* [model chunks][act slots] */
-    int32_t dx_in_read, dx_out_sent; /* the same for dx_in and dx_out */
-    void *dy, *dy_comp, *d_o, *dqkv; /* scratch of attention's backward */
-    int64_t cos_sin_length;          /* sequence length that it was filled for */
-    void *y_final;                   /* C [head_rows, d] */
-    void *rstd_final;                /* R [head_rows] */
-    void *logits;                    /* R [head_rows, this rank's vocab] */
-    void *dlogits;                   /* C [head_rows, this rank's vocab], at dlogits_ld */
-    int64_t dlogits_ld;              /* a multiple of 8, row alignment of some kernels */
-    void *dy_final;                  /* R [head_rows, d] */
-    double *loss_rows;               /* [max_tokens] */
-    ek_moe_scratch scratch;          /* scratch.tp: NULL with one tensor parallel rank, else &tp */
-    ek_tp tp;
-    ek_embed_columns columns;
-    int32_t *ids;                     /* [max_all], relative to this rank's vocabulary range */
-    double *vocab_stats;              /* [tp, head_rows, 3] */
-    double *vocab_factor, *vocab_hit; /* [head_rows] */
-    ek_moe_limits limits;
-    ek_moe_step step;
-    int64_t n_micro;
-    int masked;         /* the step's documents are masked (ek_micro) */
-    double loss_tokens; /* number of targets that the loss averages over, of all data parallel
-                           ranks: valid once op `counted` is done */
-    int32_t counted;    /* -1: no such op, loss_tokens is valid */
-    double loss_sum;
+    int32_t dx_in_read, dx_out_sent; /* the ops after which these may be overwritten */
+    int32_t counted;                 /* the op after which loss.tokens is valid */
+} ek_pass_graph;
+
+/* Statistics of a training step, and of any step of a pass that does not train. */
+typedef struct {
     double *sums; /* [n_sums]: losses and loads of this rank, to be summed over all ranks */
     int64_t n_sums;
+    int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
+    double last_step_s; /* ek_pass_set_step_time */
+    double vote;        /* ek_pass_set_vote */
+} ek_pass_stats;
+
+/* When persistent placements are due. */
+typedef struct {
     int64_t steps_seen, steps_before; /* by this pass; by the passes that it continues */
     int placed;                       /* a persistent placement has been installed in these steps */
     int recalled;                     /* the loads of those passes are known (train/warm_state.h) */
-    int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
-    double last_step_s; /* set by the owner: duration of the step before */
-    double vote;        /* set by the owner, summed over ranks (ek_pass_votes) */
+} ek_pass_placing;
+
+typedef struct {
+    /* as long as the pass */
+    ek_model *model;
+    ek_pass_config cfg;
+    ek_arena arena, host;
+    int64_t max_all, max_tokens; /* upper bounds of `all`, of n */
+    ek_moe_limits limits;
+    int act_slots;  /* micro-batches in flight */
+    int pipe_group; /* micro-batches that a forward-only step takes through a chunk before the next
+                       chunk: at most the act slots of any stage */
+    ek_forward forward;
+    ek_backward_buffers backward;
+    ek_embed_columns columns;
+    ek_head_buffers head;
+    int64_t cos_sin_length; /* sequence length that forward.cos_sin was filled for */
+    ek_moe *moe;            /* [layers] */
+    ek_moe_scratch scratch; /* scratch.tp: NULL with one tensor parallel rank, else &tp */
+    ek_tp tp;
+    ek_migration *migrations; /* [layers]; NULL: experts never migrate */
+
+    ek_moe_step step;
+    ek_pass_loss loss;
+    ek_pass_graph graph;
+    ek_pass_stats stats;
+    ek_pass_placing placing;
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
@@ -147,11 +181,22 @@ EK_CHECKED ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek
 /* Appends the ops of the step to a graph (reset by the caller). */
 EK_CHECKED ek_status ek_pass_build(ek_pass *p, ek_graph *g);
 
-/* Losses from p->sums.  Valid after the step; on a mesh, after the caller has summed p->sums over
- * the world.  This and the next four functions. */
+/* Appends the all-reduce of the step's statistics over the world, after the last op so far; returns
+ * the op, -1 with one rank. */
+int32_t ek_pass_build_sum(ek_pass *p, ek_graph *g);
+
+/* Set what the statistics of later steps report of this rank: the duration of the step before, in
+ * seconds, and a vote. */
+void ek_pass_set_step_time(ek_pass *p, double seconds);
+void ek_pass_set_vote(ek_pass *p, double vote);
+
+/* Losses of the last step that had statistics; on a mesh, once the op of ek_pass_build_sum is done.
+ * This and the next five functions. */
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
-/* Sum of p->vote over the ranks. */
+/* Sum of the votes of the ranks. */
 double ek_pass_votes(const ek_pass *p);
+/* Experts of an expert-parallel group that moved before this step, over all layers. */
+int64_t ek_pass_moved(const ek_pass *p);
 /* Assignments of a layer [experts], before drops.  Borrowed. */
 const double *ek_pass_load(const ek_pass *p, int64_t layer);
 /* Rows and bytes of a layer, for the roofline; zeros if rows are not sent. */
@@ -160,12 +205,26 @@ ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer);
 /* Balance of a layer with experts. */
 ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer);
 
-/* Fills p->sums with this rank's values; called by the last op of a step. */
+/* Reserves the sums; fills them with this rank's values, called by the last op of a step. */
+void ek_pass_reserve_stats(ek_pass *p);
 void ek_pass_sum(ek_pass *p);
 
-/* Before a step: installs persistent placements, if the planner makes any and plan_every says so
- * (model/experts/rebalance.c). */
+/* After a step: updates the gates that are updated by feedback, by the step's loads. */
+void ek_pass_update_bias(ek_pass *p);
+
+/* --- persistent placements (model/experts/rebalance.c) ---------------------------------------- */
+
+/* Before a step: installs persistent placements, if the planner makes any and plan_every says so.
+ */
 void ek_pass_rebalance(ek_pass *p);
+
+/* The pass continues others: of `steps` steps, which had installed placements or not; whose loads
+ * are known or not. */
+void ek_pass_continue(ek_pass *p, int64_t steps, int placed);
+void ek_pass_set_recalled(ek_pass *p, int recalled);
+
+/* Stops calling the planner.  Returns its name; NULL if there is none or it has been stopped. */
+const char *ek_pass_stop_planner(ek_pass *p);
 
 /* Between steps: changes to another planner of the config; the current persistent placement stays.
  * EK_EINVAL: it makes transient replicas, whose slots require as many experts on each rank as block

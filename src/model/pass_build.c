@@ -74,14 +74,14 @@ static ek_status op_recv_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 0, p->backward.dx_in, op->part + 1, TAG_BACKWARD);
 }
 
 static ek_status op_send_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 1, p->backward.dx_out, op->part - 1, TAG_BACKWARD);
 }
 
 static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
@@ -96,7 +96,7 @@ static ek_status op_gradient_in(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    copy_stream(p, op, p->dx, p->dx_in);
+    copy_stream(p, op, p->backward.dx, p->backward.dx_in);
     return EK_OK;
 }
 
@@ -104,7 +104,7 @@ static ek_status op_gradient_out(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    copy_stream(p, op, p->dx_out, p->dx);
+    copy_stream(p, op, p->backward.dx_out, p->backward.dx);
     return EK_OK;
 }
 
@@ -187,7 +187,7 @@ static ek_moe *next_moe(const work *w, int32_t l)
 static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
-    int32_t *freed = &p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
+    int32_t *freed = &p->graph.act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
     int head = is_last_vstage(w) && !ek_pass_trains(p);
 
     if (w->vstage == 0) {
@@ -218,7 +218,7 @@ static void build_forward(const work *w)
 static int32_t build_output_gradient(const work *w)
 {
     ek_pass *p = w->p;
-    int32_t freed = p->act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
+    int32_t freed = p->graph.act_slot_freed[w->model_chunk * p->act_slots + w->slot], dep;
 
     if (is_last_vstage(w)) {
         dep = build_use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
@@ -227,9 +227,9 @@ static int32_t build_output_gradient(const work *w)
                                       -1, dep);
         return dep;
     }
-    dep = add_op(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->dx_in_read, -1);
-    p->dx_in_read = add_op(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
-    return p->dx_in_read;
+    dep = add_op(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->graph.dx_in_read, -1);
+    p->graph.dx_in_read = add_op(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
+    return p->graph.dx_in_read;
 }
 
 /* The last compute op so far. */
@@ -277,10 +277,12 @@ static void build_backward(const work *w)
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
     } else {
-        dep = add_op(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep, p->dx_out_sent);
-        p->dx_out_sent = add_op(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
+        dep = add_op(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep,
+                     p->graph.dx_out_sent);
+        p->graph.dx_out_sent =
+            add_op(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
     }
-    p->act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
+    p->graph.act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }
 
 /* The lowest free activation slot of a chunk. */
@@ -288,9 +290,9 @@ static int take_act_slot(ek_pass *p, int model_chunk)
 {
     int slot = 0;
 
-    while (slot < p->act_slots - 1 && p->act_slot_taken[model_chunk * p->act_slots + slot])
+    while (slot < p->act_slots - 1 && p->graph.act_slot_taken[model_chunk * p->act_slots + slot])
         slot++;
-    p->act_slot_taken[model_chunk * p->act_slots + slot] = 1;
+    p->graph.act_slot_taken[model_chunk * p->act_slots + slot] = 1;
     return slot;
 }
 
@@ -323,7 +325,7 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
               .first = (int32_t)ek_model_vstage_first(p->model, vstage),
               .end = (int32_t)ek_model_vstage_first(p->model, vstage + 1),
               .next = next,
-              .last_backward = item->micro == (int32_t)p->n_micro - 1};
+              .last_backward = item->micro == (int32_t)p->forward.n_micro - 1};
 
     if (!ek_pass_trains(p))
         *slot = item->micro % p->pipe_group;
@@ -335,7 +337,7 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
     else
         build_forward(&w);
     if (item->backward)
-        p->act_slot_taken[item->model_chunk * p->act_slots + w.slot] = 0;
+        p->graph.act_slot_taken[item->model_chunk * p->act_slots + w.slot] = 0;
 }
 
 /* The stage's work items in order; returns their number.  In a forward-only step a slot must not be
@@ -348,15 +350,16 @@ static int64_t order_items(ek_pass *p)
     int64_t n = 0;
 
     if (ek_pass_trains(p))
-        return ek_pipe_order(c->mesh->pp, c->model_chunks, p->n_micro, c->mesh->pp_rank, 1,
-                             p->order);
-    for (int64_t first = 0; first < p->n_micro; first += p->pipe_group) {
-        int64_t left = p->n_micro - first, micros = left < p->pipe_group ? left : p->pipe_group,
-                begin = n;
+        return ek_pipe_order(c->mesh->pp, c->model_chunks, p->forward.n_micro, c->mesh->pp_rank, 1,
+                             p->graph.order);
+    for (int64_t first = 0; first < p->forward.n_micro; first += p->pipe_group) {
+        int64_t left = p->forward.n_micro - first,
+                micros = left < p->pipe_group ? left : p->pipe_group, begin = n;
 
-        n += ek_pipe_order(c->mesh->pp, c->model_chunks, micros, c->mesh->pp_rank, 0, p->order + n);
+        n += ek_pipe_order(c->mesh->pp, c->model_chunks, micros, c->mesh->pp_rank, 0,
+                           p->graph.order + n);
         for (int64_t i = begin; i < n; i++)
-            p->order[i].micro += (int32_t)first;
+            p->graph.order[i].micro += (int32_t)first;
     }
     return n;
 }
@@ -375,7 +378,7 @@ static ek_status op_count_targets(void *self, const ek_op *op)
     ek_pass *p = self;
 
     if (!ek_net_started(op))
-        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->dp_group, &p->loss_tokens, 1, EK_SUM_F64,
+        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->dp_group, &p->loss.tokens, 1, EK_SUM_F64,
                                   ek_net_cell(op)));
     return ek_net_test(op);
 }
@@ -389,10 +392,10 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
                 .layer = -1,
                 .micro = -1,
                 .part = -1,
-                .bytes = sizeof(p->loss_tokens),
+                .bytes = sizeof(p->loss.tokens),
                 .describe = ek_net_describe};
 
-    return p->masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
+    return p->loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
 }
 
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)
@@ -405,21 +408,22 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
                  .layer = -1,
                  .micro = -1,
                  .part = -1,
-                 .bytes = (double)p->n_sums * sizeof(*p->sums)};
+                 .bytes = (double)p->stats.n_sums * sizeof(*p->stats.sums)};
     int64_t n = order_items(p);
 
-    p->dx_in_read = p->dx_out_sent = -1;
+    p->graph.dx_in_read = p->graph.dx_out_sent = -1;
     for (int i = 0; i < c->model_chunks * p->act_slots; i++) {
-        p->act_slot_freed[i] = -1;
-        p->act_slot_taken[i] = 0;
+        p->graph.act_slot_freed[i] = -1;
+        p->graph.act_slot_taken[i] = 0;
     }
-    p->counted = build_count(p, g);
+    p->graph.counted = build_count(p, g);
     ek_param_buckets_begin_step(p->model);
     start_moves(p, g, -1, -1);
     start_moves(p, g, next_experts(p, -1), -1);
     for (int64_t i = 0; i < n; i++)
-        build_item(p, g, &p->order[i],
-                   i + 1 < n ? first_module(p, &p->order[i + 1]) : EK_MODULE_NONE);
-    ek_graph_after(g, &sum, p->counted);
+        build_item(p, g, &p->graph.order[i],
+                   i + 1 < n ? first_module(p, &p->graph.order[i + 1]) : EK_MODULE_NONE);
+    if (ek_pass_trains(p) || !p->cfg.training)
+        ek_graph_after(g, &sum, p->graph.counted);
     return ek_graph_check(g);
 }

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/documents.h"
-#include "exec/net.h"
 #include "train/tune.h"
 #include "train/warm_state.h"
 
@@ -22,7 +21,6 @@ struct ek_trainer {
     ek_graph graph;
     ek_micro *micro, *eval_micro; /* [n_micro], of a step and of ek_trainer_forward */
     int64_t n_micro;
-    double *eval_sums;              /* [pass's n_sums] */
     int64_t n_sequences, *sequence; /* of this rank: their indices in the batch */
     ek_arena tokens;
     int32_t *inputs, *targets;
@@ -205,10 +203,8 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     tr->sequence = calloc((size_t)tr->n_sequences + 1, sizeof(*tr->sequence));
     tr->micro = calloc((size_t)tr->n_micro, sizeof(*tr->micro));
     tr->eval_micro = calloc((size_t)tr->n_micro, sizeof(*tr->eval_micro));
-    tr->eval_sums = calloc((size_t)tr->pass->n_sums, sizeof(*tr->eval_sums));
-    EK_REQUIRE_OUT(tr->micro != NULL && tr->eval_micro != NULL && tr->eval_sums != NULL &&
-                       tr->sequence != NULL,
-                   EK_ENOMEM, "no memory for %lld sequences", (long long)tr->n_sequences);
+    EK_REQUIRE_OUT(tr->micro != NULL && tr->eval_micro != NULL && tr->sequence != NULL, EK_ENOMEM,
+                   "no memory for %lld sequences", (long long)tr->n_sequences);
     EK_TRY_OUT(ek_model_reserve_tokens(m, tr->n_sequences * cfg->seq, &tr->tokens, &tr->inputs,
                                        &tr->targets, cfg->document_mask ? &tr->starts : NULL));
     cut_batch(tr);
@@ -233,7 +229,6 @@ void ek_trainer_destroy(ek_trainer **ptr)
     free(tr->tune);
     free(tr->micro);
     free(tr->eval_micro);
-    free(tr->eval_sums);
     free(tr->sequence);
     ek_arena_fini(&tr->tokens);
     free(tr);
@@ -252,7 +247,7 @@ int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i)
 
 void ek_trainer_vote(ek_trainer *tr, double vote)
 {
-    tr->pass->vote = vote;
+    ek_pass_set_vote(tr->pass, vote);
 }
 
 int32_t *ek_trainer_inputs(ek_trainer *tr)
@@ -275,35 +270,6 @@ static double model_flops(const ek_graph *g)
     return sum;
 }
 
-/* Losses, loads and votes of all ranks. */
-static ek_status op_sum_losses(void *self, const ek_op *op)
-{
-    ek_trainer *tr = self;
-    ek_comm *world = tr->model->cfg.mesh->world;
-
-    if (!ek_net_started(op))
-        EK_TRY(ek_comm_all_reduce(world, tr->pass->sums, tr->pass->n_sums, EK_SUM_F64,
-                                  ek_net_cell(op)));
-    return ek_net_test(op);
-}
-
-/* Returns the op; -1 with one rank. */
-static int32_t build_sum(ek_trainer *tr)
-{
-    ek_op op = {.kind = EK_OP_SUM_LOSSES,
-                .run = op_sum_losses,
-                .self = tr,
-                .lane = EK_LANE_NET,
-                .layer = -1,
-                .micro = -1,
-                .part = -1,
-                .bytes = (double)tr->pass->n_sums * sizeof(double),
-                .describe = ek_net_describe};
-
-    return tr->model->cfg.mesh->size > 1 ? ek_graph_after(&tr->graph, &op, tr->graph.n_ops - 1)
-                                         : -1;
-}
-
 static int64_t bytes_sent(const ek_trainer *tr)
 {
     const ek_mesh *mesh = tr->model->cfg.mesh;
@@ -319,16 +285,16 @@ enum { PATIENCE = 3 };
 /* All ranks decide from the same sums, so they switch the planner off together. */
 static void watch_planner(ek_trainer *tr, const ek_losses *l)
 {
-    ek_moe_planning *d = &tr->pass->scratch.planning;
+    const char *planner;
     double part = l->step_s > 0 ? l->plan_s / tr->model->cfg.mesh->pp / l->step_s : 0;
 
     tr->persistent_plans = part > planning_allowed ? tr->persistent_plans + 1 : 0;
-    if (tr->persistent_plans < PATIENCE || d->planner == NULL || d->failed)
+    if (tr->persistent_plans < PATIENCE)
         return;
-    d->failed = 1;
-    if (tr->model->cfg.mesh->rank == 0)
+    planner = ek_pass_stop_planner(tr->pass);
+    if (planner != NULL && tr->model->cfg.mesh->rank == 0)
         ek_log("balance", EK_LOG_WARN, "the planner %s takes %.0f %% of a step; it is switched off",
-               d->planner->name, 100 * part);
+               planner, 100 * part);
 }
 
 /* --- tuning ----------------------------------------------------------------------------------- */
@@ -392,7 +358,7 @@ static void warm_state(const ek_trainer *tr)
 void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
 {
     tr->recalled = ek_warm_state_read(tr->tune, tr->pass, warm_state, bytes, others);
-    tr->pass->recalled = tr->recalled.loads;
+    ek_pass_set_recalled(tr->pass, tr->recalled.loads);
 }
 
 /* The time summed with a step is that of the previous step, the same on all ranks. */
@@ -460,19 +426,17 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
     last = tr->graph.n_ops - 1;
-    tr->optimizer.record_dep = build_sum(tr);
+    tr->optimizer.record_dep = ek_pass_build_sum(tr->pass, &tr->graph);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
-    tr->pass->last_step_s = (double)(ek_clock_ns() - tr->began_ns) * 1e-9;
+    ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
     add_step_time(tr, &out->losses, &with);
     warm_state(tr);
     out->traffic = is_dispatched(tr->model) ? step.traffic : (ek_moe_traffic){0};
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
-    for (int64_t l = 0; l < tr->model->spec.layers; l++)
-        if (ek_model_has_layer(tr->model, l))
-            ek_moe_update_bias(&tr->pass->moe[l]);
+    ek_pass_update_bias(tr->pass);
     out->comm_bytes += bytes_sent(tr);
     out->votes = ek_pass_votes(tr->pass);
     out->grad_norm = tr->optimizer.grad_norm;
@@ -517,7 +481,6 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
     ek_moe_step step = {.capacity_factor = c->capacity_factor,
                         .top_k = c->top_k > 0 ? c->top_k : tr->model->spec.top_k,
                         .traffic = tr->travelling.degree > 0 ? tr->travelling : tr->traffic};
-    double *of_step = tr->pass->sums;
     ek_status st;
 
     EK_REQUIRE(batch > 0 && batch <= c->batch && seq > 0 && seq <= c->seq, EK_EINVAL,
@@ -526,15 +489,13 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
     EK_TRY(ek_pass_begin(tr->pass, &step, tr->eval_micro, read_sequences(tr, batch, seq, reader)));
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build(tr->pass, &tr->graph));
-    tr->pass->sums = tr->eval_sums; /* those of the previous step are still read */
     ek_exec_record(tr->exec, 0);
     st = ek_exec_run(tr->exec, &tr->graph);
     ek_exec_record(tr->exec, tr->recording);
-    tr->pass->sums = of_step;
     EK_TRY(st);
-    sums->loss += tr->pass->loss_sum;
+    sums->loss += tr->pass->loss.sum;
     if (ek_model_has_head(tr->model))
-        for (int64_t i = 0; i < tr->pass->n_micro; i++)
+        for (int64_t i = 0; i < tr->pass->forward.n_micro; i++)
             sums->tokens += count_targets(&tr->eval_micro[i]);
     return EK_OK;
 }
@@ -598,9 +559,7 @@ ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *mov
         EK_TRY(ek_pass_place(tr->pass, of_layer));
     else
         ek_pass_place_anew(tr->pass);
-    *moved = 0;
-    for (int64_t l = 0; l < tr->model->spec.layers; l++)
-        *moved += tr->pass->moved[l];
+    *moved = ek_pass_moved(tr->pass);
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_pass_build_moves(tr->pass, &tr->graph));
     return ek_exec_run(tr->exec, &tr->graph);
@@ -614,8 +573,7 @@ ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *t
 
 void ek_trainer_keep_placements(ek_trainer *tr, int64_t steps_done)
 {
-    tr->pass->placed = tr->recalled.placed;
-    tr->pass->steps_before = steps_done;
+    ek_pass_continue(tr->pass, steps_done, tr->recalled.placed);
 }
 
 ek_exec *ek_trainer_exec(ek_trainer *tr)

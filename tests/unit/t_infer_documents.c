@@ -96,7 +96,7 @@ static double loss_sum(fixture *f, int64_t seqs, int64_t seq, const int32_t *inp
     ek_graph_reset(&f->graph);
     CHECK(ek_pass_build(f->pass, &f->graph) == EK_OK);
     CHECK(ek_exec_run(f->exec, &f->graph) == EK_OK);
-    return f->pass->loss_sum;
+    return f->pass->loss.sum;
 }
 
 /* The same for one document within its sequence. */

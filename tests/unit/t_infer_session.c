@@ -58,7 +58,7 @@ static void run_pass(fixture *f)
         CHECK(ek_pass_build(pass, &graph) == EK_OK);
         CHECK(ek_exec_run(exec, &graph) == EK_OK);
         for (int t = 0; t < TOKENS; t++)
-            f->want[t][v] = pass->loss_rows[t];
+            f->want[t][v] = pass->head.loss_rows[t];
     }
     ek_pass_destroy(&pass);
     ek_exec_destroy(&exec);

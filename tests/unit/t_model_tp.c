@@ -162,7 +162,7 @@ static void step(rank_of_job *r, const ek_mesh *mesh, ek_model *model)
     must(ek_pass_measure(model, &cfg, &measured));
     must(ek_pass_create(model, &cfg, &pass));
     CHECK(pass->arena.used <= measured);
-    pass->head_rows = pass->head_rows < HEAD_ROWS ? pass->head_rows : HEAD_ROWS; /* blocks */
+    pass->head.rows = pass->head.rows < HEAD_ROWS ? pass->head.rows : HEAD_ROWS; /* blocks */
     must(ek_exec_create(&network, &exec));
     must(ek_pass_begin(pass, &settings, micro, MICROS));
     must(ek_pass_build(pass, &graph));

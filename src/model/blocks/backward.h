@@ -1,7 +1,7 @@
 /* model/blocks/backward.h - the ops of a training pass: embedding, layers' backward, loss head.
  *
  * The forward of a layer is in model/blocks/forward.h.  Gradients of the residual stream are in
- * p->dx, which each backward updates in place. */
+ * p->backward.dx, which each backward updates in place. */
 #ifndef MODEL_BLOCKS_BACKWARD_H
 #define MODEL_BLOCKS_BACKWARD_H
 

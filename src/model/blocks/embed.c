@@ -29,7 +29,8 @@ static ek_status op_embed_backward(void *self, const ek_op *op)
     ek_pass *p = self;
     const ek_micro *mb = &p->forward.micro[op->micro];
 
-    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->dx, p->model->embed.g);
+    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->backward.dx,
+                                p->model->embed.g);
     return EK_OK;
 }
 
@@ -56,7 +57,7 @@ static ek_status op_embed_gradient(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    ek_tp_put(&p->tp, op, p->tp.sum, p->dx, p->model->k->real);
+    ek_tp_put(&p->tp, op, p->tp.sum, p->backward.dx, p->model->k->real);
     return EK_OK;
 }
 
@@ -110,7 +111,7 @@ static int32_t *ids_of(const ek_pass *p, const ek_op *op)
 static char *whole_rows(const ek_pass *p, const ek_op *op, int backward)
 {
     return p->scratch.tp != NULL ? p->tp.sum
-           : backward            ? p->dx
+           : backward            ? p->backward.dx
                                  : ek_forward_x(&p->forward, 0, op->micro);
 }
 

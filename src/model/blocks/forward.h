@@ -50,8 +50,9 @@ typedef struct {
     ek_kv_cache *cache; /* [layers], of one sequence; NULL: tokens attend to their micro-batch */
 
     /* of the step */
-    const ek_micro *micro; /* by op->micro */
-    int64_t first;         /* tokens in the cache before those of the micro-batch */
+    const ek_micro *micro; /* [n_micro], by op->micro */
+    int64_t n_micro;
+    int64_t first; /* tokens in the cache before those of the micro-batch */
 } ek_forward;
 
 /* Activation slot, and activations, of an op of layer l (-1: embed, head) and this micro-batch. */

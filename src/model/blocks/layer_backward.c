@@ -22,8 +22,8 @@ static ek_status op_norm2_backward(void *self, const ek_op *op)
     ek_pass *p = self;
     ek_layer_args a = ek_layer_args_of(&p->forward, op);
 
-    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_mid, a.w->norm2.p, a.y->rstd2, p->scratch.dy, p->dx,
-                          a.w->norm2.g, p->forward.ws);
+    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_mid, a.w->norm2.p, a.y->rstd2, p->scratch.dy,
+                          p->backward.dx, a.w->norm2.g, p->forward.ws);
     return EK_OK;
 }
 
@@ -34,7 +34,7 @@ static ek_status op_gradient(void *self, const ek_op *op)
     ek_pass *p = self;
     ek_layer_args a = ek_layer_args_of(&p->forward, op);
 
-    ek_tp_put_comp(a.tp, op, a.tp->dy, p->dx);
+    ek_tp_put_comp(a.tp, op, a.tp->dy, p->backward.dx);
     if (p->cfg.recompute != EK_RECOMPUTE_ATTENTION)
         ek_tp_put(a.tp, op, a.tp->y, a.y->y1, a.k->comp);
     return EK_OK;
@@ -44,17 +44,17 @@ static ek_status op_out_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     ek_layer_args a = ek_layer_args_of(&p->forward, op);
-    void *dy = a.tp != NULL ? a.tp->dy : p->dy_comp;
+    void *dy = a.tp != NULL ? a.tp->dy : p->backward.dy_comp;
 
     if (ek_attention_has_no_heads(&a))
         return EK_OK;
     if (a.tp == NULL)
-        a.k->to_comp(a.mb->all, a.d, p->dx, dy);
+        a.k->to_comp(a.mb->all, a.d, p->backward.dx, dy);
     p->forward.group = (ek_group){0, a.mb->all, a.w->out.backward, a.w->out.g};
     EK_TRY(a.k->linear_backward_weight(a.k, &p->forward.group, 1, a.d, a.q, dy, a.d, a.y->o, a.q,
                                        p->forward.ws));
-    return a.k->linear_backward_input(a.k, &p->forward.group, 1, a.d, a.q, dy, a.d, p->d_o, a.q,
-                                      EK_OUT_COMP, p->forward.ws);
+    return a.k->linear_backward_input(a.k, &p->forward.group, 1, a.d, a.q, dy, a.d, p->backward.d_o,
+                                      a.q, EK_OUT_COMP, p->forward.ws);
 }
 
 static ek_status op_attention_backward(void *self, const ek_op *op)
@@ -64,14 +64,15 @@ static ek_status op_attention_backward(void *self, const ek_op *op)
     ek_attention shape = ek_attention_of(&a);
 
     if (!ek_attention_has_no_heads(&a))
-        a.k->attention_backward(&shape, a.y->qkv, a.y->o, a.y->lse, p->d_o, p->dqkv, p->forward.ws);
+        a.k->attention_backward(&shape, a.y->qkv, a.y->o, a.y->lse, p->backward.d_o,
+                                p->backward.dqkv, p->forward.ws);
     return EK_OK;
 }
 
 static void rope_backward(ek_pass *p, const ek_layer_args *a)
 {
     a->k->rope(a->mb->all, a->mb->seq, 0, a->local->heads + a->local->kv_heads, a->s->head_dim,
-               p->forward.cos_sin, 1, p->dqkv, a->width);
+               p->forward.cos_sin, 1, p->backward.dqkv, a->width);
 }
 
 static ek_status op_rope_backward(void *self, const ek_op *op)
@@ -84,15 +85,15 @@ static ek_status op_rope_backward(void *self, const ek_op *op)
     rope_backward(p, &a);
     if (a.s->qk_norm != EK_QK_NORM_NONE) {
         a.k->headnorm_backward(a.mb->all, ek_attention_norm_heads(&a, a.local->heads),
-                               a.w->q_norm.out, a.w->q_norm.p, a.y->q_raw, a.y->q_rstd, p->dqkv,
-                               a.width, a.w->q_norm.g, p->forward.ws);
+                               a.w->q_norm.out, a.w->q_norm.p, a.y->q_raw, a.y->q_rstd,
+                               p->backward.dqkv, a.width, a.w->q_norm.g, p->forward.ws);
         a.k->headnorm_backward(a.mb->all, ek_attention_norm_heads(&a, a.local->kv_heads),
                                a.w->k_norm.out, a.w->k_norm.p, a.y->k_raw, a.y->k_rstd,
-                               ek_layer_element(&a, p->dqkv, a.q), a.width, a.w->k_norm.g,
+                               ek_layer_element(&a, p->backward.dqkv, a.q), a.width, a.w->k_norm.g,
                                p->forward.ws);
     }
     if (a.s->qkv_bias)
-        a.k->bias_backward(a.mb->all, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
+        a.k->bias_backward(a.mb->all, a.width, p->backward.dqkv, a.width, a.w->qkv_bias.g);
     return EK_OK;
 }
 
@@ -106,10 +107,10 @@ static ek_status op_norm_dots(void *self, const ek_op *op)
     if (ek_attention_has_no_heads(&a))
         return EK_OK;
     rope_backward(p, &a);
-    a.k->widenorm_dots(a.mb->all, a.q, a.w->q_norm.p, a.y->q_raw, p->dqkv, a.width,
+    a.k->widenorm_dots(a.mb->all, a.q, a.w->q_norm.p, a.y->q_raw, p->backward.dqkv, a.width,
                        p->forward.norm_sums);
     a.k->widenorm_dots(a.mb->all, a.kv, a.w->k_norm.p, a.y->k_raw,
-                       ek_layer_element(&a, p->dqkv, a.q), a.width,
+                       ek_layer_element(&a, p->backward.dqkv, a.q), a.width,
                        ek_attention_key_sums(&p->forward, &a));
     return EK_OK;
 }
@@ -123,12 +124,12 @@ static ek_status op_norm_spread_backward(void *self, const ek_op *op)
     if (ek_attention_has_no_heads(&a))
         return EK_OK;
     a.k->widenorm_backward(n, a.q, a.s->heads * hd, p->forward.norm_sums, a.w->q_norm.p, a.y->q_raw,
-                           a.y->q_rstd, p->dqkv, a.width, a.w->q_norm.g);
+                           a.y->q_rstd, p->backward.dqkv, a.width, a.w->q_norm.g);
     a.k->widenorm_backward(n, a.kv, a.s->kv_heads * hd, ek_attention_key_sums(&p->forward, &a),
                            a.w->k_norm.p, a.y->k_raw, a.y->k_rstd,
-                           ek_layer_element(&a, p->dqkv, a.q), a.width, a.w->k_norm.g);
+                           ek_layer_element(&a, p->backward.dqkv, a.q), a.width, a.w->k_norm.g);
     if (a.s->qkv_bias)
-        a.k->bias_backward(n, a.width, p->dqkv, a.width, a.w->qkv_bias.g);
+        a.k->bias_backward(n, a.width, p->backward.dqkv, a.width, a.w->qkv_bias.g);
     return EK_OK;
 }
 
@@ -140,8 +141,8 @@ static ek_status op_qkv_weight(void *self, const ek_op *op)
     if (ek_attention_has_no_heads(&a))
         return EK_OK;
     p->forward.group = (ek_group){0, a.mb->all, a.w->qkv.backward, a.w->qkv.g};
-    return a.k->linear_backward_weight(a.k, &p->forward.group, 1, a.width, a.d, p->dqkv, a.width,
-                                       ek_attention_input(&a), a.d, p->forward.ws);
+    return a.k->linear_backward_weight(a.k, &p->forward.group, 1, a.width, a.d, p->backward.dqkv,
+                                       a.width, ek_attention_input(&a), a.d, p->forward.ws);
 }
 
 static ek_status op_qkv_input(void *self, const ek_op *op)
@@ -155,9 +156,9 @@ static ek_status op_qkv_input(void *self, const ek_op *op)
         return EK_OK;
     }
     p->forward.group = (ek_group){0, a.mb->all, a.w->qkv.backward, a.w->qkv.g};
-    return a.k->linear_backward_input(a.k, &p->forward.group, 1, a.width, a.d, p->dqkv, a.width,
-                                      a.tp != NULL ? a.tp->sum : p->dy, a.d, EK_OUT_REAL,
-                                      p->forward.ws);
+    return a.k->linear_backward_input(a.k, &p->forward.group, 1, a.width, a.d, p->backward.dqkv,
+                                      a.width, a.tp != NULL ? a.tp->sum : p->backward.dy, a.d,
+                                      EK_OUT_REAL, p->forward.ws);
 }
 
 static ek_status op_qkv_backward(void *self, const ek_op *op)
@@ -170,11 +171,11 @@ static ek_status op_norm1_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
     ek_layer_args a = ek_layer_args_of(&p->forward, op);
-    const void *dy =
-        a.tp == NULL ? p->dy : ek_tp_own(a.tp, op, a.tp->sum, a.d, ek_dtype_size(a.k->real));
+    const void *dy = a.tp == NULL ? p->backward.dy
+                                  : ek_tp_own(a.tp, op, a.tp->sum, a.d, ek_dtype_size(a.k->real));
 
-    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_in, a.w->norm1.p, a.y->rstd1, dy, p->dx, a.w->norm1.g,
-                          p->forward.ws);
+    a.k->rmsnorm_backward(a.mb->n, a.d, a.x_in, a.w->norm1.p, a.y->rstd1, dy, p->backward.dx,
+                          a.w->norm1.g, p->forward.ws);
     return EK_OK;
 }
 

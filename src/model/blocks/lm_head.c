@@ -29,8 +29,8 @@ void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t 
 
 const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids)
 {
-    ek_head_localise(p->model, n, ids, p->ids);
-    return p->ids;
+    ek_head_localise(p->model, n, ids, p->head.ids);
+    return p->head.ids;
 }
 
 /* One block of the head: rows [first, first + rows) of the micro-batch. */
@@ -45,17 +45,17 @@ static block block_of(const ek_pass *p, const ek_op *op)
 {
     const ek_model *m = p->model;
     const ek_micro *mb = &p->forward.micro[op->micro];
-    int64_t first = (int64_t)op->part * p->head_rows, rows = mb->n - first;
+    int64_t first = (int64_t)op->part * p->head.rows, rows = mb->n - first;
     int64_t skip = first * m->spec.hidden * (int64_t)ek_dtype_size(m->k->real);
 
     return (block){m->k,
                    mb,
                    first,
-                   rows < p->head_rows ? rows : p->head_rows,
+                   rows < p->head.rows ? rows : p->head.rows,
                    m->spec.hidden,
                    m->spec.vocab,
                    (char *)ek_forward_x(&p->forward, 2 * (int32_t)m->spec.layers, op->micro) + skip,
-                   p->dx != NULL ? (char *)p->dx + skip : NULL};
+                   p->backward.dx != NULL ? (char *)p->backward.dx + skip : NULL};
 }
 
 ek_status ek_lm_head_logits(ek_forward *f, int64_t rows, const void *x, void *y, void *rstd,
@@ -74,7 +74,7 @@ static ek_status op_logits(void *self, const ek_op *op)
     ek_pass *p = self;
     block b = block_of(p, op);
 
-    return ek_lm_head_logits(&p->forward, b.rows, b.x, p->y_final, p->rstd_final, p->logits);
+    return ek_lm_head_logits(&p->forward, b.rows, b.x, p->head.y, p->head.rstd, p->head.logits);
 }
 
 static ek_status op_loss(void *self, const ek_op *op)
@@ -82,10 +82,11 @@ static ek_status op_loss(void *self, const ek_op *op)
     ek_pass *p = self;
     block b = block_of(p, op);
 
-    b.k->cross_entropy(b.rows, b.v, p->logits, b.v, b.mb->targets + b.first, ek_head_loss_scale(p),
-                       p->loss_rows, ek_pass_trains(p) ? p->dlogits : NULL, p->dlogits_ld);
+    b.k->cross_entropy(b.rows, b.v, p->head.logits, b.v, b.mb->targets + b.first,
+                       ek_head_loss_scale(p), p->head.loss_rows,
+                       ek_pass_trains(p) ? p->head.dlogits : NULL, p->head.dlogits_ld);
     for (int64_t i = 0; i < b.rows; i++)
-        p->loss_sum += p->loss_rows[i];
+        p->loss.sum += p->head.loss_rows[i];
     return EK_OK;
 }
 
@@ -96,12 +97,13 @@ static ek_status op_head_backward(void *self, const ek_op *op)
     block b = block_of(p, op);
 
     p->forward.group = (ek_group){0, b.rows, m->head.backward, m->head.g};
-    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
-                                       p->dlogits_ld, p->y_final, b.d, p->forward.ws));
-    EK_TRY(b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
-                                      p->dlogits_ld, p->dy_final, b.d, EK_OUT_REAL, p->forward.ws));
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->head.dlogits,
+                                       p->head.dlogits_ld, p->head.y, b.d, p->forward.ws));
+    EK_TRY(b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->head.dlogits,
+                                      p->head.dlogits_ld, p->head.dy, b.d, EK_OUT_REAL,
+                                      p->forward.ws));
     b.k->clear(b.rows * b.d * (int64_t)ek_dtype_size(b.k->real), b.dx);
-    b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->rstd_final, p->dy_final, b.dx,
+    b.k->rmsnorm_backward(b.rows, b.d, b.x, m->final_norm.p, p->head.rstd, p->head.dy, b.dx,
                           m->final_norm.g, p->forward.ws);
     return EK_OK;
 }
@@ -115,9 +117,9 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 
     if (p->scratch.tp != NULL)
         return ek_head_build_tp(p, g, micro, dep);
-    for (int32_t part = 0; (int64_t)part * p->head_rows < n; part++) {
-        int64_t left = n - (int64_t)part * p->head_rows;
-        double rows = (double)(left < p->head_rows ? left : p->head_rows);
+    for (int32_t part = 0; (int64_t)part * p->head.rows < n; part++) {
+        int64_t left = n - (int64_t)part * p->head.rows;
+        double rows = (double)(left < p->head.rows ? left : p->head.rows);
         ek_op logits = ek_head_op(p, EK_OP_LOGITS, op_logits, micro, part, 2 * rows * d * v,
                                   rows * d * (r + 2 * c) + rows * v * r + d * v * c);
         ek_op loss =
@@ -128,7 +130,7 @@ int32_t ek_head_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 
         logits.async = back.async = 1;
         dep = ek_graph_after(g, &logits, dep);
-        dep = ek_graph_add(g, &loss, (int32_t[]){dep, p->counted}, 2);
+        dep = ek_graph_add(g, &loss, (int32_t[]){dep, p->graph.counted}, 2);
         if (ek_pass_trains(p))
             dep = ek_graph_after(g, &back, dep);
     }

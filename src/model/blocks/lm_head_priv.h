@@ -12,13 +12,13 @@ ek_op ek_head_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, int32
  * may be the same array. */
 void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t *local);
 
-/* The same into p->ids, which the next call overwrites. */
+/* The same into p->head.ids, which the next call overwrites. */
 const int32_t *ek_head_local_ids(ek_pass *p, int64_t n, const int32_t *ids);
 
 /* Factor on the gradient of each target's loss: 1 / (number of targets that count). */
 static inline double ek_head_loss_scale(const ek_pass *p)
 {
-    return p->loss_tokens > 0 ? 1.0 / p->loss_tokens : 0;
+    return p->loss.tokens > 0 ? 1.0 / p->loss.tokens : 0;
 }
 
 /* ek_head_build for more than one tensor parallel rank (model/blocks/lm_head_tp.c). */

@@ -27,14 +27,14 @@ static block block_of(const ek_pass *p, const ek_op *op)
 {
     const ek_model *m = p->model;
     const ek_micro *mb = &p->forward.micro[op->micro];
-    int64_t first = (int64_t)op->part * p->head_rows, rows = mb->all - first;
+    int64_t first = (int64_t)op->part * p->head.rows, rows = mb->all - first;
     int64_t skip = first * m->spec.hidden;
 
     return (block){m->k,
                    m,
                    mb,
                    first,
-                   rows < p->head_rows ? rows : p->head_rows,
+                   rows < p->head.rows ? rows : p->head.rows,
                    m->spec.hidden,
                    m->local.vocab,
                    (char *)p->tp.y + skip * (int64_t)ek_dtype_size(m->k->comp),
@@ -44,7 +44,7 @@ static block block_of(const ek_pass *p, const ek_op *op)
 /* The three numbers of each row of the block, of one rank. */
 static double *stats_of(const ek_pass *p, const block *b, int rank, int64_t row)
 {
-    return p->vocab_stats + (rank * b->rows + row) * STATS;
+    return p->head.stats + (rank * b->rows + row) * STATS;
 }
 
 static ek_status op_final_norm(void *self, const ek_op *op)
@@ -56,7 +56,7 @@ static ek_status op_final_norm(void *self, const ek_op *op)
     m->k->rmsnorm_forward(p->forward.micro[op->micro].n, m->spec.hidden, m->spec.rms_eps, x,
                           m->final_norm.p,
                           ek_tp_own(&p->tp, op, p->tp.y, m->spec.hidden, ek_dtype_size(m->k->comp)),
-                          NULL, p->rstd_final);
+                          NULL, p->head.rstd);
     return EK_OK;
 }
 
@@ -68,10 +68,10 @@ static ek_status op_logits(void *self, const ek_op *op)
 
     if (b.v > 0) {
         p->forward.group = (ek_group){0, b.rows, b.m->head.forward, NULL};
-        EK_TRY(b.k->linear_forward(b.k, &p->forward.group, 1, b.v, b.d, b.y, b.d, p->logits, b.v,
-                                   EK_OUT_REAL, p->forward.ws));
+        EK_TRY(b.k->linear_forward(b.k, &p->forward.group, 1, b.v, b.d, b.y, b.d, p->head.logits,
+                                   b.v, EK_OUT_REAL, p->forward.ws));
     }
-    b.k->vocab_exponentials(b.rows, b.v, p->logits, b.v, targets,
+    b.k->vocab_exponentials(b.rows, b.v, p->head.logits, b.v, targets,
                             stats_of(p, &b, b.m->cfg.mesh->tp_rank, 0));
     return EK_OK;
 }
@@ -84,7 +84,7 @@ static ek_status op_gather_stats(void *self, const ek_op *op)
     if (!ek_net_started(op)) {
         for (int r = 0; r <= b.m->cfg.mesh->tp; r++)
             p->tp.first[r] = r * b.rows * STATS;
-        EK_TRY(ek_comm_all_gather(b.m->cfg.mesh->tp_group, p->vocab_stats, p->tp.first,
+        EK_TRY(ek_comm_all_gather(b.m->cfg.mesh->tp_group, p->head.stats, p->tp.first,
                                   sizeof(double), ek_net_cell(op)));
     }
     return ek_net_test(op);
@@ -135,16 +135,16 @@ static ek_status op_loss(void *self, const ek_op *op)
 
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < b.rows; i++) {
-        p->loss_rows[i] = row_loss(p, &b, i, &p->vocab_factor[i], &p->vocab_hit[i]);
-        p->vocab_factor[i] *= scale;
-        p->vocab_hit[i] *= scale;
+        p->head.loss_rows[i] = row_loss(p, &b, i, &p->head.factor[i], &p->head.hit[i]);
+        p->head.factor[i] *= scale;
+        p->head.hit[i] *= scale;
     }
     for (int64_t i = 0; i < b.rows; i++) /* count each token on one rank only */
         if (b.first + i >= b.mb->first && b.first + i < b.mb->first + b.mb->n)
-            p->loss_sum += p->loss_rows[i];
+            p->loss.sum += p->head.loss_rows[i];
     if (ek_pass_trains(p))
-        b.k->vocab_gradient(b.rows, b.v, p->logits, b.v, targets, p->vocab_factor, p->vocab_hit,
-                            p->dlogits, p->dlogits_ld);
+        b.k->vocab_gradient(b.rows, b.v, p->head.logits, b.v, targets, p->head.factor, p->head.hit,
+                            p->head.dlogits, p->head.dlogits_ld);
     return EK_OK;
 }
 
@@ -158,10 +158,10 @@ static ek_status op_head_backward(void *self, const ek_op *op)
         return EK_OK;
     }
     p->forward.group = (ek_group){0, b.rows, b.m->head.backward, b.m->head.g};
-    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
-                                       p->dlogits_ld, b.y, b.d, p->forward.ws));
-    return b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->dlogits,
-                                      p->dlogits_ld, b.dy, b.d, EK_OUT_REAL, p->forward.ws);
+    EK_TRY(b.k->linear_backward_weight(b.k, &p->forward.group, 1, b.v, b.d, p->head.dlogits,
+                                       p->head.dlogits_ld, b.y, b.d, p->forward.ws));
+    return b.k->linear_backward_input(b.k, &p->forward.group, 1, b.v, b.d, p->head.dlogits,
+                                      p->head.dlogits_ld, b.dy, b.d, EK_OUT_REAL, p->forward.ws);
 }
 
 static ek_status op_final_norm_backward(void *self, const ek_op *op)
@@ -171,11 +171,10 @@ static ek_status op_final_norm_backward(void *self, const ek_op *op)
     int64_t n = p->forward.micro[op->micro].n, d = m->spec.hidden;
     size_t real = ek_dtype_size(m->k->real);
 
-    m->k->clear(n * d * (int64_t)real, p->dx);
+    m->k->clear(n * d * (int64_t)real, p->backward.dx);
     m->k->rmsnorm_backward(n, d, ek_forward_x(&p->forward, 2 * (int32_t)m->spec.layers, op->micro),
-                           m->final_norm.p, p->rstd_final,
-                           ek_tp_own(&p->tp, op, p->tp.sum, d, real), p->dx, m->final_norm.g,
-                           p->forward.ws);
+                           m->final_norm.p, p->head.rstd, ek_tp_own(&p->tp, op, p->tp.sum, d, real),
+                           p->backward.dx, m->final_norm.g, p->forward.ws);
     return EK_OK;
 }
 
@@ -193,9 +192,9 @@ static sizes sizes_of(const ek_pass *p, int64_t rows)
 
 static int64_t rows_of(const ek_pass *p, int32_t micro, int32_t part)
 {
-    int64_t left = p->forward.micro[micro].all - (int64_t)part * p->head_rows;
+    int64_t left = p->forward.micro[micro].all - (int64_t)part * p->head.rows;
 
-    return left < p->head_rows ? left : p->head_rows;
+    return left < p->head.rows ? left : p->head.rows;
 }
 
 /* Logits of a block and the all-gather of its three numbers a row, the last op. */
@@ -229,16 +228,16 @@ static int32_t build_blocks(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
 {
     int64_t all = p->forward.micro[micro].all;
 
-    for (int32_t part = 0; (int64_t)part * p->head_rows < all; part++) {
+    for (int32_t part = 0; (int64_t)part * p->head.rows < all; part++) {
         sizes z = sizes_of(p, rows_of(p, micro, part));
         ek_op loss =
             ek_head_op(p, EK_OP_CROSS_ENTROPY, op_loss, micro, part, 0, z.rows * z.v * (z.r + z.c));
-        int32_t deps[3] = {build_logits(p, g, micro, part, dep), -1, p->counted};
+        int32_t deps[3] = {build_logits(p, g, micro, part, dep), -1, p->graph.counted};
 
         if (ek_pass_trains(p) && part > 0)
             deps[1] = build_backward(p, g, micro, part - 1, dep);
         dep = ek_graph_add(g, &loss, deps, 3);
-        if (ek_pass_trains(p) && (int64_t)(part + 1) * p->head_rows >= all)
+        if (ek_pass_trains(p) && (int64_t)(part + 1) * p->head.rows >= all)
             dep = build_backward(p, g, micro, part, dep);
     }
     return dep;

@@ -53,7 +53,7 @@ static void switch_placement(ek_pass *p, int64_t l)
     ek_moe *m = &p->moe[l];
     int32_t slots = m->planning->limits.ranks * m->w->placement.slots;
 
-    p->moved[l] = p->migrations[l].experts_moved;
+    p->stats.moved[l] = p->migrations[l].experts_moved;
     m->persistent = count_replicas(&m->w->placement, slots);
     ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
     ek_reroute_follow(m);
@@ -97,7 +97,7 @@ static void plan_layer(ek_pass *p, int64_t l)
 
 static void reset_moved(ek_pass *p)
 {
-    memset(p->moved, 0, (size_t)p->model->spec.layers * sizeof(*p->moved));
+    memset(p->stats.moved, 0, (size_t)p->model->spec.layers * sizeof(*p->stats.moved));
 }
 
 ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
@@ -112,6 +112,27 @@ ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
         if (is_movable(p, l))
             EK_TRY(check_slots(p, planner, &p->moe[l].w->placement));
     return ek_routing_plan_set_planner(&p->scratch.planning, &p->cfg.moe, planner);
+}
+
+const char *ek_pass_stop_planner(ek_pass *p)
+{
+    ek_moe_planning *d = &p->scratch.planning;
+
+    if (d->planner == NULL || d->failed)
+        return NULL;
+    d->failed = 1;
+    return d->planner->name;
+}
+
+void ek_pass_continue(ek_pass *p, int64_t steps, int placed)
+{
+    p->placing.steps_before = steps;
+    p->placing.placed = placed;
+}
+
+void ek_pass_set_recalled(ek_pass *p, int recalled)
+{
+    p->placing.recalled = recalled;
 }
 
 void ek_pass_place_anew(ek_pass *p)
@@ -147,12 +168,13 @@ void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
 void ek_pass_rebalance(ek_pass *p)
 {
     const ek_moe_config *c = &p->cfg.moe;
-    int64_t after = p->steps_seen++;
-    int known = after > 0 || p->recalled, first = known && !p->placed;
+    int64_t after = p->placing.steps_seen++;
+    int known = after > 0 || p->placing.recalled, first = known && !p->placing.placed;
 
     reset_moved(p);
-    if (c->plan_every == 0 || !known || (!first && (after + p->steps_before) % c->plan_every != 0))
+    if (c->plan_every == 0 || !known ||
+        (!first && (after + p->placing.steps_before) % c->plan_every != 0))
         return;
-    p->placed = 1;
+    p->placing.placed = 1;
     ek_pass_place_anew(p);
 }

@@ -1,0 +1,193 @@
+/* Statistics of a step: gathered from the layers, summed over the ranks, read. */
+#include "exec/net.h"
+#include "model/pass.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Per rank: loss, vote, stall and step time; then values that are the same on all ranks of a stage;
+ * then per layer: max over mean of its ranks with the initial placement and as computed, replicas
+ * and moves, counts for the roofline, and the load of each expert. */
+enum {
+    SUM_LOSS,
+    SUM_VOTE,
+    SUM_STALL,
+    SUM_STEP,
+    SUM_AUX,
+    SUM_Z,
+    SUM_DROPPED,
+    SUM_PLANS,
+    SUM_PLAN,
+    SUMS_FIXED
+};
+enum {
+    LAYER_PRIMARY,
+    LAYER_RANKS,
+    LAYER_COPIES,
+    LAYER_COPIES_BYTES,
+    LAYER_MOVED,
+    LAYER_ROWS,
+    LAYER_BUSIEST,
+    LAYER_LINK,
+    LAYER_REPLICAS,
+    LAYER_LOAD
+};
+
+void ek_pass_reserve_stats(ek_pass *p)
+{
+    const ek_model_spec *s = &p->model->spec;
+    ek_arena *host = ek_arena_host(&p->arena);
+
+    p->stats.n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
+    p->stats.sums = ek_arena_alloc(host, p->stats.n_sums, sizeof(*p->stats.sums));
+    p->stats.moved = ek_arena_alloc(host, s->layers, sizeof(*p->stats.moved));
+}
+
+static double *layer_sums(const ek_pass *p, int64_t layer)
+{
+    return p->stats.sums + SUMS_FIXED + layer * (LAYER_LOAD + p->model->spec.experts);
+}
+
+const double *ek_pass_load(const ek_pass *p, int64_t layer)
+{
+    return layer_sums(p, layer) + LAYER_LOAD;
+}
+
+ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer)
+{
+    const double *sums = layer_sums(p, layer);
+
+    return (ek_roofline_counts){sums[LAYER_ROWS], sums[LAYER_BUSIEST], sums[LAYER_LINK],
+                                sums[LAYER_REPLICAS]};
+}
+
+ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
+{
+    const double *sums = layer_sums(p, layer);
+
+    return (ek_layer_balance){sums[LAYER_PRIMARY], sums[LAYER_RANKS], sums[LAYER_COPIES],
+                              sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
+}
+
+void ek_pass_set_step_time(ek_pass *p, double seconds)
+{
+    p->stats.last_step_s = seconds;
+}
+
+void ek_pass_set_vote(ek_pass *p, double vote)
+{
+    p->stats.vote = vote;
+}
+
+int64_t ek_pass_moved(const ek_pass *p)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        n += p->stats.moved[l];
+    return n;
+}
+
+double ek_pass_votes(const ek_pass *p)
+{
+    return p->stats.sums[SUM_VOTE];
+}
+
+void ek_pass_sum(ek_pass *p)
+{
+    const ek_model_spec *s = &p->model->spec;
+
+    memset(p->stats.sums, 0, (size_t)p->stats.n_sums * sizeof(*p->stats.sums));
+    p->stats.sums[SUM_LOSS] = p->loss.sum;
+    p->stats.sums[SUM_VOTE] = p->stats.vote;
+    p->stats.sums[SUM_STEP] = p->stats.last_step_s;
+    for (int64_t l = 0; l < s->layers; l++)
+        p->stats.sums[SUM_STALL] += (double)p->moe[l].stall_ns * 1e-9;
+    if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
+        return;
+    for (int64_t l = 0; l < s->layers; l++) {
+        const ek_moe *m = &p->moe[l];
+        double *sums = layer_sums(p, l);
+
+        if (!ek_model_has_layer(p->model, l) || !m->w->routed)
+            continue;
+        p->stats.sums[SUM_AUX] += m->aux_loss;
+        p->stats.sums[SUM_Z] += m->z_loss;
+        p->stats.sums[SUM_DROPPED] += (double)m->dropped;
+        p->stats.sums[SUM_PLANS] += (double)m->plans;
+        p->stats.sums[SUM_PLAN] += m->plan_s;
+        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(m);
+        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
+        sums[LAYER_COPIES] = (double)m->replicas;
+        sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
+        sums[LAYER_MOVED] = (double)(p->stats.moved[l] * p->model->cfg.mesh->edp);
+        sums[LAYER_ROWS] = m->work.rows;
+        sums[LAYER_BUSIEST] = m->work.busiest;
+        sums[LAYER_LINK] = m->work.link;
+        sums[LAYER_REPLICAS] = m->work.replicas;
+        for (int64_t e = 0; e < s->experts; e++)
+            sums[LAYER_LOAD + e] = (double)m->load[e];
+    }
+}
+
+void ek_pass_losses(const ek_pass *p, ek_losses *out)
+{
+    const ek_model_spec *s = &p->model->spec;
+    const double *sums = p->stats.sums;
+
+    memset(out, 0, sizeof(*out));
+    out->loss = p->loss.tokens > 0 ? sums[SUM_LOSS] / p->loss.tokens : 0;
+    out->masked = p->loss.masked;
+    out->loss_tokens = p->loss.tokens;
+    out->aux_loss = sums[SUM_AUX];
+    out->z_loss = sums[SUM_Z];
+    out->dropped = (int64_t)sums[SUM_DROPPED];
+    out->plans = (int64_t)sums[SUM_PLANS];
+    out->plan_s = sums[SUM_PLAN];
+    out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
+    out->replica_wait_s = sums[SUM_STALL] / p->model->cfg.mesh->size;
+    for (int64_t l = 0; l < s->layers; l++) {
+        const double *load = ek_pass_load(p, l);
+        ek_layer_balance of = ek_pass_balance(p, l);
+        double total = 0, most = 0;
+
+        if (s->dense[l])
+            continue;
+        for (int64_t e = 0; e < s->experts; e++) {
+            total += load[e];
+            most = load[e] > most ? load[e] : most;
+        }
+        out->expert_max_over_mean =
+            fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
+        out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
+        out->primary_max_over_mean = fmax(out->primary_max_over_mean, of.before);
+        out->replicas += (int64_t)of.replicas;
+        out->replica_bytes += of.replica_bytes;
+        out->experts_moved += (int64_t)of.experts_moved;
+    }
+}
+
+static ek_status op_sum_losses(void *self, const ek_op *op)
+{
+    ek_pass *p = self;
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->world, p->stats.sums, p->stats.n_sums,
+                                  EK_SUM_F64, ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+int32_t ek_pass_build_sum(ek_pass *p, ek_graph *g)
+{
+    ek_op op = {.kind = EK_OP_SUM_LOSSES,
+                .run = op_sum_losses,
+                .self = p,
+                .lane = EK_LANE_NET,
+                .layer = -1,
+                .micro = -1,
+                .part = -1,
+                .bytes = (double)p->stats.n_sums * sizeof(double),
+                .describe = ek_net_describe};
+
+    return p->model->cfg.mesh->size > 1 ? ek_graph_after(g, &op, g->n_ops - 1) : -1;
+}
