@@ -1,7 +1,6 @@
 /* A pass: its memory, and the start of a step. */
 #include "model/pass.h"
 
-#include "model/blocks/backward.h"
 #include "model/blocks/rope.h"
 #include "moe/reroute.h"
 
@@ -172,6 +171,23 @@ static void reserve_tp(ek_pass *p)
     p->head.hit = ek_arena_alloc(a, p->head.rows, sizeof(double));
 }
 
+/* An embedding whose columns are sharded. */
+static void reserve_embed_columns(ek_pass *p)
+{
+    ek_embed_columns *c = &p->columns;
+    const ek_model *m = p->model;
+    int dp = m->cfg.mesh->dp;
+    size_t real = ek_dtype_size(m->k->real);
+
+    if (!m->cfg.embed_columns || !ek_model_has_embed(m))
+        return;
+    c->ids = ek_arena_alloc(&p->arena, p->act_slots * p->limits.total, sizeof(*c->ids));
+    c->own = ek_arena_alloc(&p->arena, p->limits.total * m->local.embed_cols, real);
+    c->blocks = ek_arena_alloc(&p->arena, p->max_all * m->spec.hidden, real);
+    c->rows = ek_arena_alloc(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
+    c->first = ek_arena_alloc(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
+}
+
 static void reserve_scratch(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
@@ -189,7 +205,7 @@ static void reserve_scratch(ek_pass *p)
     p->head.loss_rows = ek_arena_alloc(a, n > p->head.rows ? n : p->head.rows, sizeof(double));
     if (parts)
         reserve_tp(p);
-    ek_embed_reserve(p);
+    reserve_embed_columns(p);
     if (!p->cfg.training)
         return;
     p->backward.dx = ek_arena_alloc(a, n * d, real);

@@ -11,8 +11,6 @@
  * one. */
 int32_t ek_layer_build_backward(ek_pass *p, ek_graph *g, int32_t l, int32_t micro, int32_t dep);
 
-/* Reserves the memory of a column-sharded embedding. */
-void ek_embed_reserve(ek_pass *p);
 /* Append the embedding, its backward, and the loss head (with its backward when training).  Ops of
  * one lane run in graph order, so a first compute op only needs dependencies on other lanes. */
 int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep);

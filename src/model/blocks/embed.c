@@ -74,22 +74,6 @@ static ek_status op_embed_part_backward(void *self, const ek_op *op)
 
 /* --- columns over data parallel ranks --------------------------------------------------------- */
 
-void ek_embed_reserve(ek_pass *p)
-{
-    ek_embed_columns *c = &p->columns;
-    const ek_model *m = p->model;
-    int dp = m->cfg.mesh->dp;
-    size_t real = ek_dtype_size(m->k->real);
-
-    if (!m->cfg.embed_columns || !ek_model_has_embed(m))
-        return;
-    c->ids = ek_arena_alloc(&p->arena, p->act_slots * p->limits.total, sizeof(*c->ids));
-    c->own = ek_arena_alloc(&p->arena, p->limits.total * m->local.embed_cols, real);
-    c->blocks = ek_arena_alloc(&p->arena, p->max_all * m->spec.hidden, real);
-    c->rows = ek_arena_alloc(ek_arena_host(&p->arena), (int64_t)dp * dp, sizeof(*c->rows));
-    c->first = ek_arena_alloc(ek_arena_host(&p->arena), dp + 1, sizeof(*c->first));
-}
-
 /* Number of tokens of the micro-batch on data parallel ranks below this one. */
 static int64_t token_of(const ek_pass *p, const ek_micro *mb, int rank)
 {

@@ -1,5 +1,60 @@
-/* The forward of one transformer layer: attention, then norm and experts. */
+/* The forward of one transformer layer: attention, then norm and experts; and what the ops of a
+ * layer have in common. */
 #include "model/blocks/layer_priv.h"
+
+ek_layer_args ek_layer_args_of(const ek_forward *f, const ek_op *op)
+{
+    const ek_model_spec *s = &f->model->spec;
+    const ek_local_sizes *local = &f->model->local;
+    int64_t q = local->heads * s->head_dim, kv = local->kv_heads * s->head_dim;
+
+    return (ek_layer_args){f->model->k,
+                           s,
+                           local,
+                           f->scratch->tp,
+                           &f->micro[op->micro],
+                           &f->model->layers[op->layer],
+                           ek_forward_activations(f, op->layer, op->micro),
+                           s->hidden,
+                           q,
+                           kv,
+                           q + 2 * kv,
+                           ek_forward_x(f, 2 * op->layer, op->micro),
+                           ek_forward_x(f, 2 * op->layer + 1, op->micro),
+                           ek_forward_x(f, 2 * op->layer + 2, op->micro)};
+}
+
+ek_layer_sizes ek_layer_sizes_of(const ek_forward *f, int32_t micro)
+{
+    const ek_model_spec *s = &f->model->spec;
+    const ek_micro *mb = &f->micro[micro];
+    double q = (double)(f->model->local.heads * s->head_dim);
+    double kv = (double)(f->model->local.kv_heads * s->head_dim);
+
+    return (ek_layer_sizes){(double)mb->n,
+                            (double)mb->all,
+                            (double)s->hidden,
+                            q,
+                            kv,
+                            q + 2 * kv,
+                            (double)ek_dtype_size(f->model->k->comp),
+                            (double)ek_dtype_size(f->model->k->real)};
+}
+
+ek_op ek_layer_op(const ek_forward *f, void *self, ek_op_kind kind, ek_op_fn run, int32_t l,
+                  int32_t micro, double flops, double bytes)
+{
+    return (ek_op){.kind = kind,
+                   .run = run,
+                   .self = self,
+                   .lane = EK_LANE_COMPUTE,
+                   .layer = l,
+                   .micro = micro,
+                   .part = -1,
+                   .async = f->scratch->tp == NULL,
+                   .flops = flops,
+                   .bytes = bytes};
+}
 
 /* The experts' input norm, also as R for the router. */
 static void norm2(ek_forward *f, const ek_layer_args *a)
