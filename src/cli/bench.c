@@ -243,5 +243,5 @@ int cli_bench(int argc, char **argv)
         return ek_status_class(st) == EK_CLASS_USAGE ? cli_job_fail_arguments(&job, st)
                                                      : cli_job_fail(&job, st);
     cli_job_leave(&job);
-    return CLI_DONE;
+    return EK_EXIT_DONE;
 }

@@ -222,7 +222,7 @@ static void show_log(void *context, ek_log_level level, const char *component, c
 {
     (void)context;
     (void)component;
-    fprintf(cli_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
+    fprintf(ek_command_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
 }
 
 void bench_show_warnings(const bench *b)

@@ -159,7 +159,7 @@ static void put_compared(bench *b, const ek_compare *c)
     }
     bench_put(b, "predicted", all);
     if (ek_compare_warning(c, line, sizeof(line))[0] != '\0')
-        fprintf(cli_err(), "evenkeel bench: %s\n", line);
+        fprintf(ek_command_err(), "evenkeel bench: %s\n", line);
 }
 
 ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes, const ek_event *events,

@@ -108,12 +108,12 @@ static ek_status clean(const ek_options *o)
 int cli_clean(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
         return status;
     st = clean(o);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("clean", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("clean", st) : EK_EXIT_DONE;
 }

@@ -1,66 +1,7 @@
-/* Shared by the subcommands: error messages, argument parsing, number formats. */
+/* Shared by the subcommands: number and text formats. */
 #include "cli/cli.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-int cli_exit_status(ek_status st)
-{
-    switch (st) {
-    case EK_EINVAL:
-    case EK_EOVERFLOW: return CLI_USAGE;
-    case EK_EUNSUPPORTED:
-    case EK_EFORMAT:
-    case EK_ENOENT:
-    case EK_ECORRUPT: return CLI_BAD_INPUT;
-    case EK_ECANCELED: return CLI_INTERRUPTED;
-    default: return CLI_FAILED;
-    }
-}
-
-static FILE *own_err;
-
-FILE *cli_err(void)
-{
-    return own_err != NULL ? own_err : stderr;
-}
-
-void cli_set_err(FILE *f)
-{
-    own_err = f;
-}
-
-int cli_fail(const char *command, ek_status st)
-{
-    fprintf(cli_err(), "evenkeel %s: %s\n", command, ek_err_message());
-    if (ek_status_class(st) == EK_CLASS_BUG)
-        fprintf(cli_err(), "%s\nThis is a bug of evenkeel; please report it.\n", ek_err_text());
-    return cli_exit_status(st);
-}
-
-int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out)
-{
-    ek_status st = ek_options_parse(table, argc - 1, argv + 1, out);
-
-    if (st < 0) {
-        int status = cli_fail(table->command, st);
-
-        fprintf(cli_err(), "Try `evenkeel %s --help`.\n", table->command);
-        return status;
-    }
-    if (ek_options_help_wanted(*out)) {
-        char *text = ek_options_help(table, ek_options_help_wanted(*out));
-
-        if (text != NULL)
-            fputs(text, stdout);
-        free(text);
-        ek_options_destroy(*out);
-        return CLI_DONE;
-    }
-    return -1;
-}
-
-/* --- text formatting -------------------------------------------------------------------------- */
 
 const char *cli_shown(cli_text *buf, const char *text)
 {

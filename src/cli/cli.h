@@ -1,44 +1,10 @@
-/* cli/cli.h - shared by the subcommands: exit statuses, error messages, signals, number formats. */
+/* cli/cli.h - shared by the subcommands: number and text formats; their entries. */
 #ifndef CLI_CLI_H
 #define CLI_CLI_H
 
-#include "evenkeel/err.h"
-
+#include "base/command.h"
 #include "base/file.h"
-#include "base/options.h"
 #include "base/printable.h"
-
-#include <stdio.h>
-
-/* Exit statuses of the command (README.md). */
-enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_BAD_INPUT = 3, CLI_INTERRUPTED = 130 };
-
-int cli_exit_status(ek_status st);
-
-/* The stream for messages and progress: stderr, unless another one was set. */
-FILE *cli_err(void);
-void cli_set_err(FILE *f);
-
-/* Prints the last failure of this thread as one message on cli_err(); returns its exit status. */
-int cli_fail(const char *command, ek_status st);
-
-/* Parses the arguments of a command.  Returns -1 to continue, else an exit status (--help,
- * errors). */
-int cli_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
-
-/* Installs `stop` as handler of SIGINT, SIGTERM and SIGHUP; a SIGHUP that is ignored stays ignored
- * (nohup). */
-void cli_catch(void (*stop)(int sig));
-
-/* Handler for commands that have nothing to save: prints one line and exits with status 130. */
-void cli_end_at_once(int sig);
-
-/* Makes the next file write after such a signal fail with EK_ECANCELED, so that the writer cleans
- * up.  For commands that only write files. */
-void cli_stop_writing_on_signals(void);
-
-/* Whether SIGHUP is ignored. */
-int cli_ignores_hangup(void);
 
 /* Buffer for a path after cli_shown(). */
 typedef struct {

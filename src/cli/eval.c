@@ -2,9 +2,9 @@
 #include "evenkeel/lm.h"
 
 #include "base/clock.h"
+#include "base/live_line.h"
 #include "cli/cli.h"
 #include "cli/limits.h"
-#include "cli/live_line.h"
 #include "data/tokens.h"
 
 #include <inttypes.h>
@@ -90,7 +90,7 @@ static void show_progress(void *context, const char *what, int64_t done, int64_t
     if (now - *last < 100000000)
         return;
     *last = now;
-    cli_live_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
+    ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
 }
 
 static ek_status run(const ek_options *o)
@@ -127,7 +127,7 @@ static ek_status run(const ek_options *o)
     EK_TRY(cli_check_threads(lc.threads, 1));
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     st = ek_lm_eval(lm, &ec, &e);
-    fputs(cli_live_end(), stderr);
+    fputs(ek_live_line_end(), stderr);
     ek_lm_close(&lm);
     EK_TRY(st);
     if (ek_options_flag(o, "json"))
@@ -141,12 +141,12 @@ static ek_status run(const ek_options *o)
 int cli_eval(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
         return status;
     st = run(o);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("eval", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("eval", st) : EK_EXIT_DONE;
 }

@@ -20,16 +20,16 @@ int cli_export(int argc, char **argv)
 {
     ek_options *o = NULL;
     cli_text folder;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
         return status;
-    cli_stop_writing_on_signals();
+    ek_command_stop_writing();
     st = ek_lm_export(ek_options_text(o, "from"), ek_options_text(o, "to"),
                       ek_options_text(o, "dtype"));
     if (st == EK_OK)
         printf("model: %s\n", cli_shown(&folder, ek_options_text(o, "to")));
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("export", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("export", st) : EK_EXIT_DONE;
 }

@@ -196,12 +196,12 @@ out:
 int cli_generate(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
         return status;
     st = prepare_and_run(o);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("generate", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("generate", st) : EK_EXIT_DONE;
 }

@@ -51,7 +51,7 @@ static void print_cuda(void)
 int cli_info(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
 
     if (status >= 0)
         return status;
@@ -66,5 +66,5 @@ int cli_info(int argc, char **argv)
     else
         printf("MPI: none\n");
     print_cuda();
-    return CLI_DONE;
+    return EK_EXIT_DONE;
 }

@@ -123,15 +123,15 @@ static void mark_stderr_lines(void)
     if (marked == NULL)
         return; /* the launcher then treats our lines as mpiexec's */
     setvbuf(marked, NULL, _IOLBF, LINE_CAP);
-    cli_set_err(marked);
+    ek_command_set_err(marked);
 }
 
 /* Sends "start" as early as possible, as the worker may be killed while it joins, and "rank" after
  * it has joined. */
 static void send_identity(const char *how, int rank, const char *host)
 {
-    fprintf(cli_err(), "%c%s %d pid %ld host %s\n", LAUNCH_MESSAGE, how, rank, (long)getpid(),
-            host);
+    fprintf(ek_command_err(), "%c%s %d pid %ld host %s\n", LAUNCH_MESSAGE, how, rank,
+            (long)getpid(), host);
 }
 
 static void wait_ms(int ms)
@@ -187,7 +187,7 @@ void cli_job_catch(void (*stop)(int sig))
 
     snprintf(notice_text, sizeof(notice_text), "%cnotice %d\n", LAUNCH_MESSAGE, s.rank);
     sigaction(SIGUSR1, &caught, NULL);
-    cli_catch(s.launched > 0 ? SIG_IGN : stop);
+    ek_command_catch(s.launched > 0 ? SIG_IGN : stop);
     if (s.elastic)
         sigaction(SIGTERM, &noticed, NULL);
 }
@@ -212,8 +212,8 @@ void cli_job_report(const cli_job *job, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    fprintf(cli_err(), "%c%s\n", LAUNCH_MESSAGE, text);
-    fflush(cli_err());
+    fprintf(ek_command_err(), "%c%s\n", LAUNCH_MESSAGE, text);
+    fflush(ek_command_err());
 }
 
 /* Whether the first word of the file that STOP_VARIABLE names is this phase. */
@@ -281,7 +281,7 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
         st = EK_FAIL(EK_ENOMEM, "no memory for the command line");
     if (st < 0) {
         free(args);
-        return cli_fail(table->command, st);
+        return ek_command_fail(table->command, st);
     }
     memcpy(args, argv, (size_t)argc * sizeof(*args));
     if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would choose another default */
@@ -332,7 +332,7 @@ static int join_job(const job_environment *s, ek_status parsed, const ek_options
         s->rank > 0) { /* each process is rank 0 of its own world */
         wait_ms(1000);
         cli_job_leave(job);
-        return CLI_USAGE; /* check_size() fails on the real rank 0, which reports it */
+        return EK_EXIT_USAGE; /* check_size() fails on the real rank 0, which reports it */
     }
     if (s->launched > 0)
         send_identity("rank", job->rank, ek_job_host(job->world, job->rank));
@@ -352,7 +352,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
     *o = NULL;
     *job = (cli_job){.command = table->command, .size = 1};
     if (!s.inside) {
-        status = cli_parse(table, argc, argv, o);
+        status = ek_command_parse(table, argc, argv, o);
         if (status >= 0)
             return status;
         if (ek_options_flag(*o, "dry-run")) { /* starts no workers (cli/dry_run.h) */
@@ -370,7 +370,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         if (parsed == EK_OK)
             return -1;
         ek_options_destroy(*o);
-        return cli_fail(table->command, parsed);
+        return ek_command_fail(table->command, parsed);
     }
     if (s.launched > 0)
         init_launched_worker(s.rank);
@@ -380,7 +380,7 @@ int cli_job_enter(const ek_option_table *table, int argc, char **argv, ek_option
         parsed = cli_check_threads(ek_options_int(*o, "threads"), 1);
     if (parsed == EK_OK && ek_options_help_wanted(*o)) {
         ek_options_destroy(*o);
-        return s.rank == 0 ? cli_parse(table, argc, argv, o) : CLI_DONE;
+        return s.rank == 0 ? ek_command_parse(table, argc, argv, o) : EK_EXIT_DONE;
     }
     status = join_job(&s, parsed, *o, job);
     if (status >= 0)
@@ -425,23 +425,23 @@ static void report_failure(const cli_job *job, ek_status st)
     if (job->size > 1 && ek_status_class(st) != EK_CLASS_USAGE && st != EK_ECANCELED)
         snprintf(who, sizeof(who), "%s: rank %d on %s", job->command, job->rank,
                  ek_job_host(job->world, job->rank));
-    if (cli_err() != stderr)
-        fprintf(cli_err(), "%cfailed %d rank %d%s\n", LAUNCH_MESSAGE, cli_exit_status(st),
+    if (ek_command_err() != stderr)
+        fprintf(ek_command_err(), "%cfailed %d rank %d%s\n", LAUNCH_MESSAGE, ek_command_status(st),
                 job->rank, is_loss(st) ? " lost" : "");
-    cli_fail(who, st);
+    ek_command_fail(who, st);
     fflush(stdout);
 }
 
 static void end_now(int sig)
 {
     (void)sig;
-    _exit(CLI_FAILED);
+    _exit(EK_EXIT_FAILED);
 }
 
 /* Reports a failure after `ms`, unless the job is aborted before, and aborts the job. */
 static int fail_after(cli_job *job, int ms, ek_status st)
 {
-    int status = cli_exit_status(st);
+    int status = ek_command_status(st);
 
     if (st == EK_ECANCELED) { /* all ranks have agreed on it */
         if (job->rank == 0)
@@ -451,7 +451,7 @@ static int fail_after(cli_job *job, int ms, ek_status st)
         wait_ms(ms);
         report_failure(job, st);
         if (job->size > 1) {
-            fflush(cli_err());
+            fflush(ek_command_err());
             wait_ms(PASSED_ON_MS);
             ek_job_abort(job->world, status);
             _exit(status);
@@ -476,7 +476,7 @@ void cli_job_leave(cli_job *job)
     if (job->world == NULL)
         return;
     fflush(stdout);
-    fflush(cli_err());
+    fflush(ek_command_err());
     signal(SIGALRM, end_now);
     launch_worker_watch_leave();
     alarm(LEAVE_SECONDS); /* do not wait forever for a rank that hangs */

@@ -34,7 +34,7 @@ typedef struct {
      "additional arguments for mpiexec, separated by spaces"}
 /* clang-format on */
 
-/* As cli_catch(), plus SIGUSR1, which a launcher sends.  Call before cli_job_enter(). */
+/* As ek_command_catch(), plus SIGUSR1, which a launcher sends.  Call before cli_job_enter(). */
 void cli_job_catch(void (*stop)(int sig));
 
 /* Parses the arguments and joins or starts the job.  Returns -1 to continue; else an exit status:

@@ -35,8 +35,8 @@ static void exec_mpiexec(const launcher *x, pid_t parent, int out, int err, char
     launch_child_become(parent, &x->mask, launch_child_stdin(), out, err);
     execvp(argv[0], argv);
     dprintf(STDERR_FILENO, "%cfailed %d\n%cevenkeel %s: cannot start %s: %s\n", LAUNCH_MESSAGE,
-            CLI_FAILED, LAUNCH_LINE, x->l->command, argv[0], strerror(errno));
-    _exit(CLI_FAILED);
+            EK_EXIT_FAILED, LAUNCH_LINE, x->l->command, argv[0], strerror(errno));
+    _exit(EK_EXIT_FAILED);
 }
 
 static ek_status start_child(launcher *x, char **argv)
@@ -75,7 +75,7 @@ static ek_status prepare_launcher(launcher *x)
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
         if (caught[i] != SIGHUP ||
-            !cli_ignores_hangup()) /* signalfd also receives ignored signals */
+            !ek_command_ignores_hangup()) /* signalfd also receives ignored signals */
             sigaddset(&set, caught[i]);
     sigprocmask(SIG_BLOCK, &set, &x->mask);
     x->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -197,7 +197,7 @@ void launch_handle_signals(launcher *x)
  * which mpiexec may not notice.  0: no deadline. */
 static int64_t kill_time(const launcher *x, int64_t now)
 {
-    int failed = x->job_output.reported && x->job_output.status != CLI_INTERRUPTED;
+    int failed = x->job_output.reported && x->job_output.status != EK_EXIT_INTERRUPTED;
     int lost = failed || x->watch.first >= 0;
 
     if (!failed && x->watch.ended == 0 && !(x->l->elastic && x->job_output.reported))
@@ -371,10 +371,10 @@ int cli_launch(const launch *l)
                   .streams = {{.fd = -1}, {.fd = -1}},
                   .progress = {.watchdog_s = l->watchdog},
                   .lock = -1};
-    int status = CLI_FAILED;
+    int status = EK_EXIT_FAILED;
     ek_status st = run(&x, &status);
 
-    status = st < 0 ? cli_fail(l->command, st) : status;
+    status = st < 0 ? ek_command_fail(l->command, st) : status;
     if (l->elastic)
         launch_elastic_close(&x, status);
     release_launcher(&x);

@@ -55,7 +55,7 @@ void launch_child_become(pid_t parent, const sigset_t *mask, int in, int out, in
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
-        _exit(CLI_FAILED);
+        _exit(EK_EXIT_FAILED);
     setpgid(0, 0); /* signals of the terminal reach only the launcher */
     sigprocmask(SIG_SETMASK, mask, NULL);
     signal(SIGPIPE, SIG_DFL);
@@ -170,7 +170,7 @@ static void exec_guard(int in)
     dup2(null, STDOUT_FILENO);
     dup2(null, STDERR_FILENO);
     execv("/proc/self/exe", argv);
-    _exit(CLI_FAILED);
+    _exit(EK_EXIT_FAILED);
 }
 
 void launch_children_open(void)
@@ -208,7 +208,8 @@ int cli_guard(int argc, char **argv)
     ssize_t n;
 
     if (argc != 2 || strlen(argv[1]) != EK_RANDOM_NAME_CHARS || !ek_random_name_is_at(argv[1]))
-        return cli_fail("guard", EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
+        return ek_command_fail("guard",
+                               EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
     prctl(PR_SET_NAME, "evenkeel");
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);
@@ -217,5 +218,5 @@ int cli_guard(int argc, char **argv)
     while (n > 0 || (n < 0 && errno == EINTR));
     snprintf(mark, sizeof(mark), "%s.", argv[1]);
     kill_marked(mark, 0, launcher_gone_s);
-    return CLI_DONE;
+    return EK_EXIT_DONE;
 }

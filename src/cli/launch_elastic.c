@@ -117,7 +117,7 @@ void launch_elastic_close(launcher *x, int status)
         launch_membership_close(x->members, x->interrupts > 0 ? close_soon_s : close_s);
     if (x->lock < 0)
         return;
-    if (status != CLI_DONE && x->made_out)
+    if (status != EK_EXIT_DONE && x->made_out)
         (void)!rmdir(x->l->out);
     close(x->lock);
 }

@@ -176,13 +176,13 @@ static int decide_after_loss(launcher *x, int code)
     if (x->l->out != NULL)
         describe_progress(x, stderr);
     fputc('\n', stderr);
-    return x->interrupts > 0 ? CLI_INTERRUPTED : CLI_FAILED;
+    return x->interrupts > 0 ? EK_EXIT_INTERRUPTED : EK_EXIT_FAILED;
 }
 
 /* The start was for draining hosts only, and has succeeded. */
 static int is_drain_done(const launcher *x, int code)
 {
-    return x->n_draining > 0 && code == CLI_DONE;
+    return x->n_draining > 0 && code == EK_EXIT_DONE;
 }
 
 int launch_exit_policy(launcher *x)
@@ -201,14 +201,14 @@ int launch_exit_policy(launcher *x)
     if (t->reported)
         return decide_after_report(x);
     t->death_unseen = t->death_unseen || code >= 0;
-    if (code == CLI_DONE) {
+    if (code == EK_EXIT_DONE) {
         launch_job_output_release(t);
         if (is_drain_done(x, code)) {
             launch_membership_drained(x->members);
             x->drain_incomplete |= t->state_incomplete;
             x->restart = 1;
         }
-        return CLI_DONE;
+        return EK_EXIT_DONE;
     }
     if (t->drawn)
         fputc('\n', stderr);
@@ -219,7 +219,7 @@ int launch_exit_policy(launcher *x)
         x->failed_starts = x->skip_probe ? 0 : x->failed_starts; /* a step was completed */
         snprintf(x->end_reason, sizeof(x->end_reason), "%s",
                  x->reason == LAUNCH_REGROUP ? "more hosts can take part" : "a host is released");
-        return CLI_FAILED;
+        return EK_EXIT_FAILED;
     }
     return decide_after_loss(x, code);
 }

@@ -4,9 +4,9 @@
  * MPICH's mpiexec reports the end of a worker on stdout, in a block that starts with a line of "=",
  * Open MPI's on stderr. */
 #include "base/clock.h"
+#include "base/live_line.h"
 #include "cli/cli.h"
 #include "cli/launch_priv.h"
-#include "cli/live_line.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ void launch_job_output_fini(launch_job_output *t)
 static void print_stderr(launch_job_output *t, const char *text, size_t n)
 {
     if (n > 0 && text[0] == '\r') {
-        cli_live_draw(stderr, text + 1, n - 1);
+        ek_live_line_draw(stderr, text + 1, n - 1);
     } else {
         if (t->drawn)
             fputc('\n', stderr);

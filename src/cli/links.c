@@ -42,12 +42,13 @@ int cli_links(int argc, char **argv)
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
     alarm(LONGEST_S);
     if (argc > 1)
-        return cli_fail("links", EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
+        return ek_command_fail("links",
+                               EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
     st = getppid() != 1 ? ek_job_join(&world) : EK_ECANCELED;
     if (st >= 0)
         st = exchange(world);
     if (st < 0 && world != NULL)
         ek_comm_give_up(world);
     ek_job_leave(&world);
-    return st < 0 ? cli_fail("links", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("links", st) : EK_EXIT_DONE;
 }

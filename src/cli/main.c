@@ -124,12 +124,12 @@ static int ensure_stack(char **argv)
     return 0;
 }
 
-/* Flushes stdout; a full disk or a closed pipe turns success into CLI_FAILED. */
+/* Flushes stdout; a full disk or a closed pipe turns success into EK_EXIT_FAILED. */
 static int finish(int status)
 {
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == CLI_DONE) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == EK_EXIT_DONE) {
         fprintf(stderr, "evenkeel: cannot write to standard output\n");
-        return CLI_FAILED;
+        return EK_EXIT_FAILED;
     }
     return status;
 }
@@ -139,38 +139,38 @@ int main(int argc, char **argv)
     cli_text name;
 
     if (!ensure_stack(argv))
-        return CLI_FAILED;
+        return EK_EXIT_FAILED;
     set_openmp_defaults(argv);
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is a failed write, not a fatal signal */
     signal(SIGXFSZ, SIG_IGN); /* so is exceeding the file size limit */
     if (argc < 2) {
         usage(stderr);
-        return CLI_USAGE;
+        return EK_EXIT_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         usage(stdout);
-        return finish(CLI_DONE);
+        return finish(EK_EXIT_DONE);
     }
     if (strcmp(argv[1], "--help=man") == 0) {
         write_man(stdout);
-        return finish(CLI_DONE);
+        return finish(EK_EXIT_DONE);
     }
     if (strcmp(argv[1], "--help=commands") == 0) {
         write_commands(stdout);
-        return finish(CLI_DONE);
+        return finish(EK_EXIT_DONE);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("evenkeel %s\n", EK_VERSION);
-        return finish(CLI_DONE);
+        return finish(EK_EXIT_DONE);
     }
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
             if (commands[i].summary != NULL)
-                cli_catch(cli_end_at_once);
+                ek_command_catch(ek_command_end_at_once);
             return finish(commands[i].run(argc - 1, argv + 1));
         }
     fprintf(stderr, "evenkeel: unknown command %s\n", cli_shown(&name, argv[1]));
     usage(stderr);
-    return CLI_USAGE;
+    return EK_EXIT_USAGE;
 }

@@ -98,7 +98,7 @@ static ek_status open_emit(plan_run *x, const char *path)
         return EK_OK;
     x->cfg.each = emit_plan;
     x->cfg.context = x;
-    cli_stop_writing_on_signals();
+    ek_command_stop_writing();
     return ek_plan_lines_open(path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
 }
 
@@ -286,7 +286,7 @@ int cli_plan(int argc, char **argv)
 {
     plan_run x = {0};
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
     if (status >= 0)
@@ -294,5 +294,5 @@ int cli_plan(int argc, char **argv)
     st = run_plan(o, &x);
     close_plan(&x);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("plan", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("plan", st) : EK_EXIT_DONE;
 }

@@ -64,5 +64,5 @@ int cli_reserve(int argc, char **argv)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
     st = getppid() != 1 ? reserve(argc, argv) : EK_ECANCELED;
-    return st < 0 ? cli_fail("reserve", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("reserve", st) : EK_EXIT_DONE;
 }

@@ -3,11 +3,11 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/live_line.h"
 #include "base/log.h"
 #include "cli/dry_run.h"
 #include "cli/job.h"
 #include "cli/launch.h"
-#include "cli/live_line.h"
 #include "cli/racks.h"
 #include "store/checkpoint.h"
 #include "train/out.h"
@@ -258,7 +258,7 @@ static void show_start(void *context, const ek_train_info *i)
         return;
     if (d->job->size > 1)
         snprintf(ranks, sizeof(ranks), "%d ranks of ", d->job->size);
-    fprintf(cli_err(),
+    fprintf(ek_command_err(),
             "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
             " tokens a step\nkernels %s (products: %s), %s%d threads, about %sB of memory%s\n",
             cli_count(a, sizeof(a), (double)i->params),
@@ -266,17 +266,17 @@ static void show_start(void *context, const ek_train_info *i)
             cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
             ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
-    fprintf(cli_err(), "output in %s\n", cli_shown(&out, d->out));
+    fprintf(ek_command_err(), "output in %s\n", cli_shown(&out, d->out));
     if (i->first_step > 0)
-        fprintf(cli_err(), "continuing %safter step %" PRId64 "\n",
+        fprintf(ek_command_err(), "continuing %safter step %" PRId64 "\n",
                 i->from_memory ? "from memory " : "", i->first_step);
 }
 
 /* Terminates the live line, if one is drawn. */
 static void end_live_line(void)
 {
-    fputs(cli_live_end(), cli_err());
-    fflush(cli_err());
+    fputs(ek_live_line_end(), ek_command_err());
+    fflush(ek_command_err());
 }
 
 static void show_tokenising(void *context, int64_t done, int64_t total)
@@ -292,8 +292,8 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
         return;
     d->last_ns = now;
     if (d->live)
-        cli_live_show("tokenising %3.0f %%",
-                      total > 0 ? 100.0 * (double)done / (double)total : 100.0);
+        ek_live_line_show("tokenising %3.0f %%",
+                          total > 0 ? 100.0 * (double)done / (double)total : 100.0);
     if (done >= total)
         end_live_line();
 }
@@ -306,7 +306,7 @@ static void show_evaluating(void *context, int64_t windows_done, int64_t windows
     if (d->quiet || !d->live || now - d->last_ns < 100000000)
         return;
     d->last_ns = now;
-    cli_live_show("evaluating %3.0f %%", 100.0 * (double)windows_done / (double)windows);
+    ek_live_line_show("evaluating %3.0f %%", 100.0 * (double)windows_done / (double)windows);
 }
 
 /* Prints a permanent line. */
@@ -318,9 +318,9 @@ static void show_evaluation(const progress_display *d, const ek_train_progress *
              p->step, p->steps, p->eval_loss, exp(p->eval_loss),
              p->eval_best ? "  (best so far)" : "");
     if (d->live)
-        cli_live_show("%s", line);
+        ek_live_line_show("%s", line);
     else
-        fprintf(cli_err(), "%s\n", line);
+        fprintf(ek_command_err(), "%s\n", line);
     end_live_line();
 }
 
@@ -344,9 +344,9 @@ static void show_step(void *context, const ek_train_progress *p)
              "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s", p->step,
              p->steps, p->loss, rate, p->expert_max_over_mean, eta);
     if (d->live)
-        cli_live_show("%s", line);
+        ek_live_line_show("%s", line);
     else
-        fprintf(cli_err(), "%s\n", line);
+        fprintf(ek_command_err(), "%s\n", line);
     if (last)
         end_live_line();
 }
@@ -404,7 +404,8 @@ static void show_log(void *context, ek_log_level level, const char *component, c
     (void)component;
     if (job->rank > 0)
         snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
-    fprintf(cli_err(), "%s%s%s: %s\n", cli_live_end(), rank, ek_log_level_name(level), message);
+    fprintf(ek_command_err(), "%s%s%s: %s\n", ek_live_line_end(), rank, ek_log_level_name(level),
+            message);
 }
 
 static json_t *balance_json(const ek_train_balance *b)
@@ -552,13 +553,14 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg, con
     cli_text out;
 
     if (s->finished_before && s->evaluation.stopped_early && !d->quiet)
-        fprintf(cli_err(),
+        fprintf(ek_command_err(),
                 "%s: stopped early, after %" PRId64
                 " evaluations without a new best loss; continue with a larger --patience, or with "
                 "--patience 0\n",
                 cli_shown(&out, cfg->out), s->evaluation.since_best);
     else if (s->finished_before && !d->quiet)
-        fprintf(cli_err(), "%s: all steps are already completed\n", cli_shown(&out, cfg->out));
+        fprintf(ek_command_err(), "%s: all steps are already completed\n",
+                cli_shown(&out, cfg->out));
     else if (s->plan.made && job->rank == 0)
         cli_dry_run_print(s, cfg, d->json);
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
@@ -704,7 +706,7 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
     if (st < 0)
         return cli_job_fail(job, st);
     cli_job_leave(job);
-    return CLI_DONE;
+    return EK_EXIT_DONE;
 }
 
 int cli_train(int argc, char **argv)

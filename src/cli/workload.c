@@ -96,15 +96,15 @@ static ek_status run_workload(const ek_options *o)
 int cli_workload(int argc, char **argv)
 {
     ek_options *o = NULL;
-    int status = cli_parse(&table, argc, argv, &o);
+    int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
-    if (status == CLI_DONE)
+    if (status == EK_EXIT_DONE)
         list_workloads();
     if (status >= 0)
         return status;
-    cli_stop_writing_on_signals();
+    ek_command_stop_writing();
     st = run_workload(o);
     ek_options_destroy(o);
-    return st < 0 ? cli_fail("workload", st) : CLI_DONE;
+    return st < 0 ? ek_command_fail("workload", st) : EK_EXIT_DONE;
 }

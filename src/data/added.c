@@ -1,7 +1,7 @@
 /* Finding added tokens: candidates by first byte, then by narrowing a range of the sorted list. */
 #include "data/added.h"
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * merge joins in this sense are never merged. */
 #include "data/chars.h"
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>

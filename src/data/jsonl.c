@@ -1,7 +1,7 @@
 /* A scanner over one line: an explicit stack of open brackets instead of recursion. */
 #include "data/jsonl.h"
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <stdint.h>
 #include <string.h>

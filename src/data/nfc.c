@@ -5,8 +5,8 @@
  * a doubtful one are normalised. */
 #include "data/nfc.h"
 
+#include "base/utf8.h"
 #include "data/nfc_table.h"
-#include "data/utf8.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/tokenizer_priv.h"
-#include "data/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * post_processor, truncation and padding are ignored: they apply to a single example, not to a
  * stream of text. */
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/tokenizer_priv.h"
-#include "data/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * string. */
 #include "infer/text_out.h"
 
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* Tokenizers against golden ids made by Hugging Face tokenizers, and every way to refuse a file. */
 #include "base/file.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "data/tokenizer.h"
-#include "data/utf8.h"
 #include "ek_test.h"
 
 #include <stdio.h>

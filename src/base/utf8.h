@@ -1,9 +1,9 @@
-/* data/utf8.h - UTF-8, one code point at a time.
+/* base/utf8.h - UTF-8, one code point at a time.
  *
  * Well-formed means Unicode's table 3-7: no overlong forms, no surrogates, nothing above
  * U+10FFFF. */
-#ifndef DATA_UTF8_H
-#define DATA_UTF8_H
+#ifndef BASE_UTF8_H
+#define BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>

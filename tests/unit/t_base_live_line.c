@@ -1,6 +1,6 @@
 /* The live line takes one row of any terminal, and other output starts on a new row. */
+#include "base/live_line.h"
 #include "cli/cli.h"
-#include "cli/live_line.h"
 #include "ek_test.h"
 
 static const char step[] =
@@ -9,7 +9,7 @@ static const char step[] =
 static void fits(const char *text, size_t columns, const char *want)
 {
     char out[256];
-    size_t n = cli_live_fit(text, strlen(text), columns, out, sizeof(out));
+    size_t n = ek_live_line_fit(text, strlen(text), columns, out, sizeof(out));
 
     CHECK_INT((int64_t)n, (int64_t)strlen(want));
     if (strcmp(out, want) != 0)
@@ -43,11 +43,12 @@ static void small_buffers(void)
 {
     char out[8];
 
-    CHECK_INT((int64_t)cli_live_fit("ab  cd  ef", 10, 80, out, sizeof(out)), 6);
+    CHECK_INT((int64_t)ek_live_line_fit("ab  cd  ef", 10, 80, out, sizeof(out)), 6);
     CHECK(strcmp(out, "ab  cd") == 0);
-    CHECK_INT((int64_t)cli_live_fit("ab  cde", 7, 80, out, sizeof(out)), 7);
+    CHECK_INT((int64_t)ek_live_line_fit("ab  cde", 7, 80, out, sizeof(out)), 7);
     CHECK(strcmp(out, "ab  cde") == 0);
-    CHECK_INT((int64_t)cli_live_fit("ab  cdef", 8, 80, out, sizeof(out)), 2); /* no room for a 0 */
+    CHECK_INT((int64_t)ek_live_line_fit("ab  cdef", 8, 80, out, sizeof(out)),
+              2); /* no room for a 0 */
     CHECK(strcmp(out, "ab") == 0);
 }
 
@@ -59,14 +60,14 @@ static void output_around_it(void)
     FILE *f = open_memstream(&text, &bytes);
 
     CHECK(f != NULL);
-    cli_set_err(f);
-    CHECK(strcmp(cli_live_end(), "") == 0);
-    cli_live_show("%s", step);
-    fprintf(f, "%swarn: x\n", cli_live_end());
-    fprintf(f, "%swarn: y\n", cli_live_end());
-    cli_live_show("step 2");
-    fputs(cli_live_end(), f);
-    cli_set_err(NULL);
+    ek_command_set_err(f);
+    CHECK(strcmp(ek_live_line_end(), "") == 0);
+    ek_live_line_show("%s", step);
+    fprintf(f, "%swarn: x\n", ek_live_line_end());
+    fprintf(f, "%swarn: y\n", ek_live_line_end());
+    ek_live_line_show("step 2");
+    fputs(ek_live_line_end(), f);
+    ek_command_set_err(NULL);
     CHECK(fclose(f) == 0);
     CHECK(text[0] == '\r' && strncmp(text + 1, step, sizeof(step) - 1) == 0);
     CHECK(strcmp(text + sizeof(step), "\nwarn: x\nwarn: y\n\rstep 2\n") == 0);

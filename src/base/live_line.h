@@ -1,12 +1,12 @@
-/* cli/live_line.h - a progress line that is redrawn in place on standard error.
+/* base/live_line.h - a progress line that is redrawn in place on standard error.
  *
  * The line takes one row: it is cut to the current width of the terminal.  Other output is preceded
- * by what cli_live_end() returns, so that it starts on a new row.
+ * by what ek_live_line_end() returns, so that it starts on a new row.
  *
  * A launched worker sends the uncut line after a carriage return to the launcher, which draws it on
  * its own terminal. */
-#ifndef CLI_LIVE_LINE_H
-#define CLI_LIVE_LINE_H
+#ifndef BASE_LIVE_LINE_H
+#define BASE_LIVE_LINE_H
 
 #include "evenkeel/err.h"
 
@@ -17,15 +17,15 @@
  * is too wide, drops the last field but one as long as there are more than three, then the last; a
  * single field is cut.  Wide characters count two columns, combining ones none.  Returns the bytes
  * written to `out` (cap bytes, NUL-terminated). */
-size_t cli_live_fit(const char *text, size_t n, size_t columns, char *out, size_t cap);
+size_t ek_live_line_fit(const char *text, size_t n, size_t columns, char *out, size_t cap);
 
 /* Draws the line on f, cut to the terminal's width if f is a terminal. */
-void cli_live_draw(FILE *f, const char *text, size_t n);
+void ek_live_line_draw(FILE *f, const char *text, size_t n);
 
-/* Draws the line on cli_err(). */
-void cli_live_show(const char *fmt, ...) EK_PRINTF(1, 2);
+/* Draws the line on ek_command_err(). */
+void ek_live_line_show(const char *fmt, ...) EK_PRINTF(1, 2);
 
 /* Text to print before any other output: "\n" if a line is drawn, which it terminates, else "". */
-const char *cli_live_end(void);
+const char *ek_live_line_end(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* A progress line that is redrawn in place on a terminal. */
-#include "cli/live_line.h"
+#include "base/live_line.h"
 
-#include "cli/cli.h"
-#include "data/utf8.h"
+#include "base/command.h"
+#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -90,7 +90,7 @@ static size_t total_columns(const field *fields, size_t count)
     return sum;
 }
 
-size_t cli_live_fit(const char *text, size_t n, size_t columns, char *out, size_t cap)
+size_t ek_live_line_fit(const char *text, size_t n, size_t columns, char *out, size_t cap)
 {
     field fields[FIELDS_MAX];
     size_t count = split_fields(text, n, fields), used = 0;
@@ -115,7 +115,7 @@ size_t cli_live_fit(const char *text, size_t n, size_t columns, char *out, size_
 
 /* --- drawing ---------------------------------------------------------------------------------- */
 
-void cli_live_draw(FILE *f, const char *text, size_t n)
+void ek_live_line_draw(FILE *f, const char *text, size_t n)
 {
     enum { USUAL = 80 };
     struct winsize size = {0};
@@ -129,12 +129,12 @@ void cli_live_draw(FILE *f, const char *text, size_t n)
     }
     columns = size.ws_col > 0 ? size.ws_col : USUAL;
     /* a full row would move the cursor to the next one on some terminals */
-    cli_live_fit(text, n, columns - 1, line, sizeof(line));
+    ek_live_line_fit(text, n, columns - 1, line, sizeof(line));
     fprintf(f, "\r%s\033[K", line);
     fflush(f);
 }
 
-void cli_live_show(const char *fmt, ...)
+void ek_live_line_show(const char *fmt, ...)
 {
     char line[LINE_CAP];
     va_list ap;
@@ -142,11 +142,11 @@ void cli_live_show(const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof(line), fmt, ap);
     va_end(ap);
-    cli_live_draw(cli_err(), line, strlen(line));
+    ek_live_line_draw(ek_command_err(), line, strlen(line));
     atomic_store(&drawn, 1);
 }
 
-const char *cli_live_end(void)
+const char *ek_live_line_end(void)
 {
     return atomic_exchange(&drawn, 0) ? "\n" : "";
 }
