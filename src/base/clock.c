@@ -20,3 +20,11 @@ int64_t ek_clock_thread_ns(void)
 {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
+
+void ek_clock_sleep_ms(int ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
+
+    while (nanosleep(&left, &left) != 0)
+        ;
+}

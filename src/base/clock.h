@@ -9,4 +9,7 @@ int64_t ek_clock_ns(void);
 /* CPU time of the calling thread. */
 int64_t ek_clock_thread_ns(void);
 
+/* Waits, whatever signals arrive. */
+void ek_clock_sleep_ms(int ms);
+
 #endif

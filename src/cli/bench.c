@@ -19,7 +19,7 @@ static const ek_option options[] = {
      "kernels, step, generate: compute device; ceilings are measured for the CPU only"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
      "compute threads per rank"},
-    CLI_JOB_OPTIONS,
+    EK_COMMAND_JOB_OPTIONS,
     {"repeats", EK_OPTION_INT, "5", NULL, NULL, "[1,1000]", 0,
      "gemm, generate, a2a: number of measurements per figure"},
     {"seconds", EK_OPTION_REAL, "0.1", NULL, "seconds", "(0,60]", 0,
@@ -171,7 +171,7 @@ static ek_status open_model(const ek_options *o, bench *b)
     b->device = ek_options_text(o, "device");
     b->on_cpu = strcmp(b->device, "cpu") == 0;
     EK_TRY(ek_mode_parse(ek_options_text(o, "dtype"), b->device, &b->mode));
-    EK_TRY(cli_job_threads(b->job, o, &threads));
+    EK_TRY(ek_command_job_threads(b->job, o, &threads));
     return ek_kernels_open(b->device, 0, b->mode, ek_cpu_isa(), threads, &b->k);
 }
 
@@ -201,7 +201,7 @@ static ek_status print_json(const bench *b)
     return EK_OK;
 }
 
-static ek_status run(const ek_options *o, cli_job *job)
+static ek_status run(const ek_options *o, ek_command_job *job)
 {
     const benchmark *chosen = NULL;
     bench *b = NULL;
@@ -231,8 +231,8 @@ out:
 int cli_bench(int argc, char **argv)
 {
     ek_options *o = NULL;
-    cli_job job;
-    int status = cli_job_enter(&table, argc, argv, &o, &job);
+    ek_command_job job;
+    int status = ek_command_job_enter(&table, argc, argv, &o, &job);
     ek_status st;
 
     if (status >= 0)
@@ -240,8 +240,8 @@ int cli_bench(int argc, char **argv)
     st = run(o, &job);
     ek_options_destroy(o);
     if (st < 0)
-        return ek_status_class(st) == EK_CLASS_USAGE ? cli_job_fail_arguments(&job, st)
-                                                     : cli_job_fail(&job, st);
-    cli_job_leave(&job);
+        return ek_status_class(st) == EK_CLASS_USAGE ? ek_command_job_fail_arguments(&job, st)
+                                                     : ek_command_job_fail(&job, st);
+    ek_command_job_leave(&job);
     return EK_EXIT_DONE;
 }

@@ -10,10 +10,11 @@
 #ifndef CLI_BENCH_H
 #define CLI_BENCH_H
 
-#include "cli/job.h"
+#include "cli/cli.h"
 #include "cost/machine.h"
 #include "exec/exec.h"
 #include "model/pass.h"
+#include "supervisor/command_job.h"
 
 #include <jansson.h>
 
@@ -36,8 +37,8 @@ typedef struct {
 } bench_ceilings;
 
 typedef struct {
-    const char *name; /* "gemm" */
-    cli_job *job;     /* rank 0 prints */
+    const char *name;    /* "gemm" */
+    ek_command_job *job; /* rank 0 prints */
     ek_model_spec spec;
     ek_mode mode;
     const char *device; /* where the model computes */

@@ -3,8 +3,8 @@
 
 #include "base/json.h"
 #include "base/threads.h"
-#include "cli/limits.h"
 #include "comm/comm.h"
+#include "supervisor/limits.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -14,7 +14,7 @@
 
 enum { MESSAGE_CAP = 1024 };
 
-ek_status cli_dry_run_ranks(const ek_options *o, const cli_job *job, int *ranks)
+ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, int *ranks)
 {
     int64_t wanted = ek_options_int(o, "ranks");
     int elsewhere = ek_options_text(o, "hosts") != NULL || ek_options_text(o, "discover") != NULL;
@@ -24,11 +24,11 @@ ek_status cli_dry_run_ranks(const ek_options *o, const cli_job *job, int *ranks)
         return EK_OK;
     EK_REQUIRE(!elsewhere || wanted > 0, EK_EINVAL,
                "--dry-run does not contact other hosts: give the number of ranks (--ranks)");
-    EK_REQUIRE(!elsewhere || wanted <= CLI_HOST_RANKS_MAX, EK_EINVAL,
-               "--dry-run supports at most %d ranks, not %lld (--ranks)", CLI_HOST_RANKS_MAX,
+    EK_REQUIRE(!elsewhere || wanted <= EK_HOST_RANKS_MAX, EK_EINVAL,
+               "--dry-run supports at most %d ranks, not %lld (--ranks)", EK_HOST_RANKS_MAX,
                (long long)wanted);
     *ranks = wanted > 0 ? (int)wanted : 1;
-    return elsewhere ? EK_OK : cli_check_ranks(*ranks);
+    return elsewhere ? EK_OK : ek_limits_check_ranks(*ranks);
 }
 
 typedef struct {

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/live_line.h"
 #include "cli/cli.h"
-#include "cli/limits.h"
 #include "data/tokens.h"
+#include "supervisor/limits.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -124,7 +124,7 @@ static ek_status run(const ek_options *o)
     for (size_t i = 0; i < (size_t)ec.n_data; i++)
         paths[i] = ek_options_list(o, "data", i);
     lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
-    EK_TRY(cli_check_threads(lc.threads, 1));
+    EK_TRY(ek_limits_check_threads(lc.threads, 1));
     EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
     st = ek_lm_eval(lm, &ec, &e);
     fputs(ek_live_line_end(), stderr);

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "cli/cli.h"
-#include "cli/limits.h"
+#include "supervisor/limits.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -183,7 +183,7 @@ static ek_status prepare_and_run(const ek_options *o)
     char *prompt = NULL;
     ek_status st = EK_OK;
 
-    EK_TRY_OUT(cli_check_threads(ek_options_int(o, "threads"), 1));
+    EK_TRY_OUT(ek_limits_check_threads(ek_options_int(o, "threads"), 1));
     EK_TRY_OUT(list_stops(o, &gc, &stop));
     EK_TRY_OUT(find_prompt(o, &prompt));
     EK_TRY_OUT(run(o, prompt, &gc));

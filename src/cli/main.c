@@ -3,7 +3,8 @@
 
 #include "base/threads.h"
 #include "cli/cli.h"
-#include "cli/job.h"
+#include "supervisor/internal_command.h"
+#include "supervisor/worker.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -25,9 +26,6 @@ static const command commands[] = {
     {"export", cli_export, "export a checkpoint as a Hugging Face folder"},
     {"check", cli_check, "verify a checkpoint and describe it"},
     {"clean", cli_clean, "list or remove shared memory left by train --elastic"},
-    {"reserve", cli_reserve, NULL}, /* internal: called by the launcher */
-    {"links", cli_links, NULL},     /* internal */
-    {"guard", cli_guard, NULL},     /* internal */
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"workload", cli_workload, "generate a synthetic routing trace"},
     {"bench", cli_bench, "measure evenkeel and the limits of this machine"},
@@ -41,8 +39,7 @@ static void usage(FILE *f)
             "usage: evenkeel COMMAND [options]\n\n",
             EK_VERSION);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (commands[i].summary != NULL)
-            fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
+        fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
 }
 
@@ -56,17 +53,14 @@ static void write_man(FILE *f)
             ".SH COMMANDS\n",
             EK_VERSION);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (commands[i].summary != NULL)
-            fprintf(f, ".TP\n\\fBevenkeel\\-%s\\fR(1)\n%s\n", commands[i].name,
-                    commands[i].summary);
+        fprintf(f, ".TP\n\\fBevenkeel\\-%s\\fR(1)\n%s\n", commands[i].name, commands[i].summary);
 }
 
 /* For shell completion. */
 static void write_commands(FILE *f)
 {
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
-        if (commands[i].summary != NULL)
-            fprintf(f, "%s\n", commands[i].name);
+        fprintf(f, "%s\n", commands[i].name);
 }
 
 /* Re-executes this program with the same arguments; returns only on failure.  argv[0] is kept. */
@@ -91,7 +85,7 @@ static void set_openmp_defaults(char **argv)
 {
     static const char spins_alone[] = "10001";
     const char *set = getenv("GOMP_SPINCOUNT");
-    const char *spins = cli_job_shared() ? "0" : spins_alone;
+    const char *spins = ek_worker_has_peers() ? "0" : spins_alone;
 
     if (set != NULL && (strcmp(set, spins_alone) != 0 || strcmp(set, spins) == 0))
         return;
@@ -137,6 +131,7 @@ static int finish(int status)
 int main(int argc, char **argv)
 {
     cli_text name;
+    int status;
 
     if (!ensure_stack(argv))
         return EK_EXIT_FAILED;
@@ -164,10 +159,11 @@ int main(int argc, char **argv)
         printf("evenkeel %s\n", EK_VERSION);
         return finish(EK_EXIT_DONE);
     }
+    if (ek_internal_command(argc, argv, &status))
+        return finish(status);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         if (strcmp(argv[1], commands[i].name) == 0) {
-            if (commands[i].summary != NULL)
-                ek_command_catch(ek_command_end_at_once);
+            ek_command_catch(ek_command_end_at_once);
             return finish(commands[i].run(argc - 1, argv + 1));
         }
     fprintf(stderr, "evenkeel: unknown command %s\n", cli_shown(&name, argv[1]));

@@ -6,10 +6,11 @@
 #include "base/live_line.h"
 #include "base/log.h"
 #include "cli/dry_run.h"
-#include "cli/job.h"
-#include "cli/launch.h"
-#include "cli/racks.h"
 #include "store/checkpoint.h"
+#include "supervisor/command_job.h"
+#include "supervisor/protocol.h"
+#include "supervisor/racks.h"
+#include "supervisor/worker.h"
 #include "train/out.h"
 #include "train/settings.h"
 
@@ -97,7 +98,7 @@ static const ek_option options[] = {
     {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},
     {"threads", EK_OPTION_INT, NULL, "the host's cores / its ranks", "threads", "[1,1024]", 0,
      "compute threads per rank"},
-    CLI_JOB_OPTIONS,
+    EK_COMMAND_JOB_OPTIONS,
     {"pp", EK_OPTION_INT, "1", NULL, "ranks", "[1,1000000]", 0,
      "pipeline parallel size; the data parallel size is the number of ranks / (--pp * --tp)"},
     {"pp-chunks", EK_OPTION_INT, "1", NULL, "chunks", "[1,1024]", 0,
@@ -223,7 +224,7 @@ static void on_signal(int sig)
 /* Progress output: one live line on a terminal, otherwise a line every few steps; and results that
  * are collected for the summary. */
 typedef struct {
-    const cli_job *job;
+    const ek_command_job *job;
     const char *out;
     int quiet, live, json;
     int64_t last_ns, told_ns, every;
@@ -237,8 +238,7 @@ static int stop_wanted(void *context)
     return interrupted != 0;
 }
 
-_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <=
-                   LAUNCH_MESSAGE_CAP,
+_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <= EK_MESSAGE_CAP,
                "a message holds the state blocks of a rank");
 
 static void show_start(void *context, const ek_train_info *i)
@@ -248,12 +248,12 @@ static void show_start(void *context, const ek_train_info *i)
     cli_text out;
 
     if (i->from_memory)
-        cli_job_report(d->job, "recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
-                       i->memory_received, i->memory_prealloc);
+        ek_worker_report("recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
+                         i->memory_received, i->memory_prealloc);
     if (i->memory_blocks[0] != '\0')
-        cli_job_report(d->job, "memory %s", i->memory_blocks);
+        ek_worker_report("memory %s", i->memory_blocks);
     if (i->memory_lacks)
-        cli_job_report(d->job, "lacking");
+        ek_worker_report("lacking");
     if (d->quiet)
         return;
     if (d->job->size > 1)
@@ -285,7 +285,7 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
     int64_t now = ek_clock_ns();
 
     if (now - d->told_ns > 1000000000) {
-        cli_job_report(d->job, "phase tokenising");
+        ek_worker_report("phase tokenising");
         d->told_ns = now;
     }
     if (d->quiet || (done < total && now - d->last_ns < 200000000))
@@ -331,7 +331,7 @@ static void show_step(void *context, const ek_train_progress *p)
     char rate[16], eta[24], line[256];
     int last = left == 0;
 
-    cli_job_report(d->job, "step %" PRId64 " of %" PRId64, p->step, p->steps);
+    ek_worker_report("step %" PRId64 " of %" PRId64, p->step, p->steps);
     if (!d->quiet && p->eval_tokens > 0)
         show_evaluation(d, p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
@@ -353,9 +353,8 @@ static void show_step(void *context, const ek_train_progress *p)
 
 static void report_phase(void *context, const char *name)
 {
-    const progress_display *d = context;
-
-    cli_job_enter_phase(d->job, name);
+    (void)context;
+    ek_worker_enter_phase(name);
 }
 
 /* null for values that are not finite, which JSON cannot represent. */
@@ -398,7 +397,7 @@ static void collect_cost(void *context, const ek_train_cost *c)
 
 static void show_log(void *context, ek_log_level level, const char *component, const char *message)
 {
-    const cli_job *job = context;
+    const ek_command_job *job = context;
     char rank[32] = "";
 
     (void)component;
@@ -532,7 +531,7 @@ static void print_summary(const ek_train_summary *s, const progress_display *d)
 }
 
 /* Only rank 0 shows progress; the others print errors. */
-static progress_display open_display(const ek_options *o, const cli_job *job)
+static progress_display open_display(const ek_options *o, const ek_command_job *job)
 {
     progress_display d = {.job = job,
                           .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
@@ -547,8 +546,8 @@ static progress_display open_display(const ek_options *o, const cli_job *job)
     return d;
 }
 
-static void print_end(const ek_train_summary *s, const ek_train_config *cfg, const cli_job *job,
-                      const progress_display *d)
+static void print_end(const ek_train_summary *s, const ek_train_config *cfg,
+                      const ek_command_job *job, const progress_display *d)
 {
     cli_text out;
 
@@ -647,7 +646,7 @@ static char *own_settings(const ek_options *o)
     return text;
 }
 
-static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
+static int run_train(const ek_options *o, ek_command_job *job, int argc, char **argv)
 {
     ek_path cache;
     ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
@@ -677,8 +676,8 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
     cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
-    cfg.supervisor_id = cli_job_launcher();
-    cfg.n_draining = cli_job_draining();
+    cfg.supervisor_id = ek_worker_supervisor_id();
+    cfg.n_draining = ek_worker_n_draining();
     d.quiet |= cfg.n_draining > 0;
     d.out = cfg.out;
     if (st == EK_OK && dry)
@@ -687,10 +686,10 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
         cfg.dry_run = ek_options_text(o, "hosts") || ek_options_text(o, "discover") ? 2 : 1;
         cfg.threads = (int)ek_options_int(o, "threads");
     } else if (st == EK_OK) {
-        st = cli_job_threads(job, o, &cfg.threads);
+        st = ek_command_job_threads(job, o, &cfg.threads);
     }
     if (st == EK_OK)
-        st = cli_racks_get(job->size, &racks);
+        st = ek_racks_get(job->size, &racks);
     cfg.rack_of = racks;
     if (st == EK_OK)
         st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
@@ -704,19 +703,19 @@ static int run_train(const ek_options *o, cli_job *job, int argc, char **argv)
     json_decref(d.layers);
     json_decref(d.costs);
     if (st < 0)
-        return cli_job_fail(job, st);
-    cli_job_leave(job);
+        return ek_command_job_fail(job, st);
+    ek_command_job_leave(job);
     return EK_EXIT_DONE;
 }
 
 int cli_train(int argc, char **argv)
 {
     ek_options *o = NULL;
-    cli_job job;
+    ek_command_job job;
     int status;
 
-    cli_job_catch(on_signal);
-    status = cli_job_enter(&table, argc, argv, &o, &job);
+    ek_worker_catch(on_signal);
+    status = ek_command_job_enter(&table, argc, argv, &o, &job);
     if (status >= 0)
         return status;
     status = run_train(o, &job, argc, argv);

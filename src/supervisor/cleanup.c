@@ -1,0 +1,223 @@
+/* Child processes of a launcher, and the cleanup of their descendants.
+ *
+ * mpiexec's proxies, its remote launchers (ssh or a replacement) and workers run in sessions of
+ * their own, and some outlive their parent.  All inherit the environment, so each child is marked
+ * there with CHILD_VARIABLE=ID.PID (ID: 128 random bits of the launcher, PID: of the child), and
+ * cleanup kills every process on this host that has the mark.
+ *
+ * A launcher that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
+ * pipe that closes when the launcher ends in any way, and then kills all processes marked by it. On
+ * other hosts, mpiexec's proxies exit when their connection to mpiexec closes, and kill their
+ * workers. */
+#include "supervisor/cleanup.h"
+
+#include "base/clock.h"
+#include "base/command.h"
+#include "base/file.h"
+#include "base/random_name.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHILD_VARIABLE "EK_LAUNCH_CHILD"
+
+enum { MARK_CAP = EK_RANDOM_NAME_CAP + 16, ENVIRON_MAX = 16 << 20 };
+
+/* Time limits for killed processes to disappear: of one child, and of a launcher. */
+static const double child_gone_s = 1, launcher_gone_s = 30;
+
+static struct {
+    char id[EK_RANDOM_NAME_CAP]; /* "": marking is disabled */
+    int quiet[2]; /* a pipe that is never written, as stdin of children; 0: none yet */
+    int guarded;  /* write end of the guard's pipe; 0: no guard */
+    pid_t guard;
+} here;
+
+/* --- starting --------------------------------------------------------------------------------- */
+
+int ek_cleanup_child_stdin(void)
+{
+    if (here.quiet[1] == 0 && pipe2(here.quiet, O_CLOEXEC) != 0)
+        here.quiet[0] = here.quiet[1] = 0;
+    return here.quiet[1] != 0 ? here.quiet[0] : -1;
+}
+
+void ek_cleanup_child_become(pid_t parent, const sigset_t *mask, int in, int out, int err)
+{
+    int null = open("/dev/null", O_RDWR);
+    char mark[MARK_CAP];
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(EK_EXIT_FAILED);
+    setpgid(0, 0); /* signals of the terminal reach only the launcher */
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    signal(SIGPIPE, SIG_DFL);
+    dup2(in >= 0 ? in : null, STDIN_FILENO);
+    dup2(out >= 0 ? out : null, STDOUT_FILENO);
+    dup2(err >= 0 ? err : null, STDERR_FILENO);
+    snprintf(mark, sizeof(mark), "%s.%ld", here.id, (long)getpid());
+    if (here.id[0] != '\0')
+        setenv(CHILD_VARIABLE, mark, 1);
+}
+
+/* --- ending ----------------------------------------------------------------------------------- */
+
+/* The initial environment of a process, to be freed by the caller; NULL: it has ended, or belongs
+ * to another user. */
+static char *environment_of(const char *pid, size_t *bytes)
+{
+    ek_path path;
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t n = -1;
+    int fd;
+
+    *bytes = 0;
+    if (ek_path_set(&path, "/proc/%s/environ", pid) < 0 ||
+        (fd = open(path.s, O_RDONLY | O_CLOEXEC)) < 0)
+        return NULL;
+    do {
+        if (*bytes + 1 >= room) {
+            char *grown = room < ENVIRON_MAX ? realloc(text, room = 2 * room + 4096) : NULL;
+
+            if (grown == NULL)
+                break;
+            text = grown;
+        }
+        n = read(fd, text + *bytes, room - 1 - *bytes);
+        *bytes += n > 0 ? (size_t)n : 0;
+    } while (n > 0);
+    close(fd);
+    if (text != NULL)
+        text[*bytes] = '\0';
+    return text;
+}
+
+/* mark: "ID." (whole = 0, any child of the launcher) or "ID.PID" (whole = 1). */
+static int has_mark(const char *pid, const char *mark, int whole)
+{
+    static const char key[] = CHILD_VARIABLE "=";
+    size_t bytes, n = strlen(mark);
+    char *text = environment_of(pid, &bytes);
+    int found = 0;
+
+    for (size_t at = 0; text != NULL && at < bytes && !found; at += strlen(text + at) + 1)
+        found = strncmp(text + at, key, sizeof(key) - 1) == 0 &&
+                strncmp(text + at + sizeof(key) - 1, mark, n) == 0 &&
+                (!whole || text[at + sizeof(key) - 1 + n] == '\0');
+    free(text);
+    return found;
+}
+
+/* Returns the number of processes killed. */
+static int kill_marked_once(const char *mark, int whole)
+{
+    ek_names names = {0};
+    int n = 0;
+
+    if (ek_folder_entries("/proc", &names) < 0)
+        return 0;
+    for (int64_t i = 0; i < names.n; i++) {
+        long pid = strtol(names.names[i], NULL, 10);
+
+        if (pid > 1 && pid != getpid() && has_mark(names.names[i], mark, whole))
+            n += kill((pid_t)pid, SIGKILL) == 0;
+    }
+    ek_names_free(&names);
+    return n;
+}
+
+/* Repeats until none is found, as one of them may just have forked. */
+static void kill_marked(const char *mark, int whole, double seconds)
+{
+    int64_t end = ek_clock_ns() + (int64_t)(seconds * 1e9);
+    struct timespec nap = {0, 3000000};
+
+    while (kill_marked_once(mark, whole) > 0 && ek_clock_ns() < end)
+        nanosleep(&nap, NULL);
+}
+
+void ek_cleanup_kill(pid_t child)
+{
+    char mark[MARK_CAP];
+
+    if (here.id[0] == '\0')
+        return;
+    snprintf(mark, sizeof(mark), "%s.%ld", here.id, (long)child);
+    kill_marked(mark, 1, child_gone_s);
+}
+
+/* --- the guard -------------------------------------------------------------------------------- */
+
+static void exec_guard(int in)
+{
+    char command[] = "evenkeel", guard[] = "guard";
+    char *argv[] = {command, guard, here.id, NULL};
+    int null = open("/dev/null", O_RDWR);
+    sigset_t none;
+
+    setsid();
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    dup2(in, STDIN_FILENO);
+    dup2(null, STDOUT_FILENO);
+    dup2(null, STDERR_FILENO);
+    execv("/proc/self/exe", argv);
+    _exit(EK_EXIT_FAILED);
+}
+
+void ek_cleanup_open(void)
+{
+    int ends[2];
+
+    if (ek_random_name_make(here.id) < 0)
+        here.id[0] = '\0';
+    if (here.id[0] == '\0' || pipe2(ends, O_CLOEXEC) != 0)
+        return;
+    here.guard = fork();
+    if (here.guard == 0)
+        exec_guard(ends[0]);
+    close(ends[0]);
+    here.guarded = here.guard > 0 ? ends[1] : 0;
+    if (here.guard < 0)
+        close(ends[1]);
+}
+
+void ek_cleanup_close(void)
+{
+    if (here.guarded > 0) {
+        close(here.guarded);
+        while (waitpid(here.guard, NULL, 0) < 0 && errno == EINTR)
+            ;
+    }
+    here.guarded = 0;
+    here.id[0] = '\0';
+}
+
+int ek_cleanup_guard_command(int argc, char **argv)
+{
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    char mark[MARK_CAP], c;
+    ssize_t n;
+
+    if (argc != 2 || strlen(argv[1]) != EK_RANDOM_NAME_CHARS || !ek_random_name_is_at(argv[1]))
+        return ek_command_fail("guard",
+                               EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
+    prctl(PR_SET_NAME, "evenkeel");
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+        signal(ignored[i], SIG_IGN);
+    do
+        n = read(STDIN_FILENO, &c, 1);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    snprintf(mark, sizeof(mark), "%s.", argv[1]);
+    kill_marked(mark, 0, launcher_gone_s);
+    return EK_EXIT_DONE;
+}

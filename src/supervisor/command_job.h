@@ -1,0 +1,58 @@
+/* clang-format off */
+/* supervisor/command_job.h - the MPI job of a command: none, started by it, or joined.
+ *
+ *   evenkeel train ...                  a single process
+ *   evenkeel train --ranks 4 ...        launcher: runs mpiexec with 4 workers (supervisor/supervisor.h)
+ *   mpiexec -n 4 evenkeel train ...     joins the job, as do the workers of --ranks
+ *
+ * Only rank 0 prints progress and results.  A failure is reported by the lowest rank that detects
+ * it, which then aborts the job. */
+/* clang-format on */
+#ifndef SUPERVISOR_COMMAND_JOB_H
+#define SUPERVISOR_COMMAND_JOB_H
+
+#include "evenkeel/job.h"
+
+#include "base/options.h"
+
+typedef struct {
+    const char *command;
+    ek_comm *world; /* NULL: this process alone */
+    int rank, size; /* 0, 1: alone */
+    int live;       /* stderr, or the launcher's stderr, is a terminal */
+} ek_command_job;
+
+/* Option rows of commands that can run on several ranks. */
+/* clang-format off */
+#define EK_COMMAND_JOB_OPTIONS                                                                            \
+    {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
+     "number of ranks, started through mpiexec; inside an MPI job: must match its size"},          \
+    {"hosts", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,                                         \
+     "host file, one host per line: HOST, HOST:SLOTS or HOST slots=SLOTS, optionally followed by " \
+     "rack=NAME"},                                                                                 \
+    {"mpiexec-args", EK_OPTION_TEXT, NULL, NULL, "\"WORDS\"", NULL, 0,                             \
+     "additional arguments for mpiexec, separated by spaces"}
+/* clang-format on */
+
+/* Call ek_worker_catch() before.  Parses the arguments and joins or starts the job.  Returns -1 to
+ * continue; else an exit status: of an error, of --help, or of the job that this process launched.
+ * Collective inside a job. */
+int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o,
+                         ek_command_job *job);
+
+/* --threads, or an even share of this host's cores among its ranks.  Collective. */
+EK_CHECKED ek_status ek_command_job_threads(const ek_command_job *job, const ek_options *o,
+                                            int *threads);
+
+/* Reports this thread's failure once for the whole job and aborts the job; returns only if there is
+ * a single rank, or for EK_ECANCELED, on which all ranks have agreed. */
+int ek_command_job_fail(ek_command_job *job, ek_status st);
+
+/* The same for an error in the arguments, which all ranks detect: rank 0 reports it, the others
+ * wait for it to abort the job. */
+int ek_command_job_fail_arguments(ek_command_job *job, ek_status st);
+
+/* Flushes output and leaves the job.  Collective. */
+void ek_command_job_leave(ek_command_job *job);
+
+#endif

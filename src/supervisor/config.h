@@ -1,0 +1,23 @@
+/* supervisor/config.h - what the supervisor is to run: the command line of a job and its options.
+ */
+#ifndef SUPERVISOR_CONFIG_H
+#define SUPERVISOR_CONFIG_H
+
+typedef struct {
+    const char *command;      /* "train" */
+    int ranks;                /* 0: as many as there are slots */
+    const char *hosts;        /* host file; NULL: this host */
+    const char *discover;     /* command that prints the hosts, instead of a file; or NULL */
+    const char *mpiexec_args; /* or NULL */
+    const char *out;          /* folder of the run, from which progress is read; or NULL */
+    int resume;               /* the run continues an earlier one */
+    int elastic;              /* restart after losses, with a multiple of `unit` ranks */
+    int unit;
+    double watchdog; /* timeout in seconds where no better estimate is known */
+    int live;        /* stderr is a terminal */
+    int quiet;       /* no progress output */
+    int argc;
+    char **argv; /* of the command, its name first */
+} ek_supervisor_config;
+
+#endif

@@ -1,0 +1,37 @@
+/* supervisor/host_list.h - host lists, from a host file or the output of --discover: one host per
+ * line, with its slots and its rack.  Pure but for reading the file. */
+#ifndef SUPERVISOR_HOST_LIST_H
+#define SUPERVISOR_HOST_LIST_H
+
+#include "evenkeel/err.h"
+
+#include <stdint.h>
+
+enum { EK_HOST_NAME_CAP = 256, EK_RACK_NAME_CAP = 64 };
+
+typedef struct {
+    char name[EK_HOST_NAME_CAP];
+    char rack[EK_RACK_NAME_CAP]; /* "": not given */
+    int64_t slots;
+} ek_host;
+
+typedef struct {
+    ek_host *host; /* [n] */
+    int n;
+} ek_host_list;
+
+/* Parses a host file, or text in its format, which is modified.  EK_ENOENT, EK_EFORMAT: the message
+ * names the file (or `what`) and the line. */
+EK_CHECKED ek_status ek_host_list_read(const char *path, ek_host_list *out);
+EK_CHECKED ek_status ek_host_list_parse(const char *what, char *text, ek_host_list *out);
+void ek_host_list_free(ek_host_list *h);
+
+int64_t ek_host_list_slots(const ek_host_list *h);
+/* "a:2,b:1", to be freed by the caller. */
+EK_CHECKED ek_status ek_host_list_text(const ek_host_list *h, char **list);
+
+/* The value of EK_RACKS_VARIABLE (racks.h), to be freed by the caller; a host without a rack is a
+ * rack of its own.  NULL: no host has a rack. */
+EK_CHECKED ek_status ek_host_list_racks(const ek_host_list *h, char **list);
+
+#endif

@@ -1,0 +1,216 @@
+/* A process as worker of a job: its environment, stderr, signals, and messages to the supervisor.
+ */
+#include "supervisor/worker.h"
+
+#include "base/clock.h"
+#include "base/command.h"
+#include "supervisor/protocol.h"
+#include "supervisor/worker_link.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { LINE_CAP = 4096 };
+
+static int number_in(const char *name)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : 0;
+}
+
+/* MPICH and srun --mpi=pmi2 set PMI_*, Open MPI OMPI_*, srun --mpi=pmix PMIX_*.  SLURM_* alone, as
+ * in an sbatch script, does not mean that this process is part of an MPI job. */
+ek_worker_environment ek_worker_environment_read(void)
+{
+    static const char *const names[][3] = {
+        {"PMI_RANK", "PMI_SIZE", "PMI_SIZE"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
+        {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
+    };
+    const char *launched = getenv(EK_LAUNCHED_VARIABLE), *elastic, *n_draining;
+    ek_worker_environment s = {0};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
+        if (getenv(names[i][0]) != NULL && getenv(names[i][1]) != NULL) {
+            s.inside = 1;
+            s.rank = number_in(names[i][0]);
+            s.size = number_in(names[i][2]);
+        }
+    if (s.inside && launched != NULL) {
+        s.launched = atoi(launched);
+        s.live = strstr(launched, " live") != NULL;
+        s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
+        s.supervisor_id = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
+        n_draining = strstr(launched, " draining=");
+        s.n_draining = n_draining != NULL ? atoi(strchr(n_draining, '=') + 1) : 0;
+    }
+    return s;
+}
+
+int ek_worker_has_peers(void)
+{
+    ek_worker_environment s = ek_worker_environment_read();
+
+    return s.inside && s.size != 1;
+}
+
+/* --- stderr of a worker ----------------------------------------------------------------------- */
+
+/* Adds the type byte (protocol.h) to each line; one write per line, so that lines of several
+ * workers do not interleave. */
+static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
+{
+    size_t done = 0;
+
+    (void)cookie;
+    while (done < bytes) {
+        const char *from = text + done, *end = memchr(from, '\n', bytes - done);
+        size_t n = end != NULL ? (size_t)(end - from) : bytes - done;
+        char line[LINE_CAP];
+        int length;
+
+        if (n > LINE_CAP - 3)
+            n = LINE_CAP - 3;
+        length = *from == EK_LINE_MESSAGE
+                     ? snprintf(line, sizeof(line), "%.*s\n", (int)n, from)
+                     : snprintf(line, sizeof(line), "%c%.*s\n",
+                                end != NULL ? EK_LINE_TEXT : EK_LINE_PART, (int)n, from);
+        if (write(STDERR_FILENO, line, (size_t)length) < 0)
+            return 0;
+        done += n + (end == from + n);
+    }
+    return (ssize_t)bytes;
+}
+
+/* Output of libraries to stderr stays unmarked. */
+static void mark_stderr_lines(void)
+{
+    static const cookie_io_functions_t functions = {.write = write_marked};
+    FILE *marked = fopencookie(NULL, "w", functions);
+
+    if (marked == NULL)
+        return; /* the launcher then treats our lines as mpiexec's */
+    setvbuf(marked, NULL, _IOLBF, LINE_CAP);
+    ek_command_set_err(marked);
+}
+
+static void send_identity(const char *how, int rank, const char *host)
+{
+    fprintf(ek_command_err(), "%c%s %d pid %ld host %s\n", EK_LINE_MESSAGE, how, rank,
+            (long)getpid(), host);
+}
+
+/* UCX, used by MPICH, aborts the process when it cannot read the memory of a rank that has just
+ * died, possibly before that death is known.  Waits, so that mpiexec kills this process first if
+ * another rank has died. */
+static void abort_later(int sig)
+{
+    ek_clock_sleep_ms(EK_WORKER_PEER_MS);
+    signal(sig, SIG_DFL); /* abort() raises it again */
+}
+
+/* A launched worker dies with its parent, even while it is stopped. */
+void ek_worker_start(int rank)
+{
+    char host[256] = "";
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGABRT, abort_later);
+    mark_stderr_lines();
+    gethostname(host, sizeof(host) - 1);
+    send_identity("start", rank, host);
+    ek_worker_link_join(rank);
+}
+
+/* Message to the --elastic launcher: this host will be reclaimed. */
+static char notice_text[32];
+
+static void send_notice(int sig)
+{
+    int e = errno;
+
+    (void)sig;
+    (void)!write(STDERR_FILENO, notice_text, strlen(notice_text));
+    errno = e;
+}
+
+/* A launcher sends SIGUSR1 to all workers.  SIGTERM, which Open MPI sends to the survivors of a
+ * dead rank, is ignored; with --elastic it may also announce that the host will be reclaimed, which
+ * the launcher distinguishes. */
+void ek_worker_catch(void (*stop)(int sig))
+{
+    ek_worker_environment s = ek_worker_environment_read();
+    struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
+    struct sigaction noticed = {.sa_handler = send_notice, .sa_flags = SA_RESTART};
+
+    snprintf(notice_text, sizeof(notice_text), "%cnotice %d\n", EK_LINE_MESSAGE, s.rank);
+    sigaction(SIGUSR1, &caught, NULL);
+    ek_command_catch(s.launched > 0 ? SIG_IGN : stop);
+    if (s.elastic)
+        sigaction(SIGTERM, &noticed, NULL);
+}
+
+uint64_t ek_worker_supervisor_id(void)
+{
+    return ek_worker_environment_read().supervisor_id;
+}
+
+int ek_worker_n_draining(void)
+{
+    return ek_worker_environment_read().n_draining;
+}
+
+void ek_worker_report(const char *format, ...)
+{
+    char text[EK_MESSAGE_CAP];
+    va_list args;
+    ek_worker_environment s = ek_worker_environment_read();
+
+    if (s.rank != 0 || !s.elastic)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    fprintf(ek_command_err(), "%c%s\n", EK_LINE_MESSAGE, text);
+    fflush(ek_command_err());
+}
+
+/* Whether the first word of the file that EK_STOP_AT_VARIABLE names is this phase. */
+static int is_to_stop_at(const char *phase)
+{
+    const char *path = getenv(EK_STOP_AT_VARIABLE);
+    FILE *f = path != NULL ? fopen(path, "re") : NULL;
+    char name[32];
+    int is = f != NULL && fscanf(f, "%31s", name) == 1 && strcmp(name, phase) == 0;
+
+    if (f != NULL)
+        fclose(f);
+    return is;
+}
+
+void ek_worker_enter_phase(const char *phase)
+{
+    ek_worker_environment s = ek_worker_environment_read();
+
+    ek_worker_report("phase %s", phase);
+    if (s.rank == 0 && s.elastic && is_to_stop_at(phase))
+        raise(SIGSTOP);
+}
+
+void ek_worker_joined(int rank, const char *host)
+{
+    send_identity("rank", rank, host);
+}
+
+void ek_worker_report_failure(int rank, int status, int lost)
+{
+    fprintf(ek_command_err(), "%cfailed %d rank %d%s\n", EK_LINE_MESSAGE, status, rank,
+            lost ? " lost" : "");
+}

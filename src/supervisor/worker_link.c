@@ -1,0 +1,134 @@
+/* A worker's connection to the supervisor on its host. */
+#include "supervisor/worker_link.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { HIGH_NUMBER = 960 };
+
+void ek_worker_link_machine(char machine[EK_WORKER_LINK_MACHINE_CAP])
+{
+    char boot[64] = "", net[48] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+
+    if (fd >= 0 && read(fd, boot, sizeof(boot) - 1) > 0)
+        boot[strcspn(boot, "\n")] = '\0';
+    if (fd >= 0)
+        close(fd);
+    (void)!readlink("/proc/self/ns/net", net, sizeof(net) - 1);
+    snprintf(machine, EK_WORKER_LINK_MACHINE_CAP, "%s %s", boot, net);
+}
+
+static int to_supervisor = -1;
+
+/* Linux closes the descriptors of a dead process from the highest down, and MPICH starts to kill
+ * the other workers when its own connection to one closes.  With a high number, ours closes first,
+ * so the launcher sees this death before the others. */
+static int move_to_high_fd(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_NUMBER);
+
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+static void send_to_supervisor(int32_t what)
+{
+    if (to_supervisor >= 0 && send(to_supervisor, &what, sizeof(what), MSG_NOSIGNAL) < 0) {
+        close(to_supervisor);
+        to_supervisor = -1;
+    }
+}
+
+/* Thread: blocks until the launcher closes the connection or ends, then kills this process. */
+static void *wait_for_end(void *connection)
+{
+    int fd = (int)(intptr_t)connection;
+    char c;
+    ssize_t n;
+
+    do
+        n = recv(fd, &c, 1, 0);
+    while (n > 0 || (n < 0 && errno == EINTR));
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+/* In a thread with all signals blocked, so that it works whatever other threads do. */
+static void start_watch_thread(int fd)
+{
+    enum { STACK_BYTES = 256 << 10 };
+    pthread_attr_t how;
+    pthread_t thread;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&how);
+    pthread_attr_setstacksize(&how, STACK_BYTES);
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    (void)pthread_create(&thread, &how, wait_for_end, (void *)(intptr_t)fd);
+    pthread_attr_destroy(&how);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Whether the peer runs as this user: another user may have taken the free socket name. */
+static int is_own_user(int fd)
+{
+    struct ucred who;
+    socklen_t n = sizeof(who);
+
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
+}
+
+static int is_supervisor_host(void)
+{
+    const char *machine = getenv(EK_WORKER_LINK_MACHINE);
+    char own[EK_WORKER_LINK_MACHINE_CAP];
+
+    ek_worker_link_machine(own);
+    return machine != NULL && strcmp(machine, own) == 0;
+}
+
+void ek_worker_link_join(int rank)
+{
+    const char *name = getenv(EK_WORKER_LINK_NAME);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t n = name != NULL ? strlen(name) : 0;
+
+    if (n == 0 || n >= EK_WORKER_LINK_NAME_CAP)
+        return;
+    memcpy(a.sun_path + 1, name, n);
+    to_supervisor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (to_supervisor < 0)
+        return;
+    if (connect(to_supervisor, (struct sockaddr *)&a,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
+        !is_own_user(to_supervisor)) {
+        if (is_supervisor_host())
+            _exit(EXIT_FAILURE); /* the launcher has ended */
+        close(to_supervisor);    /* the launcher is on another host */
+        to_supervisor = -1;
+        return;
+    }
+    to_supervisor = move_to_high_fd(to_supervisor);
+    send_to_supervisor(rank);
+    start_watch_thread(to_supervisor);
+}
+
+void ek_worker_link_leave(void)
+{
+    send_to_supervisor(EK_WORKER_LINK_EXIT);
+}
