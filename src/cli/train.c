@@ -8,7 +8,6 @@
 #include "cli/dry_run.h"
 #include "store/checkpoint.h"
 #include "supervisor/command_job.h"
-#include "supervisor/protocol.h"
 #include "supervisor/racks.h"
 #include "supervisor/worker.h"
 #include "train/out.h"
@@ -238,8 +237,28 @@ static int stop_wanted(void *context)
     return interrupted != 0;
 }
 
-_Static_assert(sizeof("memory ") + sizeof(((ek_train_info *)0)->memory_blocks) <= EK_MESSAGE_CAP,
-               "a message holds the state blocks of a rank");
+/* Tells the supervisor where the state of this run comes from, and what a rank has in memory. */
+static void report_state(const ek_train_info *i)
+{
+    ek_worker_message recovered = {.kind = EK_MESSAGE_RECOVERED,
+                                   .recovered = {.taken = (int64_t)i->memory_taken,
+                                                 .copied = (int64_t)i->memory_copied,
+                                                 .received = (int64_t)i->memory_received,
+                                                 .prealloc = (int64_t)i->memory_prealloc}};
+    ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
+    const char *blank = strchr(i->memory_blocks, ' ');
+
+    if (i->from_memory)
+        ek_worker_report(&recovered);
+    if (blank != NULL) {
+        snprintf(memory.memory.run, sizeof(memory.memory.run), "%.*s",
+                 (int)(blank - i->memory_blocks), i->memory_blocks);
+        snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s", blank + 1);
+        ek_worker_report(&memory);
+    }
+    if (i->memory_lacks)
+        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING});
+}
 
 static void show_start(void *context, const ek_train_info *i)
 {
@@ -247,13 +266,7 @@ static void show_start(void *context, const ek_train_info *i)
     char a[16], b[16], c[16], m[16], ranks[32] = "";
     cli_text out;
 
-    if (i->from_memory)
-        ek_worker_report("recovered %.0f %.0f %.0f %.0f", i->memory_taken, i->memory_copied,
-                         i->memory_received, i->memory_prealloc);
-    if (i->memory_blocks[0] != '\0')
-        ek_worker_report("memory %s", i->memory_blocks);
-    if (i->memory_lacks)
-        ek_worker_report("lacking");
+    report_state(i);
     if (d->quiet)
         return;
     if (d->job->size > 1)
@@ -285,7 +298,7 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
     int64_t now = ek_clock_ns();
 
     if (now - d->told_ns > 1000000000) {
-        ek_worker_report("phase tokenising");
+        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_PHASE, .phase = {"tokenising"}});
         d->told_ns = now;
     }
     if (d->quiet || (done < total && now - d->last_ns < 200000000))
@@ -331,7 +344,7 @@ static void show_step(void *context, const ek_train_progress *p)
     char rate[16], eta[24], line[256];
     int last = left == 0;
 
-    ek_worker_report("step %" PRId64 " of %" PRId64, p->step, p->steps);
+    ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_STEP, .step = {p->step, p->steps}});
     if (!d->quiet && p->eval_tokens > 0)
         show_evaluation(d, p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||

@@ -95,8 +95,8 @@ static ek_status check_size(const ek_worker_environment *s, const ek_command_job
 
     if (ek_options_is_stored(o, "ranks"))
         wanted = 0; /* from the settings of the resumed run: not binding */
-    if (s->launched > 0)
-        wanted = s->launched;
+    if (s->launched.ranks > 0)
+        wanted = s->launched.ranks;
     EK_REQUIRE(s->size == 0 || s->size == size, EK_EINVAL,
                "%d processes were started, but MPI sees %d: this evenkeel was built with %s, so "
                "start it with the mpiexec of that MPI (%s)",
@@ -131,10 +131,10 @@ static int join_job(const ek_worker_environment *s, ek_status parsed, const ek_o
         ek_command_job_leave(job);
         return EK_EXIT_USAGE; /* check_size() fails on the real rank 0, which reports it */
     }
-    if (s->launched > 0)
+    if (s->launched.ranks > 0)
         ek_worker_joined(job->rank, ek_job_host(job->world, job->rank));
     st = parsed < 0 ? EK_FAIL(parsed, "%s", mistake) : check_size(s, job, o);
-    if (st == EK_OK && s->launched == 0 && ek_options_flag(o, "elastic"))
+    if (st == EK_OK && s->launched.ranks == 0 && ek_options_flag(o, "elastic"))
         st = EK_FAIL(EK_EINVAL, "--elastic starts its workers itself, and restarts them after a "
                                 "loss: run evenkeel without mpiexec or srun");
     return st < 0 ? ek_command_job_fail_arguments(job, st) : -1;
@@ -170,9 +170,9 @@ int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, ek
         ek_options_destroy(*o);
         return ek_command_fail(table->command, parsed);
     }
-    if (s.launched > 0)
+    if (s.launched.ranks > 0)
         ek_worker_start(s.rank);
-    job->live = s.launched > 0 ? s.live : isatty(STDERR_FILENO);
+    job->live = s.launched.ranks > 0 ? s.launched.live : isatty(STDERR_FILENO);
     parsed = ek_options_parse(table, argc - 1, argv + 1, o);
     if (parsed == EK_OK)
         parsed = ek_limits_check_threads(ek_options_int(*o, "threads"), 1);

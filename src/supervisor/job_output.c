@@ -243,71 +243,72 @@ void ek_job_output_stdout(ek_job_output *t, const char *line, size_t n)
     fflush(stdout);
 }
 
-/* "start ..." or "rank ..."; the latter has the host name as known to MPI. */
-static int handle_worker(ek_job_output *t, const char *text)
+/* A worker has started or joined; the latter has the host name as known to MPI. */
+static void handle_worker(ek_job_output *t, const ek_worker_message *m)
 {
-    ek_worker_state w = {0}, *known;
-    char how[8];
-    int rank;
+    ek_worker_state *known;
 
-    if (sscanf(text, "%7s %d pid %d host %255s", how, &rank, &w.pid, w.host) != 4 || rank < 0 ||
-        rank >= t->ranks)
-        return 0;
-    known = &t->workers[rank];
-    w.joined = known->joined || strcmp(how, "rank") == 0;
+    if (m->worker.rank >= t->ranks)
+        return;
+    known = &t->workers[m->worker.rank];
     t->started += known->pid == 0;
-    t->ready += w.joined - known->joined;
-    *known = w;
+    t->ready += m->kind == EK_MESSAGE_JOINED && !known->joined;
+    known->joined |= m->kind == EK_MESSAGE_JOINED;
+    known->pid = m->worker.pid;
+    snprintf(known->host, sizeof(known->host), "%s", m->worker.host);
     if (t->started == t->ranks && t->progress->phase == EK_PHASE_LAUNCH)
         ek_job_progress_enter(t->progress, EK_PHASE_CONNECT, ek_clock_ns());
     if (t->ready == t->ranks && t->progress->phase == EK_PHASE_CONNECT)
         ek_job_progress_enter(t->progress, EK_PHASE_PLAN, ek_clock_ns());
-    return 1;
 }
 
-/* "phase NAME", "step N of M", "recovered BYTES BYTES BYTES BYTES", "lacking", "memory RUN BLOCKS",
- * "notice R". */
-static int handle_progress(ek_job_output *t, const char *text)
+static void handle_failure(ek_job_output *t, const ek_worker_message *m)
 {
-    char name[32];
-    long long n, all;
-    int rank;
-
-    if (sscanf(text, "step %lld of %lld", &n, &all) == 2) {
-        t->first_step = t->steps < 0 ? n - 1 : t->first_step;
-        t->steps = n;
-        t->is_last = n >= all;
-        ek_job_progress_step(t->progress, ek_clock_ns());
-    } else if (sscanf(text, "recovered %lf %lf %lf %lf", &t->taken, &t->copied, &t->received,
-                      &t->prealloc) == 4) {
-        t->progress->heard = ek_clock_ns();
-        t->recovered = 1;
-    } else if (strcmp(text, "lacking") == 0) {
-        t->state_incomplete = 1;
-    } else if (sscanf(text, "phase %31s", name) == 1) {
-        ek_job_progress_alive(t->progress, name, ek_clock_ns());
-    } else if (strncmp(text, "memory ", 7) == 0 && t->members != NULL) {
-        ek_membership_set_blocks(t->members, text + 7);
-    } else if (sscanf(text, "notice %d", &rank) == 1 && t->members != NULL) {
-        ek_membership_notice(t->members, rank);
-    } else {
-        return 0;
-    }
-    return 1;
-}
-
-static void handle_message(ek_job_output *t, const char *line, size_t n)
-{
-    char text[LINE_CAP];
-    int status, rank = 0;
-
-    ek_printable_bytes(text, sizeof(text), line, n, "");
-    if (handle_worker(t, text) || handle_progress(t, text) ||
-        sscanf(text, "failed %d rank %d", &status, &rank) < 1 || t->reported++ > 0)
+    if (t->reported++ > 0)
         return;
-    t->status = status;
-    t->reporter = rank;
-    t->lost = strstr(text, " lost") != NULL;
+    t->status = m->failed.status;
+    t->reporter = m->failed.rank;
+    t->lost = m->failed.lost;
+}
+
+static void handle_step(ek_job_output *t, const ek_worker_message *m)
+{
+    t->first_step = t->steps < 0 ? m->step.done - 1 : t->first_step;
+    t->steps = m->step.done;
+    t->is_last = m->step.done >= m->step.total;
+    ek_job_progress_step(t->progress, ek_clock_ns());
+}
+
+static void handle_recovered(ek_job_output *t, const ek_worker_message *m)
+{
+    t->taken = (double)m->recovered.taken;
+    t->copied = (double)m->recovered.copied;
+    t->received = (double)m->recovered.received;
+    t->prealloc = (double)m->recovered.prealloc;
+    t->progress->heard = ek_clock_ns();
+    t->recovered = 1;
+}
+
+static void handle_message(ek_job_output *t, const ek_worker_message *m)
+{
+    switch (m->kind) {
+    case EK_MESSAGE_START:
+    case EK_MESSAGE_JOINED: handle_worker(t, m); return;
+    case EK_MESSAGE_FAILED: handle_failure(t, m); return;
+    case EK_MESSAGE_PHASE: ek_job_progress_alive(t->progress, m->phase.name, ek_clock_ns()); return;
+    case EK_MESSAGE_STEP: handle_step(t, m); return;
+    case EK_MESSAGE_RECOVERED: handle_recovered(t, m); return;
+    case EK_MESSAGE_LACKING: t->state_incomplete = 1; return;
+    case EK_MESSAGE_MEMORY:
+        if (t->members != NULL)
+            ek_membership_set_blocks(t->members, m->memory.run, m->memory.blocks);
+        return;
+    case EK_MESSAGE_NOTICE:
+        if (t->members != NULL)
+            ek_membership_notice(t->members, m->notice.rank);
+        return;
+    case EK_MESSAGES: return;
+    }
 }
 
 /* Prints a line of a worker.  Only the first failure report is shown: a second worker may have
@@ -331,10 +332,17 @@ static void print_worker_line(ek_job_output *t, const char *text, size_t n, int 
 
 void ek_job_output_stderr(ek_job_output *t, const char *line, size_t n)
 {
-    switch (n > 0 ? line[0] : 0) {
-    case EK_LINE_MESSAGE: handle_message(t, line + 1, n - 1); return;
-    case EK_LINE_TEXT: print_worker_line(t, line + 1, n - 1, 0); return;
-    case EK_LINE_PART: print_worker_line(t, line + 1, n - 1, 1); return;
+    ek_worker_message m;
+    const char *text;
+    size_t bytes;
+
+    switch (ek_line_read(line, n, &text, &bytes)) {
+    case EK_LINE_MESSAGE:
+        if (ek_message_read(text, bytes, &m))
+            handle_message(t, &m);
+        return;
+    case EK_LINE_TEXT: print_worker_line(t, text, bytes, 0); return;
+    case EK_LINE_PART: print_worker_line(t, text, bytes, 1); return;
     default: hold_line(t, line, n, 0); return;
     }
 }

@@ -384,10 +384,10 @@ void ek_membership_clear_suspicion(ek_membership *m)
 
 /* --- preallocation, see elastic/prealloc.h ---------------------------------------------------- */
 
-void ek_membership_set_blocks(ek_membership *m, const char *text)
+void ek_membership_set_blocks(ek_membership *m, const char *run, const char *blocks)
 {
-    if (sscanf(text, "%31s %543s", m->run, m->blocks) != 2)
-        m->blocks[0] = '\0';
+    snprintf(m->run, sizeof(m->run), "%s", run);
+    snprintf(m->blocks, sizeof(m->blocks), "%s", blocks);
 }
 
 /* Preallocates on a host for one rank per slot. */

@@ -8,12 +8,11 @@
 #include "supervisor/config.h"
 #include "supervisor/connectivity.h"
 #include "supervisor/host_list.h"
+#include "supervisor/protocol.h"
 #include "supervisor/subprocess.h"
 
 #include <stdint.h>
 #include <stdio.h>
-
-enum { EK_BLOCKS_TEXT_CAP = 544 };
 
 /* What the last assignment of ranks changed for a host. */
 typedef enum {
@@ -61,11 +60,11 @@ typedef struct {
     int n, begun, list_error_shown, numbers;
     int decided; /* notices are ignored */
     int64_t read_at, used_at, round;
-    double slowest_s;                /* slowest response to the current probes */
-    double start_s;                  /* slowest start of workers so far; set by the caller */
-    char run[32];                    /* id of the run, hexadecimal */
-    char supervisor_id[32];          /* id of this launcher, hexadecimal */
-    char blocks[EK_BLOCKS_TEXT_CAP]; /* sizes of a rank's state blocks; "": not known */
+    double slowest_s;                   /* slowest response to the current probes */
+    double start_s;                     /* slowest start of workers so far; set by the caller */
+    char run[EK_MESSAGE_RUN_CAP];       /* id of the run, hexadecimal */
+    char supervisor_id[32];             /* id of this launcher, hexadecimal */
+    char blocks[EK_MESSAGE_BLOCKS_CAP]; /* sizes of a rank's state blocks; "": not known */
     ek_subprocess discover;
     ek_connectivity links; /* connectivity test of hosts in use */
     int *link_member;      /* [links.n] their indices in member */
@@ -89,8 +88,8 @@ EK_CHECKED ek_status ek_membership_links_tested(ek_membership *m, int *known);
 
 /* During a job, periodically: reads the list, and probes hosts that are not in use. */
 void ek_membership_poll(ek_membership *m);
-/* Message "memory" of a worker: "RUN BLOCKS". */
-void ek_membership_set_blocks(ek_membership *m, const char *text);
+/* What hosts that join preallocate for a rank (EK_MESSAGE_MEMORY). */
+void ek_membership_set_blocks(ek_membership *m, const char *run, const char *blocks);
 /* Starts preallocation on usable hosts that are not in use; returns whether any was started, which
  * cannot be used before it has ended. */
 int ek_membership_prealloc(ek_membership *m);

@@ -18,7 +18,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -38,10 +38,19 @@ static const int64_t second = 1000000000;
 /* In the child, between fork and exec. */
 static void exec_mpiexec(const ek_supervisor *x, pid_t parent, int out, int err, char **argv)
 {
+    static const ek_worker_message failed = {.kind = EK_MESSAGE_FAILED,
+                                             .failed = {.status = EK_EXIT_FAILED}};
+    char message[EK_MESSAGE_CAP], text[PATH_MAX], line[sizeof(text) + 2];
+    size_t n;
+
     ek_cleanup_child_become(parent, &x->mask, ek_cleanup_child_stdin(), out, err);
     execvp(argv[0], argv);
-    dprintf(STDERR_FILENO, "%cfailed %d\n%cevenkeel %s: cannot start %s: %s\n", EK_LINE_MESSAGE,
-            EK_EXIT_FAILED, EK_LINE_TEXT, x->config->command, argv[0], strerror(errno));
+    snprintf(text, sizeof(text), "evenkeel %s: cannot start %s: %s", x->config->command, argv[0],
+             strerror(errno));
+    n = ek_message_write(&failed, message);
+    (void)!write(STDERR_FILENO, message, n);
+    n = ek_line_write(EK_LINE_TEXT, text, strlen(text), line, sizeof(line));
+    (void)!write(STDERR_FILENO, line, n);
     _exit(EK_EXIT_FAILED);
 }
 
@@ -91,28 +100,19 @@ static ek_status prepare_launcher(ek_supervisor *x)
     return EK_OK;
 }
 
-static ek_status set_variable(const ek_supervisor *x)
-{
-    char value[96];
-
-    snprintf(value, sizeof(value), "%d%s", x->ranks + x->n_draining,
-             x->config->live ? " live" : "");
-    if (x->config->elastic)
-        snprintf(value + strlen(value), 32, " elastic=%016" PRIx64, x->number);
-    if (x->n_draining > 0)
-        snprintf(value + strlen(value), 24, " draining=%d", x->n_draining);
-    EK_REQUIRE(setenv(EK_LAUNCHED_VARIABLE, value, 1) == 0, EK_ENOMEM,
-               "no memory for an environment variable");
-    return EK_OK;
-}
-
 static ek_status begin_generation(ek_supervisor *x, char **argv)
 {
+    ek_launched launched = {.ranks = x->ranks + x->n_draining,
+                            .live = x->config->live,
+                            .elastic = x->config->elastic,
+                            .supervisor_id = x->number,
+                            .n_draining = x->n_draining};
+
     x->ended = x->workers_told = x->short_grace = x->restart = x->resumed = 0;
     x->wait_of = -1;
     x->kill_at = 0;
     x->reason = EK_END_NONE;
-    EK_TRY(set_variable(x));
+    EK_TRY(ek_launched_set(&launched));
     EK_TRY(ek_job_output_init(&x->job_output, x->ranks + x->n_draining));
     ek_worker_watch_init(&x->watch);
     ek_job_progress_begin(&x->progress, ek_clock_ns());

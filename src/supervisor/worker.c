@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,6 @@ ek_worker_environment ek_worker_environment_read(void)
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"},
         {"PMIX_RANK", "PMIX_NAMESPACE", "SLURM_STEP_NUM_TASKS"},
     };
-    const char *launched = getenv(EK_LAUNCHED_VARIABLE), *elastic, *n_draining;
     ek_worker_environment s = {0};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !s.inside; i++)
@@ -43,14 +41,8 @@ ek_worker_environment ek_worker_environment_read(void)
             s.rank = number_in(names[i][0]);
             s.size = number_in(names[i][2]);
         }
-    if (s.inside && launched != NULL) {
-        s.launched = atoi(launched);
-        s.live = strstr(launched, " live") != NULL;
-        s.elastic = (elastic = strstr(launched, " elastic=")) != NULL;
-        s.supervisor_id = s.elastic ? strtoull(strchr(elastic, '=') + 1, NULL, 16) : 0;
-        n_draining = strstr(launched, " draining=");
-        s.n_draining = n_draining != NULL ? atoi(strchr(n_draining, '=') + 1) : 0;
-    }
+    if (s.inside)
+        s.launched = ek_launched_read(getenv(EK_LAUNCHED_VARIABLE));
     return s;
 }
 
@@ -74,15 +66,11 @@ static ssize_t write_marked(void *cookie, const char *text, size_t bytes)
         const char *from = text + done, *end = memchr(from, '\n', bytes - done);
         size_t n = end != NULL ? (size_t)(end - from) : bytes - done;
         char line[LINE_CAP];
-        int length;
+        size_t length;
 
-        if (n > LINE_CAP - 3)
-            n = LINE_CAP - 3;
-        length = *from == EK_LINE_MESSAGE
-                     ? snprintf(line, sizeof(line), "%.*s\n", (int)n, from)
-                     : snprintf(line, sizeof(line), "%c%.*s\n",
-                                end != NULL ? EK_LINE_TEXT : EK_LINE_PART, (int)n, from);
-        if (write(STDERR_FILENO, line, (size_t)length) < 0)
+        length =
+            ek_line_write(end != NULL ? EK_LINE_TEXT : EK_LINE_PART, from, n, line, sizeof(line));
+        if (write(STDERR_FILENO, line, length) < 0)
             return 0;
         done += n + (end == from + n);
     }
@@ -101,10 +89,12 @@ static void mark_stderr_lines(void)
     ek_command_set_err(marked);
 }
 
-static void send_identity(const char *how, int rank, const char *host)
+static void send_identity(ek_message_kind kind, int rank, const char *host)
 {
-    fprintf(ek_command_err(), "%c%s %d pid %ld host %s\n", EK_LINE_MESSAGE, how, rank,
-            (long)getpid(), host);
+    ek_worker_message m = {.kind = kind, .worker = {.rank = rank, .pid = (int)getpid()}};
+
+    snprintf(m.worker.host, sizeof(m.worker.host), "%s", host);
+    ek_message_send(&m, ek_command_err());
 }
 
 /* UCX, used by MPICH, aborts the process when it cannot read the memory of a rank that has just
@@ -125,19 +115,19 @@ void ek_worker_start(int rank)
     signal(SIGABRT, abort_later);
     mark_stderr_lines();
     gethostname(host, sizeof(host) - 1);
-    send_identity("start", rank, host);
+    send_identity(EK_MESSAGE_START, rank, host);
     ek_worker_link_join(rank);
 }
 
 /* Message to the --elastic launcher: this host will be reclaimed. */
-static char notice_text[32];
+static char notice_line[EK_MESSAGE_CAP];
 
 static void send_notice(int sig)
 {
     int e = errno;
 
     (void)sig;
-    (void)!write(STDERR_FILENO, notice_text, strlen(notice_text));
+    (void)!write(STDERR_FILENO, notice_line, strlen(notice_line));
     errno = e;
 }
 
@@ -148,38 +138,32 @@ void ek_worker_catch(void (*stop)(int sig))
 {
     ek_worker_environment s = ek_worker_environment_read();
     struct sigaction caught = {.sa_handler = stop, .sa_flags = SA_RESTART};
+    ek_worker_message notice = {.kind = EK_MESSAGE_NOTICE, .notice = {s.rank}};
     struct sigaction noticed = {.sa_handler = send_notice, .sa_flags = SA_RESTART};
 
-    snprintf(notice_text, sizeof(notice_text), "%cnotice %d\n", EK_LINE_MESSAGE, s.rank);
+    ek_message_write(&notice, notice_line);
     sigaction(SIGUSR1, &caught, NULL);
-    ek_command_catch(s.launched > 0 ? SIG_IGN : stop);
-    if (s.elastic)
+    ek_command_catch(s.launched.ranks > 0 ? SIG_IGN : stop);
+    if (s.launched.elastic)
         sigaction(SIGTERM, &noticed, NULL);
 }
 
 uint64_t ek_worker_supervisor_id(void)
 {
-    return ek_worker_environment_read().supervisor_id;
+    return ek_worker_environment_read().launched.supervisor_id;
 }
 
 int ek_worker_n_draining(void)
 {
-    return ek_worker_environment_read().n_draining;
+    return ek_worker_environment_read().launched.n_draining;
 }
 
-void ek_worker_report(const char *format, ...)
+void ek_worker_report(const ek_worker_message *m)
 {
-    char text[EK_MESSAGE_CAP];
-    va_list args;
     ek_worker_environment s = ek_worker_environment_read();
 
-    if (s.rank != 0 || !s.elastic)
-        return;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    fprintf(ek_command_err(), "%c%s\n", EK_LINE_MESSAGE, text);
-    fflush(ek_command_err());
+    if (s.rank == 0 && s.launched.elastic)
+        ek_message_send(m, ek_command_err());
 }
 
 /* Whether the first word of the file that EK_STOP_AT_VARIABLE names is this phase. */
@@ -197,20 +181,23 @@ static int is_to_stop_at(const char *phase)
 
 void ek_worker_enter_phase(const char *phase)
 {
+    ek_worker_message m = {.kind = EK_MESSAGE_PHASE};
     ek_worker_environment s = ek_worker_environment_read();
 
-    ek_worker_report("phase %s", phase);
-    if (s.rank == 0 && s.elastic && is_to_stop_at(phase))
+    snprintf(m.phase.name, sizeof(m.phase.name), "%s", phase);
+    ek_worker_report(&m);
+    if (s.rank == 0 && s.launched.elastic && is_to_stop_at(phase))
         raise(SIGSTOP);
 }
 
 void ek_worker_joined(int rank, const char *host)
 {
-    send_identity("rank", rank, host);
+    send_identity(EK_MESSAGE_JOINED, rank, host);
 }
 
 void ek_worker_report_failure(int rank, int status, int lost)
 {
-    fprintf(ek_command_err(), "%cfailed %d rank %d%s\n", EK_LINE_MESSAGE, status, rank,
-            lost ? " lost" : "");
+    ek_worker_message m = {.kind = EK_MESSAGE_FAILED, .failed = {status, rank, lost}};
+
+    ek_message_send(&m, ek_command_err());
 }

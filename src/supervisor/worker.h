@@ -3,18 +3,17 @@
 #ifndef SUPERVISOR_WORKER_H
 #define SUPERVISOR_WORKER_H
 
+#include "supervisor/protocol.h"
+
 #include <stdint.h>
 
 /* Communication failure, probably due to another rank's death: time for mpiexec to report it. */
 enum { EK_WORKER_PEER_MS = 2000 };
 
 typedef struct {
-    int inside;     /* part of an MPI job */
-    int rank, size; /* size 0: not known */
-    int launched;   /* number of ranks, if started by a supervisor; else 0 */
-    int live, elastic;
-    uint64_t supervisor_id; /* with --elastic */
-    int n_draining;         /* draining ranks, the last ones of the job */
+    int inside;           /* part of an MPI job */
+    int rank, size;       /* size 0: not known */
+    ek_launched launched; /* by a supervisor; ranks = 0: by another program */
 } ek_worker_environment;
 
 ek_worker_environment ek_worker_environment_read(void);
@@ -41,7 +40,7 @@ void ek_worker_joined(int rank, const char *host);
 void ek_worker_report_failure(int rank, int status, int lost);
 
 /* Sends a message of rank 0 to the --elastic supervisor; otherwise does nothing. */
-void ek_worker_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void ek_worker_report(const ek_worker_message *m);
 /* Rank 0 enters a phase, and tells the same supervisor; other ranks do nothing.  When it is the
  * phase in the file that EK_STOP_AT_VARIABLE names, the process stops itself (SIGSTOP). */
 void ek_worker_enter_phase(const char *phase);

@@ -1,0 +1,287 @@
+/* Messages, lines and the environment variable between workers and supervisor: what is written
+ * reads back as the same, and nothing else is read. */
+#include "ek_test.h"
+#include "supervisor/protocol.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int reads(const char *text, ek_worker_message *m)
+{
+    return ek_message_read(text, strlen(text), m);
+}
+
+/* Writes it as `text`, and reads it back. */
+static void check_message(const ek_worker_message *m, const char *text)
+{
+    char line[EK_MESSAGE_CAP], again[EK_MESSAGE_CAP];
+    const char *body;
+    size_t n = ek_message_write(m, line), bytes;
+    ek_worker_message back;
+
+    CHECK(n == strlen(line) && n > 2 && line[n - 1] == '\n');
+    CHECK(ek_line_read(line, n - 1, &body, &bytes) == EK_LINE_MESSAGE);
+    CHECK(bytes == strlen(text) && memcmp(body, text, bytes) == 0);
+    CHECK(ek_message_read(body, bytes, &back) && back.kind == m->kind);
+    CHECK(ek_message_write(&back, again) == n && strcmp(line, again) == 0);
+}
+
+static void every_message_reads_back(void)
+{
+    ek_worker_message m;
+
+    m = (ek_worker_message){.kind = EK_MESSAGE_START, .worker = {0, 1, "a"}};
+    check_message(&m, "start 0 pid 1 host a");
+    m = (ek_worker_message){.kind = EK_MESSAGE_JOINED, .worker = {3, 1234, "node3.cluster"}};
+    check_message(&m, "rank 3 pid 1234 host node3.cluster");
+    m = (ek_worker_message){.kind = EK_MESSAGE_FAILED, .failed = {3, 2, 0}};
+    check_message(&m, "failed 3 rank 2");
+    m = (ek_worker_message){.kind = EK_MESSAGE_FAILED, .failed = {1, 0, 1}};
+    check_message(&m, "failed 1 rank 0 lost");
+    m = (ek_worker_message){.kind = EK_MESSAGE_PHASE, .phase = {"transfer"}};
+    check_message(&m, "phase transfer");
+    m = (ek_worker_message){.kind = EK_MESSAGE_STEP, .step = {12, 5000000000}};
+    check_message(&m, "step 12 of 5000000000");
+    m = (ek_worker_message){.kind = EK_MESSAGE_RECOVERED, .recovered = {1, 0, INT64_MAX, 7}};
+    check_message(&m, "recovered 1 0 9223372036854775807 7");
+    m = (ek_worker_message){.kind = EK_MESSAGE_LACKING};
+    check_message(&m, "lacking");
+    m = (ek_worker_message){.kind = EK_MESSAGE_MEMORY,
+                            .memory = {"00ff00ff00ff00ff", "65536x3,131072x1"}};
+    check_message(&m, "memory 00ff00ff00ff00ff 65536x3,131072x1");
+    m = (ek_worker_message){.kind = EK_MESSAGE_NOTICE, .notice = {INT_MAX}};
+    check_message(&m, "notice 2147483647");
+}
+
+static void fields_have_their_values(void)
+{
+    ek_worker_message m;
+
+    CHECK(reads("rank 3 pid 12 host node", &m) && m.kind == EK_MESSAGE_JOINED);
+    CHECK(m.worker.rank == 3 && m.worker.pid == 12 && strcmp(m.worker.host, "node") == 0);
+    CHECK(reads("failed 3 rank 2 lost", &m));
+    CHECK(m.failed.status == 3 && m.failed.rank == 2 && m.failed.lost == 1);
+    CHECK(reads("failed 3", &m) && m.failed.status == 3 && m.failed.rank == 0 && !m.failed.lost);
+    CHECK(reads("failed 1 lost", &m) && m.failed.rank == 0 && m.failed.lost == 1);
+    CHECK(reads("step 12 of 99", &m) && m.step.done == 12 && m.step.total == 99);
+    CHECK(reads("recovered 1 2 3 4", &m) && m.recovered.taken == 1 && m.recovered.copied == 2);
+    CHECK(m.recovered.received == 3 && m.recovered.prealloc == 4);
+    CHECK(reads("memory a b", &m) && strcmp(m.memory.run, "a") == 0);
+    CHECK(strcmp(m.memory.blocks, "b") == 0);
+}
+
+static void malformed_messages_are_rejected(void)
+{
+    static const char *const bad[] = {
+        "",
+        " ",
+        "start",
+        "start ",
+        "start 1",
+        "start 1 pid 2",
+        "start 1 pid 2 host",
+        "start 1 pid 2 host ",
+        "start 1 pid 2 host a b",
+        "start 1 pid 2 host a ",
+        " start 1 pid 2 host a",
+        "start  1 pid 2 host a",
+        "start x pid 2 host a",
+        "start 1 host a pid 2",
+        "start -1 pid 2 host a",
+        "start +1 pid 2 host a",
+        "start 1 pid 2 host a\tb",
+        "start 1 pid 2 host \x1b[1m",
+        "start 1 pid 2 host \x9b",
+        "start 1 pid 2 host \xc2\x9b",
+        "starting 1 pid 2 host a",
+        "failed",
+        "failed x",
+        "failed 1 rank",
+        "failed 1 rank x",
+        "failed 1 rank 2 losing",
+        "failed 1 lost rank 2",
+        "failed 1.5",
+        "phase",
+        "phase a b",
+        "step 1",
+        "step 1 of",
+        "step 1 of 2 3",
+        "step 1 in 2",
+        "recovered 1 2 3",
+        "recovered 1 2 3 4 5",
+        "recovered 1 2 3 nan",
+        "lacking 1",
+        "lacking ",
+        "memory a",
+        "memory a b c",
+        "notice",
+        "notice 1 2",
+        "unknown 1",
+    };
+    ek_worker_message m;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        if (reads(bad[i], &m))
+            EK_T_FAIL("read: %s", bad[i]);
+    CHECK(!ek_message_read("lacking\0", 8, &m) && !ek_message_read("notice 1\0", 9, &m));
+}
+
+static void numbers_have_limits(void)
+{
+    ek_worker_message m;
+
+    CHECK(reads("notice 2147483647", &m) && m.notice.rank == INT_MAX);
+    CHECK(!reads("notice 2147483648", &m) && !reads("notice 99999999999999999999", &m));
+    CHECK(reads("step 9223372036854775807 of 0", &m) && m.step.done == INT64_MAX);
+    CHECK(!reads("step 9223372036854775808 of 0", &m));
+    CHECK(!reads("step 1 of 18446744073709551617", &m));
+}
+
+static void texts_have_limits(void)
+{
+    char text[EK_MESSAGE_CAP + 64], line[EK_MESSAGE_CAP];
+    ek_worker_message m;
+
+    memset(text, 'x', sizeof(text));
+    memcpy(text, "phase ", 6);
+    CHECK(ek_message_read(text, 6 + EK_MESSAGE_PHASE_CAP - 1, &m));
+    CHECK(strlen(m.phase.name) == EK_MESSAGE_PHASE_CAP - 1);
+    CHECK(!ek_message_read(text, 6 + EK_MESSAGE_PHASE_CAP, &m));
+    m = (ek_worker_message){.kind = EK_MESSAGE_MEMORY};
+    memset(m.memory.run, 'r', sizeof(m.memory.run) - 1);
+    memset(m.memory.blocks, '9', sizeof(m.memory.blocks) - 1);
+    CHECK(ek_message_write(&m, line) == strlen(line) && strlen(line) < sizeof(line));
+    CHECK(ek_message_read(line + 1, strlen(line) - 2, &m));
+}
+
+/* The longest message of each kind fits a line. */
+static void the_longest_messages_fit(void)
+{
+    char line[EK_MESSAGE_CAP];
+    ek_worker_message m = {.kind = EK_MESSAGE_START, .worker = {INT_MAX, INT_MAX, ""}};
+
+    memset(m.worker.host, 'h', sizeof(m.worker.host) - 1);
+    CHECK(ek_message_write(&m, line) > 0);
+    m = (ek_worker_message){.kind = EK_MESSAGE_RECOVERED,
+                            .recovered = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}};
+    CHECK(ek_message_write(&m, line) > 0);
+}
+
+static void invalid_messages_are_not_written(void)
+{
+    static const ek_worker_message bad[] = {
+        {.kind = EK_MESSAGES},
+        {.kind = EK_MESSAGE_START, .worker = {0, 1, ""}},
+        {.kind = EK_MESSAGE_START, .worker = {0, 1, "a b"}},
+        {.kind = EK_MESSAGE_START, .worker = {0, 1, "a\n"}},
+        {.kind = EK_MESSAGE_START, .worker = {-1, 1, "a"}},
+        {.kind = EK_MESSAGE_STEP, .step = {-1, 1}},
+        {.kind = EK_MESSAGE_MEMORY, .memory = {"a", ""}},
+    };
+    char line[EK_MESSAGE_CAP];
+    ek_worker_message m = {.kind = EK_MESSAGE_PHASE};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CHECK(ek_message_write(&bad[i], line) == 0 && line[0] == '\0');
+    memset(m.phase.name, 'p', sizeof(m.phase.name)); /* not terminated */
+    CHECK(ek_message_write(&m, line) == 0);
+}
+
+static void check_line(ek_line_kind kind, const char *text, const char *want)
+{
+    char out[16];
+    const char *body;
+    size_t bytes, n = ek_line_write(kind, text, strlen(text), out, sizeof(out));
+
+    CHECK(n == strlen(want) && memcmp(out, want, n) == 0);
+    CHECK(ek_line_read(out, n - 1, &body, &bytes) == kind);
+}
+
+static void lines_have_a_type(void)
+{
+    char out[8];
+    const char *text;
+    size_t bytes;
+
+    check_line(EK_LINE_TEXT, "a b",
+               "\x1e"
+               "a b\n");
+    check_line(EK_LINE_TEXT, "", "\x1e\n");
+    check_line(EK_LINE_PART, "\ra", "\x1d\ra\n");
+    check_line(EK_LINE_FOREIGN, "a", "a\n");
+    CHECK(ek_line_read("", 0, &text, &bytes) == EK_LINE_FOREIGN && bytes == 0);
+    CHECK(ek_line_write(EK_LINE_TEXT, "\x1clacking", 8, out, sizeof(out)) ==
+          8); /* a message, cut */
+    CHECK(memcmp(out, "\x1clackin\n", 8) == 0);
+    CHECK(ek_line_write(EK_LINE_TEXT, "1234567890", 10, out, sizeof(out)) == 8);
+    CHECK(memcmp(out,
+                 "\x1e"
+                 "123456\n",
+                 8) == 0);
+}
+
+static void check_launched(const ek_launched *l, const char *text)
+{
+    ek_launched back;
+
+    CHECK(ek_launched_set(l) == EK_OK);
+    CHECK(strcmp(getenv(EK_LAUNCHED_VARIABLE), text) == 0);
+    back = ek_launched_read(getenv(EK_LAUNCHED_VARIABLE));
+    CHECK(back.ranks == l->ranks && back.live == l->live && back.elastic == l->elastic);
+    CHECK(back.supervisor_id == l->supervisor_id && back.n_draining == l->n_draining);
+}
+
+static void the_environment_reads_back(void)
+{
+    check_launched(&(ek_launched){.ranks = 3}, "3");
+    check_launched(&(ek_launched){.ranks = 1, .live = 1}, "1 live");
+    check_launched(&(ek_launched){.ranks = 8, .elastic = 1, .supervisor_id = 0xabc},
+                   "8 elastic=0000000000000abc");
+    check_launched(&(ek_launched){.ranks = INT_MAX,
+                                  .live = 1,
+                                  .elastic = 1,
+                                  .supervisor_id = UINT64_MAX,
+                                  .n_draining = INT_MAX},
+                   "2147483647 live elastic=ffffffffffffffff draining=2147483647");
+}
+
+static void a_malformed_environment_is_none(void)
+{
+    static const char *const bad[] = {"",
+                                      "0",
+                                      "-1",
+                                      "x",
+                                      "3 ",
+                                      " 3",
+                                      "3  live",
+                                      "3 alive",
+                                      "3 live ",
+                                      "3 elastic",
+                                      "3 elastic=",
+                                      "3 elastic=xyz",
+                                      "3 elastic=00000000000000001",
+                                      "3 draining=-1",
+                                      "3 draining=",
+                                      "3 draining=2147483648",
+                                      "2147483648"};
+
+    CHECK_INT(ek_launched_read(NULL).ranks, 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        CHECK_INT(ek_launched_read(bad[i]).ranks, 0);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(every_message_reads_back),
+    EK_CASE(fields_have_their_values),
+    EK_CASE(malformed_messages_are_rejected),
+    EK_CASE(numbers_have_limits),
+    EK_CASE(texts_have_limits),
+    EK_CASE(the_longest_messages_fit),
+    EK_CASE(invalid_messages_are_not_written),
+    EK_CASE(lines_have_a_type),
+    EK_CASE(the_environment_reads_back),
+    EK_CASE(a_malformed_environment_is_none),
+};
+
+EK_TEST_MAIN(cases)
