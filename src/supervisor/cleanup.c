@@ -1,9 +1,9 @@
-/* Child processes of a launcher, and the cleanup of their descendants.
+/* Cleanup of the descendants of a supervisor's child processes.
  *
  * mpiexec's proxies, its remote launchers (ssh or a replacement) and workers run in sessions of
  * their own, and some outlive their parent.  All inherit the environment, so each child is marked
- * there with CHILD_VARIABLE=ID.PID (ID: 128 random bits of the launcher, PID: of the child), and
- * cleanup kills every process on this host that has the mark.
+ * there with EK_PROCESS_MARK_VARIABLE=ID.PID (ID: 128 random bits of the launcher, PID: of the
+ * child), and cleanup kills every process on this host that has the mark.
  *
  * A launcher that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
  * pipe that closes when the launcher ends in any way, and then kills all processes marked by it. On
@@ -15,6 +15,7 @@
 #include "base/command.h"
 #include "base/file.h"
 #include "base/random_name.h"
+#include "supervisor/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +27,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHILD_VARIABLE "EK_LAUNCH_CHILD"
-
 enum { MARK_CAP = EK_RANDOM_NAME_CAP + 16, ENVIRON_MAX = 16 << 20 };
 
 /* Time limits for killed processes to disappear: of one child, and of a launcher. */
@@ -35,40 +34,9 @@ static const double child_gone_s = 1, launcher_gone_s = 30;
 
 static struct {
     char id[EK_RANDOM_NAME_CAP]; /* "": marking is disabled */
-    int quiet[2]; /* a pipe that is never written, as stdin of children; 0: none yet */
-    int guarded;  /* write end of the guard's pipe; 0: no guard */
+    int guarded;                 /* write end of the guard's pipe; 0: no guard */
     pid_t guard;
 } here;
-
-/* --- starting --------------------------------------------------------------------------------- */
-
-int ek_cleanup_child_stdin(void)
-{
-    if (here.quiet[1] == 0 && pipe2(here.quiet, O_CLOEXEC) != 0)
-        here.quiet[0] = here.quiet[1] = 0;
-    return here.quiet[1] != 0 ? here.quiet[0] : -1;
-}
-
-void ek_cleanup_child_become(pid_t parent, const sigset_t *mask, int in, int out, int err)
-{
-    int null = open("/dev/null", O_RDWR);
-    char mark[MARK_CAP];
-
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent)
-        _exit(EK_EXIT_FAILED);
-    setpgid(0, 0); /* signals of the terminal reach only the launcher */
-    sigprocmask(SIG_SETMASK, mask, NULL);
-    signal(SIGPIPE, SIG_DFL);
-    dup2(in >= 0 ? in : null, STDIN_FILENO);
-    dup2(out >= 0 ? out : null, STDOUT_FILENO);
-    dup2(err >= 0 ? err : null, STDERR_FILENO);
-    snprintf(mark, sizeof(mark), "%s.%ld", here.id, (long)getpid());
-    if (here.id[0] != '\0')
-        setenv(CHILD_VARIABLE, mark, 1);
-}
-
-/* --- ending ----------------------------------------------------------------------------------- */
 
 /* The initial environment of a process, to be freed by the caller; NULL: it has ended, or belongs
  * to another user. */
@@ -104,7 +72,7 @@ static char *environment_of(const char *pid, size_t *bytes)
 /* mark: "ID." (whole = 0, any child of the launcher) or "ID.PID" (whole = 1). */
 static int has_mark(const char *pid, const char *mark, int whole)
 {
-    static const char key[] = CHILD_VARIABLE "=";
+    static const char key[] = EK_PROCESS_MARK_VARIABLE "=";
     size_t bytes, n = strlen(mark);
     char *text = environment_of(pid, &bytes);
     int found = 0;
@@ -145,6 +113,11 @@ static void kill_marked(const char *mark, int whole, double seconds)
         nanosleep(&nap, NULL);
 }
 
+const char *ek_cleanup_mark(void)
+{
+    return here.id[0] != '\0' ? here.id : NULL;
+}
+
 void ek_cleanup_kill(pid_t child)
 {
     char mark[MARK_CAP];
@@ -157,21 +130,20 @@ void ek_cleanup_kill(pid_t child)
 
 /* --- the guard -------------------------------------------------------------------------------- */
 
-static void exec_guard(int in)
+/* Starts the guard, with the read end of its pipe as stdin. */
+static void start_guard(int in)
 {
     char command[] = "evenkeel", guard[] = "guard";
     char *argv[] = {command, guard, here.id, NULL};
-    int null = open("/dev/null", O_RDWR);
-    sigset_t none;
+    ek_process process = {.path = "/proc/self/exe",
+                          .argv = argv,
+                          .kind = EK_PROCESS_DETACHED,
+                          .in = in,
+                          .out = EK_PROCESS_NULL,
+                          .err = EK_PROCESS_NULL};
 
-    setsid();
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    dup2(in, STDIN_FILENO);
-    dup2(null, STDOUT_FILENO);
-    dup2(null, STDERR_FILENO);
-    execv("/proc/self/exe", argv);
-    _exit(EK_EXIT_FAILED);
+    if (ek_process_start(&process, &here.guard) < 0)
+        here.guard = 0;
 }
 
 void ek_cleanup_open(void)
@@ -182,12 +154,10 @@ void ek_cleanup_open(void)
         here.id[0] = '\0';
     if (here.id[0] == '\0' || pipe2(ends, O_CLOEXEC) != 0)
         return;
-    here.guard = fork();
-    if (here.guard == 0)
-        exec_guard(ends[0]);
+    start_guard(ends[0]);
     close(ends[0]);
     here.guarded = here.guard > 0 ? ends[1] : 0;
-    if (here.guard < 0)
+    if (here.guard == 0)
         close(ends[1]);
 }
 

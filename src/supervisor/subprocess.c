@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "supervisor/cleanup.h"
 #include "supervisor/mpiexec.h"
+#include "supervisor/process.h"
 #include "supervisor/progress.h"
 
 #include <signal.h>
@@ -15,39 +16,28 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In the child, between fork and exec. */
-static void exec_subprocess(char *const *argv, pid_t parent, int in, int out)
-{
-    sigset_t none;
-
-    sigemptyset(&none);
-    ek_cleanup_child_become(parent, &none, in, out, -1);
-    execvp(argv[0], argv);
-    _exit(127);
-}
-
 ek_status ek_subprocess_begin(ek_subprocess *e, char *const *argv, int keep, double seconds)
 {
-    pid_t parent = getpid();
-    int in = keep ? -1 : ek_cleanup_child_stdin();
+    ek_process process = {.argv = argv,
+                          .in = keep ? EK_PROCESS_NULL : EK_PROCESS_QUIET,
+                          .out = EK_PROCESS_NULL,
+                          .err = EK_PROCESS_NULL,
+                          .mark = ek_cleanup_mark()};
+    ek_status st;
 
     *e = (ek_subprocess){.out = -1, .begin = ek_clock_ns()};
     e->limit = e->begin + (int64_t)(seconds * 1e9);
     e->looked = e->begin;
     if (keep) {
-        e->out = memfd_create("evenkeel", MFD_CLOEXEC);
+        process.out = e->out = memfd_create("evenkeel", MFD_CLOEXEC);
         EK_REQUIRE(e->out >= 0, EK_EIO, "no memory for the output of %s", argv[0]);
     }
-    e->pid = fork();
-    if (e->pid == 0)
-        exec_subprocess(argv, parent, in, e->out);
-    if (e->pid < 0) {
+    st = ek_process_start(&process, &e->pid);
+    if (st < 0) {
         e->pid = 0;
         ek_subprocess_end(e);
-        return EK_FAIL(EK_EIO, "cannot start %s", argv[0]);
     }
-    setpgid(e->pid, e->pid);
-    return EK_OK;
+    return st;
 }
 
 ek_status ek_subprocess_run(ek_subprocess *e, const ek_supervisor_config *config,

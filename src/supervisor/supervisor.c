@@ -11,6 +11,7 @@
 #include "supervisor/exit_policy.h"
 #include "supervisor/limits.h"
 #include "supervisor/mpiexec.h"
+#include "supervisor/process.h"
 #include "supervisor/protocol.h"
 #include "supervisor/racks.h"
 #include "supervisor/supervisor_priv.h"
@@ -35,46 +36,44 @@ static const int64_t second = 1000000000;
 
 /* --- child process ---------------------------------------------------------------------------- */
 
-/* In the child, between fork and exec. */
-static void exec_mpiexec(const ek_supervisor *x, pid_t parent, int out, int err, char **argv)
+/* What a process prints that cannot execute mpiexec, except for the reason: it speaks as a worker.
+ */
+static void describe_failed_start(const ek_supervisor *x, const char *mpiexec, char *text,
+                                  size_t cap)
 {
     static const ek_worker_message failed = {.kind = EK_MESSAGE_FAILED,
                                              .failed = {.status = EK_EXIT_FAILED}};
-    char message[EK_MESSAGE_CAP], text[PATH_MAX], line[sizeof(text) + 2];
-    size_t n;
+    char reason[PATH_MAX];
+    size_t n = ek_message_write(&failed, text);
 
-    ek_cleanup_child_become(parent, &x->mask, ek_cleanup_child_stdin(), out, err);
-    execvp(argv[0], argv);
-    snprintf(text, sizeof(text), "evenkeel %s: cannot start %s: %s", x->config->command, argv[0],
-             strerror(errno));
-    n = ek_message_write(&failed, message);
-    (void)!write(STDERR_FILENO, message, n);
-    n = ek_line_write(EK_LINE_TEXT, text, strlen(text), line, sizeof(line));
-    (void)!write(STDERR_FILENO, line, n);
-    _exit(EK_EXIT_FAILED);
+    snprintf(reason, sizeof(reason), "evenkeel %s: cannot start %s: ", x->config->command, mpiexec);
+    n += ek_line_write(EK_LINE_TEXT, reason, strlen(reason), text + n, cap - n);
+    text[n - 1] = '\0'; /* in place of the newline */
 }
 
 static ek_status start_child(ek_supervisor *x, char **argv)
 {
+    char failed[EK_MESSAGE_CAP + PATH_MAX];
     int out[2] = {-1, -1}, err[2] = {-1, -1};
-    pid_t parent = getpid();
-    int ok =
-        ek_cleanup_child_stdin() >= 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
+    int piped = pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
+    ek_process process = {.argv = argv,
+                          .in = EK_PROCESS_QUIET,
+                          .out = out[1],
+                          .err = err[1],
+                          .mask = &x->mask,
+                          .mark = ek_cleanup_mark(),
+                          .failed = failed};
+    ek_status st;
 
-    if (ok) {
-        fflush(stdout);
-        x->child = fork();
-        if (x->child == 0)
-            exec_mpiexec(x, parent, out[1], err[1], argv);
-        ok = x->child > 0;
-    }
+    describe_failed_start(x, argv[0], failed, sizeof(failed));
+    fflush(stdout);
+    st = piped ? ek_process_start(&process, &x->child)
+               : EK_FAIL(EK_EIO, "cannot start %s: %s", argv[0], strerror(errno));
     close(out[1]);
     close(err[1]);
     x->streams[0].fd = out[0];
     x->streams[1].fd = err[0];
-    EK_REQUIRE(ok, EK_EIO, "cannot start %s: %s", argv[0], strerror(errno));
-    setpgid(x->child, x->child);
-    return EK_OK;
+    return st;
 }
 
 static ek_status prepare_launcher(ek_supervisor *x)
