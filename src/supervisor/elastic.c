@@ -244,19 +244,19 @@ static int hosts_used(const ek_supervisor *x)
 /* Number of completed steps that this start repeats. */
 static int64_t steps_repeated(const ek_supervisor *x)
 {
-    return x->done > x->job_output.first_step ? x->done - x->job_output.first_step : 0;
+    return x->done > x->job.first_step ? x->done - x->job.first_step : 0;
 }
 
 /* Whether state in memory was found but incomplete, in this start or in one that drained hosts. */
 static int is_state_incomplete(const ek_supervisor *x)
 {
-    return x->job_output.state_incomplete || x->drain_incomplete;
+    return x->job.state_incomplete || x->drain_incomplete;
 }
 
 /* Warns if completed steps are repeated, with the reason. */
 static void warn_of_loss(const ek_supervisor *x)
 {
-    const ek_job_output *t = &x->job_output;
+    const ek_job_state *t = &x->job;
     int64_t n = steps_repeated(x);
 
     if (n == 0)
@@ -276,9 +276,9 @@ static void warn_of_loss(const ek_supervisor *x)
 
 static const char *source_of(const ek_supervisor *x)
 {
-    if (x->job_output.recovered && !x->drain_incomplete)
+    if (x->job.recovered && !x->drain_incomplete)
         return "memory";
-    return x->job_output.first_step > 0 ? "checkpoint" : "start";
+    return x->job.first_step > 0 ? "checkpoint" : "start";
 }
 
 /* Appends a complete line or nothing; text: its terminating NUL is replaced by a newline. */
@@ -301,7 +301,7 @@ static void append_line(const char *path, char *text)
 static void write_generation(const ek_supervisor *x, double total_s)
 {
     const double *took = x->progress.took_s;
-    const ek_job_output *t = &x->job_output;
+    const ek_job_state *t = &x->job;
     json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
                           (json_int_t)x->starts, "time", epoch(), "ranks", x->ranks, "hosts",
                           hosts_used(x), "first_step", (json_int_t)t->first_step, "from",
@@ -348,9 +348,9 @@ static void report_resumption(ek_supervisor *x, int64_t now)
                 "evenkeel %s: resumed, step %lld completed after %.2f s: ending %.2f%s, probe "
                 "%.2f, launch %.2f, "
                 "connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
-                x->config->command, (long long)x->job_output.first_step + 1, total_s, x->ending_s,
-                giving, x->probe_s, took[EK_PHASE_LAUNCH], took[EK_PHASE_CONNECT],
-                took[EK_PHASE_PLAN], took[EK_PHASE_TRANSFER], x->progress.first_step_s);
+                x->config->command, (long long)x->job.first_step + 1, total_s, x->ending_s, giving,
+                x->probe_s, took[EK_PHASE_LAUNCH], took[EK_PHASE_CONNECT], took[EK_PHASE_PLAN],
+                took[EK_PHASE_TRANSFER], x->progress.first_step_s);
     x->seen_at = 0;
     x->drain_s = 0;
     x->drain_incomplete = 0;
@@ -386,17 +386,16 @@ static int may_regroup(ek_supervisor *x)
         return 0;
     }
     if (x->more_since < 0 || ek_membership_probe_pending(x->members))
-        x->more_since = x->job_output.steps;
-    return x->job_output.steps > x->more_since;
+        x->more_since = x->job.steps;
+    return x->job.steps > x->more_since;
 }
 
 /* Whether mpiexec hangs because a host that responded to the probe cannot be reached any more (see
  * mpiexec.h). */
 static int is_mpiexec_stuck(ek_supervisor *x)
 {
-    x->stuck = x->job_output.ready < x->job_output.ranks && ek_mpiexec_has_failed_launcher(x->child)
-                   ? x->stuck + 1
-                   : 0;
+    x->stuck =
+        x->job.ready < x->job.ranks && ek_mpiexec_has_failed_launcher(x->child) ? x->stuck + 1 : 0;
     return x->stuck > 1;
 }
 
@@ -411,9 +410,9 @@ static int may_hand_over(ek_supervisor *x, int64_t now)
     }
     if (x->leave_at == 0) {
         x->leave_at = now;
-        x->leave_since = x->job_output.steps;
+        x->leave_since = x->job.steps;
     }
-    return x->job_output.steps > x->leave_since ||
+    return x->job.steps > x->leave_since ||
            (x->progress.phase == EK_PHASE_STEP && now - x->leave_at > leave_timeout);
 }
 
@@ -428,21 +427,21 @@ static void poll_members(ek_supervisor *x, int64_t now)
             return;
         }
     }
-    if (x->n_draining > 0 || x->job_output.is_last)
+    if (x->n_draining > 0 || x->job.is_last)
         return;
     if (may_hand_over(x, now)) {
         ek_membership_ignore_notices(x->members);
         end_start(x, EK_END_HAND_OVER, now);
-    } else if (x->leave_at == 0 && x->job_output.steps > 0 && may_regroup(x)) {
+    } else if (x->leave_at == 0 && x->job.steps > 0 && may_regroup(x)) {
         end_start(x, EK_END_REGROUP, now);
     }
 }
 
 void ek_elastic_tick(ek_supervisor *x, int64_t now)
 {
-    if (!x->resumed && x->job_output.steps > 0)
+    if (!x->resumed && x->job.steps > 0)
         report_resumption(x, now);
-    if (x->ended || x->job_output.reported || x->watch.ended > 0 || x->kill_at != 0) {
+    if (x->ended || x->job.reported || x->watch.ended > 0 || x->kill_at != 0) {
         record_end_seen(x, now);
         return;
     }

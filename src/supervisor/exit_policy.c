@@ -49,14 +49,14 @@ static int64_t steps_done(const ek_supervisor *x)
 
 int ek_supervisor_has_state_in_memory(const ek_supervisor *x)
 {
-    return x->job_output.recovered || steps_done(x) > 0;
+    return x->job.recovered || steps_done(x) > 0;
 }
 
 /* Updates the number of completed steps, which decreases if the run went back to an earlier
  * state. */
 static void record_steps_done(ek_supervisor *x)
 {
-    int64_t written = steps_done(x), said = x->resumed ? x->job_output.steps : x->done;
+    int64_t written = steps_done(x), said = x->resumed ? x->job.steps : x->done;
 
     x->done = written > said ? written : said;
 }
@@ -65,7 +65,7 @@ static void record_steps_done(ek_supervisor *x)
  * arrives through mpiexec, or once mpiexec reports its death by a signal. */
 static int any_worker_started(const ek_supervisor *x)
 {
-    return x->job_output.death.signal > 0 || x->job_output.started > 0 || x->watch.watched > 0 ||
+    return x->job.death.signal > 0 || x->job.started > 0 || x->watch.watched > 0 ||
            x->watch.ended > 0;
 }
 
@@ -111,18 +111,18 @@ static void describe_progress(const ek_supervisor *x, FILE *f)
  * the run yet. */
 static int is_of_one_host(const ek_supervisor *x)
 {
-    return x->members != NULL && x->n_draining == 0 && x->interrupts == 0 && !x->job_output.lost &&
-           x->job_output.reporter > 0 && x->progress.phase <= EK_PHASE_PLAN;
+    return x->members != NULL && x->n_draining == 0 && x->interrupts == 0 && !x->job.lost &&
+           x->job.reporter > 0 && x->progress.phase <= EK_PHASE_PLAN;
 }
 
 /* A worker has reported a failure: restarts without its host, or if it only lost another rank. */
 static int decide_after_report(ek_supervisor *x)
 {
-    ek_job_output *t = &x->job_output;
+    ek_job_state *t = &x->job;
     const char *left_out = NULL;
     double s = 0;
 
-    ek_job_output_drop(t);
+    ek_job_output_drop(&x->job_output);
     if (is_of_one_host(x))
         left_out = ek_membership_exclude(x->members, t->reporter, &s);
     x->restart = left_out != NULL || (t->lost && may_restart(x));
@@ -141,7 +141,7 @@ static int decide_after_report(ek_supervisor *x)
  * start. */
 static void describe_end(ek_supervisor *x, int code, FILE *f)
 {
-    ek_job_output *t = &x->job_output;
+    ek_job_state *t = &x->job;
     char who[512];
 
     if (x->interrupts > 0) {
@@ -154,12 +154,12 @@ static void describe_end(ek_supervisor *x, int code, FILE *f)
         fprintf(f, "), terminated");
     } else if (x->reason == EK_END_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
-    } else if (ek_job_output_death(t, who, sizeof(who))) {
+    } else if (ek_job_state_death(t, who, sizeof(who))) {
         if (t->death.signal <= 0)
-            ek_job_output_release(t); /* may contain the reason */
+            ek_job_output_release(&x->job_output); /* may contain the reason */
         fprintf(f, "%s", who);
     } else {
-        ek_job_output_release(t);
+        ek_job_output_release(&x->job_output);
         fprintf(f, "mpiexec terminated (%s %d) without an error report from a worker",
                 code >= 0 ? "status" : "signal", code >= 0 ? code : WTERMSIG(x->wait_status));
     }
@@ -191,7 +191,7 @@ static int is_drain_done(const ek_supervisor *x, int code)
 int ek_exit_policy(ek_supervisor *x)
 {
     int code = WIFEXITED(x->wait_status) ? WEXITSTATUS(x->wait_status) : -1;
-    ek_job_output *t = &x->job_output;
+    ek_job_state *t = &x->job;
 
     x->joined |= any_worker_started(x);
     if (x->config->elastic)
@@ -205,7 +205,7 @@ int ek_exit_policy(ek_supervisor *x)
         return decide_after_report(x);
     t->death_unseen = t->death_unseen || code >= 0;
     if (code == EK_EXIT_DONE) {
-        ek_job_output_release(t);
+        ek_job_output_release(&x->job_output);
         if (is_drain_done(x, code)) {
             ek_membership_drained(x->members);
             x->drain_incomplete |= t->state_incomplete;
@@ -213,9 +213,7 @@ int ek_exit_policy(ek_supervisor *x)
         }
         return EK_EXIT_DONE;
     }
-    if (t->drawn)
-        fputc('\n', stderr);
-    t->drawn = 0;
+    ek_job_output_end_live_line(&x->job_output);
     if ((x->reason == EK_END_REGROUP || x->reason == EK_END_HAND_OVER) && x->interrupts == 0) {
         x->restart = 1; /* the interrupted step has not changed any state */
         x->skip_probe = x->reason == EK_END_REGROUP;

@@ -1,6 +1,9 @@
-/* Builds the command line of mpiexec, for MPICH (Hydra) or Open MPI.
+/* MPICH (Hydra) and Open MPI differ in the command line of mpiexec, in what it prints about the end
+ * of a worker, and in how it hangs.
  *
- * Both accept hosts as "a:2,b:1".  Workers are not bound to cores, as each runs an OpenMP team. */
+ * Both accept hosts as "a:2,b:1".  Workers are not bound to cores, as each runs an OpenMP team.
+ * MPICH's mpiexec reports the end of a worker on stdout, in a block that starts with a line of "=",
+ * Open MPI's on stderr. */
 #include "supervisor/mpiexec.h"
 
 #include "evenkeel/job.h"
@@ -117,6 +120,95 @@ void ek_mpiexec_args_fini(ek_mpiexec_args *a)
         free(a->owned[i]);
     free(a->argv);
     memset(a, 0, sizeof(*a));
+}
+
+/* --- output ------------------------------------------------------------------------------------
+ */
+
+/* The text after `key` in the line, or NULL. */
+static const char *find_after(const char *line, const char *key)
+{
+    const char *at = strstr(line, key);
+
+    return at != NULL ? at + strlen(key) : NULL;
+}
+
+/* "=   PID 10124 RUNNING AT node3", "=   EXIT CODE: 9", "... EXIT STRING: Killed (signal 9)". */
+static void search_mpich(ek_worker_death *d, const char *line)
+{
+    const char *at;
+
+    if (line[0] == '=' && (at = find_after(line, "PID ")) != NULL) {
+        if (sscanf(at, "%d RUNNING AT %255s", &d->pid, d->host) != 2)
+            d->pid = -1;
+    } else if (line[0] == '=' && (at = find_after(line, "EXIT CODE: ")) != NULL) {
+        d->code = atoi(at);
+    } else if ((at = find_after(line, "EXIT STRING: ")) != NULL &&
+               (at = find_after(at, "(signal ")) != NULL) {
+        d->signal = atoi(at);
+    }
+}
+
+/* "... noticed that process rank 1 with PID 0 on node node3 exited on signal 9 (Killed).", or
+ * "  Process name: [[19330,1],0]" and "  Exit code:    3". */
+static void search_open_mpi(ek_worker_death *d, const char *line)
+{
+    const char *at;
+
+    if ((at = find_after(line, "noticed that process rank ")) != NULL) {
+        if (sscanf(at, "%d with PID %*d on node %255s", &d->rank, d->host) != 2)
+            d->rank = -1;
+        if ((at = find_after(at, "exited on signal ")) != NULL)
+            d->signal = atoi(at);
+    } else if ((at = find_after(line, "Process name: [[")) != NULL) {
+        if (sscanf(at, "%*d,%*d],%d", &d->rank) != 1)
+            d->rank = -1;
+    } else if ((at = find_after(line, "Exit code: ")) != NULL) {
+        d->code = atoi(at);
+    }
+}
+
+void ek_mpiexec_read_death(const char *line, ek_worker_death *d)
+{
+    search_mpich(d, line);
+    search_open_mpi(d, line);
+}
+
+/* Lines that Open MPI's mpiexec prints for every failed job, and its rulers. */
+static int is_boilerplate(const char *line)
+{
+    return strncmp(line, "Primary job  terminated normally, but", 37) == 0 ||
+           strncmp(line, "a non-zero exit code. Per user-direction", 40) == 0 ||
+           (strlen(line) > 70 && strspn(line, "-") == strlen(line));
+}
+
+/* "[mpiexec@head] ...", "[proxy:0:2@node3] ...": internal messages of MPICH's mpiexec (Hydra). */
+static int is_of_hydra(const char *line)
+{
+    return strncmp(line, "[mpiexec@", 9) == 0 || strncmp(line, "[proxy:", 7) == 0;
+}
+
+ek_mpiexec_line ek_mpiexec_classify(const char *line)
+{
+    if (is_boilerplate(line))
+        return EK_MPIEXEC_BOILERPLATE;
+    return is_of_hydra(line) ? EK_MPIEXEC_INTERNAL : EK_MPIEXEC_OTHER;
+}
+
+int ek_mpiexec_begins_report(const char *line, size_t n)
+{
+    static const char rule[] = "==============================";
+
+    return n > sizeof(rule) && memcmp(line, rule, sizeof(rule) - 1) == 0;
+}
+
+/* "[1795318471.361091] [vm:7928 :0]   mm_posix.c:219  UCX  ERROR ...": errors of MPICH's transport
+ * on stdout, usually about a rank that has just died. */
+int ek_mpiexec_is_ucx_error(const char *line, size_t n)
+{
+    static const char word[] = " UCX  ";
+
+    return n > 0 && line[0] == '[' && memmem(line, n, word, sizeof(word) - 1) != NULL;
 }
 
 /* --- hangs ------------------------------------------------------------------------------------ */

@@ -112,13 +112,14 @@ static ek_status begin_generation(ek_supervisor *x, char **argv)
     x->kill_at = 0;
     x->reason = EK_END_NONE;
     EK_TRY(ek_launched_set(&launched));
-    EK_TRY(ek_job_output_init(&x->job_output, x->ranks + x->n_draining));
+    EK_TRY(ek_job_state_init(&x->job, x->ranks + x->n_draining));
+    EK_TRY(ek_job_output_init(&x->job_output, &x->job));
     ek_worker_watch_init(&x->watch);
     ek_job_progress_begin(&x->progress, ek_clock_ns());
     x->job_output.hide_mpiexec_reports = x->config->elastic;
-    x->job_output.watch = &x->watch;
-    x->job_output.progress = &x->progress;
-    x->job_output.members = x->members;
+    x->job.watch = &x->watch;
+    x->job.progress = &x->progress;
+    x->job.members = x->members;
     return start_child(x, argv);
 }
 
@@ -132,6 +133,7 @@ static void end_generation(ek_supervisor *x)
     }
     ek_worker_watch_fini(&x->watch);
     ek_job_output_fini(&x->job_output);
+    ek_job_state_fini(&x->job);
 }
 
 /* --- output ----------------------------------------------------------------------------------- */
@@ -195,7 +197,7 @@ void ek_supervisor_handle_signals(ek_supervisor *x)
             continue;
         }
         x->interrupts++;
-        if (x->child > 0 && (x->interrupts > 1 || x->job_output.ready < x->job_output.ranks))
+        if (x->child > 0 && (x->interrupts > 1 || x->job.ready < x->job.ranks))
             x->kill_at = ek_clock_ns(); /* not all workers can be signalled yet */
     }
 }
@@ -204,10 +206,10 @@ void ek_supervisor_handle_signals(ek_supervisor *x)
  * which mpiexec may not notice.  0: no deadline. */
 static int64_t kill_time(const ek_supervisor *x, int64_t now)
 {
-    int failed = x->job_output.reported && x->job_output.status != EK_EXIT_INTERRUPTED;
+    int failed = x->job.reported && x->job.status != EK_EXIT_INTERRUPTED;
     int lost = failed || x->watch.first >= 0;
 
-    if (!failed && x->watch.ended == 0 && !(x->config->elastic && x->job_output.reported))
+    if (!failed && x->watch.ended == 0 && !(x->config->elastic && x->job.reported))
         return 0;
     return now + (x->config->elastic && lost ? second / 4 : 5 * second);
 }
@@ -234,11 +236,11 @@ static void handle_timers(ek_supervisor *x)
     int64_t now = ek_clock_ns();
 
     ek_job_progress_look(&x->progress, now);
-    if (x->interrupts > 0 && x->job_output.ready == x->job_output.ranks)
+    if (x->interrupts > 0 && x->job.ready == x->job.ranks)
         forward_interrupt(x, now);
     if (x->config->elastic) {
         ek_elastic_tick(x, now);
-    } else if (x->kill_at == 0 && x->job_output.ready < x->job_output.ranks &&
+    } else if (x->kill_at == 0 && x->job.ready < x->job.ranks &&
                ek_job_progress_hangs(&x->progress, now)) {
         x->reason = EK_END_HUNG;
         x->kill_at = now;
@@ -248,11 +250,11 @@ static void handle_timers(ek_supervisor *x)
     if (x->kill_at == 0)
         x->kill_at = kill_time(x, now);
     if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
-        x->job_output.death_unseen = 1;
+        x->job.death_unseen = 1;
         kill_job(x, SIGKILL);
     }
     if (x->job_output.held_since != 0 && now - x->job_output.held_since > 3 * second && !x->ended &&
-        !x->job_output.reported && x->interrupts == 0 && x->watch.ended == 0)
+        !x->job.reported && x->interrupts == 0 && x->watch.ended == 0)
         ek_job_output_release(&x->job_output);
 }
 
@@ -264,9 +266,9 @@ static void run_event_loop(ek_supervisor *x)
                               {x->streams[1].fd, POLLIN, 0},
                               {x->signals, POLLIN, 0},
                               {x->watch.fd, POLLIN, 0}};
-        int due = x->ended || x->interrupts > 0 || x->job_output.reported ||
+        int due = x->ended || x->interrupts > 0 || x->job.reported ||
                   x->job_output.held_since != 0 || x->watch.ended > 0 || x->config->elastic ||
-                  x->job_output.ready < x->job_output.ranks;
+                  x->job.ready < x->job.ranks;
 
         if (poll(p, 4, due ? TICK_MS : -1) > 0) {
             if (p[3].revents != 0) /* first: mpiexec is about to kill the other workers */

@@ -5,6 +5,7 @@
 #include "supervisor/config.h"
 #include "supervisor/host_list.h"
 #include "supervisor/job_output.h"
+#include "supervisor/job_state.h"
 #include "supervisor/membership.h"
 #include "supervisor/progress.h"
 #include "supervisor/wait_timer.h"
@@ -66,6 +67,7 @@ typedef struct {
     int n_draining;            /* ranks behind these, on draining hosts; then no step is taken */
     int64_t chosen_at;         /* when its hosts were chosen, ek_clock_ns() */
     const ek_host_list *hosts; /* NULL: this host */
+    ek_job_state job;
     ek_job_output job_output;
     pid_t child;
     int ended, wait_status;

@@ -22,11 +22,11 @@ int ek_wait_report_missing(const ek_supervisor *x, int joined, FILE *f)
     const ek_host_list *h = x->hosts;
     int first = 0, n = 0;
 
-    for (int i = 0; h != NULL && i < h->n && first < x->job_output.ranks; i++) {
+    for (int i = 0; h != NULL && i < h->n && first < x->job.ranks; i++) {
         int end = first + (int)h->host[i].slots, there = 0;
 
-        for (int r = first; r < end && r < x->job_output.ranks; r++)
-            there += joined ? x->job_output.workers[r].joined : x->job_output.workers[r].pid != 0;
+        for (int r = first; r < end && r < x->job.ranks; r++)
+            there += joined ? x->job.workers[r].joined : x->job.workers[r].pid != 0;
         if (there == 0) {
             if (n == 0)
                 fprintf(f, " on ");
@@ -41,7 +41,7 @@ int ek_wait_report_missing(const ek_supervisor *x, int joined, FILE *f)
  * themselves. */
 static int describe_workers(const ek_supervisor *x, FILE *f)
 {
-    const ek_job_output *t = &x->job_output;
+    const ek_job_state *t = &x->job;
 
     if (x->workers_told)
         fprintf(f, "the workers to save and exit (interrupt again to terminate them at once)");
@@ -103,9 +103,7 @@ void ek_wait_report(ek_supervisor *x, ek_wait_reason reason)
     fclose(f);
     if (!any || !ek_wait_timer_is_due(&x->wait, now))
         return;
-    if (x->job_output.drawn)
-        fputc('\n', stderr);
-    x->job_output.drawn = 0;
+    ek_job_output_end_live_line(&x->job_output);
     fprintf(stderr, "evenkeel %s: waiting for %s (%.0f s so far)\n", x->config->command, text,
             (double)(now - x->wait.begin) / 1e9);
 }
