@@ -122,7 +122,7 @@ void ek_live_line_draw(FILE *f, const char *text, size_t n)
     char line[LINE_CAP];
     size_t columns;
 
-    if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0) { /* a pipe to the launcher, or a file */
+    if (ioctl(fileno(f), TIOCGWINSZ, &size) != 0) { /* a pipe to the supervisor, or a file */
         fprintf(f, "\r%.*s", (int)n, text);
         fflush(f);
         return;

@@ -3,8 +3,8 @@
  * The line takes one row: it is cut to the current width of the terminal.  Other output is preceded
  * by what ek_live_line_end() returns, so that it starts on a new row.
  *
- * A launched worker sends the uncut line after a carriage return to the launcher, which draws it on
- * its own terminal. */
+ * A launched worker sends the uncut line after a carriage return to the supervisor, which draws it
+ * on its own terminal. */
 #ifndef BASE_LIVE_LINE_H
 #define BASE_LIVE_LINE_H
 

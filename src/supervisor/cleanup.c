@@ -2,12 +2,12 @@
  *
  * mpiexec's proxies, its remote launchers (ssh or a replacement) and workers run in sessions of
  * their own, and some outlive their parent.  All inherit the environment, so each child is marked
- * there with EK_PROCESS_MARK_VARIABLE=ID.PID (ID: 128 random bits of the launcher, PID: of the
+ * there with EK_PROCESS_MARK_VARIABLE=ID.PID (ID: 128 random bits of the supervisor, PID: of the
  * child), and cleanup kills every process on this host that has the mark.
  *
- * A launcher that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
- * pipe that closes when the launcher ends in any way, and then kills all processes marked by it. On
- * other hosts, mpiexec's proxies exit when their connection to mpiexec closes, and kill their
+ * A supervisor that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
+ * pipe that closes when the supervisor ends in any way, and then kills all processes marked by it.
+ * On other hosts, mpiexec's proxies exit when their connection to mpiexec closes, and kill their
  * workers. */
 #include "supervisor/cleanup.h"
 
@@ -29,8 +29,8 @@
 
 enum { MARK_CAP = EK_RANDOM_NAME_CAP + 16, ENVIRON_MAX = 16 << 20 };
 
-/* Time limits for killed processes to disappear: of one child, and of a launcher. */
-static const double child_gone_s = 1, launcher_gone_s = 30;
+/* Time limits for killed processes to disappear: of one child, and of a supervisor. */
+static const double child_gone_s = 1, supervisor_gone_s = 30;
 
 static struct {
     char id[EK_RANDOM_NAME_CAP]; /* "": marking is disabled */
@@ -69,7 +69,7 @@ static char *environment_of(const char *pid, size_t *bytes)
     return text;
 }
 
-/* mark: "ID." (whole = 0, any child of the launcher) or "ID.PID" (whole = 1). */
+/* mark: "ID." (whole = 0, any child of the supervisor) or "ID.PID" (whole = 1). */
 static int has_mark(const char *pid, const char *mark, int whole)
 {
     static const char key[] = EK_PROCESS_MARK_VARIABLE "=";
@@ -188,6 +188,6 @@ int ek_cleanup_guard_command(int argc, char **argv)
         n = read(STDIN_FILENO, &c, 1);
     while (n > 0 || (n < 0 && errno == EINTR));
     snprintf(mark, sizeof(mark), "%s.", argv[1]);
-    kill_marked(mark, 0, launcher_gone_s);
+    kill_marked(mark, 0, supervisor_gone_s);
     return EK_EXIT_DONE;
 }

@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-/* Once per launcher: marks children started from now on and starts the guard; stops the guard. */
+/* Once per supervisor: marks children started from now on and starts the guard; stops the guard. */
 void ek_cleanup_open(void);
 void ek_cleanup_close(void);
 

@@ -2,7 +2,7 @@
 /* supervisor/command_job.h - the MPI job of a command: none, started by it, or joined.
  *
  *   evenkeel train ...                  a single process
- *   evenkeel train --ranks 4 ...        launcher: runs mpiexec with 4 workers (supervisor/supervisor.h)
+ *   evenkeel train --ranks 4 ...        supervisor: runs mpiexec with 4 workers (supervisor.h)
  *   mpiexec -n 4 evenkeel train ...     joins the job, as do the workers of --ranks
  *
  * Only rank 0 prints progress and results.  A failure is reported by the lowest rank that detects
@@ -19,7 +19,7 @@ typedef struct {
     const char *command;
     ek_comm *world; /* NULL: this process alone */
     int rank, size; /* 0, 1: alone */
-    int live;       /* stderr, or the launcher's stderr, is a terminal */
+    int live;       /* stderr, or the supervisor's stderr, is a terminal */
 } ek_command_job;
 
 /* Option rows of commands that can run on several ranks. */

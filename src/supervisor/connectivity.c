@@ -1,5 +1,5 @@
 /* Connectivity test between hosts.  A broken link between two hosts that both respond to probes is
- * not visible to the launcher; workers on them just wait for each other.  The test runs `evenkeel
+ * not visible to the supervisor; workers on them just wait for each other.  The test runs `evenkeel
  * links` jobs: first one on all hosts, which passes soon if all links work; otherwise one on each
  * pair, in rounds in which every host takes part in one job. */
 #include "supervisor/connectivity.h"

@@ -5,8 +5,8 @@
  * loses only their part of the next step.  A host that will be reclaimed may hold state that no
  * other host has, so a start in between, which takes no step, lets it hand that state over.
  *
- * --out is locked by the launcher, not by a rank: a rank that hangs or is cut off would keep later
- * ones from taking the lock. */
+ * --out is locked by the supervisor, not by a rank: a rank that hangs or is cut off would keep
+ * later ones from taking the lock. */
 #include "supervisor/elastic.h"
 
 #include "base/clock.h"
@@ -118,7 +118,7 @@ ek_status ek_elastic_open(ek_supervisor *x)
     return check_ranks(x);
 }
 
-/* Removes --out again if this launcher created it and it is empty. */
+/* Removes --out again if this supervisor created it and it is empty. */
 void ek_elastic_close(ek_supervisor *x, int status)
 {
     if (x->members != NULL)

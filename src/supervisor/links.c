@@ -1,5 +1,5 @@
 /* evenkeel links: connectivity test of a job.  Every rank sends one byte to every other rank; exits
- * with status 0 when all have arrived.  Internal: called by the --elastic launcher
+ * with status 0 when all have arrived.  Internal: called by the --elastic supervisor
  * (connectivity.c). */
 #include "supervisor/links.h"
 
@@ -14,7 +14,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { LONGEST_S = 300 }; /* limit, if the launcher does not kill it */
+enum { LONGEST_S = 300 }; /* limit, if the supervisor does not kill it */
 
 static ek_status exchange(ek_comm *world)
 {

@@ -63,7 +63,7 @@ typedef struct {
     double slowest_s;                   /* slowest response to the current probes */
     double start_s;                     /* slowest start of workers so far; set by the caller */
     char run[EK_MESSAGE_RUN_CAP];       /* id of the run, hexadecimal */
-    char supervisor_id[32];             /* id of this launcher, hexadecimal */
+    char supervisor_id[32];             /* id of this supervisor, hexadecimal */
     char blocks[EK_MESSAGE_BLOCKS_CAP]; /* sizes of a rank's state blocks; "": not known */
     ek_subprocess discover;
     ek_connectivity links; /* connectivity test of hosts in use */

@@ -31,7 +31,7 @@ typedef struct {
     /* of one start */
     ek_phase phase;
     int64_t since, heard; /* start of the phase; last message, later stalls not counted */
-    int64_t looked;       /* last time that the launcher itself was seen to run */
+    int64_t looked;       /* last time that the supervisor itself was seen to run */
     int64_t steps;
     double took_s[EK_PHASES], first_step_s;
 } ek_job_progress;
@@ -48,7 +48,7 @@ double ek_job_progress_median_s(const ek_job_progress *p); /* of a step; 0: not 
 /* Timeout of the current phase without a message, 0: none; whether it is exceeded. */
 double ek_job_progress_timeout_s(const ek_job_progress *p);
 int ek_job_progress_hangs(const ek_job_progress *p, int64_t now);
-/* Call at each poll: if the launcher itself was stalled (EK_STALL_NS; a busy or suspended
+/* Call at each poll: if the supervisor itself was stalled (EK_STALL_NS; a busy or suspended
  * machine), so were workers on this machine, and that time does not count against the timeout. */
 void ek_job_progress_look(ek_job_progress *p, int64_t now);
 

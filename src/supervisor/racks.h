@@ -1,7 +1,7 @@
-/* supervisor/racks.h - passes the rack of each rank from the launcher, which reads it from the host
- * file, to its workers.  EK_RACKS_VARIABLE is "SLOTS:RACK,SLOTS:RACK,...", with numbers for racks,
- * in the order in which mpiexec assigns ranks to hosts (starting over when there are more ranks
- * than slots). */
+/* supervisor/racks.h - passes the rack of each rank from the supervisor, which reads it from the
+ * host file, to its workers.  EK_RACKS_VARIABLE is "SLOTS:RACK,SLOTS:RACK,...", with numbers for
+ * racks, in the order in which mpiexec assigns ranks to hosts (starting over when there are more
+ * ranks than slots). */
 #ifndef SUPERVISOR_RACKS_H
 #define SUPERVISOR_RACKS_H
 
@@ -9,7 +9,7 @@
 
 #define EK_RACKS_VARIABLE "EK_RACKS"
 
-/* In the launcher: sets the variable for workers started from now on; NULL: racks are not known. */
+/* In the supervisor: sets the variable for workers started from now on; NULL: not known. */
 EK_CHECKED ek_status ek_racks_set(const char *list);
 
 /* In a worker: *rack_of [ranks], to be freed by the caller; NULL if the variable is absent or

@@ -1,10 +1,10 @@
 /* evenkeel reserve: preallocates shared memory for ranks that are about to start on this host, or
- * frees it (elastic/prealloc.h).  Internal: called by the --elastic launcher.
+ * frees it (elastic/prealloc.h).  Internal: called by the --elastic supervisor.
  *
  *     evenkeel reserve RUN SUPERVISOR HOST RANKS BLOCKS OUT    preallocates, for RANKS ranks
  *     evenkeel reserve RUN SUPERVISOR                          frees all of this run and supervisor
  *
- * RUN, SUPERVISOR: hexadecimal ids.  HOST: number of this host at the launcher.  BLOCKS: sizes of
+ * RUN, SUPERVISOR: hexadecimal ids.  HOST: number of this host at the supervisor.  BLOCKS: sizes of
  * the state blocks of a rank. */
 #include "supervisor/reserve.h"
 

@@ -27,7 +27,7 @@ typedef struct {
 } ek_subprocess;
 
 /* Starts a command.  keep: capture its stdout.  It is killed after `seconds`, not counting periods
- * in which nobody polled (the launcher itself was stalled). */
+ * in which nobody polled (the supervisor itself was stalled). */
 EK_CHECKED ek_status ek_subprocess_begin(ek_subprocess *e, char *const *argv, int keep,
                                          double seconds);
 /* Runs this program with other arguments through mpiexec. */

@@ -1,4 +1,4 @@
-/* The launcher's event loop: mpiexec as a child process, its output, signals, deadlines, and the
+/* The supervisor's event loop: mpiexec as a child process, its output, signals, deadlines, and the
  * exit status of the job. */
 #include "supervisor/supervisor.h"
 
@@ -76,7 +76,7 @@ static ek_status start_child(ek_supervisor *x, char **argv)
     return st;
 }
 
-static ek_status prepare_launcher(ek_supervisor *x)
+static ek_status prepare_supervisor(ek_supervisor *x)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     sigset_t set;
@@ -287,7 +287,7 @@ static void run_event_loop(ek_supervisor *x)
 
 /* --- running a job ---------------------------------------------------------------------------- */
 
-static void release_launcher(ek_supervisor *x)
+static void release_supervisor(ek_supervisor *x)
 {
     for (int i = 0; i < 2; i++)
         free(x->streams[i].text);
@@ -353,7 +353,7 @@ out:
 /* Repeats starts while the exit policy asks for another (--elastic). */
 static ek_status run_job(ek_supervisor *x, int *status)
 {
-    EK_TRY(prepare_launcher(x));
+    EK_TRY(prepare_supervisor(x));
     if (x->config->elastic)
         EK_TRY(ek_elastic_open(x));
     do
@@ -388,7 +388,7 @@ int ek_supervise(const ek_supervisor_config *config)
     status = st < 0 ? ek_command_fail(config->command, st) : status;
     if (config->elastic)
         ek_elastic_close(&x, status);
-    release_launcher(&x);
+    release_supervisor(&x);
     ek_cleanup_close();
     return status;
 }

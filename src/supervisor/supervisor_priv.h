@@ -25,7 +25,7 @@ typedef struct {
     void (*line)(ek_job_output *t, const char *line, size_t n);
 } ek_output_stream;
 
-/* Why the launcher ended a start of workers. */
+/* Why the supervisor ended a start of workers. */
 typedef enum {
     EK_END_NONE,
     EK_END_HUNG,        /* no progress */
@@ -51,8 +51,8 @@ typedef struct {
     ek_membership members_space;
     ek_job_progress progress;
     int lock;              /* of --out, with --elastic */
-    int made_out;          /* this launcher has created --out */
-    uint64_t number;       /* id of this launcher */
+    int made_out;          /* this supervisor has created --out */
+    uint64_t number;       /* id of this supervisor */
     int64_t seen_at;       /* when the loss was detected, ek_clock_ns(); 0: none pending */
     double seen_epoch;     /* the same, seconds since 1970 */
     double ending_s;       /* from there until the start had ended */

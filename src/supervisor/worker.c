@@ -84,7 +84,7 @@ static void mark_stderr_lines(void)
     FILE *marked = fopencookie(NULL, "w", functions);
 
     if (marked == NULL)
-        return; /* the launcher then treats our lines as mpiexec's */
+        return; /* the supervisor then treats our lines as mpiexec's */
     setvbuf(marked, NULL, _IOLBF, LINE_CAP);
     ek_command_set_err(marked);
 }
@@ -119,7 +119,7 @@ void ek_worker_start(int rank)
     ek_worker_link_join(rank);
 }
 
-/* Message to the --elastic launcher: this host will be reclaimed. */
+/* Message to the --elastic supervisor: this host will be reclaimed. */
 static char notice_line[EK_MESSAGE_CAP];
 
 static void send_notice(int sig)
@@ -131,9 +131,9 @@ static void send_notice(int sig)
     errno = e;
 }
 
-/* A launcher sends SIGUSR1 to all workers.  SIGTERM, which Open MPI sends to the survivors of a
+/* A supervisor sends SIGUSR1 to all workers.  SIGTERM, which Open MPI sends to the survivors of a
  * dead rank, is ignored; with --elastic it may also announce that the host will be reclaimed, which
- * the launcher distinguishes. */
+ * the supervisor distinguishes. */
 void ek_worker_catch(void (*stop)(int sig))
 {
     ek_worker_environment s = ek_worker_environment_read();

@@ -1,4 +1,8 @@
-/* A worker's connection to the supervisor on its host. */
+/* A worker's connection to the supervisor on its host.
+ *
+ * The worker exits when it closes, or when it cannot connect on the supervisor's own host: the
+ * supervisor was killed or has ended this start, and possibly no mpiexec or proxy is left to kill
+ * the worker. */
 #include "supervisor/worker_link.h"
 
 #include <errno.h>
@@ -33,7 +37,7 @@ static int to_supervisor = -1;
 
 /* Linux closes the descriptors of a dead process from the highest down, and MPICH starts to kill
  * the other workers when its own connection to one closes.  With a high number, ours closes first,
- * so the launcher sees this death before the others. */
+ * so the supervisor sees this death before the others. */
 static int move_to_high_fd(int fd)
 {
     int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_NUMBER);
@@ -52,7 +56,7 @@ static void send_to_supervisor(int32_t what)
     }
 }
 
-/* Thread: blocks until the launcher closes the connection or ends, then kills this process. */
+/* Thread: blocks until the supervisor closes the connection or ends, then kills this process. */
 static void *wait_for_end(void *connection)
 {
     int fd = (int)(intptr_t)connection;
@@ -118,8 +122,8 @@ void ek_worker_link_join(int rank)
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
         !is_own_user(to_supervisor)) {
         if (is_supervisor_host())
-            _exit(EXIT_FAILURE); /* the launcher has ended */
-        close(to_supervisor);    /* the launcher is on another host */
+            _exit(EXIT_FAILURE); /* the supervisor has ended */
+        close(to_supervisor);    /* the supervisor is on another host */
         to_supervisor = -1;
         return;
     }

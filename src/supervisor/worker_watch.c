@@ -1,13 +1,9 @@
-/* Detects which worker of a job died first, and ends workers whose launcher is gone.
+/* Detects which worker of a job died first.
  *
  * MPICH's mpiexec kills all other workers with SIGKILL when one has died, and then names one of
- * those it killed.  So each worker on the launcher's host holds a connection to the launcher, which
- * closes when the worker ends; the first that closes without an announced exit belongs to the
- * worker that died.
- *
- * Conversely, a worker exits when the connection closes, or when it cannot connect on the
- * launcher's own host: the launcher was killed or has ended this start, and possibly no mpiexec or
- * proxy is left to kill the worker. */
+ * those it killed.  So each worker on the supervisor's host holds a connection to the supervisor,
+ * which closes when the worker ends; the first that closes without an announced exit belongs to the
+ * worker that died. */
 #include "supervisor/worker_watch.h"
 
 #include "supervisor/worker_link.h"
