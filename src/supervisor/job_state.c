@@ -101,8 +101,9 @@ static int first_watched_death(const ek_job_state *s, int named)
 {
     int first = s->watch != NULL ? s->watch->first : -1;
 
-    if (first >= 0 && (s->watch->watched == s->ranks ||
-                       (named >= 0 && strcmp(s->workers[first].host, s->workers[named].host) == 0)))
+    if (first >= 0 && first < s->ranks &&
+        (s->watch->watched == s->ranks ||
+         (named >= 0 && strcmp(s->workers[first].host, s->workers[named].host) == 0)))
         return first;
     return named;
 }

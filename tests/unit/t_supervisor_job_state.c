@@ -1,0 +1,173 @@
+/* What is known about a job: by the messages of its workers, and by the reports of mpiexec and of
+ * the connections to workers about the first death. */
+#include "ek_test.h"
+#include "supervisor/job_state.h"
+
+#include <string.h>
+
+enum { RANKS = 3 };
+
+typedef struct {
+    ek_job_state s;
+    ek_job_progress progress;
+    ek_worker_watch watch;
+} job;
+
+static void begin(job *j)
+{
+    *j = (job){.watch = {.first = -1}};
+    CHECK(ek_job_state_init(&j->s, RANKS) == EK_OK);
+    j->s.progress = &j->progress;
+    j->s.watch = &j->watch;
+    ek_job_progress_begin(&j->progress, 0);
+}
+
+static void hear(job *j, const char *text)
+{
+    ek_worker_message m;
+
+    CHECK(ek_message_read(text, strlen(text), &m));
+    ek_job_state_handle(&j->s, &m);
+}
+
+/* All have joined: ranks 0 and 1 on a, rank 2 on b. */
+static void begin_joined(job *j)
+{
+    begin(j);
+    hear(j, "rank 0 pid 100 host a");
+    hear(j, "rank 1 pid 101 host a");
+    hear(j, "rank 2 pid 102 host b");
+}
+
+static void workers_start_and_join(void)
+{
+    job j;
+
+    begin(&j);
+    hear(&j, "start 1 pid 101 host x");
+    hear(&j, "start 1 pid 101 host x");
+    CHECK(j.s.started == 1 && j.s.ready == 0 && j.progress.phase == EK_PHASE_LAUNCH);
+    hear(&j, "rank 0 pid 100 host a"); /* without a start */
+    hear(&j, "start 2 pid 102 host z");
+    CHECK(j.s.started == 3 && j.s.ready == 1 && j.progress.phase == EK_PHASE_CONNECT);
+    hear(&j, "rank 1 pid 101 host y");
+    hear(&j, "rank 2 pid 102 host z");
+    CHECK(j.s.ready == 3 && j.progress.phase == EK_PHASE_PLAN);
+    CHECK(strcmp(j.s.workers[1].host, "y") == 0);
+    hear(&j, "start 3 pid 9 host a"); /* there is no such rank */
+    CHECK(j.s.started == 3);
+    ek_job_state_fini(&j.s);
+}
+
+static void the_first_failure_counts(void)
+{
+    job j;
+
+    begin_joined(&j);
+    hear(&j, "failed 3 rank 2 lost");
+    hear(&j, "failed 1 rank 1");
+    CHECK(j.s.reported == 2 && j.s.status == 3 && j.s.reporter == 2 && j.s.lost);
+    ek_job_state_fini(&j.s);
+}
+
+static void steps_and_recovery(void)
+{
+    job j;
+
+    begin_joined(&j);
+    CHECK(j.s.steps == -1);
+    hear(&j, "recovered 1 2 3 4");
+    CHECK(j.s.recovered && j.s.taken == 1 && j.s.copied == 2 && j.s.received == 3);
+    CHECK(j.s.prealloc == 4 && !j.s.state_incomplete);
+    hear(&j, "phase step");
+    hear(&j, "step 8 of 9");
+    CHECK(j.s.first_step == 7 && j.s.steps == 8 && !j.s.is_last);
+    hear(&j, "step 9 of 9");
+    CHECK(j.s.first_step == 7 && j.s.steps == 9 && j.s.is_last && j.progress.steps == 2);
+    hear(&j, "lacking");
+    hear(&j, "memory 1 64x1"); /* there are no members to tell */
+    hear(&j, "notice 1");
+    CHECK(j.s.state_incomplete);
+    ek_job_state_fini(&j.s);
+}
+
+static void check_death(const job *j, const char *want)
+{
+    char text[512] = "";
+    int known = ek_job_state_death(&j->s, text, sizeof(text));
+
+    CHECK(known == (want != NULL));
+    if (want != NULL && strcmp(text, want) != 0)
+        EK_T_FAIL("\"%s\", expected \"%s\"", text, want);
+}
+
+static void a_death_by_mpich(void)
+{
+    job j;
+
+    begin_joined(&j);
+    check_death(&j, NULL);
+    j.s.death = (ek_worker_death){.rank = -1, .pid = 102, .code = 9, .signal = 9, .host = "b"};
+    check_death(&j, "rank 2 on b (process 102) was killed by signal 9 (Killed)");
+    snprintf(j.s.death.host, sizeof(j.s.death.host), "%s", "b.cluster"); /* another name of it */
+    check_death(&j, "rank 2 on b (process 102) was killed by signal 9 (Killed)");
+    j.s.death.pid = 7;
+    check_death(&j, "process 7 on b.cluster was killed by signal 9 (Killed)");
+    ek_job_state_fini(&j.s);
+}
+
+static void a_death_by_open_mpi(void)
+{
+    job j;
+
+    begin_joined(&j);
+    j.s.death = (ek_worker_death){.rank = 1, .pid = -1, .code = 3, .signal = -1};
+    check_death(&j, "rank 1 on a (process 101) exited without an error report (status 3)");
+    j.s.death.rank = RANKS;
+    check_death(&j, NULL);
+    ek_job_state_fini(&j.s);
+}
+
+/* MPICH names one of those that it has killed: the first closed connection tells who died. */
+static void a_death_by_connection(void)
+{
+    job j;
+
+    begin_joined(&j);
+    j.s.death = (ek_worker_death){.rank = -1, .pid = 101, .code = 9, .signal = 9, .host = "a"};
+    j.watch.first = 0;
+    j.watch.watched = 2;
+    check_death(&j, "rank 0 on a (process 100) was killed by signal 9 (Killed)");
+    j.s.death.pid = 102; /* on another host, whose workers are not watched */
+    check_death(&j, "rank 2 on b (process 102) was killed by signal 9 (Killed)");
+    j.watch.watched = RANKS;
+    check_death(&j, "rank 0 on a (process 100) was killed by signal 9 (Killed)");
+    j.watch.first = RANKS; /* there is no such rank */
+    check_death(&j, "rank 2 on b (process 102) was killed by signal 9 (Killed)");
+    ek_job_state_fini(&j.s);
+}
+
+static void a_death_that_mpiexec_did_not_see(void)
+{
+    job j;
+
+    begin_joined(&j);
+    j.watch.first = 1;
+    j.watch.watched = RANKS;
+    check_death(&j, NULL);
+    j.s.death_unseen = 1;
+    check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
+                    "mpiexec,");
+    ek_job_state_fini(&j.s);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(workers_start_and_join),
+    EK_CASE(the_first_failure_counts),
+    EK_CASE(steps_and_recovery),
+    EK_CASE(a_death_by_mpich),
+    EK_CASE(a_death_by_open_mpi),
+    EK_CASE(a_death_by_connection),
+    EK_CASE(a_death_that_mpiexec_did_not_see),
+};
+EK_TEST_MAIN(cases)
