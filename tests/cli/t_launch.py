@@ -692,7 +692,7 @@ class WithMpi:
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open("/proc/%s/cmdline" % pid, "rb") as f:
-                    words = f.read().decode().split("\0")
+                    words = f.read().decode(errors="replace").split("\0")
             except (FileNotFoundError, ProcessLookupError):
                 continue
             if (words[0] == os.path.realpath(self.command) and self.path("run") in words and
