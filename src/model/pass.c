@@ -156,11 +156,8 @@ static void reserve_tp(ek_pass *p)
     const ek_mesh *mesh = p->model->cfg.mesh;
     ek_arena *a = &p->arena;
 
-    p->tp = (ek_tp){.mesh = mesh,
-                    .k = p->model->k,
-                    .step = &p->step,
-                    .d = p->model->spec.hidden,
-                    .max_all = p->max_all};
+    p->tp =
+        (ek_tp){.mesh = mesh, .k = p->model->k, .d = p->model->spec.hidden, .max_all = p->max_all};
     p->scratch.tp = &p->tp;
     ek_tp_reserve(&p->tp, a, p->cfg.training);
     p->head.ids = ek_arena_alloc(a, p->max_all, sizeof(*p->head.ids));
@@ -443,7 +440,7 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
                (long long)p->cfg.micros);
     p->step = *step;
     p->step.micro = micro;
-    p->forward.micro = micro;
+    p->forward.micro = p->tp.micro = micro;
     p->forward.n_micro = n_micro;
     p->loss.tokens = 0;
     p->graph.counted = -1;

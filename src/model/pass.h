@@ -20,7 +20,7 @@
 #include "model/blocks/forward.h"
 #include "model/experts/migrate.h"
 #include "model/model.h"
-#include "moe/tp.h"
+#include "nn/tensor_parallel.h"
 #include "schedule/graph.h"
 #include "schedule/pipeline.h"
 

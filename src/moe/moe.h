@@ -32,36 +32,11 @@
 #include "comm/mesh.h"
 #include "moe/dispatch_layout.h"
 #include "moe/replay_gate.h"
+#include "nn/tensor_parallel.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
 #include "tensor/weight.h"
-
-/* The tokens of one micro-batch.  A data parallel rank has whole sequences, perhaps none.  Its
- * tensor parallel ranks split their tokens into ranges for everything that works token by token
- * (norms, residual stream, router, experts). */
-typedef struct {
-    int64_t seqs, seq;       /* sequences of the data parallel rank, and their length */
-    int64_t all;             /* its tokens, seqs * seq: attention and the head see all of them */
-    int64_t first, n;        /* this rank's range of them; n == all without tensor parallelism */
-    int64_t total;           /* tokens of the micro-batch over all ranks */
-    double share;            /* total / tokens of the step */
-    uint64_t first_sequence; /* index within the step of the data parallel rank's first sequence */
-    uint64_t micro_first;    /* index within the step of the micro-batch's first sequence */
-    const int32_t *inputs, *targets; /* [all]; a negative target is left out of the loss */
-    const int32_t *starts; /* [all], position in the sequence where a token's document begins:
-                              attention does not look further back; NULL: no document mask, and all
-                              targets count */
-} ek_micro;
-
-/* A micro-batch of which one rank has all tokens. */
-static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, uint64_t first,
-                                      const int32_t *inputs, const int32_t *targets)
-{
-    int64_t n = seqs * seq;
-
-    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets, NULL};
-}
 
 /* Re-routing in training: some of the gate's choices are replaced, according to the location or the
  * load of experts.  It changes what the model computes (moe/reroute.h). */
@@ -223,8 +198,6 @@ typedef struct {
     int32_t *from_experts; /* [rows], ek_dispatch_receive */
     int64_t *send_first;   /* [chunks + 1], ek_dispatch_sort */
 } ek_moe_activations;
-
-typedef struct ek_tp ek_tp; /* moe/tp.h */
 
 /* Scratch of the cosine router (moe/cosine.h): normalised rows of tokens and experts, their norms,
  * and gradients. */

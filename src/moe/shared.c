@@ -2,7 +2,7 @@
 #include "moe/shared.h"
 
 #include "moe/gate.h"
-#include "moe/tp.h"
+#include "nn/tensor_parallel.h"
 
 #include <string.h>
 

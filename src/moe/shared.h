@@ -2,9 +2,9 @@
  *
  *   x += g * (swiglu(y Wup^T) Wdown^T),   g = sigmoid(y wg) where the expert is gated, else 1
  *
- * It computes every token, so its inner width is split over tensor parallel ranks (moe/tp.h): up,
- * SwiGLU and down run on the tokens of all of them, gate and sums on the rank's own.  The gathers
- * start before the routed experts, to overlap with their work. */
+ * It computes every token, so its inner width is split over tensor parallel ranks
+ * (nn/tensor_parallel.h): up, SwiGLU and down run on the tokens of all of them, gate and sums on
+ * the rank's own.  The gathers start before the routed experts, to overlap with their work. */
 #ifndef MOE_SHARED_H
 #define MOE_SHARED_H
 

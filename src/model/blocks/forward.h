@@ -12,7 +12,7 @@
 #define MODEL_BLOCKS_FORWARD_H
 
 #include "model/model.h"
-#include "moe/tp.h"
+#include "nn/tensor_parallel.h"
 #include "schedule/graph.h"
 
 typedef enum {

@@ -8,7 +8,7 @@
  * gradient of the norm is reduce-scattered once, at the end. */
 #include "exec/net.h"
 #include "model/blocks/lm_head_priv.h"
-#include "moe/tp.h"
+#include "nn/tensor_parallel.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Gather and reduce-scatter of rows between tensor parallel ranks, as network ops. */
-#include "moe/tp.h"
+#include "nn/tensor_parallel.h"
 
 #include "exec/net.h"
 
@@ -93,7 +93,7 @@ ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void *buf, int64
 ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_op_fn run, void *self, int32_t layer,
                    int32_t micro, int64_t width, size_t size)
 {
-    double all = (double)(t->step->micro[micro].all * width) * (double)size;
+    double all = (double)(t->micro[micro].all * width) * (double)size;
     double tp = (double)t->mesh->tp;
 
     return (ek_op){.kind = kind,

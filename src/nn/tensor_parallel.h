@@ -1,4 +1,4 @@
-/* moe/tp.h - tensor parallelism with sequence parallelism, as in Megatron-LM.
+/* nn/tensor_parallel.h - tensor parallelism with sequence parallelism, as in Megatron-LM.
  *
  * Everything that works token by token (norms, residual stream, router, experts) has this rank's
  * range of n tokens; what is split by heads, width or vocabulary has `all` tokens of the data
@@ -7,32 +7,33 @@
  *
  * All layers share the buffers.  Every use of one begins with an op of the compute lane that writes
  * it and ends with one that reads the network's result, so uses are ordered as these ops are. */
-#ifndef MOE_TP_H
-#define MOE_TP_H
+#ifndef NN_TENSOR_PARALLEL_H
+#define NN_TENSOR_PARALLEL_H
 
+#include "base/arena.h"
 #include "comm/mesh.h"
-#include "moe/moe.h"
+#include "nn/batch.h"
 #include "schedule/graph.h"
 #include "tensor/kernels.h"
 
-struct ek_tp {
+typedef struct {
     const ek_mesh *mesh;
     const ek_kernels *k;
-    const ek_moe_step *step; /* for its micro-batches */
-    int64_t d, max_all;      /* hidden; `all` of the largest micro-batch */
-    void *y;                 /* C [all, d], gathered input of a split product */
-    void *dy;                /* C [all, d], gathered gradient of its output */
-    void *sum;               /* R [all, d], partial sums */
-    void *dscale;            /* R [all], gradient of the shared expert's gate */
-    int64_t *first;          /* [tp + 1], used by the thread that starts network ops */
-};
+    const ek_micro *micro; /* of the step, indexed by op->micro; borrowed */
+    int64_t d, max_all;    /* hidden; `all` of the largest micro-batch */
+    void *y;               /* C [all, d], gathered input of a split product */
+    void *dy;              /* C [all, d], gathered gradient of its output */
+    void *sum;             /* R [all, d], partial sums */
+    void *dscale;          /* R [all], gradient of the shared expert's gate */
+    int64_t *first;        /* [tp + 1], used by the thread that starts network ops */
+} ek_tp;
 
 /* Reserves the buffers; mesh, k, d and max_all are set. */
 void ek_tp_reserve(ek_tp *t, ek_arena *a, int training);
 
 static inline const ek_micro *ek_tp_micro(const ek_tp *t, const ek_op *op)
 {
-    return &t->step->micro[op->micro];
+    return &t->micro[op->micro];
 }
 
 /* This rank's range in a buffer of rows [all, width] of elements of `size` bytes. */
