@@ -29,8 +29,6 @@ static const ek_moe_config moe_config = {0};
 static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
 {
     const ek_moe_limits limits = {s->cfg.block, s->cfg.block, s->cfg.block, 0};
-    ek_moe_activations measured = {0};
-    ek_arena *host = ek_arena_host(&s->arena);
 
     moe->k = s->model->k;
     moe->spec = &s->model->spec;
@@ -39,18 +37,13 @@ static void reserve_moe(ek_session *s, int32_t l, ek_moe *moe)
     moe->scratch = &s->scratch;
     moe->mesh = &ek_mesh_one;
     moe->cfg = &moe_config;
-    ek_moe_reserve_state(moe, host, s->cfg.block, 1);
-    moe->activations = l > 0 && s->moe != NULL
-                           ? s->moe[0].activations
-                           : ek_arena_alloc(host, l == 0, sizeof(*moe->activations));
-    if (l > 0)
-        return;
-    ek_moe_reserve_activations(moe, moe->activations != NULL ? moe->activations : &measured,
-                               &s->arena, &limits, 1);
-    if (moe->activations != NULL) {
-        moe->activations->x = s->forward.x[0];
-        moe->activations->y = s->forward.activations[0].y2;
-    }
+    ek_moe_reserve_state(moe, ek_arena_host(&s->arena), s->cfg.block, 1);
+    if (l == 0)
+        ek_moe_reserve_activations(moe, 0, &s->arena, &limits, 1);
+    else if (s->moe != NULL)
+        ek_moe_share_activations(moe, 0, &s->moe[0]);
+    if (s->moe != NULL)
+        ek_moe_set_tokens(moe, 0, s->forward.x[0], s->forward.activations[0].y2);
 }
 
 static void reserve_cache(ek_session *s)

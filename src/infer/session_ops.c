@@ -73,9 +73,9 @@ static double layer_bytes(const ek_kernels *k, const ek_model_spec *m, const ek_
                                &y->norm2,
                                &e->router,
                                &e->bias,
-                               &e->shared_up,
-                               &e->shared_down,
-                               &e->shared_router};
+                               &e->mlp.up,
+                               &e->mlp.down,
+                               &e->mlp.gate};
     double sum = 0;
 
     for (size_t i = 0; i < sizeof(each) / sizeof(each[0]); i++)

@@ -130,12 +130,12 @@ static void walk_layer(walk *w, ek_layer *y, int32_t l)
     ek_moe_reserve_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l);
     if (moe->routed)
         walk_experts(w, moe);
-    if (moe->shared) {
-        add_product(w, &moe->shared_up, 2 * moe->shared_ff, d, EK_SHARE_DP, -1);
-        add_product(w, &moe->shared_down, d, moe->shared_ff, EK_SHARE_DP, -1);
+    if (moe->mlp.present) {
+        add_product(w, &moe->mlp.up, 2 * moe->mlp.f, d, EK_SHARE_DP, -1);
+        add_product(w, &moe->mlp.down, d, moe->mlp.f, EK_SHARE_DP, -1);
     }
-    if (moe->shared_gated)
-        add_matrix(w, &moe->shared_router, 1, d, EK_SHARE_STAGE);
+    if (moe->mlp.gated)
+        add_matrix(w, &moe->mlp.gate, 1, d, EK_SHARE_STAGE);
 }
 
 /* The embedding; if tied, it is an operand of products, too. */

@@ -78,8 +78,8 @@ static void *x_at(const ek_pass *p, int slot, int64_t i)
 
 /* Memory of one layer for one activation slot; with recomputation all layers and slots share that
  * of the first. */
-static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int32_t first_layer,
-                               const ek_moe *moe, ek_layer_activations *y, ek_moe_activations *kept)
+static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int32_t first_layer, ek_moe *moe,
+                               ek_layer_activations *y)
 {
     int all = !p->cfg.training || p->cfg.recompute == EK_RECOMPUTE_FULL;
     int attention = all || p->cfg.recompute == EK_RECOMPUTE_ATTENTION;
@@ -87,19 +87,17 @@ static void reserve_layer_slot(ek_pass *p, int32_t l, int slot, int32_t first_la
 
     if (!first && p->forward.activations != NULL && attention)
         *y = p->forward.activations[first_layer];
-    if (!first && p->moe != NULL && all)
-        *kept = p->moe[first_layer].activations[0];
     reserve_activations(p, y, first || !attention, first || !all);
     if (first || !all)
-        ek_moe_reserve_activations(moe, kept, &p->arena, &p->limits, all);
-    kept->y = y->y2;
-    kept->x = p->forward.x != NULL ? x_at(p, slot, 2 * l + 2) : NULL;
+        ek_moe_reserve_activations(moe, slot, &p->arena, &p->limits, all);
+    else if (p->moe != NULL)
+        ek_moe_share_activations(moe, slot, &p->moe[first_layer]);
+    ek_moe_set_tokens(moe, slot, p->forward.x != NULL ? x_at(p, slot, 2 * l + 2) : NULL, y->y2);
 }
 
 static void reserve_layer(ek_pass *p, int32_t l, int32_t first_layer, ek_moe *moe)
 {
     ek_layer_activations measured_layer = {0};
-    ek_moe_activations measured_moe = {0};
 
     moe->k = p->model->k;
     moe->spec = &p->model->spec;
@@ -108,17 +106,13 @@ static void reserve_layer(ek_pass *p, int32_t l, int32_t first_layer, ek_moe *mo
     moe->w = &p->model->layers[l].experts;
     moe->step = &p->step;
     moe->scratch = &p->scratch;
-    moe->dx = p->backward.dx;
     ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->act_slots);
-    moe->activations =
-        ek_arena_alloc(ek_arena_host(&p->arena), p->act_slots, sizeof(*moe->activations));
     for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 
         reserve_layer_slot(p, l, slot, first_layer, moe,
                            p->forward.activations != NULL ? &p->forward.activations[at]
-                                                          : &measured_layer,
-                           moe->activations != NULL ? &moe->activations[slot] : &measured_moe);
+                                                          : &measured_layer);
     }
 }
 
@@ -205,7 +199,7 @@ static void reserve_scratch(ek_pass *p)
     reserve_embed_columns(p);
     if (!p->cfg.training)
         return;
-    p->backward.dx = ek_arena_alloc(a, n * d, real);
+    p->backward.dx = p->scratch.dx = ek_arena_alloc(a, n * d, real);
     if (p->model->cfg.mesh->pp > 1) {
         p->backward.dx_in = ek_arena_alloc(a, n * d, real);
         p->backward.dx_out = ek_arena_alloc(a, n * d, real);

@@ -52,12 +52,11 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
 
     switch (t->role) {
     case EK_ROLE_DENSE_GATE:
-    case EK_ROLE_SHARED_GATE: return rows_of(out, &moe->shared_up, shared, moe->shared_ff, 0);
+    case EK_ROLE_SHARED_GATE: return rows_of(out, &moe->mlp.up, shared, moe->mlp.f, 0);
     case EK_ROLE_DENSE_UP:
-    case EK_ROLE_SHARED_UP:
-        return rows_of(out, &moe->shared_up, shared, moe->shared_ff, moe->shared_ff);
+    case EK_ROLE_SHARED_UP: return rows_of(out, &moe->mlp.up, shared, moe->mlp.f, moe->mlp.f);
     case EK_ROLE_DENSE_DOWN:
-    case EK_ROLE_SHARED_DOWN: return columns_of(out, &moe->shared_down, shared);
+    case EK_ROLE_SHARED_DOWN: return columns_of(out, &moe->mlp.down, shared);
     case EK_ROLE_EXPERT_GATE: return rows_of(out, &moe->up[t->expert], c->ff_first, moe->ff, 0);
     case EK_ROLE_EXPERT_UP: return rows_of(out, &moe->up[t->expert], c->ff_first, moe->ff, moe->ff);
     case EK_ROLE_EXPERT_DOWN: return columns_of(out, &moe->down[t->expert], c->ff_first);
@@ -65,7 +64,7 @@ static int expert_span(ek_model *m, ek_moe_weights *moe, const ek_hf_tensor *t, 
     case EK_ROLE_ROUTER_PROJECTION: return whole_of(out, &moe->router_projection);
     case EK_ROLE_ROUTER_SCALE: return whole_of(out, &moe->router_scale);
     case EK_ROLE_ROUTER_BIAS: return whole_of(out, &moe->bias);
-    case EK_ROLE_SHARED_ROUTER: return whole_of(out, &moe->shared_router);
+    case EK_ROLE_SHARED_ROUTER: return whole_of(out, &moe->mlp.gate);
     default: return 0;
     }
 }

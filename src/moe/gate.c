@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "moe/reroute.h"
+#include "nn/sigmoid.h"
 
 #include <math.h>
 #include <string.h>

@@ -29,12 +29,6 @@ int ek_gate_is_plain(const ek_moe *m);
 /* Computes scratch->dlogits from scratch->dweights and the gradients of balance and z losses. */
 void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept);
 
-/* x = sigmoid(x); backward, with that x: d = d * x (1 - x).  The shared expert's gate. */
-void ek_sigmoid_f32(float *x, int64_t n);
-void ek_sigmoid_f64(double *x, int64_t n);
-void ek_sigmoid_backward_f32(const float *x, float *d, int64_t n);
-void ek_sigmoid_backward_f64(const double *x, double *d, int64_t n);
-
 /* The gate statistics of a rank of the stage. */
 static inline ek_gate_stats *ek_gate_stats_of(const ek_moe *m, const ek_moe_activations *kept,
                                               int rank)

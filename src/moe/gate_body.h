@@ -83,19 +83,6 @@ static void NAME(choose_by_score)(ek_moe *m, int64_t n, ek_moe_activations *kept
     }
 }
 
-void NAME(ek_sigmoid)(R *x, int64_t n)
-{
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; i++)
-        x[i] = (R)1 / ((R)1 + (R)exp((double)-x[i]));
-}
-
-void NAME(ek_sigmoid_backward)(const R *x, R *d, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        d[i] *= x[i] * ((R)1 - x[i]);
-}
-
 /* Whether a comes before b in descending order: larger score, ties to the lower index. */
 static int NAME(sorts_before)(const R *score, int32_t a, int32_t b)
 {

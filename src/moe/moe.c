@@ -2,7 +2,6 @@
 #include "exec/net.h"
 #include "moe/moe_priv.h"
 #include "moe/replicas.h"
-#include "moe/shared.h"
 
 /* --- appending ops ---------------------------------------------------------------------------- */
 
@@ -90,25 +89,25 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
                              int32_t dep)
 {
     ek_moe_builder b = builder_of(m, g, micro, tokens, recompute);
-    ek_shared_start shared = ek_shared_start_forward(m, g, micro, recompute, dep);
+    ek_mlp_start shared = ek_mlp_start_forward(&m->mlp, g, micro, recompute, dep);
 
     dep = shared.after;
     if (m->w->routed)
         dep = build_routed_forward(&b, dep);
-    if (m->w->shared)
-        dep = ek_shared_build_forward(m, g, micro, recompute, &shared, dep);
+    if (m->w->mlp.present)
+        dep = ek_mlp_build_forward(&m->mlp, g, micro, recompute, &shared, dep);
     return dep;
 }
 
 int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int32_t dep)
 {
     ek_moe_builder b = builder_of(m, g, micro, tokens, 0);
-    ek_shared_start shared = ek_shared_start_backward(m, g, micro, dep);
+    ek_mlp_start shared = ek_mlp_start_backward(&m->mlp, g, micro, dep);
 
     dep = shared.after;
     if (m->w->routed)
         dep = ek_moe_build_router_backward(&b, ek_moe_build_dispatch_backward(&b, dep));
-    if (m->w->shared)
-        dep = ek_shared_build_backward(m, g, micro, &shared, dep);
+    if (m->w->mlp.present)
+        dep = ek_mlp_build_backward(&m->mlp, g, micro, &shared, dep);
     return dep;
 }

@@ -32,7 +32,7 @@
 #include "comm/mesh.h"
 #include "moe/dispatch_layout.h"
 #include "moe/replay_gate.h"
-#include "nn/tensor_parallel.h"
+#include "nn/mlp.h"
 #include "schedule/graph.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
@@ -189,8 +189,6 @@ typedef struct {
     int64_t *fraction;         /* [experts], assignments before drops, over all ranks */
     int64_t assigned;          /* their sum */
     void *gu;                  /* C [rows, 2 ff], slice by slice within a chunk */
-    void *shared_gu;           /* C [all, 2 shared_ff] */
-    void *shared_scale;        /* R [all], gate of the shared expert */
 
     /* distributed layers only */
     void *rows;            /* C [rows, d], the experts' input */
@@ -213,6 +211,7 @@ typedef struct {
     void *rows2;    /* likewise */
     void *hidden;   /* C [rows, ff], slice by slice within a chunk */
     void *y_real;   /* R [n, d] */
+    void *dx;       /* R [n, d], gradient of x; set by the caller, not owned */
     void *dy;       /* R [n, d], gradient of the norm's output, which the norm's backward reads */
     void *dlogits;  /* R [n, experts] */
     void *dweights; /* R [n, k] */
@@ -220,7 +219,8 @@ typedef struct {
     void *drow_add; /* R [rows], of one slice */
     void *ws;       /* kernel workspace */
     ek_cosine_scratch cosine;
-    ek_tp *tp; /* buffers of the tensor parallel shared expert; NULL: one tensor parallel rank */
+    ek_tp *tp;          /* NULL: one tensor parallel rank */
+    ek_mlp_scratch mlp; /* the buffers of these that the shared expert uses */
 
     /* distributed layers only; send, recv: rows of C [d], in one direction with an R behind each */
     void *send, *recv;
@@ -234,15 +234,11 @@ typedef struct {
 } ek_moe_scratch;
 
 /* Placement and weights of a layer, which outlive a step.  A rank holds a slice of `ff` of an
- * expert's inner width (split over etp), and of shared_ff of the shared expert's or dense layer's
- * (split over tp). */
+ * expert's inner width, which is split over etp. */
 typedef struct {
     int layer;
-    int routed;        /* 0: a dense layer, which has the shared expert alone */
-    int shared;        /* there is a shared expert (or dense layer) */
-    int64_t ff;        /* width of this rank's slice */
-    int64_t shared_ff; /* likewise */
-    int shared_gated;
+    int routed;             /* 0: a dense layer, which has the MLP alone */
+    int64_t ff;             /* width of this rank's slice */
     ek_placement placement; /* persistent, over the edp * ep expert ranks of the stage */
     ek_weight router;       /* [experts, d]; [experts, p] of a cosine router, which also has */
     ek_weight router_projection, router_scale; /* [p, d], [1] */
@@ -250,7 +246,7 @@ typedef struct {
     ek_weight *up, *down; /* [experts], [2 ff, d] gate over up, [d, ff]; zeroed where not held */
     ek_weight *empty;     /* [2 slots], up and down of empty slots that keep optimizer state */
     int32_t *param_of;    /* [slots], index in the model of the slot's parameters; -1: none */
-    ek_weight shared_up, shared_down, shared_router;
+    ek_mlp_weights mlp;   /* the shared expert, or the MLP of a dense layer */
 } ek_moe_weights;
 
 typedef struct ek_moe {
@@ -263,7 +259,6 @@ typedef struct ek_moe {
     ek_moe_scratch *scratch;
     ek_moe_planning *planning; /* the scratch's */
     int cols;                  /* ek_moe_cols */
-    void *dx;                  /* R [n, d], gradient of x */
     ek_dispatch_layout x;
 
     ek_moe_activations *activations; /* [act_slots], of micro-batches in flight */
@@ -284,7 +279,7 @@ typedef struct ek_moe {
     struct ek_replica_flight *flights; /* moe/replicas.h */
     ek_group *up_groups, *down_groups; /* [slots of this rank], of the running op */
     int64_t n_groups;
-    ek_group shared_group;
+    ek_mlp mlp;                /* shared expert, or MLP of a dense layer */
     int32_t *out_op, *back_op; /* [chunks], while a graph is built: the all-to-alls of a chunk */
     int32_t *order;            /* [max_seq * cols], scratch of gates that need whole sequences */
     int64_t *counts;           /* [2 experts], scratch of the gate statistics */
@@ -311,9 +306,9 @@ typedef struct ek_moe {
 EK_CHECKED ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
                                          const ek_moe_limits *limits);
 
-/* Reserves the scratch that all layers share.  If the layers are distributed, buffers have address
- * space for the worst case (every row on one rank), while the expected use that is counted is that
- * of an even spread (ek_arena_alloc_expected). */
+/* Reserves the scratch that all layers share; s->dx and s->tp are set.  If the layers are
+ * distributed, buffers have address space for the worst case (every row on one rank), while the
+ * expected use that is counted is that of an even spread (ek_arena_alloc_expected). */
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                             const ek_model_spec *spec, const ek_mesh *mesh,
                             const ek_moe_config *cfg, const ek_moe_limits *limits, int training);
@@ -326,14 +321,19 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
 /* This rank's first slot in the placement. */
 int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh);
 
-/* The arrays of m itself, except m->activations; m->k, spec, mesh, cfg, w and scratch are set.
- * slots: activation slots, i.e. micro-batches in flight. */
+/* The arrays of m itself; m->k, spec, mesh, cfg, w, step and scratch are set, and the latter is
+ * reserved.  slots: activation slots, i.e. micro-batches in flight, whose own memory is reserved by
+ * the following functions. */
 void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
 
-/* The activations of one micro-batch; the caller sets s->x and s->y.  any: large enough for every
- * kind of layer of this spec, so that all layers can share them. */
-void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                const ek_moe_limits *limits, int any);
+/* The activations of one activation slot.  any: large enough for every kind of layer of this spec,
+ * so that all layers and slots can share them. */
+void ek_moe_reserve_activations(ek_moe *m, int slot, ek_arena *a, const ek_moe_limits *limits,
+                                int any);
+/* Lets a slot use the activations of slot 0 of another layer. */
+void ek_moe_share_activations(ek_moe *m, int slot, const ek_moe *other);
+/* Sets where the residual stream x, R [n, d], and its norm y, C [n, d], of a slot are; borrowed. */
+void ek_moe_set_tokens(ek_moe *m, int slot, void *x, void *y);
 
 /* The activations of an op's micro-batch. */
 static inline ek_moe_activations *ek_moe_activations_of(const ek_moe *m, const ek_op *op)
@@ -357,8 +357,9 @@ void ek_moe_begin_step(ek_moe *m);
 int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int recompute,
                              int32_t dep);
 
-/* Appends the backward ops, which read dx, write the gradient of y to scratch->dy and add to the
- * weight gradients; returns the last one.  scratch->y_real must hold y as R unless C is R. */
+/* Appends the backward ops, which read scratch->dx, write the gradient of y to scratch->dy and add
+ * to the weight gradients; returns the last one.  scratch->y_real must hold y as R unless C is R.
+ */
 int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int32_t dep);
 
 /* Forgets the op ids of the previous graph.  Needed where a step has several graphs. */

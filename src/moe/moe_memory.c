@@ -5,7 +5,6 @@
 #include "moe/replicas.h"
 #include "moe/reroute.h"
 #include "moe/routing_plan.h"
-#include "moe/shared.h"
 
 #include <string.h>
 
@@ -147,7 +146,7 @@ static size_t workspace_bytes(const ek_kernels *k, const ek_model_spec *spec, co
     size_t ws = max_size(k->linear_workspace(k, rows, groups, 2 * ff, d),
                          k->linear_workspace(k, rows, groups, d, ff));
 
-    return max_size(ws, ek_shared_workspace(k, spec, mesh, limits));
+    return max_size(ws, ek_mlp_workspace(k, spec, mesh, limits->all));
 }
 
 /* Gate results for all tokens of the data parallel rank. */
@@ -212,7 +211,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         rows.most = n;
     if (rows.likely < n)
         rows.likely = n;
-    shared = ek_shared_hidden(spec, mesh, limits);
+    shared = ek_mlp_hidden(spec, mesh, limits->all);
     if (hidden.most < shared)
         hidden.most = shared;
     if (hidden.likely < shared)
@@ -232,6 +231,14 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
         if (gathers > 1)
             s->drow_add = reserve_rows(a, rows, 1, real);
     }
+    s->mlp = (ek_mlp_scratch){.rows = s->rows,
+                              .hidden = s->hidden,
+                              .drow = s->drow,
+                              .y_real = s->y_real,
+                              .dx = s->dx,
+                              .dy = s->dy,
+                              .ws = s->ws,
+                              .tp = s->tp};
     ek_cosine_reserve(&s->cosine, a, k, spec, n, training);
     reserve_dispatch(s, a, k, spec, mesh, limits);
     reserve_balance(s, a, k, spec, mesh, cfg, limits, training);
@@ -240,14 +247,10 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
                             const ek_mesh *mesh, int32_t spare_slots, int layer)
 {
-    int64_t shared = spec->dense[layer] ? spec->dense_ff : spec->shared_ff;
-
     w->layer = layer;
     w->routed = !spec->dense[layer];
-    w->shared = shared > 0;
     w->ff = ek_range_length(spec->ff, mesh->etp, mesh->etp_rank);
-    w->shared_ff = ek_range_length(shared, mesh->tp, mesh->tp_rank);
-    w->shared_gated = w->routed && w->shared && spec->shared_gated;
+    ek_mlp_set_sizes(&w->mlp, spec, mesh, layer);
     ek_placement_reserve(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
                          slots_of(spec, mesh, spare_slots));
     if (w->placement.primary != NULL)
@@ -292,6 +295,14 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     const ek_placement *p = &m->w->placement;
 
     m->cols = ek_moe_cols(m->spec);
+    m->activations = ek_arena_alloc(a, slots, sizeof(*m->activations));
+    m->mlp = (ek_mlp){.k = m->k,
+                      .w = &m->w->mlp,
+                      .scratch = &m->scratch->mlp,
+                      .d = m->spec->hidden,
+                      .layer = m->w->layer,
+                      .adds_dy = m->w->routed,
+                      .activations = ek_arena_alloc(a, slots, sizeof(*m->mlp.activations))};
     ek_dispatch_layout_reserve(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
     m->up_groups = ek_arena_alloc(a, p->slots, sizeof(*m->up_groups));
     m->down_groups = ek_arena_alloc(a, p->slots, sizeof(*m->down_groups));
@@ -341,12 +352,33 @@ static void reserve_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
     s->send_first = ek_arena_alloc(host, chunks + 1, sizeof(*s->send_first));
 }
 
-void ek_moe_reserve_activations(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
-                                const ek_moe_limits *limits, int any)
+void ek_moe_reserve_activations(ek_moe *m, int slot, ek_arena *a, const ek_moe_limits *limits,
+                                int any)
 {
-    ek_shared_reserve_activations(m, s, a, limits, any);
+    ek_mlp_activations measured_mlp;
+    ek_moe_activations measured;
+
+    ek_mlp_reserve_activations(
+        &m->mlp, m->mlp.activations != NULL ? &m->mlp.activations[slot] : &measured_mlp, a, m->spec,
+        m->mesh, limits->all, any);
     if (any || m->w->routed)
-        reserve_routed(m, s, a, limits);
+        reserve_routed(m, m->activations != NULL ? &m->activations[slot] : &measured, a, limits);
+}
+
+void ek_moe_share_activations(ek_moe *m, int slot, const ek_moe *other)
+{
+    if (m->activations == NULL || m->mlp.activations == NULL) /* while the arena measures */
+        return;
+    m->activations[slot] = other->activations[0];
+    m->mlp.activations[slot] = other->mlp.activations[0];
+}
+
+void ek_moe_set_tokens(ek_moe *m, int slot, void *x, void *y)
+{
+    if (m->activations == NULL || m->mlp.activations == NULL)
+        return;
+    m->activations[slot].x = m->mlp.activations[slot].x = x;
+    m->activations[slot].y = m->mlp.activations[slot].y = y;
 }
 
 void ek_moe_begin_graph(ek_moe *m)
@@ -366,6 +398,8 @@ void ek_moe_begin_step(ek_moe *m)
     m->plan_s = 0;
     m->work = (ek_roofline_counts){0};
     m->stall_ns = 0;
+    m->mlp.micro = m->step->micro;
+    m->mlp.act_slot_of = m->act_slot_of;
     ek_moe_begin_graph(m);
     ek_dispatch_layout_set_degree(&m->x, m->step->traffic.degree);
     ek_dispatch_layout_set_gather(&m->x, ek_moe_gather(m->cfg, m->step));

@@ -90,7 +90,8 @@ static ek_status op_combine_here_backward(void *self, const ek_op *op)
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
     int64_t d = m->spec->hidden;
 
-    m->k->gather_real(ek_moe_rows(m, kept, 0), d, kept->token_of, m->dx, d, m->scratch->rows, d);
+    m->k->gather_real(ek_moe_rows(m, kept, 0), d, kept->token_of, m->scratch->dx, d,
+                      m->scratch->rows, d);
     return EK_OK;
 }
 
@@ -223,7 +224,8 @@ static ek_status op_pack_gradient(void *self, const ek_op *op)
     row_format l = row_format_of(m);
     region r = region_of(m, kept, ek_moe_chunk(op), l.wide);
 
-    l.k->gather_real(r.sent, l.d, kept->token_of + r.first_sent, m->dx, l.d, r.send, l.thin_ld);
+    l.k->gather_real(r.sent, l.d, kept->token_of + r.first_sent, m->scratch->dx, l.d, r.send,
+                     l.thin_ld);
     return EK_OK;
 }
 

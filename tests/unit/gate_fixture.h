@@ -15,7 +15,6 @@ typedef struct {
     ek_moe_weights w;
     ek_moe_step step;
     ek_micro micro;
-    ek_moe_activations activations;
     ek_moe_config cfg;
     ek_moe m;
     ek_moe_scratch scratch;
@@ -64,8 +63,7 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     f->m.cfg = &f->cfg;
     f->m.scratch = &f->scratch;
     ek_moe_reserve_state(&f->m, &f->arena, seq, 1);
-    f->m.activations = &f->activations;
-    ek_moe_reserve_activations(&f->m, &f->activations, &f->arena,
+    ek_moe_reserve_activations(&f->m, 0, &f->arena,
                                &(ek_moe_limits){MAX_TOKENS, MAX_TOKENS, MAX_TOKENS, 0}, 0);
     CHECK(ek_arena_check(&f->arena, "a layer") == EK_OK);
     f->micro = ek_micro_alone(seqs, seq, 1, 0, NULL, NULL);

@@ -108,7 +108,6 @@ struct layer {
     ek_moe_step step;
     ek_micro micro[MICROS];
     int64_t row[MICROS]; /* global index of this rank's first token */
-    ek_moe_activations activations[MICROS];
     int32_t act_slot_of[MICROS];
     ek_moe m;
 };
@@ -248,16 +247,14 @@ static inline void take_state(layer *l)
                     .w = &l->w,
                     .step = &l->step,
                     .scratch = &l->scratch,
-                    .activations = l->activations,
                     .act_slot_of = l->act_slot_of};
+    l->scratch.dx = take_real(l, n * d);
     ek_moe_reserve_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room,
                            1);
     ek_moe_reserve_state(&l->m, &l->arena, l->s->seq, MICROS);
-    l->m.dx = take_real(l, n * d);
     for (int i = 0; i < MICROS; i++) {
-        ek_moe_reserve_activations(&l->m, &l->activations[i], &l->arena, &room, 0);
-        l->activations[i].x = take_real(l, n * d);
-        l->activations[i].y = take_real(l, n * d); /* C is not larger than R */
+        ek_moe_reserve_activations(&l->m, i, &l->arena, &room, 0);
+        ek_moe_set_tokens(&l->m, i, take_real(l, n * d), take_real(l, n * d)); /* C fits in R */
     }
 }
 
@@ -331,7 +328,7 @@ static inline void fill_y(const layer *l, int32_t i)
     int64_t n = l->micro[i].n;
 
     fill(l, l->scratch.y_real, 5, l->row[i], n);
-    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real, l->activations[l->act_slot_of[i]].y);
+    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real, l->m.activations[l->act_slot_of[i]].y);
 }
 
 static inline void copy_out(const layer *l, double *to, const void *from, int32_t i)
@@ -349,19 +346,19 @@ static inline void run_step(layer *l)
 
     ek_moe_begin_step(&l->m);
     for (int32_t i = 0; i < MICROS; i++) {
-        fill(l, l->activations[l->act_slot_of[i]].x, 4, l->row[i], l->micro[i].n);
+        fill(l, l->m.activations[l->act_slot_of[i]].x, 4, l->row[i], l->micro[i].n);
         fill_y(l, i);
         ek_moe_build_forward(&l->m, &l->graph, i, l->micro[i].n, 0, -1);
         run_graph(l);
     }
     for (int32_t i = 0; i < MICROS; i++) {
-        const ek_moe_activations *kept = &l->activations[l->act_slot_of[i]];
+        const ek_moe_activations *kept = &l->m.activations[l->act_slot_of[i]];
         int64_t n = l->micro[i].n, cols = l->m.cols;
         int32_t dep = -1;
 
         copy_out(l, out->x, kept->x, i);
         memcpy(out->ids + l->row[i] * cols, kept->ids, (size_t)(n * cols) * sizeof(int32_t));
-        fill(l, l->m.dx, 6, l->row[i], n);
+        fill(l, l->scratch.dx, 6, l->row[i], n);
         fill_y(l, i);
         if (l->s->recompute)
             dep = ek_moe_build_forward(&l->m, &l->graph, i, n, 1, -1);
