@@ -6,6 +6,7 @@
 
 #include "equal_models.h"
 #include "kept_numbers.h"
+#include "model/hf/weights.h"
 #include "random_planner.h"
 #include "train/checkpoint.h"
 
@@ -443,7 +444,7 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     if (saving != NULL)
         EK_TRY_OUT(ek_train_save_finish(&saving));
     out->held = m->n_elements;
-    out->whole = m->n_whole;
+    out->whole = ek_hf_elements(&m->spec);
     for (int64_t i = 0; i < m->n_params; i++)
         out->owned += m->params[i].w->own;
     out->done = 1;

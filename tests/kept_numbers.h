@@ -4,6 +4,7 @@
 #define KEPT_NUMBERS_H
 
 #include "ek_test.h"
+#include "model/hf/weights.h"
 #include "model/model.h"
 
 #include <pthread.h>

@@ -8,6 +8,7 @@
 #include "ek_test.h"
 #include "exec/exec.h"
 #include "model/blocks/backward.h"
+#include "model/hf/weights.h"
 #include "model/param_buckets.h"
 #include "train/optimizer.h"
 

@@ -2,7 +2,7 @@
 #include "cli/bench.h"
 
 #include "base/json.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 #include "tensor/cpu/dnnl_shim.h"
 
 #include <stdio.h>

@@ -18,6 +18,7 @@
  * rank.  Rank 0 prints. */
 #include "base/clock.h"
 #include "cli/bench.h"
+#include "model/hf/weights.h"
 #include "moe/replicas.h"
 #include "train/layer_costs.h"
 #include "train/trainer.h"

@@ -7,6 +7,7 @@
 #include "cli/bench.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
+#include "model/hf/weights.h"
 
 #include <stdlib.h>
 

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "cli/bench.h"
 #include "exec/exec.h"
+#include "model/hf/weights.h"
 
 #include <math.h>
 #include <stdio.h>

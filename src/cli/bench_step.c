@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "cli/bench.h"
+#include "model/hf/weights.h"
 #include "train/trainer.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "balance/plan_lines.h"
 #include "balance/replay.h"
 #include "cli/cli.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 
 #include <jansson.h>
 #include <stdlib.h>

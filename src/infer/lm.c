@@ -14,7 +14,7 @@
 #include "infer/text_out.h"
 #include "model/hf/config.h"
 #include "model/hf/io.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,7 @@
-/* Creating a model, and its initial weights.  layout.c lists this rank's weights; param_buckets.c
- * lays them out, first to measure, then to allocate. */
-#include "base/random.h"
+/* Creating a model.  layout.c lists this rank's weights; param_buckets.c lays them out, first to
+ * measure, then to allocate. */
 #include "model/layout.h"
 #include "model/param_buckets.h"
-#include "moe/cosine.h"
 
 #include <stdlib.h>
 
@@ -48,19 +46,6 @@ static ek_status reserve_weights(ek_model *m)
     return ek_arena_check(&m->arena, "the model");
 }
 
-static int64_t count_whole(const ek_model_spec *spec)
-{
-    int64_t count = ek_hf_count(spec), n = 0;
-
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-
-        ek_hf_tensor_at(spec, i, &t);
-        n += t.shape[0] * (t.dims > 1 ? t.shape[1] : 1);
-    }
-    return n;
-}
-
 ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
                           const ek_model_config *cfg, ek_model **out)
 {
@@ -90,7 +75,6 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
     EK_TRY_OUT(reserve_weights(m));
     if (spec->tie_embeddings && ek_model_has_embed(m) && ek_model_has_head(m))
         m->head = m->embed;
-    m->n_whole = count_whole(spec);
     *out = m;
     m = NULL;
 out:
@@ -108,63 +92,4 @@ void ek_model_destroy(ek_model **pm)
     ek_arena_fini(&(*pm)->tables);
     free(*pm);
     *pm = NULL;
-}
-
-static void set_element(const ek_kernels *k, void *p, int64_t i, double x)
-{
-    if (k->real == EK_F64)
-        ((double *)p)[i] = x;
-    else
-        ((float *)p)[i] = (float)x;
-}
-
-/* Initial value of a tensor: -1 stands for normal noise. */
-static double initial_value(ek_role role)
-{
-    switch (role) {
-    case EK_ROLE_NORM1:
-    case EK_ROLE_NORM2:
-    case EK_ROLE_Q_NORM:
-    case EK_ROLE_K_NORM:
-    case EK_ROLE_FINAL_NORM: return 1;
-    case EK_ROLE_Q_BIAS:
-    case EK_ROLE_K_BIAS:
-    case EK_ROLE_V_BIAS:
-    case EK_ROLE_ROUTER_BIAS: return 0;
-    case EK_ROLE_ROUTER_SCALE: return EK_COSINE_THETA;
-    default: return -1;
-    }
-}
-
-void ek_model_init(ek_model *m, uint64_t seed)
-{
-    int64_t count = ek_hf_count(&m->spec);
-
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-        ek_span a;
-        double value;
-        uint64_t stream;
-
-        ek_hf_tensor_at(&m->spec, i, &t);
-        if (!ek_model_span(m, &t, &a))
-            continue;
-        value = initial_value(t.role);
-        stream = ek_random_stream(t.name);
-#pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < a.rows; r++) {
-            int64_t width = t.dims > 1 ? t.shape[1] : 1, from = (a.row + r) * width + a.col;
-
-            /* the columns of this row that are kept here */
-            int64_t at = a.first + r * a.ld - a.w->kept_first;
-            int64_t first = at < 0 ? -at : 0,
-                    end = a.w->kept - at < a.cols ? a.w->kept - at : a.cols;
-
-            for (int64_t c = first; c < end; c++)
-                set_element(m->k, a.w->p_kept, at + c,
-                            value >= 0 ? value
-                                       : m->spec.init_range *
-                                             ek_random_normal(seed, stream, (uint64_t)(from + c)));
-        }
-    }
 }

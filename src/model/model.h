@@ -5,7 +5,7 @@
  *
  * Query, key and value weights are one matrix [(heads + 2 kv_heads) head_dim, hidden], gate and up
  * weights of an expert one of [2 ff, hidden], so that each is one product; Hugging Face tensors are
- * row ranges of them (ek_model_span).
+ * row ranges of them (model/hf/weights.h).
  *
  * Shards       a rank holds the layers of its pipeline stage; its tensor-parallel shard of
  *              attention, embedding, head, dense layers and shared experts (ek_local_sizes), of the
@@ -19,7 +19,6 @@
 #include "base/arena.h"
 #include "comm/mesh.h"
 #include "exec/exec.h"
-#include "model/hf/names.h"
 #include "moe/moe.h"
 #include "spec/model.h"
 #include "tensor/kernels.h"
@@ -116,7 +115,6 @@ struct ek_model {
     ek_param *params;   /* this rank's weights */
     int64_t n_params;   /* entries of params */
     int64_t n_elements; /* elements of this rank's masters */
-    int64_t n_whole;    /* elements of the whole model */
     ek_param_buckets *buckets;
     ek_arena arena;       /* weights, gradients, moments, packed forms */
     ek_arena state;       /* memory that cfg.state provides */
@@ -152,25 +150,8 @@ int ek_model_has_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);
 int ek_model_has_head(const ek_model *m);
 
-/* Fills the masters that this rank keeps: normal with the spec's init_range, norms one, biases
- * zero.  A value depends only on seed, tensor name and index. */
-void ek_model_init(ek_model *m, uint64_t seed);
-
 /* Completes masters and packed forms after the kept ranges have been filled: gathers the ranges of
  * other ranks (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */
 EK_CHECKED ek_status ek_model_pack(ek_model *m);
-
-/* The shard of a Hugging Face tensor that this rank computes with: rows x cols of it, from (row,
- * col) on (a vector is one column), starting at element `first` of weight w, whose rows have stride
- * ld.  If w->kept is less than w, only elements [kept_first, kept_first + kept) are stored, in
- * w->p_kept. w->own == 0: another rank owns all of it. */
-typedef struct {
-    ek_weight *w;
-    int64_t first, ld;
-    int64_t row, rows, col, cols;
-} ek_span;
-
-/* Returns 0 if this rank holds nothing of it. */
-int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out);
 
 #endif

@@ -14,6 +14,7 @@
 #define TRAIN_RECOVER_H
 
 #include "elastic/recovery_decision.h"
+#include "model/hf/names.h"
 #include "train/state.h"
 
 /* The surviving state of one earlier rank, known to all ranks. */

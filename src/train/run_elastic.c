@@ -7,6 +7,7 @@
 #include "comm/agree.h"
 #include "elastic/prealloc.h"
 #include "model/hf/config.h"
+#include "model/hf/names.h"
 #include "train/run_priv.h"
 
 #include <inttypes.h>

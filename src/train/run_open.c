@@ -5,6 +5,7 @@
 #include "base/threads.h"
 #include "comm/agree.h"
 #include "data/documents.h"
+#include "model/hf/weights.h"
 #include "train/balance.h"
 #include "train/out.h"
 #include "train/run_priv.h"
@@ -611,7 +612,7 @@ static int64_t active_params(const ek_model *m)
     for (int64_t l = 0; l < s->layers; l++)
         if (!s->dense[l])
             idle += (s->experts - s->top_k) * 3 * s->hidden * s->ff;
-    return m->n_whole - idle;
+    return ek_hf_elements(&m->spec) - idle;
 }
 
 static void fill_info(ek_run *r)
@@ -621,7 +622,7 @@ static void fill_info(ek_run *r)
     i->kernels = r->kernels->name;
     i->products = r->kernels->products;
     i->threads = r->kernels->threads;
-    i->params = r->model->n_whole;
+    i->params = ek_hf_elements(&r->model->spec);
     i->active_params = active_params(r->model);
     i->tokens = ek_sources_tokens(&r->sources);
     i->first_step = r->first_step;

@@ -11,7 +11,7 @@
 #include "data/sources.h"
 #include "data/tokens.h"
 #include "data/windows.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
 #include "train/eval_state.h"

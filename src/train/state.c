@@ -4,6 +4,7 @@
 
 #include "elastic/prealloc.h"
 #include "model/experts/migrate.h"
+#include "model/hf/weights.h"
 #include "model/param_buckets.h"
 
 #include <stdlib.h>

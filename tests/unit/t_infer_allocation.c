@@ -3,6 +3,7 @@
 #include "ek_test.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
+#include "model/hf/weights.h"
 
 #include <stdatomic.h>
 

@@ -3,6 +3,7 @@
 #include "data/documents.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/hf/weights.h"
 #include "model/pass.h"
 
 enum { SEQ = 16, SEQS = 2, VOCAB = 23, END = 22, DOCUMENTS = 5 };

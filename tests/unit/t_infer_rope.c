@@ -6,8 +6,8 @@
 #include "infer/session.h"
 #include "model/hf/config.h"
 #include "model/hf/io.h"
+#include "model/hf/source.h"
 #include "model/pass.h"
-#include "model/source.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "infer/session.h"
+#include "model/hf/weights.h"
 #include "model/pass.h"
 
 enum { VOCAB = 23, TOKENS = 13 };

@@ -6,8 +6,9 @@
 #include "exec/exec.h"
 #include "model/hf/config.h"
 #include "model/hf/io.h"
+#include "model/hf/source.h"
+#include "model/hf/weights.h"
 #include "model/pass.h"
-#include "model/source.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 

@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/hf/weights.h"
 #include "model/pass.h"
 
 enum { SEQ = 7, SEQS = 3, PROBES = 4 };

@@ -3,6 +3,7 @@
  * a complete copy of every expert exists at any instant. */
 #include "model/experts/migrate.h"
 #include "model/hf/names.h"
+#include "model/hf/weights.h"
 #include "small_spec.h"
 #include "train_ranks.h"
 
@@ -202,7 +203,7 @@ static ek_status rounds(ek_model *m, mover *v)
     }
     for (int64_t i = 0; i < m->n_params; i++)
         v->owned += m->params[i].w->own;
-    v->whole = m->n_whole;
+    v->whole = ek_hf_elements(&m->spec);
     ek_graph_fini(&g);
     ek_exec_destroy(&exec);
     ek_arena_fini(&a);

@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/hf/weights.h"
 #include "model/pass.h"
 
 #include <pthread.h>

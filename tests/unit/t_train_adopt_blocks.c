@@ -2,6 +2,7 @@
  * unchanged until it is removed, and gradients are zero afterwards. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "model/hf/weights.h"
 #include "model/param_buckets.h"
 #include "small_spec.h"
 #include "train/recover.h"

@@ -7,7 +7,7 @@
 #include "faulty_io.h"
 #include "kept_numbers.h"
 #include "model/hf/io.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 #include "train/checkpoint.h"
 
 #include <pthread.h>

@@ -6,7 +6,7 @@
 #include "data/windows.h"
 #include "ek_test.h"
 #include "model/hf/config.h"
-#include "model/source.h"
+#include "model/hf/source.h"
 #include "train/trainer.h"
 
 #define RUNS EK_TEST_DATA "/golden/reference"

@@ -2,6 +2,7 @@
  * one rank does.  Ranks are threads. */
 #include "balance/workload.h"
 #include "equal_threads.h"
+#include "model/hf/weights.h"
 
 enum { ITERATIONS = 3, LAYERS = 2, SOURCES = 4, EXPERTS = 5, NUMBERS = 20 };
 

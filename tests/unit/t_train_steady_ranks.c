@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "count_allocations.h"
 #include "ek_test.h"
+#include "model/hf/weights.h"
 #include "train/trainer.h"
 
 #include <pthread.h>

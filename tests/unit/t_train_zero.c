@@ -1,5 +1,6 @@
 /* Every ZeRO stage trains as one rank does: after some steps the masters and moments that ranks
  * save are together those of one rank, and every number is saved by one rank. */
+#include "model/hf/weights.h"
 #include "train_ranks.h"
 
 /* --- comparing -------------------------------------------------------------------------------- */
@@ -43,7 +44,7 @@ static void assemble(const rank *ranks, int n, whole *w)
 {
     const ek_model_spec *s = &ranks[0].j->spec;
 
-    w->n = ranks[0].m->n_whole;
+    w->n = ek_hf_elements(&ranks[0].m->spec);
     for (int k = 0; k < 3; k++)
         w->x[k] = calloc((size_t)w->n, sizeof(double));
     w->owners = calloc((size_t)w->n, sizeof(int));

@@ -1,5 +1,6 @@
 /* Memory and traffic of ZeRO stages: the bytes that a rank keeps and sends, and the overlap of
  * communication with computation. */
+#include "model/hf/names.h"
 #include "train_ranks.h"
 
 /* Sizes that ranks divide and that fill cache lines: what is kept is what the formulas say. */
@@ -109,7 +110,7 @@ static void runs_are_even(void)
         for (int i = 0; i < n && ready(ranks, n); i++) {
             double mine = (double)ranks[i].m->n_elements;
 
-            CHECK_INT(ranks[i].m->n_whole, (int64_t)all);
+            CHECK_INT(ek_hf_elements(&ranks[i].m->spec), (int64_t)all);
             CHECK(fabs(mine * n / all - 1) < 0.02);
             sum += ranks[i].m->n_elements;
         }

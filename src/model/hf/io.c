@@ -1,6 +1,8 @@
 /* Copies between the model's arrays and safetensors files, tensor by tensor. */
 #include "model/hf/io.h"
 
+#include "model/hf/weights.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

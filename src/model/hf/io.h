@@ -8,6 +8,7 @@
 #ifndef MODEL_HF_IO_H
 #define MODEL_HF_IO_H
 
+#include "model/hf/names.h"
 #include "model/model.h"
 #include "store/tensor_slices.h"
 

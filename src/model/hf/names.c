@@ -268,3 +268,16 @@ int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_sourc
     out->count = n;
     return 1;
 }
+
+int64_t ek_hf_elements(const ek_model_spec *spec)
+{
+    int64_t count = ek_hf_count(spec), n = 0;
+
+    for (int64_t i = 0; i < count; i++) {
+        ek_hf_tensor t;
+
+        ek_hf_tensor_at(spec, i, &t);
+        n += t.shape[0] * (t.dims > 1 ? t.shape[1] : 1);
+    }
+    return n;
+}

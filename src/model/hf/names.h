@@ -75,4 +75,7 @@ int ek_hf_tensor_of(const ek_model_spec *m, ek_role role, int64_t layer, int64_t
 /* The alternative source of tensor t.  Returns 0 if there is none. */
 int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_source *out);
 
+/* Elements of all tensors. */
+int64_t ek_hf_elements(const ek_model_spec *spec);
+
 #endif

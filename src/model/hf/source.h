@@ -1,11 +1,11 @@
-/* model/source.h - resolves the model that a user names: preset, config, folder, checkpoint.
+/* model/hf/source.h - resolves the model that a user names: preset, config, folder, checkpoint.
  *
  *   tiny | small | base      a preset, without weights
  *   FILE.json                a Hugging Face config, without weights
  *   FOLDER                   config.json, optionally weights and tokenizer.json; or a run's folder
  *                            or its checkpoint/: the newest complete checkpoint */
-#ifndef MODEL_SOURCE_H
-#define MODEL_SOURCE_H
+#ifndef MODEL_HF_SOURCE_H
+#define MODEL_HF_SOURCE_H
 
 #include "base/file.h"
 #include "model/model.h"

@@ -1,5 +1,5 @@
 /* Resolving a model's name. */
-#include "model/source.h"
+#include "model/hf/source.h"
 
 #include "model/hf/config.h"
 #include "model/hf/io.h"

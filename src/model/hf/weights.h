@@ -1,0 +1,26 @@
+/* model/hf/weights.h - the weights of this rank as parts of Hugging Face tensors, and initial
+ * values by tensor. */
+#ifndef MODEL_HF_WEIGHTS_H
+#define MODEL_HF_WEIGHTS_H
+
+#include "model/hf/names.h"
+#include "model/model.h"
+
+/* The shard of a Hugging Face tensor that this rank computes with: rows x cols of it, from (row,
+ * col) on (a vector is one column), starting at element `first` of weight w, whose rows have stride
+ * ld.  If w->kept is less than w, only elements [kept_first, kept_first + kept) are stored, in
+ * w->p_kept. w->own == 0: another rank owns all of it. */
+typedef struct {
+    ek_weight *w;
+    int64_t first, ld;
+    int64_t row, rows, col, cols;
+} ek_span;
+
+/* Returns 0 if this rank holds nothing of it. */
+int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out);
+
+/* Fills the masters that this rank keeps: normal with the spec's init_range, norms one, biases
+ * zero.  A value depends only on seed, tensor name and index. */
+void ek_model_init(ek_model *m, uint64_t seed);
+
+#endif
