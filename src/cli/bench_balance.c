@@ -230,7 +230,7 @@ static void copy_placements(const bench *b, const balance *x, ek_plan *plans)
 {
     for (int64_t l = 0; l < b->spec.layers; l++)
         if (!b->spec.dense[l])
-            ek_pass_placed(ek_trainer_pass(x->trainer), l, &plans[l]);
+            ek_rebalance_placement(&ek_trainer_pass(x->trainer)->rebalance, l, &plans[l]);
 }
 
 static ek_status balance_open(const bench *b, balance *x)

@@ -35,6 +35,14 @@ int ek_model_has_head(const ek_model *m)
     return m->cfg.mesh->pp_rank == m->cfg.mesh->pp - 1;
 }
 
+int32_t ek_model_next_moe(const ek_model *m, int32_t l)
+{
+    for (l++; l < (int32_t)m->spec.layers; l++)
+        if (ek_model_has_layer(m, l) && !m->spec.dense[l])
+            break;
+    return l;
+}
+
 static ek_status synchronize_kernels(const void *kernels)
 {
     return ek_kernels_wait(kernels);

@@ -149,6 +149,9 @@ int64_t ek_model_vstage_first(const ek_model *m, int vstage);
 int ek_model_has_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);
 int ek_model_has_head(const ek_model *m);
+/* The next layer after l (-1: the first) of this stage with experts; the number of layers if there
+ * is none. */
+int32_t ek_model_next_moe(const ek_model *m, int32_t l);
 
 /* Completes masters and packed forms after the kept ranges have been filled: gathers the ranges of
  * other ranks (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */

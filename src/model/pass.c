@@ -229,35 +229,14 @@ static void reserve_order(ek_pass *p)
         ek_arena_alloc(a, model_chunks * p->act_slots, sizeof(*p->graph.act_slot_taken));
 }
 
-/* Whether a planner may migrate experts. */
-static int may_migrate(const ek_pass *p)
-{
-    return p->cfg.training && ek_moe_may_place(&p->cfg.moe) && p->model->cfg.mesh->ep > 1 &&
-           p->cfg.moe.plan_every > 0 && ek_model_can_migrate(p->model);
-}
-
-/* staging [2]: the buffers for received state, which alternate between the layers. */
-static void reserve_migrations(ek_pass *p, void **staging)
-{
-    p->migrations =
-        ek_arena_alloc(ek_arena_host(&p->arena), p->model->spec.layers, sizeof(*p->migrations));
-    for (int i = 0; i < 2; i++)
-        staging[i] = p->model->staging[i] != NULL
-                         ? p->model->staging[i]
-                         : ek_migration_reserve_staging(&p->arena, p->model);
-}
-
 static void reserve_layers(ek_pass *p)
 {
     ek_arena *host = ek_arena_host(&p->arena);
     int32_t layers = (int32_t)p->model->spec.layers, first = -1;
-    void *staging[2] = {NULL, NULL};
 
     p->forward.activations =
         ek_arena_alloc(host, p->act_slots * layers, sizeof(*p->forward.activations));
     p->moe = ek_arena_alloc(host, layers, sizeof(*p->moe));
-    if (may_migrate(p))
-        reserve_migrations(p, staging);
     for (int32_t l = 0; l < layers; l++) {
         ek_moe measured = {0};
 
@@ -266,9 +245,6 @@ static void reserve_layers(ek_pass *p)
         if (first < 0)
             first = l;
         reserve_layer(p, l, first, p->moe != NULL ? &p->moe[l] : &measured);
-        if (may_migrate(p) && !p->model->spec.dense[l])
-            ek_migration_reserve(p->migrations != NULL ? &p->migrations[l] : &(ek_migration){0},
-                                 host, p->model, l, staging[ek_migration_buf_idx(p->model, l)]);
     }
 }
 
@@ -289,6 +265,8 @@ static void reserve_pass(ek_pass *p)
     for (int slot = 0; slot < p->act_slots; slot++)
         reserve_residuals(p, slot, mid);
     reserve_layers(p);
+    p->rebalance.moe = p->moe;
+    ek_rebalance_reserve(&p->rebalance, &p->arena, p->cfg.training);
 }
 
 /* Micro-batches of a model chunk in flight at once, on a stage. */
@@ -341,6 +319,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
     p->forward = (ek_forward){.model = m, .scratch = &p->scratch, .micros = p->cfg.micros};
+    p->rebalance = (ek_rebalance){.model = m, .cfg = &p->cfg.moe, .planning = &p->scratch.planning};
     p->max_tokens = ek_range_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->act_slots = p->pipe_group = 1;
     p->limits =
@@ -458,7 +437,7 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
         ek_moe_begin_step(&p->moe[l]);
     }
     if (ek_pass_trains(p))
-        ek_pass_rebalance(p);
+        ek_rebalance_step(&p->rebalance);
     return EK_OK;
 }
 

@@ -18,7 +18,7 @@
 #define MODEL_PASS_H
 
 #include "model/blocks/forward.h"
-#include "model/experts/migrate.h"
+#include "model/experts/rebalance.h"
 #include "model/model.h"
 #include "nn/tensor_parallel.h"
 #include "schedule/graph.h"
@@ -120,17 +120,9 @@ typedef struct {
 typedef struct {
     double *sums; /* [n_sums]: losses and loads of this rank, to be summed over all ranks */
     int64_t n_sums;
-    int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
     double last_step_s; /* ek_pass_set_step_time */
     double vote;        /* ek_pass_set_vote */
 } ek_pass_stats;
-
-/* When persistent placements are due. */
-typedef struct {
-    int64_t steps_seen, steps_before; /* by this pass; by the passes that it continues */
-    int placed;                       /* a persistent placement has been installed in these steps */
-    int recalled;                     /* the loads of those passes are known (train/warm_state.h) */
-} ek_pass_placing;
 
 typedef struct {
     /* as long as the pass */
@@ -150,13 +142,12 @@ typedef struct {
     ek_moe *moe;            /* [layers] */
     ek_moe_scratch scratch; /* scratch.tp: NULL with one tensor parallel rank, else &tp */
     ek_tp tp;
-    ek_migration *migrations; /* [layers]; NULL: experts never migrate */
 
     ek_moe_step step;
     ek_pass_loss loss;
     ek_pass_graph graph;
     ek_pass_stats stats;
-    ek_pass_placing placing;
+    ek_rebalance rebalance; /* persistent placements, over all steps */
 } ek_pass;
 
 EK_CHECKED ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out);
@@ -191,12 +182,10 @@ void ek_pass_set_step_time(ek_pass *p, double seconds);
 void ek_pass_set_vote(ek_pass *p, double vote);
 
 /* Losses of the last step that had statistics; on a mesh, once the op of ek_pass_build_sum is done.
- * This and the next five functions. */
+ * This and the next four functions. */
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
 /* Sum of the votes of the ranks. */
 double ek_pass_votes(const ek_pass *p);
-/* Experts of an expert-parallel group that moved before this step, over all layers. */
-int64_t ek_pass_moved(const ek_pass *p);
 /* Assignments of a layer [experts], before drops.  Borrowed. */
 const double *ek_pass_load(const ek_pass *p, int64_t layer);
 /* Rows and bytes of a layer, for the roofline; zeros if rows are not sent. */
@@ -212,38 +201,4 @@ void ek_pass_sum(ek_pass *p);
 /* After a step: updates the gates that are updated by feedback, by the step's loads. */
 void ek_pass_update_bias(ek_pass *p);
 
-/* --- persistent placements (model/experts/rebalance.c) ---------------------------------------- */
-
-/* Before a step: installs persistent placements, if the planner makes any and plan_every says so.
- */
-void ek_pass_rebalance(ek_pass *p);
-
-/* The pass continues others: of `steps` steps, which had installed placements or not; whose loads
- * are known or not. */
-void ek_pass_continue(ek_pass *p, int64_t steps, int placed);
-void ek_pass_set_recalled(ek_pass *p, int recalled);
-
-/* Stops calling the planner.  Returns its name; NULL if there is none or it has been stopped. */
-const char *ek_pass_stop_planner(ek_pass *p);
-
-/* Between steps: changes to another planner of the config; the current persistent placement stays.
- * EK_EINVAL: it makes transient replicas, whose slots require as many experts on each rank as block
- * order gives (ek_pass_place fails likewise); or it makes none, and slices are to be gathered. This
- * and the following functions are collective. */
-EK_CHECKED ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner);
-/* Install persistent placements between steps: by the planner, whatever plan_every says; or
- * of_layer [layers], of one expert-parallel group, whose quotas give the shares of replicas
- * (EK_EINVAL: a rank has too few slots with state; layers before it have been changed).  State
- * moves in the next graph: a step's, or ek_pass_build_moves. */
-void ek_pass_place_anew(ek_pass *p);
-EK_CHECKED ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer);
-/* Before weights are filled in: sets the placement of a layer, and the shares of replicas in
- * proportion to quota [ep * slots].  EK_EINVAL as above. */
-EK_CHECKED ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to,
-                                    const int64_t *quota);
-/* Appends only the migration ops, to a graph that the caller has reset. */
-EK_CHECKED ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g);
-/* Copies the current persistent placement and quotas of a layer into a plan, whose limits must be
- * those of the planner. */
-void ek_pass_placed(const ek_pass *p, int64_t layer, ek_plan *out);
 #endif

@@ -133,53 +133,12 @@ static int32_t build_use(const work *w, int32_t module, int32_t next, int uses, 
     return ek_param_buckets_build_use(w->p->model, w->g, module, next, uses, dep);
 }
 
-/* The next layer of this stage with experts after l; the number of layers if there is none. */
-static int32_t next_experts(const ek_pass *p, int32_t l)
-{
-    for (l++; l < (int32_t)p->model->spec.layers; l++)
-        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l])
-            break;
-    return l;
-}
-
-/* Starts the migration to the layer with experts after l, once dep is done. */
-static void start_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
-{
-    int32_t next = next_experts(p, l);
-
-    if (p->migrations != NULL && next < (int32_t)p->model->spec.layers)
-        ek_migrate_build_start(&p->migrations[next], g, dep);
-}
-
-/* Before layer l: waits for its migration, and starts that of the layer after the next, whose
- * staging buffer is free now. */
-static int32_t build_moves(ek_pass *p, ek_graph *g, int32_t l, int32_t dep)
-{
-    if (p->migrations == NULL || p->model->spec.dense[l])
-        return dep;
-    dep = ek_migrate_build_end(&p->migrations[l], g, dep);
-    start_moves(p, g, next_experts(p, l), dep);
-    return dep;
-}
-
-ek_status ek_pass_build_moves(ek_pass *p, ek_graph *g)
-{
-    int32_t dep = -1;
-
-    for (int32_t l = 0; p->migrations != NULL && l < (int32_t)p->model->spec.layers; l++)
-        if (ek_model_has_layer(p->model, l) && !p->model->spec.dense[l]) {
-            ek_migrate_build_start(&p->migrations[l], g, dep);
-            dep = ek_migrate_build_end(&p->migrations[l], g, dep);
-        }
-    return ek_graph_check(g);
-}
-
 /* The MoE layer whose replicas may be sent once the forward products of layer l are done: the next
  * routed layer of the virtual stage, if its weights are present. */
 static ek_moe *next_moe(const work *w, int32_t l)
 {
     ek_pass *p = w->p;
-    int32_t next = next_experts(p, l);
+    int32_t next = ek_model_next_moe(p->model, l);
 
     return next < w->end && p->model->cfg.zero < 3 ? &p->moe[next] : NULL;
 }
@@ -200,7 +159,7 @@ static void build_forward(const work *w)
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
 
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
-        dep = build_moves(p, w->g, l, dep);
+        dep = ek_rebalance_build_layer(&p->rebalance, w->g, l, dep);
         p->moe[l].next_moe = next_moe(w, l);
         dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
                                      dep);
@@ -418,8 +377,7 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
     }
     p->graph.counted = build_count(p, g);
     ek_param_buckets_begin_step(p->model);
-    start_moves(p, g, -1, -1);
-    start_moves(p, g, next_experts(p, -1), -1);
+    ek_rebalance_build_start(&p->rebalance, g);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->graph.order[i],
                    i + 1 < n ? first_module(p, &p->graph.order[i + 1]) : EK_MODULE_NONE);

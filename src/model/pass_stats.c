@@ -40,7 +40,6 @@ void ek_pass_reserve_stats(ek_pass *p)
 
     p->stats.n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
     p->stats.sums = ek_arena_alloc(host, p->stats.n_sums, sizeof(*p->stats.sums));
-    p->stats.moved = ek_arena_alloc(host, s->layers, sizeof(*p->stats.moved));
 }
 
 static double *layer_sums(const ek_pass *p, int64_t layer)
@@ -79,15 +78,6 @@ void ek_pass_set_vote(ek_pass *p, double vote)
     p->stats.vote = vote;
 }
 
-int64_t ek_pass_moved(const ek_pass *p)
-{
-    int64_t n = 0;
-
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        n += p->stats.moved[l];
-    return n;
-}
-
 double ek_pass_votes(const ek_pass *p)
 {
     return p->stats.sums[SUM_VOTE];
@@ -120,7 +110,7 @@ void ek_pass_sum(ek_pass *p)
         sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
         sums[LAYER_COPIES] = (double)m->replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
-        sums[LAYER_MOVED] = (double)(p->stats.moved[l] * p->model->cfg.mesh->edp);
+        sums[LAYER_MOVED] = (double)(p->rebalance.moved[l] * p->model->cfg.mesh->edp);
         sums[LAYER_ROWS] = m->work.rows;
         sums[LAYER_BUSIEST] = m->work.busiest;
         sums[LAYER_LINK] = m->work.link;

@@ -64,7 +64,7 @@ typedef struct {
     const ek_trace *replay; /* replaces it by one with these loads, of as many experts; NULL: no */
     const ek_planner *planner;       /* balances ranks of a distributed layer; NULL: none */
     const ek_planner *const *others; /* planners that may replace it between steps
-                                        (ek_pass_set_planner), NULL-terminated; NULL: none */
+                                        (ek_rebalance_set_planner), NULL-terminated; NULL: none */
     int64_t plan_every;              /* steps between persistent placements; 0: no new ones */
     int64_t horizon;                 /* micro-batches in plan_every steps (ek_plan_limits) */
     int64_t batches;                 /* micro-batches in a step, likewise */

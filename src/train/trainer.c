@@ -291,7 +291,7 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
     tr->persistent_plans = part > planning_allowed ? tr->persistent_plans + 1 : 0;
     if (tr->persistent_plans < PATIENCE)
         return;
-    planner = ek_pass_stop_planner(tr->pass);
+    planner = ek_rebalance_stop_planner(&tr->pass->rebalance);
     if (planner != NULL && tr->model->cfg.mesh->rank == 0)
         ek_log("balance", EK_LOG_WARN, "the planner %s takes %.0f %% of a step; it is switched off",
                planner, 100 * part);
@@ -358,7 +358,7 @@ static void warm_state(const ek_trainer *tr)
 void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
 {
     tr->recalled = ek_warm_state_read(tr->tune, tr->pass, warm_state, bytes, others);
-    ek_pass_set_recalled(tr->pass, tr->recalled.loads);
+    ek_rebalance_set_recalled(&tr->pass->rebalance, tr->recalled.loads);
 }
 
 /* The time summed with a step is that of the previous step, the same on all ranks. */
@@ -548,7 +548,7 @@ ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic)
 
 ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
 {
-    EK_TRY(ek_pass_set_planner(tr->pass, p));
+    EK_TRY(ek_rebalance_set_planner(&tr->pass->rebalance, p));
     tr->persistent_plans = 0;
     return EK_OK;
 }
@@ -556,24 +556,24 @@ ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p)
 ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *moved)
 {
     if (of_layer != NULL)
-        EK_TRY(ek_pass_place(tr->pass, of_layer));
+        EK_TRY(ek_rebalance_place(&tr->pass->rebalance, of_layer));
     else
-        ek_pass_place_anew(tr->pass);
-    *moved = ek_pass_moved(tr->pass);
+        ek_rebalance_now(&tr->pass->rebalance);
+    *moved = ek_rebalance_moved(&tr->pass->rebalance);
     ek_graph_reset(&tr->graph);
-    EK_TRY(ek_pass_build_moves(tr->pass, &tr->graph));
+    EK_TRY(ek_rebalance_build_all(&tr->pass->rebalance, &tr->graph));
     return ek_exec_run(tr->exec, &tr->graph);
 }
 
 ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,
                             const int64_t *quota)
 {
-    return ek_pass_assume(tr->pass, layer, to, quota);
+    return ek_rebalance_assume(&tr->pass->rebalance, layer, to, quota);
 }
 
 void ek_trainer_keep_placements(ek_trainer *tr, int64_t steps_done)
 {
-    ek_pass_continue(tr->pass, steps_done, tr->recalled.placed);
+    ek_rebalance_continue(&tr->pass->rebalance, steps_done, tr->recalled.placed);
 }
 
 ek_exec *ek_trainer_exec(ek_trainer *tr)

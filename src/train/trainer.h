@@ -98,14 +98,14 @@ void ek_trainer_set_capacity_factor(ek_trainer *tr, double factor);
  * same. */
 EK_CHECKED ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic);
 
-/* Between steps: replaces cfg.moe's planner.  Errors as of ek_pass_set_planner. */
+/* Between steps: replaces cfg.moe's planner.  Errors as of ek_rebalance_set_planner. */
 EK_CHECKED ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p);
 /* Migrates experts to a persistent placement now: one that the planner makes for the load history,
  * or of_layer [layers] if not NULL.  *moved: number of experts moved, over the layers of this
  * stage.  Their state has arrived when this returns.  Collective. */
 EK_CHECKED ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *moved);
 /* Before the model's weights are filled in: sets the placement of a layer's experts
- * (ek_pass_assume).  keep_placements, after that of all layers: if the warm state says that a
+ * (ek_rebalance_assume).  keep_placements, after that of all layers: if the warm state says that a
  * planner had placed them, after steps_done steps, the next plan is made after the usual number of
  * steps instead of in the first one. */
 EK_CHECKED ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,

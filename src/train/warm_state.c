@@ -53,7 +53,7 @@ static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
 
 size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t cap)
 {
-    warm_state_head h = {.experts = pass->model->spec.experts, .placed = pass->placing.placed};
+    warm_state_head h = {.experts = pass->model->spec.experts, .placed = pass->rebalance.placed};
     unsigned char *to = warm_state;
     size_t at = sizeof(h);
 

@@ -36,7 +36,7 @@ static void remember(const ek_pass *p)
         block.of[l] = (ek_plan){.placement = {limits->experts, limits->ranks, limits->slots,
                                               block.expert_of[l], block.primary[l]},
                                 .quota = block.quota[l]};
-        ek_pass_placed(p, l, &block.of[l]);
+        ek_rebalance_placement(&p->rebalance, l, &block.of[l]);
     }
     block.known = 1;
 }

@@ -59,7 +59,7 @@ static void loads_are_known(void)
         fake_init(&a, RANKS);
         fake_fill(&a);
         fake_init(&b, ranks);
-        a.pass.placing.placed = ranks % 2;
+        a.pass.rebalance.placed = ranks % 2;
         bytes = ek_warm_state_write(NULL, &a.pass, note, BYTES);
         CHECK(bytes > 0 && bytes < BYTES);
         found = ek_warm_state_read(NULL, &b.pass, note, bytes, ranks != RANKS);

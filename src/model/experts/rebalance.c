@@ -1,21 +1,51 @@
-/* Persistent placements: between steps, planned from the loads of the steps before. */
-#include "model/pass.h"
+/* Persistent placements: planned between steps from the loads of the steps before, and installed.
+ */
+#include "model/experts/rebalance.h"
+
 #include "moe/reroute.h"
 #include "moe/routing_plan.h"
 
 #include <string.h>
 
-/* Whether experts of a layer may move. */
-static int is_movable(const ek_pass *p, int64_t l)
+/* Whether a planner may migrate experts. */
+static int may_migrate(const ek_rebalance *b)
 {
-    return p->migrations != NULL && ek_model_has_layer(p->model, l) && p->moe[l].w->routed;
+    return ek_moe_may_place(b->cfg) && b->model->cfg.mesh->ep > 1 && b->cfg->plan_every > 0 &&
+           ek_model_can_migrate(b->model);
 }
 
-static int is_balanced(const ek_pass *p, int64_t l)
+static void reserve_migrations(ek_rebalance *b, ek_arena *a)
 {
-    const ek_moe_planning *d = p->moe[l].planning;
+    ek_arena *host = ek_arena_host(a);
+    ek_model *m = b->model;
+    void *staging[2]; /* alternating between the layers of this stage */
 
-    return is_movable(p, l) && d->planner->plan_persistent != NULL && !d->failed;
+    b->migrations = ek_arena_alloc(host, m->spec.layers, sizeof(*b->migrations));
+    for (int i = 0; i < 2; i++)
+        staging[i] = m->staging[i] != NULL ? m->staging[i] : ek_migration_reserve_staging(a, m);
+    for (int32_t l = ek_model_next_moe(m, -1); l < m->spec.layers; l = ek_model_next_moe(m, l))
+        ek_migration_reserve(b->migrations != NULL ? &b->migrations[l] : &(ek_migration){0}, host,
+                             m, l, staging[ek_migration_buf_idx(m, l)]);
+}
+
+void ek_rebalance_reserve(ek_rebalance *b, ek_arena *a, int training)
+{
+    b->moved = ek_arena_alloc(ek_arena_host(a), b->model->spec.layers, sizeof(*b->moved));
+    if (training && may_migrate(b))
+        reserve_migrations(b, a);
+}
+
+/* Whether experts of a layer may move. */
+static int is_movable(const ek_rebalance *b, int64_t l)
+{
+    return b->migrations != NULL && ek_model_has_layer(b->model, l) && b->moe[l].w->routed;
+}
+
+static int is_balanced(const ek_rebalance *b, int64_t l)
+{
+    const ek_moe_planning *d = b->moe[l].planning;
+
+    return is_movable(b, l) && d->planner->plan_persistent != NULL && !d->failed;
 }
 
 /* Replicas in the first `slots` slots of a placement. */
@@ -30,9 +60,10 @@ static int32_t count_replicas(const ek_placement *p, int32_t slots)
 
 /* Transient replicas use the spare slots, so every rank must have as many experts with state as
  * block order gives. */
-static ek_status check_slots(const ek_pass *p, const ek_planner *planner, const ek_placement *at)
+static ek_status check_slots(const ek_rebalance *b, const ek_planner *planner,
+                             const ek_placement *at)
 {
-    const ek_mesh *mesh = p->model->cfg.mesh;
+    const ek_mesh *mesh = b->model->cfg.mesh;
 
     for (int32_t r = 0; r < mesh->ep && planner->plan_transient != NULL; r++) {
         int32_t n = 0, share = (int32_t)ek_range_length(at->experts, mesh->ep, r);
@@ -48,75 +79,75 @@ static ek_status check_slots(const ek_pass *p, const ek_planner *planner, const 
 }
 
 /* Switches dispatch and re-routing to the layer's new placement. */
-static void switch_placement(ek_pass *p, int64_t l)
+static void switch_placement(ek_rebalance *b, int64_t l)
 {
-    ek_moe *m = &p->moe[l];
+    ek_moe *m = &b->moe[l];
     int32_t slots = m->planning->limits.ranks * m->w->placement.slots;
 
-    p->stats.moved[l] = p->migrations[l].experts_moved;
+    b->moved[l] = b->migrations[l].experts_moved;
     m->persistent = count_replicas(&m->w->placement, slots);
     ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
     ek_reroute_follow(m);
 }
 
-static ek_status adopt_placement(ek_pass *p, int64_t l, const ek_placement *to,
+static ek_status adopt_placement(ek_rebalance *b, int64_t l, const ek_placement *to,
                                  const int64_t *quota)
 {
-    ek_moe *m = &p->moe[l];
+    ek_moe *m = &b->moe[l];
 
-    EK_TRY(check_slots(p, m->planning->planner, to));
-    EK_TRY(ek_migrate_to(&p->migrations[l], to, quota, m->persistent_quota));
-    switch_placement(p, l);
+    EK_TRY(check_slots(b, m->planning->planner, to));
+    EK_TRY(ek_migrate_to(&b->migrations[l], to, quota, m->persistent_quota));
+    switch_placement(b, l);
     return EK_OK;
 }
 
-ek_status ek_pass_assume(ek_pass *p, int64_t l, const ek_placement *to, const int64_t *quota)
+ek_status ek_rebalance_assume(ek_rebalance *b, int64_t l, const ek_placement *to,
+                              const int64_t *quota)
 {
-    ek_moe *m = &p->moe[l];
+    ek_moe *m = &b->moe[l];
 
-    EK_REQUIRE(is_movable(p, l), EK_EINVAL, "the experts of layer %d cannot migrate", (int)l);
-    EK_TRY(check_slots(p, m->planning->planner, to));
-    EK_TRY(ek_migrate_assume(&p->migrations[l], to, quota, m->persistent_quota));
-    switch_placement(p, l);
+    EK_REQUIRE(is_movable(b, l), EK_EINVAL, "the experts of layer %d cannot migrate", (int)l);
+    EK_TRY(check_slots(b, m->planning->planner, to));
+    EK_TRY(ek_migrate_assume(&b->migrations[l], to, quota, m->persistent_quota));
+    switch_placement(b, l);
     return EK_OK;
 }
 
-static void plan_layer(ek_pass *p, int64_t l)
+static void plan_layer(ek_rebalance *b, int64_t l)
 {
-    ek_moe *m = &p->moe[l];
+    ek_moe *m = &b->moe[l];
     const ek_plan *plan = &m->planning->persistent;
 
     ek_routing_plan_reset_other_layers(m);
-    for (int64_t o = 0; o < p->model->spec.layers; o++)
-        if (o != l && is_movable(p, o))
-            ek_routing_plan_add_other_layer(m, &p->moe[o].w->placement);
+    for (int64_t o = 0; o < b->model->spec.layers; o++)
+        if (o != l && is_movable(b, o))
+            ek_routing_plan_add_other_layer(m, &b->moe[o].w->placement);
     if (ek_routing_plan_persistent(m) < 0 ||
-        adopt_placement(p, l, &plan->placement, plan->quota) < 0)
+        adopt_placement(b, l, &plan->placement, plan->quota) < 0)
         ek_routing_plan_give_up(m);
 }
 
-static void reset_moved(ek_pass *p)
+static void reset_moved(ek_rebalance *b)
 {
-    memset(p->stats.moved, 0, (size_t)p->model->spec.layers * sizeof(*p->stats.moved));
+    memset(b->moved, 0, (size_t)b->model->spec.layers * sizeof(*b->moved));
 }
 
-ek_status ek_pass_set_planner(ek_pass *p, const ek_planner *planner)
+ek_status ek_rebalance_set_planner(ek_rebalance *b, const ek_planner *planner)
 {
-    EK_REQUIRE(p->cfg.moe.planner != NULL && p->model->cfg.mesh->ep > 1, EK_EINVAL,
+    EK_REQUIRE(b->cfg->planner != NULL && b->model->cfg.mesh->ep > 1, EK_EINVAL,
                "this run has no planner: it needs --balance and --ep of 2 or more");
-    EK_REQUIRE(planner->plan_transient != NULL ||
-                   (p->cfg.moe.gather == 0 && p->cfg.moe.gather_most == 0),
+    EK_REQUIRE(planner->plan_transient != NULL || (b->cfg->gather == 0 && b->cfg->gather_most == 0),
                EK_EINVAL, "planner %s makes no transient replicas, which gathering slices needs",
                planner->name);
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        if (is_movable(p, l))
-            EK_TRY(check_slots(p, planner, &p->moe[l].w->placement));
-    return ek_routing_plan_set_planner(&p->scratch.planning, &p->cfg.moe, planner);
+    for (int64_t l = 0; l < b->model->spec.layers; l++)
+        if (is_movable(b, l))
+            EK_TRY(check_slots(b, planner, &b->moe[l].w->placement));
+    return ek_routing_plan_set_planner(b->planning, b->cfg, planner);
 }
 
-const char *ek_pass_stop_planner(ek_pass *p)
+const char *ek_rebalance_stop_planner(ek_rebalance *b)
 {
-    ek_moe_planning *d = &p->scratch.planning;
+    ek_moe_planning *d = b->planning;
 
     if (d->planner == NULL || d->failed)
         return NULL;
@@ -124,38 +155,38 @@ const char *ek_pass_stop_planner(ek_pass *p)
     return d->planner->name;
 }
 
-void ek_pass_continue(ek_pass *p, int64_t steps, int placed)
+void ek_rebalance_continue(ek_rebalance *b, int64_t steps, int placed)
 {
-    p->placing.steps_before = steps;
-    p->placing.placed = placed;
+    b->steps_before = steps;
+    b->placed = placed;
 }
 
-void ek_pass_set_recalled(ek_pass *p, int recalled)
+void ek_rebalance_set_recalled(ek_rebalance *b, int recalled)
 {
-    p->placing.recalled = recalled;
+    b->recalled = recalled;
 }
 
-void ek_pass_place_anew(ek_pass *p)
+void ek_rebalance_now(ek_rebalance *b)
 {
-    reset_moved(p);
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        if (is_balanced(p, l))
-            plan_layer(p, l);
+    reset_moved(b);
+    for (int64_t l = 0; l < b->model->spec.layers; l++)
+        if (is_balanced(b, l))
+            plan_layer(b, l);
 }
 
-ek_status ek_pass_place(ek_pass *p, const ek_plan *of_layer)
+ek_status ek_rebalance_place(ek_rebalance *b, const ek_plan *of_layer)
 {
-    EK_REQUIRE(p->migrations != NULL, EK_EINVAL, "this run cannot migrate experts");
-    reset_moved(p);
-    for (int64_t l = 0; l < p->model->spec.layers; l++)
-        if (is_movable(p, l))
-            EK_TRY(adopt_placement(p, l, &of_layer[l].placement, of_layer[l].quota));
+    EK_REQUIRE(b->migrations != NULL, EK_EINVAL, "this run cannot migrate experts");
+    reset_moved(b);
+    for (int64_t l = 0; l < b->model->spec.layers; l++)
+        if (is_movable(b, l))
+            EK_TRY(adopt_placement(b, l, &of_layer[l].placement, of_layer[l].quota));
     return EK_OK;
 }
 
-void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
+void ek_rebalance_placement(const ek_rebalance *b, int64_t l, ek_plan *out)
 {
-    const ek_moe *m = &p->moe[l];
+    const ek_moe *m = &b->moe[l];
     ek_placement now =
         m->w->placement; /* its first expert-parallel group; all have the same placement */
 
@@ -165,16 +196,62 @@ void ek_pass_placed(const ek_pass *p, int64_t l, ek_plan *out)
         out->quota[s] = m->persistent_quota != NULL ? m->persistent_quota[s] : 0;
 }
 
-void ek_pass_rebalance(ek_pass *p)
+void ek_rebalance_step(ek_rebalance *b)
 {
-    const ek_moe_config *c = &p->cfg.moe;
-    int64_t after = p->placing.steps_seen++;
-    int known = after > 0 || p->placing.recalled, first = known && !p->placing.placed;
+    const ek_moe_config *c = b->cfg;
+    int64_t after = b->steps_seen++;
+    int known = after > 0 || b->recalled, first = known && !b->placed;
 
-    reset_moved(p);
-    if (c->plan_every == 0 || !known ||
-        (!first && (after + p->placing.steps_before) % c->plan_every != 0))
+    reset_moved(b);
+    if (c->plan_every == 0 || !known || (!first && (after + b->steps_before) % c->plan_every != 0))
         return;
-    p->placing.placed = 1;
-    ek_pass_place_anew(p);
+    b->placed = 1;
+    ek_rebalance_now(b);
+}
+
+int64_t ek_rebalance_moved(const ek_rebalance *b)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < b->model->spec.layers; l++)
+        n += b->moved[l];
+    return n;
+}
+
+/* --- ops ---------------------------------------------------------------------------------------
+ */
+
+/* Starts the migration to the layer with experts after l, once dep is done. */
+static void start_moves(ek_rebalance *b, ek_graph *g, int32_t l, int32_t dep)
+{
+    int32_t next = ek_model_next_moe(b->model, l);
+
+    if (b->migrations != NULL && next < (int32_t)b->model->spec.layers)
+        ek_migrate_build_start(&b->migrations[next], g, dep);
+}
+
+void ek_rebalance_build_start(ek_rebalance *b, ek_graph *g)
+{
+    start_moves(b, g, -1, -1);
+    start_moves(b, g, ek_model_next_moe(b->model, -1), -1);
+}
+
+int32_t ek_rebalance_build_layer(ek_rebalance *b, ek_graph *g, int32_t l, int32_t dep)
+{
+    if (b->migrations == NULL || b->model->spec.dense[l])
+        return dep;
+    dep = ek_migrate_build_end(&b->migrations[l], g, dep);
+    start_moves(b, g, ek_model_next_moe(b->model, l), dep);
+    return dep;
+}
+
+ek_status ek_rebalance_build_all(ek_rebalance *b, ek_graph *g)
+{
+    int32_t layers = (int32_t)b->model->spec.layers, dep = -1;
+
+    for (int32_t l = -1; b->migrations != NULL && (l = ek_model_next_moe(b->model, l)) < layers;) {
+        ek_migrate_build_start(&b->migrations[l], g, dep);
+        dep = ek_migrate_build_end(&b->migrations[l], g, dep);
+    }
+    return ek_graph_check(g);
 }
