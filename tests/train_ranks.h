@@ -10,6 +10,7 @@
 #include "model/blocks/backward.h"
 #include "model/hf/weights.h"
 #include "model/param_buckets.h"
+#include "model/step/pass.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>
@@ -91,12 +92,12 @@ static inline ek_status build_pass(rank *r)
 
     fill_tokens(r);
     EK_TRY(ek_pass_begin(r->pass, &step, r->micro, micros));
-    r->pass->loss.tokens = micros * SEQS * SEQ;
+    r->pass->backward.loss.tokens = micros * SEQS * SEQ;
     for (int32_t i = 0; i < micros; i++) {
         int last = i == micros - 1;
 
         dep = ek_param_buckets_build_use(m, g, EK_MODULE_EMBED, 0, EK_USE_FORWARD, dep);
-        dep = ek_embed_build(r->pass, g, i, dep);
+        dep = ek_embed_build(&r->pass->backward, g, i, dep);
         for (int32_t l = 0; l < layers; l++) {
             int32_t next = l + 1 < layers ? l + 1 : EK_MODULE_HEAD;
 
@@ -106,18 +107,18 @@ static inline ek_status build_pass(rank *r)
         }
         dep = ek_param_buckets_build_use(m, g, EK_MODULE_HEAD, layers - 1,
                                          EK_USE_FORWARD | EK_USE_BACKWARD, dep);
-        dep = ek_head_build(r->pass, g, i, dep);
+        dep = ek_head_build(&r->pass->backward, g, i, dep);
         ek_param_buckets_build_reduce(m, g, EK_MODULE_HEAD, i, last, -1, dep);
         for (int32_t l = layers - 1; l >= 0; l--) {
             int32_t next = l > 0 ? l - 1 : EK_MODULE_EMBED;
 
             dep = ek_param_buckets_build_use(m, g, l, next, EK_USE_BACKWARD, dep);
-            dep = ek_layer_build_backward(r->pass, g, l, i, dep);
+            dep = ek_layer_build_backward(&r->pass->backward, g, l, i, dep);
             ek_param_buckets_build_reduce(m, g, l, i, last, -1, dep);
         }
         dep =
             ek_param_buckets_build_use(m, g, EK_MODULE_EMBED, EK_MODULE_NONE, EK_USE_BACKWARD, dep);
-        dep = ek_embed_build_backward(r->pass, g, i, dep);
+        dep = ek_embed_build_backward(&r->pass->backward, g, i, dep);
         ek_param_buckets_build_reduce(m, g, EK_MODULE_EMBED, i, last, -1, dep);
     }
     return EK_OK;
@@ -254,7 +255,7 @@ static inline ek_status op_loss(void *self, const ek_op *op)
     rank *r = self;
 
     (void)op;
-    r->sums[1] = r->pass != NULL ? r->pass->loss.sum : 1;
+    r->sums[1] = r->pass != NULL ? r->pass->backward.loss.sum : 1;
     return EK_OK;
 }
 

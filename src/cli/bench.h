@@ -13,7 +13,7 @@
 #include "cli/cli.h"
 #include "cost/machine.h"
 #include "exec/exec.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 #include "supervisor/command_job.h"
 
 #include <jansson.h>

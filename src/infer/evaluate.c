@@ -4,7 +4,7 @@
 #include "data/documents.h"
 #include "data/windows.h"
 #include "exec/exec.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static ek_status run_batch(evaluator *e, int64_t seqs, int64_t seq, ek_evaluatio
     ek_graph_reset(&e->graph);
     EK_TRY(ek_pass_build(e->pass, &e->graph));
     EK_TRY(ek_exec_run(e->exec, &e->graph));
-    e->sum += e->pass->loss.sum;
-    out->tokens += (int64_t)e->pass->loss.tokens;
+    e->sum += e->pass->backward.loss.sum;
+    out->tokens += (int64_t)e->pass->backward.loss.tokens;
     for (int64_t i = 0; i < s->layers * s->experts; i++)
         out->load[i] += (int64_t)ek_pass_load(e->pass, i / s->experts)[i % s->experts];
     return EK_OK;

@@ -6,7 +6,7 @@
 
 #include "balance/plan_lines.h"
 #include "base/file.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 typedef struct {
     ek_plan_lines lines;

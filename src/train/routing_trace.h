@@ -7,7 +7,7 @@
 #define TRAIN_ROUTING_TRACE_H
 
 #include "base/file.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 typedef struct {
     int fd;           /* -1: not open */

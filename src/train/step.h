@@ -2,7 +2,7 @@
 #ifndef TRAIN_STEP_H
 #define TRAIN_STEP_H
 
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 /* The result of a step, over all ranks unless stated. */
 typedef struct {

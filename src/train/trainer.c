@@ -493,7 +493,7 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
     st = ek_exec_run(tr->exec, &tr->graph);
     ek_exec_record(tr->exec, tr->recording);
     EK_TRY(st);
-    sums->loss += tr->pass->loss.sum;
+    sums->loss += tr->pass->backward.loss.sum;
     if (ek_model_has_head(tr->model))
         for (int64_t i = 0; i < tr->pass->forward.n_micro; i++)
             sums->tokens += count_targets(&tr->eval_micro[i]);

@@ -5,7 +5,7 @@
 #ifndef TRAIN_WARM_STATE_H
 #define TRAIN_WARM_STATE_H
 
-#include "model/pass.h"
+#include "model/step/pass.h"
 #include "train/tune.h"
 
 /* Writes as much as fits to warm_state [cap]; returns the bytes written.  tune may be NULL. */

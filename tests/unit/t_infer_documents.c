@@ -4,7 +4,7 @@
 #include "ek_test.h"
 #include "exec/exec.h"
 #include "model/hf/weights.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 enum { SEQ = 16, SEQS = 2, VOCAB = 23, END = 22, DOCUMENTS = 5 };
 
@@ -97,7 +97,7 @@ static double loss_sum(fixture *f, int64_t seqs, int64_t seq, const int32_t *inp
     ek_graph_reset(&f->graph);
     CHECK(ek_pass_build(f->pass, &f->graph) == EK_OK);
     CHECK(ek_exec_run(f->exec, &f->graph) == EK_OK);
-    return f->pass->loss.sum;
+    return f->pass->backward.loss.sum;
 }
 
 /* The same for one document within its sequence. */

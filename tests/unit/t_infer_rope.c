@@ -7,7 +7,7 @@
 #include "model/hf/config.h"
 #include "model/hf/io.h"
 #include "model/hf/source.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 
@@ -114,7 +114,7 @@ static double loss_of(ek_pass *pass, const fixture *f, int64_t seq)
     CHECK(ek_exec_run(exec, &graph) == EK_OK);
     ek_exec_destroy(&exec);
     ek_graph_fini(&graph);
-    return pass->loss.sum;
+    return pass->backward.loss.sum;
 }
 
 static void a_pass_takes_each_sequence_by_its_own_length(void)

@@ -6,7 +6,7 @@
 #include "ek_test.h"
 #include "infer/session.h"
 #include "model/hf/weights.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 enum { VOCAB = 23, TOKENS = 13 };
 
@@ -59,7 +59,7 @@ static void run_pass(fixture *f)
         CHECK(ek_pass_build(pass, &graph) == EK_OK);
         CHECK(ek_exec_run(exec, &graph) == EK_OK);
         for (int t = 0; t < TOKENS; t++)
-            f->want[t][v] = pass->head.loss_rows[t];
+            f->want[t][v] = pass->backward.head.loss_rows[t];
     }
     ek_pass_destroy(&pass);
     ek_exec_destroy(&exec);

@@ -8,7 +8,7 @@
 #include "model/hf/io.h"
 #include "model/hf/source.h"
 #include "model/hf/weights.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 
@@ -190,7 +190,7 @@ static void check_logits(runner *r, const golden *g, const bounds *b)
 {
     int64_t v = g->spec.vocab;
 
-    CHECK(r->pass->head.rows >= r->micro.n); /* one block holds all rows */
+    CHECK(r->pass->backward.head.rows >= r->micro.n); /* one block holds all rows */
     if (!run(r, g, 2))
         return;
     CHECK(r->graph.ops[r->graph.n_ops].kind == EK_OP_CROSS_ENTROPY);
@@ -201,7 +201,7 @@ static void check_logits(runner *r, const golden *g, const bounds *b)
         for (int64_t i = 0; i < v; i++)
             largest = fmax(largest, fabs((double)logit_of(g, row * v + i)));
         for (int64_t i = 0; i < v; i++) {
-            double got = real(r->k, r->pass->head.logits, row * v + i);
+            double got = real(r->k, r->pass->backward.head.logits, row * v + i);
             double want = (double)logit_of(g, row * v + i);
 
             if (within(got, want, b->logit * fabs(want) + b->logit_row * largest))
@@ -225,7 +225,7 @@ static void check_losses(runner *r, const golden *g, const bounds *b)
     if (!within(got.loss, want, b->loss * want))
         EK_T_FAIL("%s, %s: loss %.12g, expected %.12g", g->name, r->k->name, got.loss, want);
     for (int64_t row = 0; row < r->micro.n; row++) {
-        double one = r->pass->head.loss_rows[row];
+        double one = r->pass->backward.head.loss_rows[row];
 
         if (within(one, golden_loss(g, row), b->loss * want))
             continue;

@@ -4,7 +4,7 @@
 #include "ek_test.h"
 #include "exec/exec.h"
 #include "model/hf/weights.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 enum { SEQ = 7, SEQS = 3, PROBES = 4 };
 

@@ -5,7 +5,7 @@
 #include "ek_test.h"
 #include "exec/exec.h"
 #include "model/hf/weights.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #include <pthread.h>
 
@@ -163,7 +163,8 @@ static void step(rank_of_job *r, const ek_mesh *mesh, ek_model *model)
     must(ek_pass_measure(model, &cfg, &measured));
     must(ek_pass_create(model, &cfg, &pass));
     CHECK(pass->arena.used <= measured);
-    pass->head.rows = pass->head.rows < HEAD_ROWS ? pass->head.rows : HEAD_ROWS; /* blocks */
+    pass->backward.head.rows =
+        pass->backward.head.rows < HEAD_ROWS ? pass->backward.head.rows : HEAD_ROWS; /* blocks */
     must(ek_exec_create(&network, &exec));
     must(ek_pass_begin(pass, &settings, micro, MICROS));
     must(ek_pass_build(pass, &graph));

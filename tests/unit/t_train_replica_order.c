@@ -3,7 +3,7 @@
  * change results. */
 #include "ek_test.h"
 #include "model/param_buckets.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>

@@ -58,7 +58,7 @@ int64_t ek_attention_norm_heads(const ek_layer_args *a, int64_t heads)
 
 int ek_attention_norms_are_sharded(const ek_forward *f)
 {
-    return f->scratch->tp != NULL && f->model->spec.qk_norm == EK_QK_NORM_FULL;
+    return f->tp != NULL && f->model->spec.qk_norm == EK_QK_NORM_FULL;
 }
 
 double *ek_attention_key_sums(const ek_forward *f, const ek_layer_args *a)
@@ -205,7 +205,7 @@ double ek_attention_pairs(const ek_forward *f, int32_t micro)
 int32_t ek_attention_build_reduce_norms(ek_forward *f, ek_graph *g, int32_t l, int32_t micro,
                                         int recompute, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(f->scratch->tp, EK_OP_ALL_REDUCE_NORMS, op_reduce_norms, f, l, micro, 2,
+    ek_op op = ek_tp_net_op(f->tp, EK_OP_ALL_REDUCE_NORMS, op_reduce_norms, f, l, micro, 2,
                             sizeof(double));
 
     op.bytes *= 2; /* reduce and broadcast */
@@ -239,8 +239,8 @@ int32_t ek_attention_build_heads(ek_forward *f, ek_graph *g, int32_t l, int32_t 
     double cached = f->cache != NULL ? (double)f->first : 0;
     double written = f->cache != NULL ? z.all : 0; /* rows of keys and values */
 
-    if (f->scratch->tp != NULL)
-        dep = ek_tp_build_gather_y(f->scratch->tp, g, l, micro, recompute, dep);
+    if (f->tp != NULL)
+        dep = ek_tp_build_gather_y(f->tp, g, l, micro, recompute, dep);
     dep = add_op(f, g, EK_OP_QKV, op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
                  (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
     if (ek_attention_norms_are_sharded(f)) {
@@ -258,7 +258,7 @@ int32_t ek_attention_build_heads(ek_forward *f, ek_graph *g, int32_t l, int32_t 
 int32_t ek_attention_build_out(ek_forward *f, ek_graph *g, int32_t l, int32_t micro, int recompute,
                                int32_t dep)
 {
-    ek_tp *tp = f->scratch->tp;
+    ek_tp *tp = f->tp;
     ek_layer_sizes z = ek_layer_sizes_of(f, micro);
     int in_place = ek_forward_x(f, 2 * l, micro) == ek_forward_x(f, 2 * l + 1, micro);
 

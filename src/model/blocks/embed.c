@@ -26,126 +26,137 @@ static ek_status op_embed(void *self, const ek_op *op)
 
 static ek_status op_embed_backward(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->forward.micro[op->micro];
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[op->micro];
 
-    p->model->k->embed_backward(mb->n, p->model->spec.hidden, mb->inputs, p->backward.dx,
-                                p->model->embed.g);
+    f->model->k->embed_backward(mb->n, f->model->spec.hidden, mb->inputs, bw->dx,
+                                f->model->embed.g);
     return EK_OK;
 }
 
 static ek_status op_embed_part(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->forward.micro[op->micro];
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[op->micro];
 
-    p->model->k->embed_forward(mb->all, p->model->spec.hidden,
-                               ek_head_local_ids(p, mb->all, mb->inputs), p->model->embed.p,
-                               p->tp.sum);
+    f->model->k->embed_forward(mb->all, f->model->spec.hidden,
+                               ek_head_local_ids(bw, mb->all, mb->inputs), f->model->embed.p,
+                               f->tp->sum);
     return EK_OK;
 }
 
 static ek_status op_embed_rows(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
 
-    ek_tp_get(&p->tp, op, ek_forward_x(&p->forward, 0, op->micro));
+    ek_tp_get(f->tp, op, ek_forward_x(f, 0, op->micro));
     return EK_OK;
 }
 
 static ek_status op_embed_gradient(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
 
-    ek_tp_put(&p->tp, op, p->tp.sum, p->backward.dx, p->model->k->real);
+    ek_tp_put(f->tp, op, f->tp->sum, bw->dx, f->model->k->real);
     return EK_OK;
 }
 
 static ek_status op_embed_part_backward(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->forward.micro[op->micro];
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[op->micro];
 
-    p->model->k->embed_backward(mb->all, p->model->spec.hidden,
-                                ek_head_local_ids(p, mb->all, mb->inputs), p->tp.sum,
-                                p->model->embed.g);
+    f->model->k->embed_backward(mb->all, f->model->spec.hidden,
+                                ek_head_local_ids(bw, mb->all, mb->inputs), f->tp->sum,
+                                f->model->embed.g);
     return EK_OK;
 }
 
 /* --- columns over data parallel ranks --------------------------------------------------------- */
 
 /* Number of tokens of the micro-batch on data parallel ranks below this one. */
-static int64_t token_of(const ek_pass *p, const ek_micro *mb, int rank)
+static int64_t token_of(const ek_backward *bw, const ek_micro *mb, int rank)
 {
-    return ek_range_first(mb->total / mb->seq, p->model->cfg.mesh->dp, rank) * mb->seq;
+    return ek_range_first(mb->total / mb->seq, bw->forward->model->cfg.mesh->dp, rank) * mb->seq;
 }
 
-static int64_t column_of(const ek_pass *p, int rank)
+static int64_t column_of(const ek_backward *bw, int rank)
 {
-    return ek_range_first(p->model->spec.hidden, p->model->cfg.mesh->dp, rank);
+    const ek_forward *f = bw->forward;
+
+    return ek_range_first(f->model->spec.hidden, f->model->cfg.mesh->dp, rank);
 }
 
-static int32_t *ids_of(const ek_pass *p, const ek_op *op)
+static int32_t *ids_of(const ek_backward *bw, const ek_op *op)
 {
-    return p->columns.ids + ek_forward_slot(&p->forward, -1, op->micro) * p->limits.total;
+    return bw->columns.ids + ek_forward_slot(bw->forward, -1, op->micro) * bw->columns.total;
 }
 
 /* All columns of this data parallel rank's tokens: the output of forward, or the gradient that
  * backward reads. */
-static char *whole_rows(const ek_pass *p, const ek_op *op, int backward)
+static char *whole_rows(const ek_backward *bw, const ek_op *op, int backward)
 {
-    return p->scratch.tp != NULL ? p->tp.sum
-           : backward            ? p->backward.dx
-                                 : ek_forward_x(&p->forward, 0, op->micro);
+    const ek_forward *f = bw->forward;
+
+    return f->tp != NULL ? f->tp->sum : backward ? bw->dx : ek_forward_x(f, 0, op->micro);
 }
 
 static ek_status op_gather_ids(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    const ek_micro *mb = &p->forward.micro[op->micro];
-    const ek_mesh *mesh = p->model->cfg.mesh;
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[op->micro];
+    const ek_mesh *mesh = f->model->cfg.mesh;
 
     if (!ek_net_started(op)) {
         for (int r = 0; r <= mesh->dp; r++)
-            p->columns.first[r] = token_of(p, mb, r);
+            bw->columns.first[r] = token_of(bw, mb, r);
         if (mb->all > 0)
-            memcpy(ids_of(p, op) + p->columns.first[mesh->dp_rank], mb->inputs,
+            memcpy(ids_of(bw, op) + bw->columns.first[mesh->dp_rank], mb->inputs,
                    (size_t)mb->all * sizeof(int32_t));
-        EK_TRY(ek_comm_all_gather(mesh->dp_group, ids_of(p, op), p->columns.first, sizeof(int32_t),
-                                  ek_net_cell(op)));
+        EK_TRY(ek_comm_all_gather(mesh->dp_group, ids_of(bw, op), bw->columns.first,
+                                  sizeof(int32_t), ek_net_cell(op)));
     }
     return ek_net_test(op);
 }
 
 static ek_status op_embed_columns(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
-    int64_t n = p->forward.micro[op->micro].total;
-    int32_t *ids = ids_of(p, op);
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
+    int64_t n = f->micro[op->micro].total;
+    int32_t *ids = ids_of(bw, op);
 
-    ek_head_localise(p->model, n, ids, ids);
-    if (p->model->embed.p != NULL)
-        p->model->k->embed_forward(n, p->model->local.embed_cols, ids, p->model->embed.p,
-                                   p->columns.own);
+    ek_head_localise(f->model, n, ids, ids);
+    if (f->model->embed.p != NULL)
+        f->model->k->embed_forward(n, f->model->local.embed_cols, ids, f->model->embed.p,
+                                   bw->columns.own);
     return EK_OK;
 }
 
 static ek_status op_embed_columns_backward(void *self, const ek_op *op)
 {
-    ek_pass *p = self;
+    ek_backward *bw = self;
+    const ek_forward *f = bw->forward;
 
-    if (p->model->embed.p != NULL)
-        p->model->k->embed_backward(p->forward.micro[op->micro].total, p->model->local.embed_cols,
-                                    ids_of(p, op), p->columns.own, p->model->embed.g);
+    if (f->model->embed.p != NULL)
+        f->model->k->embed_backward(f->micro[op->micro].total, f->model->local.embed_cols,
+                                    ids_of(bw, op), bw->columns.own, f->model->embed.g);
     return EK_OK;
 }
 
 /* All-to-all of column blocks: to the tokens' ranks, or, for gradients, to the columns' ranks. */
-static ek_status exchange_blocks(ek_pass *p, const ek_op *op, int backward)
+static ek_status exchange_blocks(ek_backward *bw, const ek_op *op, int backward)
 {
-    const ek_micro *mb = &p->forward.micro[op->micro];
-    const ek_mesh *mesh = p->model->cfg.mesh;
-    ek_embed_columns *c = &p->columns;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[op->micro];
+    const ek_mesh *mesh = f->model->cfg.mesh;
+    ek_embed_columns *c = &bw->columns;
 
     if (!ek_net_started(op)) {
         for (int from = 0; from < mesh->dp; from++)
@@ -153,11 +164,11 @@ static ek_status exchange_blocks(ek_pass *p, const ek_op *op, int backward)
                 int tokens = backward ? from : to, columns = backward ? to : from;
 
                 c->rows[from * mesh->dp + to] =
-                    (token_of(p, mb, tokens + 1) - token_of(p, mb, tokens)) *
-                    (column_of(p, columns + 1) - column_of(p, columns));
+                    (token_of(bw, mb, tokens + 1) - token_of(bw, mb, tokens)) *
+                    (column_of(bw, columns + 1) - column_of(bw, columns));
             }
-        EK_TRY(ek_comm_all_to_all(mesh->dp_group, ek_moe_a2a(&p->cfg.moe, &p->step), c->rows,
-                                  ek_dtype_size(p->model->k->real), backward ? c->blocks : c->own,
+        EK_TRY(ek_comm_all_to_all(mesh->dp_group, bw->a2a, c->rows,
+                                  ek_dtype_size(f->model->k->real), backward ? c->blocks : c->own,
                                   backward ? c->own : c->blocks, ek_net_cell(op)));
     }
     return ek_net_test(op);
@@ -174,16 +185,17 @@ static ek_status op_columns_out(void *self, const ek_op *op)
 }
 
 /* Copies between rows [all, d] and column blocks. */
-static void copy_blocks(ek_pass *p, const ek_op *op, int backward)
+static void copy_blocks(ek_backward *bw, const ek_op *op, int backward)
 {
-    const ek_mesh *mesh = p->model->cfg.mesh;
-    int64_t real = (int64_t)ek_dtype_size(p->model->k->real), d = p->model->spec.hidden * real;
-    int64_t all = p->forward.micro[op->micro].all;
-    char *rows = whole_rows(p, op, backward);
+    const ek_forward *f = bw->forward;
+    const ek_mesh *mesh = f->model->cfg.mesh;
+    int64_t real = (int64_t)ek_dtype_size(f->model->k->real), d = f->model->spec.hidden * real;
+    int64_t all = f->micro[op->micro].all;
+    char *rows = whole_rows(bw, op, backward);
 
     for (int r = 0; r < mesh->dp; r++) {
-        int64_t col = column_of(p, r) * real, width = column_of(p, r + 1) * real - col;
-        char *block = (char *)p->columns.blocks + all * col;
+        int64_t col = column_of(bw, r) * real, width = column_of(bw, r + 1) * real - col;
+        char *block = (char *)bw->columns.blocks + all * col;
 
 #pragma omp parallel for schedule(static)
         for (int64_t i = 0; i < all; i++)
@@ -209,14 +221,16 @@ static ek_status op_split_columns(void *self, const ek_op *op)
 /* --- builders --------------------------------------------------------------------------------- */
 
 /* Bytes of `times` passes over `n` rows. */
-static double row_bytes(const ek_pass *p, double times, int64_t n)
+static double row_bytes(const ek_backward *bw, double times, int64_t n)
 {
-    return times * (double)(n * p->model->spec.hidden) * (double)ek_dtype_size(p->model->k->real);
+    const ek_forward *f = bw->forward;
+
+    return times * (double)(n * f->model->spec.hidden) * (double)ek_dtype_size(f->model->k->real);
 }
 
-static ek_op net_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, double bytes)
+static ek_op net_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, double bytes)
 {
-    ek_op op = ek_head_op(p, kind, run, micro, -1, 0, bytes);
+    ek_op op = ek_head_op(bw, kind, run, micro, -1, 0, bytes);
 
     op.lane = EK_LANE_NET;
     op.describe = ek_net_describe;
@@ -224,23 +238,25 @@ static ek_op net_op(ek_pass *p, ek_op_kind kind, ek_op_fn run, int32_t micro, do
 }
 
 /* Bytes that a rank sends for `n` tokens when columns are sharded over dp ranks. */
-static double bytes_sent(const ek_pass *p, int64_t n)
+static double bytes_sent(const ek_backward *bw, int64_t n)
 {
-    double dp = (double)p->model->cfg.mesh->dp;
+    double dp = (double)bw->forward->model->cfg.mesh->dp;
 
-    return row_bytes(p, (dp - 1) / dp, n);
+    return row_bytes(bw, (dp - 1) / dp, n);
 }
 
-static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->forward.micro[micro];
-    ek_op ids = net_op(p, EK_OP_GATHER_IDS, op_gather_ids, micro,
-                       (double)mb->all * sizeof(int32_t) * (p->model->cfg.mesh->dp - 1));
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[micro];
+    ek_op ids = net_op(bw, EK_OP_GATHER_IDS, op_gather_ids, micro,
+                       (double)mb->all * sizeof(int32_t) * (f->model->cfg.mesh->dp - 1));
     ek_op embed =
-        ek_head_op(p, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
-    ek_op gather = net_op(p, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(p, mb->all));
-    ek_op join =
-        ek_head_op(p, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0, row_bytes(p, 2, mb->all));
+        ek_head_op(bw, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(bw, 2, mb->all));
+    ek_op gather =
+        net_op(bw, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(bw, mb->all));
+    ek_op join = ek_head_op(bw, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0,
+                            row_bytes(bw, 2, mb->all));
 
     dep = ek_graph_after(g, &ids, dep);
     dep = ek_graph_after(g, &embed, dep);
@@ -248,14 +264,14 @@ static int32_t build_columns(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep
     return ek_graph_after(g, &join, dep);
 }
 
-static int32_t build_columns_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+static int32_t build_columns_backward(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->forward.micro[micro];
-    ek_op split = ek_head_op(p, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
-                             row_bytes(p, 2, mb->all));
-    ek_op out = net_op(p, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, bytes_sent(p, mb->all));
-    ek_op embed = ek_head_op(p, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
-                             row_bytes(p, 3, mb->all));
+    const ek_micro *mb = &bw->forward->micro[micro];
+    ek_op split = ek_head_op(bw, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
+                             row_bytes(bw, 2, mb->all));
+    ek_op out = net_op(bw, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, bytes_sent(bw, mb->all));
+    ek_op embed = ek_head_op(bw, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
+                             row_bytes(bw, 3, mb->all));
 
     dep = ek_graph_after(g, &split, dep);
     dep = ek_graph_after(g, &out, dep);
@@ -271,18 +287,20 @@ int32_t ek_embed_build_lookup(ek_forward *f, ek_graph *g, int32_t micro, int32_t
     return ek_graph_after(g, &op, dep);
 }
 
-int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+int32_t ek_embed_build(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->forward.micro[micro];
-    ek_tp *tp = p->scratch.tp;
-    ek_op part = ek_head_op(p, EK_OP_EMBED, op_embed_part, micro, -1, 0, row_bytes(p, 2, mb->all));
+    ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[micro];
+    ek_tp *tp = f->tp;
+    ek_op part =
+        ek_head_op(bw, EK_OP_EMBED, op_embed_part, micro, -1, 0, row_bytes(bw, 2, mb->all));
     ek_op rows =
-        ek_head_op(p, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, 0, row_bytes(p, 2, mb->n));
+        ek_head_op(bw, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, 0, row_bytes(bw, 2, mb->n));
 
-    if (p->model->cfg.embed_columns)
-        dep = build_columns(p, g, micro, dep);
+    if (f->model->cfg.embed_columns)
+        dep = build_columns(bw, g, micro, dep);
     else if (tp == NULL)
-        return ek_embed_build_lookup(&p->forward, g, micro, dep);
+        return ek_embed_build_lookup(f, g, micro, dep);
     else
         dep = ek_graph_after(g, &part, dep);
     if (tp == NULL)
@@ -291,21 +309,22 @@ int32_t ek_embed_build(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
     return ek_graph_after(g, &rows, dep);
 }
 
-int32_t ek_embed_build_backward(ek_pass *p, ek_graph *g, int32_t micro, int32_t dep)
+int32_t ek_embed_build_backward(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
 {
-    const ek_micro *mb = &p->forward.micro[micro];
-    ek_op rows = ek_head_op(p, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1, 0,
-                            row_bytes(p, 2, mb->n));
-    ek_op op = ek_head_op(p, EK_OP_EMBED_BACKWARD,
-                          p->scratch.tp == NULL ? op_embed_backward : op_embed_part_backward, micro,
-                          -1, 0, row_bytes(p, 3, mb->all));
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[micro];
+    ek_op rows = ek_head_op(bw, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1, 0,
+                            row_bytes(bw, 2, mb->n));
+    ek_op op = ek_head_op(bw, EK_OP_EMBED_BACKWARD,
+                          f->tp == NULL ? op_embed_backward : op_embed_part_backward, micro, -1, 0,
+                          row_bytes(bw, 3, mb->all));
 
-    op.async = p->scratch.tp == NULL;
-    if (p->scratch.tp != NULL) {
+    op.async = f->tp == NULL;
+    if (f->tp != NULL) {
         dep = ek_graph_after(g, &rows, dep);
-        dep = ek_tp_build_gather_sum(p->scratch.tp, g, -1, micro, dep);
+        dep = ek_tp_build_gather_sum(f->tp, g, -1, micro, dep);
     }
-    if (p->model->cfg.embed_columns)
-        return build_columns_backward(p, g, micro, dep);
+    if (f->model->cfg.embed_columns)
+        return build_columns_backward(bw, g, micro, dep);
     return ek_graph_after(g, &op, dep);
 }

@@ -38,7 +38,8 @@ typedef struct {
 
 typedef struct {
     ek_model *model;
-    ek_moe_scratch *scratch; /* y_real; tp: NULL with one tensor parallel rank */
+    ek_moe_scratch *scratch; /* y_real */
+    ek_tp *tp;               /* NULL: one tensor parallel rank */
     int64_t micros;          /* most micro-batches of a step */
     int32_t *act_slot_of; /* [model chunks][micros], activation slot of each; NULL: always slot 0 */
     ek_layer_activations *activations; /* [act slots][layers] */

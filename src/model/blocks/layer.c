@@ -11,7 +11,7 @@ ek_layer_args ek_layer_args_of(const ek_forward *f, const ek_op *op)
     return (ek_layer_args){f->model->k,
                            s,
                            local,
-                           f->scratch->tp,
+                           f->tp,
                            &f->micro[op->micro],
                            &f->model->layers[op->layer],
                            ek_forward_activations(f, op->layer, op->micro),
@@ -51,7 +51,7 @@ ek_op ek_layer_op(const ek_forward *f, void *self, ek_op_kind kind, ek_op_fn run
                    .layer = l,
                    .micro = micro,
                    .part = -1,
-                   .async = f->scratch->tp == NULL,
+                   .async = f->tp == NULL,
                    .flops = flops,
                    .bytes = bytes};
 }

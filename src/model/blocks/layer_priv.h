@@ -2,7 +2,7 @@
  *
  * Attention processes all tokens of the data parallel rank with this rank's heads; norms and the
  * residual stream process this rank's tokens.  With one tensor parallel rank both are the same, and
- * the network ops between them are not built (scratch->tp is NULL). */
+ * the network ops between them are not built (ek_forward.tp is NULL). */
 #ifndef MODEL_BLOCKS_LAYER_PRIV_H
 #define MODEL_BLOCKS_LAYER_PRIV_H
 

@@ -1,5 +1,4 @@
-/* Persistent placements: planned between steps from the loads of the steps before, and installed.
- */
+/* Persistent placements: planned from the loads of the steps before, and installed. */
 #include "model/experts/rebalance.h"
 
 #include "moe/reroute.h"

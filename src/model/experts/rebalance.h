@@ -1,10 +1,9 @@
-/* model/experts/rebalance.h - persistent placements: when they are due, planning and installing
- * them.
+/* model/experts/rebalance.h - persistent placements: when they are due, and installing them.
  *
- *   ek_rebalance_step(b)                   before a step: decides; the tables of the layers
- * describe the new placements from here on ek_rebalance_build_start(b, g)         first in the
- * step's graph: starts to send expert state ek_rebalance_build_layer(b, g, l, dep) before the
- * forward of a layer: installs what has arrived
+ *   ek_rebalance_step          before a step: decides; the tables of the layers describe the new
+ *                              placements from here on
+ *   ek_rebalance_build_start   first in the step's graph: starts to send expert state
+ *   ek_rebalance_build_layer   before the forward of a layer: installs what has arrived
  *
  * All ranks of a stage decide alike, from the same loads.  Functions that change a placement are
  * collective. */

@@ -1,4 +1,4 @@
-/* model/pass.h - forward and backward of a model over micro-batches, as a step graph.
+/* model/step/pass.h - forward and backward of a model over micro-batches, as a step graph.
  *
  * A pass owns the activations of its micro-batches in flight and all scratch, reserved once for the
  * largest micro-batch; building and running steps allocates nothing.
@@ -14,10 +14,10 @@
  * Ranks        a pipeline stage runs its virtual stages in the order of schedule/pipeline.h; each
  *              micro-batch in flight has an activation slot.  n counts the tokens of this rank,
  *              `all` those of its data parallel rank (ek_micro). */
-#ifndef MODEL_PASS_H
-#define MODEL_PASS_H
+#ifndef MODEL_STEP_PASS_H
+#define MODEL_STEP_PASS_H
 
-#include "model/blocks/forward.h"
+#include "model/blocks/backward.h"
 #include "model/experts/rebalance.h"
 #include "model/model.h"
 #include "nn/tensor_parallel.h"
@@ -60,52 +60,6 @@ typedef struct {
     double replicas, replica_bytes, experts_moved; /* of this layer */
 } ek_layer_balance;
 
-/* State of an embedding whose columns are sharded over data parallel ranks
- * (model/blocks/embed.c). */
-typedef struct {
-    int32_t *ids; /* [act slots][limits.total]: of all data parallel ranks, by rank, relative to
-                     this rank's first vocabulary row */
-    void *own;    /* R [limits.total, this rank's columns] */
-    void *blocks; /* R [max_all, d], in one block of columns per rank */
-    int64_t *rows, *first; /* [dp][dp], [dp + 1]: arguments of the all-to-all, written by the thread
-                              that starts network ops */
-} ek_embed_columns;
-
-/* Buffers of the backward, each used by one layer at a time. */
-typedef struct {
-    void *dx;             /* R [n, d], gradient of the residual stream */
-    void *dx_in, *dx_out; /* R [n, d], from and to the neighbour stages */
-    void *dy, *dy_comp;   /* R, C [n, d], of the input and output of attention; NULL with several
-                             tensor parallel ranks */
-    void *d_o;            /* C [all, heads head_dim] */
-    void *dqkv;           /* C [all, (heads + 2 kv_heads) head_dim] */
-} ek_backward_buffers;
-
-/* Buffers of the loss head, which works on blocks of `rows` rows.  v: this rank's vocabulary. */
-typedef struct {
-    int64_t rows;
-    void *y;            /* C [rows, d], final norm; NULL with several tensor parallel ranks */
-    void *rstd;         /* R [rows]; [n] with several tensor parallel ranks */
-    void *logits;       /* R [rows, v] */
-    void *dlogits;      /* C [rows, v], at dlogits_ld */
-    int64_t dlogits_ld; /* a multiple of 8, row alignment of some kernels */
-    void *dy;           /* R [rows, d]; NULL with several tensor parallel ranks */
-    double *loss_rows;  /* [max_tokens] */
-
-    /* with several tensor parallel ranks */
-    int32_t *ids;         /* [max_all], relative to this rank's vocabulary range */
-    double *stats;        /* [tp, rows, 3] */
-    double *factor, *hit; /* [rows] */
-} ek_head_buffers;
-
-/* Of the current step: the targets that its loss averages over, and the loss. */
-typedef struct {
-    int masked;    /* documents are masked (ek_micro) */
-    double tokens; /* number of targets, of all data parallel ranks: valid once op graph.counted is
-                      done */
-    double sum;    /* of this rank, nats */
-} ek_pass_loss;
-
 /* While the graph of a step is built.  Ops are ids in it; -1: none. */
 typedef struct {
     ek_pipe_item *order;     /* [2 chunks micros]: order of the stage's work items */
@@ -113,7 +67,6 @@ typedef struct {
                                 may be overwritten */
     unsigned char *act_slot_taken;   /* [model chunks][act slots] */
     int32_t dx_in_read, dx_out_sent; /* the ops after which these may be overwritten */
-    int32_t counted;                 /* the op after which loss.tokens is valid */
 } ek_pass_graph;
 
 /* Statistics of a training step, and of any step of a pass that does not train. */
@@ -135,16 +88,14 @@ typedef struct {
     int pipe_group; /* micro-batches that a forward-only step takes through a chunk before the next
                        chunk: at most the act slots of any stage */
     ek_forward forward;
-    ek_backward_buffers backward;
-    ek_embed_columns columns;
-    ek_head_buffers head;
+    ek_backward backward;
+    void *dx_in, *dx_out;   /* R [n, d], from and to the neighbour stages */
     int64_t cos_sin_length; /* sequence length that forward.cos_sin was filled for */
     ek_moe *moe;            /* [layers] */
-    ek_moe_scratch scratch; /* scratch.tp: NULL with one tensor parallel rank, else &tp */
-    ek_tp tp;
+    ek_moe_scratch scratch;
+    ek_tp tp; /* with several tensor parallel ranks */
 
     ek_moe_step step;
-    ek_pass_loss loss;
     ek_pass_graph graph;
     ek_pass_stats stats;
     ek_rebalance rebalance; /* persistent placements, over all steps */

@@ -1,8 +1,8 @@
 /* The order of a step's ops: a stage's virtual stages, forward and backward, and the transfers
  * to and from the neighbour stages. */
 #include "exec/net.h"
-#include "model/blocks/backward.h"
 #include "model/param_buckets.h"
+#include "model/step/pass.h"
 
 /* A work item (one virtual stage, one micro-batch, one direction) while its ops are appended. */
 typedef struct {
@@ -74,14 +74,14 @@ static ek_status op_recv_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 0, p->backward.dx_in, op->part + 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
 }
 
 static ek_status op_send_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 1, p->backward.dx_out, op->part - 1, TAG_BACKWARD);
+    return transfer_stream(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
 }
 
 static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
@@ -96,7 +96,7 @@ static ek_status op_gradient_in(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    copy_stream(p, op, p->backward.dx, p->backward.dx_in);
+    copy_stream(p, op, p->backward.dx, p->dx_in);
     return EK_OK;
 }
 
@@ -104,7 +104,7 @@ static ek_status op_gradient_out(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    copy_stream(p, op, p->backward.dx_out, p->backward.dx);
+    copy_stream(p, op, p->dx_out, p->backward.dx);
     return EK_OK;
 }
 
@@ -151,7 +151,7 @@ static void build_forward(const work *w)
 
     if (w->vstage == 0) {
         dep = build_use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
-        dep = ek_embed_build(p, w->g, w->micro, dep);
+        dep = ek_embed_build(&p->backward, w->g, w->micro, dep);
     } else {
         dep = add_op(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
     }
@@ -166,7 +166,7 @@ static void build_forward(const work *w)
     }
     if (head) { /* when training, the head is part of the backward item */
         dep = build_use(w, EK_MODULE_HEAD, w->next, EK_USE_FORWARD, dep);
-        dep = ek_head_build(p, w->g, w->micro, dep);
+        dep = ek_head_build(&p->backward, w->g, w->micro, dep);
     }
     *freed = dep;
     if (!is_last_vstage(w))
@@ -181,7 +181,7 @@ static int32_t build_output_gradient(const work *w)
 
     if (is_last_vstage(w)) {
         dep = build_use(w, EK_MODULE_HEAD, w->end - 1, EK_USE_FORWARD | EK_USE_BACKWARD, freed);
-        dep = ek_head_build(p, w->g, w->micro, dep);
+        dep = ek_head_build(&p->backward, w->g, w->micro, dep);
         ek_param_buckets_build_reduce(p->model, w->g, EK_MODULE_HEAD, w->micro, w->last_backward,
                                       -1, dep);
         return dep;
@@ -224,7 +224,7 @@ static void build_backward(const work *w)
         int32_t next = l > w->first ? l - 1 : w->vstage == 0 ? EK_MODULE_EMBED : w->next;
 
         dep = build_use(w, l, next, uses, dep);
-        dep = ek_layer_build_backward(p, w->g, l, w->micro, dep);
+        dep = ek_layer_build_backward(&p->backward, w->g, l, w->micro, dep);
         if (w->last_backward)
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
         ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].reduce_op,
@@ -232,7 +232,7 @@ static void build_backward(const work *w)
     }
     if (w->vstage == 0) {
         dep = build_use(w, EK_MODULE_EMBED, w->next, EK_USE_BACKWARD, dep);
-        dep = ek_embed_build_backward(p, w->g, w->micro, dep);
+        dep = ek_embed_build_backward(&p->backward, w->g, w->micro, dep);
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
     } else {
@@ -337,8 +337,8 @@ static ek_status op_count_targets(void *self, const ek_op *op)
     ek_pass *p = self;
 
     if (!ek_net_started(op))
-        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->dp_group, &p->loss.tokens, 1, EK_SUM_F64,
-                                  ek_net_cell(op)));
+        EK_TRY(ek_comm_all_reduce(p->model->cfg.mesh->dp_group, &p->backward.loss.tokens, 1,
+                                  EK_SUM_F64, ek_net_cell(op)));
     return ek_net_test(op);
 }
 
@@ -351,10 +351,10 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
                 .layer = -1,
                 .micro = -1,
                 .part = -1,
-                .bytes = sizeof(p->loss.tokens),
+                .bytes = sizeof(p->backward.loss.tokens),
                 .describe = ek_net_describe};
 
-    return p->loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
+    return p->backward.loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
 }
 
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)
@@ -375,13 +375,13 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
         p->graph.act_slot_freed[i] = -1;
         p->graph.act_slot_taken[i] = 0;
     }
-    p->graph.counted = build_count(p, g);
+    p->backward.loss.counted = build_count(p, g);
     ek_param_buckets_begin_step(p->model);
     ek_rebalance_build_start(&p->rebalance, g);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->graph.order[i],
                    i + 1 < n ? first_module(p, &p->graph.order[i + 1]) : EK_MODULE_NONE);
     if (ek_pass_trains(p) || !p->cfg.training)
-        ek_graph_after(g, &sum, p->graph.counted);
+        ek_graph_after(g, &sum, p->backward.loss.counted);
     return ek_graph_check(g);
 }

@@ -1,6 +1,6 @@
 /* Statistics of a step: gathered from the layers, summed over the ranks, read. */
 #include "exec/net.h"
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #include <math.h>
 #include <string.h>
@@ -88,7 +88,7 @@ void ek_pass_sum(ek_pass *p)
     const ek_model_spec *s = &p->model->spec;
 
     memset(p->stats.sums, 0, (size_t)p->stats.n_sums * sizeof(*p->stats.sums));
-    p->stats.sums[SUM_LOSS] = p->loss.sum;
+    p->stats.sums[SUM_LOSS] = p->backward.loss.sum;
     p->stats.sums[SUM_VOTE] = p->stats.vote;
     p->stats.sums[SUM_STEP] = p->stats.last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
@@ -126,9 +126,9 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     const double *sums = p->stats.sums;
 
     memset(out, 0, sizeof(*out));
-    out->loss = p->loss.tokens > 0 ? sums[SUM_LOSS] / p->loss.tokens : 0;
-    out->masked = p->loss.masked;
-    out->loss_tokens = p->loss.tokens;
+    out->loss = p->backward.loss.tokens > 0 ? sums[SUM_LOSS] / p->backward.loss.tokens : 0;
+    out->masked = p->backward.loss.masked;
+    out->loss_tokens = p->backward.loss.tokens;
     out->aux_loss = sums[SUM_AUX];
     out->z_loss = sums[SUM_Z];
     out->dropped = (int64_t)sums[SUM_DROPPED];

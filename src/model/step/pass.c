@@ -1,5 +1,5 @@
 /* A pass: its memory, and the start of a step. */
-#include "model/pass.h"
+#include "model/step/pass.h"
 
 #include "model/blocks/rope.h"
 #include "moe/reroute.h"
@@ -36,7 +36,8 @@ static size_t workspace_bytes(const ek_pass *p)
     size_t ws = k->rmsnorm_workspace(k, s->hidden > width ? s->hidden : width);
 
     if (local->vocab > 0)
-        ws = larger_size(ws, k->linear_workspace(k, p->head.rows, 1, local->vocab, s->hidden));
+        ws = larger_size(ws,
+                         k->linear_workspace(k, p->backward.head.rows, 1, local->vocab, s->hidden));
     if (width == 0)
         return ws;
     ws = larger_size(ws, ek_attention_workspace(p->model, p->max_all));
@@ -152,26 +153,28 @@ static void reserve_tp(ek_pass *p)
 
     p->tp =
         (ek_tp){.mesh = mesh, .k = p->model->k, .d = p->model->spec.hidden, .max_all = p->max_all};
-    p->scratch.tp = &p->tp;
+    p->scratch.tp = p->forward.tp = &p->tp;
     ek_tp_reserve(&p->tp, a, p->cfg.training);
-    p->head.ids = ek_arena_alloc(a, p->max_all, sizeof(*p->head.ids));
+    p->backward.head.ids = ek_arena_alloc(a, p->max_all, sizeof(*p->backward.head.ids));
     if (p->model->spec.qk_norm == EK_QK_NORM_FULL)
         p->forward.norm_sums = ek_arena_alloc(a, 2 * p->max_all, sizeof(double));
-    p->head.stats = ek_arena_alloc(a, 3 * mesh->tp * p->head.rows, sizeof(double));
-    p->head.factor = ek_arena_alloc(a, p->head.rows, sizeof(double));
-    p->head.hit = ek_arena_alloc(a, p->head.rows, sizeof(double));
+    p->backward.head.stats =
+        ek_arena_alloc(a, 3 * mesh->tp * p->backward.head.rows, sizeof(double));
+    p->backward.head.factor = ek_arena_alloc(a, p->backward.head.rows, sizeof(double));
+    p->backward.head.hit = ek_arena_alloc(a, p->backward.head.rows, sizeof(double));
 }
 
 /* An embedding whose columns are sharded. */
 static void reserve_embed_columns(ek_pass *p)
 {
-    ek_embed_columns *c = &p->columns;
+    ek_embed_columns *c = &p->backward.columns;
     const ek_model *m = p->model;
     int dp = m->cfg.mesh->dp;
     size_t real = ek_dtype_size(m->k->real);
 
     if (!m->cfg.embed_columns || !ek_model_has_embed(m))
         return;
+    c->total = p->limits.total;
     c->ids = ek_arena_alloc(&p->arena, p->act_slots * p->limits.total, sizeof(*c->ids));
     c->own = ek_arena_alloc(&p->arena, p->limits.total * m->local.embed_cols, real);
     c->blocks = ek_arena_alloc(&p->arena, p->max_all * m->spec.hidden, real);
@@ -190,10 +193,11 @@ static void reserve_scratch(ek_pass *p)
 
     p->forward.ws = ek_arena_alloc(a, (int64_t)workspace_bytes(p), 1);
     p->forward.cos_sin = ek_arena_alloc(a, p->cfg.max_seq * s->head_dim, real);
-    p->head.y = ek_arena_alloc(a, parts ? 0 : p->head.rows * d, comp);
-    p->head.rstd = ek_arena_alloc(a, parts ? n : p->head.rows, real);
-    p->head.logits = ek_arena_alloc(a, p->head.rows * local->vocab, real);
-    p->head.loss_rows = ek_arena_alloc(a, n > p->head.rows ? n : p->head.rows, sizeof(double));
+    p->backward.head.y = ek_arena_alloc(a, parts ? 0 : p->backward.head.rows * d, comp);
+    p->backward.head.rstd = ek_arena_alloc(a, parts ? n : p->backward.head.rows, real);
+    p->backward.head.logits = ek_arena_alloc(a, p->backward.head.rows * local->vocab, real);
+    p->backward.head.loss_rows =
+        ek_arena_alloc(a, n > p->backward.head.rows ? n : p->backward.head.rows, sizeof(double));
     if (parts)
         reserve_tp(p);
     reserve_embed_columns(p);
@@ -201,17 +205,18 @@ static void reserve_scratch(ek_pass *p)
         return;
     p->backward.dx = p->scratch.dx = ek_arena_alloc(a, n * d, real);
     if (p->model->cfg.mesh->pp > 1) {
-        p->backward.dx_in = ek_arena_alloc(a, n * d, real);
-        p->backward.dx_out = ek_arena_alloc(a, n * d, real);
+        p->dx_in = ek_arena_alloc(a, n * d, real);
+        p->dx_out = ek_arena_alloc(a, n * d, real);
     }
     p->backward.dy = ek_arena_alloc(a, parts ? 0 : n * d, real);
     p->backward.dy_comp = ek_arena_alloc(a, parts ? 0 : n * d, comp);
     p->backward.d_o = ek_arena_alloc(a, p->max_all * q, comp);
     p->backward.dqkv =
         ek_arena_alloc(a, p->max_all * (q + 2 * local->kv_heads * s->head_dim), comp);
-    p->head.dlogits_ld = (local->vocab + 7) / 8 * 8;
-    p->head.dlogits = ek_arena_alloc(a, p->head.rows * p->head.dlogits_ld, comp);
-    p->head.dy = ek_arena_alloc(a, parts ? 0 : p->head.rows * d, real);
+    p->backward.head.dlogits_ld = (local->vocab + 7) / 8 * 8;
+    p->backward.head.dlogits =
+        ek_arena_alloc(a, p->backward.head.rows * p->backward.head.dlogits_ld, comp);
+    p->backward.head.dy = ek_arena_alloc(a, parts ? 0 : p->backward.head.rows * d, real);
 }
 
 /* --- creation --------------------------------------------------------------------------------- */
@@ -265,7 +270,7 @@ static void reserve_pass(ek_pass *p)
     for (int slot = 0; slot < p->act_slots; slot++)
         reserve_residuals(p, slot, mid);
     reserve_layers(p);
-    p->rebalance.moe = p->moe;
+    p->backward.moe = p->rebalance.moe = p->moe;
     ek_rebalance_reserve(&p->rebalance, &p->arena, p->cfg.training);
 }
 
@@ -319,6 +324,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     if (p->cfg.micros == 0)
         p->cfg.micros = 1;
     p->forward = (ek_forward){.model = m, .scratch = &p->scratch, .micros = p->cfg.micros};
+    p->backward = (ek_backward){.forward = &p->forward, .recompute = cfg->recompute};
     p->rebalance = (ek_rebalance){.model = m, .cfg = &p->cfg.moe, .planning = &p->scratch.planning};
     p->max_tokens = ek_range_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->act_slots = p->pipe_group = 1;
@@ -332,7 +338,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
     rows =
         HEAD_LOGITS_BYTES / (ek_range_length(m->spec.vocab, mesh->tp, 0) * (int64_t)sizeof(float));
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;
-    p->head.rows = rows < p->max_all ? rows : p->max_all;
+    p->backward.head.rows = rows < p->max_all ? rows : p->max_all;
     ek_arena_measure_from(&p->arena, m->k->memory, &p->host);
     reserve_pass(p);
     return ek_arena_check(&p->arena, "activations");
@@ -415,18 +421,21 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     p->step.micro = micro;
     p->forward.micro = p->tp.micro = micro;
     p->forward.n_micro = n_micro;
-    p->loss.tokens = 0;
-    p->graph.counted = -1;
-    p->loss.masked = n_micro > 0 && micro[0].starts != NULL;
-    p->loss.sum = 0;
+    p->backward.loss.tokens = 0;
+    p->backward.loss.counted = -1;
+    p->backward.trains = ek_pass_trains(p);
+    p->backward.a2a = ek_moe_a2a(&p->cfg.moe, &p->step);
+    p->backward.loss.masked = n_micro > 0 && micro[0].starts != NULL;
+    p->backward.loss.sum = 0;
     for (int64_t i = 0; i < n_micro; i++) {
         EK_REQUIRE(micro[i].seqs <= p->cfg.max_seqs && micro[i].seq <= p->cfg.max_seq, EK_EINVAL,
                    "micro-batch %lld is %lld x %lld; the pass holds at most %lld x %lld",
                    (long long)i, (long long)micro[i].seqs, (long long)micro[i].seq,
                    (long long)p->cfg.max_seqs, (long long)p->cfg.max_seq);
-        EK_REQUIRE((micro[i].starts != NULL) == p->loss.masked, EK_EINVAL,
+        EK_REQUIRE((micro[i].starts != NULL) == p->backward.loss.masked, EK_EINVAL,
                    "some micro-batches of the step have document masks, others have none");
-        p->loss.tokens += p->loss.masked ? count_targets(&micro[i]) : (double)micro[i].total;
+        p->backward.loss.tokens +=
+            p->backward.loss.masked ? count_targets(&micro[i]) : (double)micro[i].total;
     }
     EK_TRY(fit_positions(p, micro, n_micro));
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
