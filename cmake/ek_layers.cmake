@@ -1,8 +1,10 @@
-# One static library per layer (src/<layer>), one shared library of all, one command.
+# One static library per layer (src/<layer>), one shared library of the layers below the command's
+# own, one command.
 
-# ek_layer(name [USES layer ...] [LIBS target ...]): a layer without sources does not exist yet.
+# ek_layer(name [OUTSIDE_LIBRARY] [USES layer ...] [LIBS target ...]): OUTSIDE_LIBRARY: part of the
+# command, not of libevenkeel.so.  A layer without sources does not exist yet.
 function(ek_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 L "" "" "USES;LIBS")
+  cmake_parse_arguments(PARSE_ARGV 1 L "OUTSIDE_LIBRARY" "" "USES;LIBS")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
   list(FILTER sources EXCLUDE REGEX "/src/(comm/mpi|tensor/cuda)/") # cmake/ek_mpi.cmake, ek_cuda.cmake
   if(NOT sources)
@@ -23,7 +25,11 @@ function(ek_layer name)
     endif()
   endforeach()
   target_link_libraries(ek_${name} PUBLIC ${L_LIBS})
-  set_property(GLOBAL APPEND PROPERTY EK_LAYERS ek_${name})
+  if(L_OUTSIDE_LIBRARY)
+    set_property(GLOBAL APPEND PROPERTY EK_COMMAND_LAYERS ek_${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY EK_LAYERS ek_${name})
+  endif()
 endfunction()
 
 # ek_linker_map(file): a version script that exports the functions of the public headers alone.
@@ -76,6 +82,8 @@ function(ek_command)
     return()
   endif()
   get_property(layers GLOBAL PROPERTY EK_LAYERS)
+  get_property(own GLOBAL PROPERTY EK_COMMAND_LAYERS)
+  list(APPEND layers ${own})
   list(REVERSE layers)
   add_library(ek_cli STATIC ${sources}) # tests link parts of it
   target_link_libraries(ek_cli PUBLIC ${layers})

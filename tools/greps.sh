@@ -15,8 +15,9 @@ forbid() {
     fi
 }
 
-library=$(find src \( -name '*.[ch]' -o -name '*.cu' \) ! -path 'src/cli/*' ! -path 'src/supervisor/*' \
-    ! -path 'src/base/command*' ! -path 'src/base/live_line*') # what prints, exits, reads the environment
+library=$(find src \( -name '*.[ch]' -o -name '*.cu' \) ! -path 'src/cli/*' ! -path 'src/bench/*' \
+    ! -path 'src/supervisor/*' ! -path 'src/base/command*' \
+    ! -path 'src/base/live_line*') # what prints, exits, reads the environment
 sources=$(find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp')
 scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -path tools/cluster)
 build="CMakeLists.txt CMakePresets.json Makefile $(find cmake -type f)"

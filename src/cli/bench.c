@@ -1,13 +1,8 @@
-/* evenkeel bench: options and dispatch to the benchmarks. */
-#include "cli/bench.h"
+/* evenkeel bench: measures evenkeel on this machine (bench/bench.h). */
+#include "bench/bench.h"
 
-#include "base/json.h"
-#include "model/hf/source.h"
-#include "tensor/cpu/dnnl_shim.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "cli/cli.h"
+#include "supervisor/command_job.h"
 
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, "small", NULL, "MODEL", NULL, 0,
@@ -82,150 +77,58 @@ static const ek_option_table table = {
     .summary = "Measure evenkeel on this machine, next to what the machine can reach.",
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
-    .positional = "gemm|kernels|step|generate|moe|balance|a2a|costs",
+    .positional = bench_names,
     .positional_max = 1};
 
-typedef struct {
-    const char *name;
-    ek_status (*run)(bench *b);
-    int ranks;    /* supports several ranks */
-    int no_model; /* needs no model and no kernels */
-    int ceilings; /* also print the ceilings of this machine */
-    int devices;  /* supports devices other than the CPU */
-} benchmark;
-
-static const benchmark benchmarks[] = {
-    {"gemm", bench_gemm, .ceilings = 1},
-    {"kernels", bench_kernels, .ceilings = 1, .devices = 1},
-    {"step", bench_step, .ceilings = 1, .devices = 1},
-    {"generate", bench_generate, .ceilings = 1, .devices = 1},
-    {"moe", bench_moe, .ranks = 1},
-    {"a2a", bench_a2a, .ranks = 1, .no_model = 1},
-    {"costs", bench_costs, .ranks = 1},
-    {"balance", bench_balance, .ranks = 1},
-};
-
-static ek_status choose(const ek_options *o, int ranks, const benchmark **chosen)
+static bench_settings settings_of(const ek_options *o)
 {
-    int on_cpu = strcmp(ek_options_text(o, "device"), "cpu") == 0;
+    return (bench_settings){
+        .model = ek_options_text(o, "model"),
+        .dtype = ek_options_text(o, "dtype"),
+        .device = ek_options_text(o, "device"),
+        .seconds = ek_options_real(o, "seconds"),
+        .repeats = ek_options_int(o, "repeats"),
+        .steps = ek_options_int(o, "steps"),
+        .batch = ek_options_int(o, "batch"),
+        .seq = ek_options_int(o, "seq"),
+        .micro_batch = ek_options_int(o, "micro-batch"),
+        .recompute = (ek_recompute)ek_options_choice(o, "recompute"),
+        .prompt = ek_options_int(o, "prompt"),
+        .tokens = ek_options_int(o, "tokens"),
+        .longest_kib = ek_options_int(o, "longest"),
+        .ranks_a_node = (int)ek_options_int(o, "ranks-a-node"),
+        .sizes = {1, (int)ek_options_int(o, "tp"), (int)ek_options_int(o, "ep"),
+                  (int)ek_options_int(o, "etp")},
+        .degrees = ek_options_text(o, "degrees"),
+        .smart_group = (int)ek_options_int(o, "smart-groups"),
+        .a2a = (ek_a2a)ek_options_choice(o, "a2a"),
+        .policies = ek_options_text(o, "policies"),
+        .replay = ek_options_text(o, "replay-routing"),
+        .spare_slots = (int)ek_options_int(o, "spare-slots"),
+        .plan_every = ek_options_int(o, "plan-every"),
+        .timeline = ek_options_text(o, "timeline"),
+        .machine = ek_options_text(o, "machine"),
+        .out = ek_options_text(o, "out"),
+        .budget = ek_options_real(o, "budget"),
+        .cached = ek_options_flag(o, "cached"),
+        .json = ek_options_flag(o, "json"),
+    };
+}
+
+static ek_status run_benchmark(const ek_options *o, const ek_command_job *job)
+{
     const char *name = ek_options_count(o, NULL) > 0 ? ek_options_list(o, NULL, 0) : NULL;
+    bench_settings cfg = settings_of(o);
+    ek_path cache;
+    bench_job at = {.world = job->world,
+                    .rank = job->rank,
+                    .ranks = job->size,
+                    .messages = ek_command_err(),
+                    .cache = cli_cache_folder(&cache)};
 
-    EK_REQUIRE(name != NULL, EK_EINVAL, "name a benchmark: %s", table.positional);
-    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
-        if (strcmp(benchmarks[i].name, name) == 0) {
-            *chosen = &benchmarks[i];
-            EK_REQUIRE(ranks == 1 || benchmarks[i].ranks, EK_EINVAL,
-                       "bench %s measures one process; run it without --ranks and mpiexec", name);
-            EK_REQUIRE(on_cpu || benchmarks[i].devices, EK_EINVAL,
-                       "bench %s measures the CPU; run it without --device", name);
-            return EK_OK;
-        }
-    return EK_FAIL(EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, table.positional);
-}
-
-static ek_status open_bench(const ek_options *o, const char *name, bench *b)
-{
-    b->name = name;
-    b->seconds = ek_options_real(o, "seconds");
-    b->repeats = ek_options_int(o, "repeats");
-    b->steps = ek_options_int(o, "steps");
-    b->batch = ek_options_int(o, "batch");
-    b->seq = ek_options_int(o, "seq");
-    b->micro_batch = ek_options_int(o, "micro-batch");
-    if (b->micro_batch == 0 || b->micro_batch > b->batch)
-        b->micro_batch = b->batch;
-    b->recompute = (ek_recompute)ek_options_choice(o, "recompute");
-    b->prompt = ek_options_int(o, "prompt");
-    b->tokens = ek_options_int(o, "tokens");
-    b->longest = 1024 * ek_options_int(o, "longest");
-    b->ranks_a_node = (int)ek_options_int(o, "ranks-a-node");
-    b->sizes = (ek_mesh_sizes){1, (int)ek_options_int(o, "tp"), (int)ek_options_int(o, "ep"),
-                               (int)ek_options_int(o, "etp")};
-    b->degrees = ek_options_text(o, "degrees");
-    b->smart_group = (int)ek_options_int(o, "smart-groups");
-    b->a2a = (ek_a2a)ek_options_choice(o, "a2a");
-    b->policies = ek_options_text(o, "policies");
-    b->replay = ek_options_text(o, "replay-routing");
-    b->spare_slots = (int)ek_options_int(o, "spare-slots");
-    b->plan_every = ek_options_int(o, "plan-every");
-    b->timeline = ek_options_text(o, "timeline");
-    b->machine = ek_options_text(o, "machine");
-    b->out = ek_options_text(o, "out");
-    b->budget = ek_options_real(o, "budget");
-    b->cached = ek_options_flag(o, "cached");
-    b->text = !ek_options_flag(o, "json") && b->job->rank == 0;
-    b->json = json_object();
-    EK_REQUIRE(b->json != NULL, EK_ENOMEM, "no memory for the results");
-    bench_put(b, "bench", json_string(name));
-    return EK_OK;
-}
-
-static ek_status open_model(const ek_options *o, bench *b)
-{
-    ek_model_source source;
-    int threads;
-
-    EK_TRY(ek_model_source_open(ek_options_text(o, "model"), &source));
-    EK_TRY(ek_model_check(&source.spec));
-    b->spec = source.spec;
-    b->device = ek_options_text(o, "device");
-    b->on_cpu = strcmp(b->device, "cpu") == 0;
-    EK_TRY(ek_mode_parse(ek_options_text(o, "dtype"), b->device, &b->mode));
-    EK_TRY(ek_command_job_threads(b->job, o, &threads));
-    return ek_kernels_open(b->device, 0, b->mode, ek_cpu_isa(), threads, &b->k);
-}
-
-static void say_what(bench *b, const char *model)
-{
-    char library[64] = "CUDA";
-
-    if (b->on_cpu)
-        ek_dnnl_version(library, sizeof(library));
-    bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, model, b->k->name,
-              b->k->threads, library);
-    bench_put(b, "model", ek_json_text_of(model));
-    bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
-    bench_put(b, "device", json_string(b->device));
-    bench_put(b, "kernels", json_string(b->k->name));
-    bench_put(b, "threads", json_integer(b->k->threads));
-    bench_put(b, "library", json_string(library));
-}
-
-static ek_status print_json(const bench *b)
-{
-    char *text = b->lost ? NULL : json_dumps(b->json, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
-
-    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the results");
-    puts(text);
-    free(text);
-    return EK_OK;
-}
-
-static ek_status run(const ek_options *o, ek_command_job *job)
-{
-    const benchmark *chosen = NULL;
-    bench *b = NULL;
-    ek_status st = EK_OK;
-
-    EK_TRY(choose(o, job->size, &chosen));
-    b = calloc(1, sizeof(*b));
-    EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a benchmark");
-    b->job = job;
-    EK_TRY_OUT(open_bench(o, chosen->name, b));
-    if (!chosen->no_model) {
-        EK_TRY_OUT(open_model(o, b));
-        say_what(b, ek_options_text(o, "model"));
-    }
-    EK_TRY_OUT(chosen->run(b));
-    if (chosen->ceilings && b->on_cpu)
-        bench_print_ceilings(b);
-    if (!b->text && job->rank == 0)
-        EK_TRY_OUT(print_json(b));
-out:
-    ek_kernels_destroy(&b->k);
-    json_decref(b->json);
-    free(b);
-    return st;
+    EK_TRY(bench_check(name, &cfg, job->size));
+    EK_TRY(ek_command_job_threads(job, o, &cfg.threads));
+    return bench_run(name, &cfg, &at);
 }
 
 int cli_bench(int argc, char **argv)
@@ -237,7 +140,7 @@ int cli_bench(int argc, char **argv)
 
     if (status >= 0)
         return status;
-    st = run(o, &job);
+    st = run_benchmark(o, &job);
     ek_options_destroy(o);
     if (st < 0)
         return ek_status_class(st) == EK_CLASS_USAGE ? ek_command_job_fail_arguments(&job, st)

@@ -4,7 +4,7 @@
  * experts are one grouped call, with even rows and with rows proportional to 1, 1/2, 1/3, ... FLOPs
  * of a call: 2 * rows * out * in.  A measurement repeats the call for --seconds and keeps the
  * fastest, as the ceilings do. */
-#include "cli/bench_gemm.h"
+#include "bench/gemm.h"
 
 #include "base/arena.h"
 #include "base/clock.h"
@@ -34,7 +34,7 @@ typedef struct {
 size_t bench_products(const bench *b, bench_product *products)
 {
     const ek_model_spec *s = &b->spec;
-    int64_t n = b->micro_batch * b->seq, d = s->hidden, q = s->heads * s->head_dim;
+    int64_t n = b->cfg->micro_batch * b->cfg->seq, d = s->hidden, q = s->heads * s->head_dim;
     int64_t head = HEAD_LOGITS_BYTES / (s->vocab * (int64_t)sizeof(float)), e = s->experts;
     const bench_product all[] = {
         {"query, key, value", q + 2 * s->kv_heads * s->head_dim, d, 1, n, 1, EK_OUT_COMP,
@@ -184,7 +184,7 @@ static ek_status measure(const bench *b, const gemm *m, const bench_product *p, 
         EK_TRY(call(b, m, p, direction));
         seconds = (double)(ek_clock_ns() - one) * 1e-9;
         best = seconds < best ? seconds : best;
-    } while ((double)(ek_clock_ns() - start) * 1e-9 < b->seconds);
+    } while ((double)(ek_clock_ns() - start) * 1e-9 < b->cfg->seconds);
     bench_add(rates, flops / best);
     return EK_OK;
 }
@@ -238,7 +238,7 @@ static void put(bench *b, const gemm *m)
         for (int split = 0; split < (m->products[i].groups > 1 ? SPLITS : 1); split++)
             for (int direction = 0; direction < DIRECTIONS; direction++)
                 put_row(b, m, i, split, direction, all);
-    bench_put(b, "repeats", json_integer(b->repeats));
+    bench_put(b, "repeats", json_integer(b->cfg->repeats));
     bench_put(b, "products", all);
 }
 
@@ -249,7 +249,7 @@ ek_status bench_gemm(bench *b)
 
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a benchmark");
     EK_TRY_OUT(gemm_create(b, m));
-    for (int64_t r = 0; r < b->repeats; r++) {
+    for (int64_t r = 0; r < b->cfg->repeats; r++) {
         EK_TRY_OUT(bench_measure_ceilings(b));
         for (size_t i = 0; i < m->n_products; i++)
             EK_TRY_OUT(measure_product(b, m, i));

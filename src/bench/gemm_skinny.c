@@ -5,7 +5,7 @@
  * packed weights, of the fastest pass over the pool. */
 #include "base/arena.h"
 #include "base/clock.h"
-#include "cli/bench_gemm.h"
+#include "bench/gemm.h"
 
 #include <stdlib.h>
 
@@ -88,7 +88,7 @@ static ek_status measure(const bench *b, skinny *f, int row_case)
         EK_TRY(walk(b, f, row_cases[row_case]));
         seconds = (double)(ek_clock_ns() - one) * 1e-9;
         best = seconds < best ? seconds : best;
-    } while ((double)(ek_clock_ns() - start) * 1e-9 < b->seconds);
+    } while ((double)(ek_clock_ns() - start) * 1e-9 < b->cfg->seconds);
     bench_add(&f->rates[row_case], bytes / best);
     return EK_OK;
 }
@@ -98,7 +98,7 @@ static ek_status measure_product(bench *b, skinny *f)
     ek_status st = EK_OK;
 
     EK_TRY_OUT(skinny_create(b, f));
-    for (int64_t r = 0; r < b->repeats; r++)
+    for (int64_t r = 0; r < b->cfg->repeats; r++)
         for (int i = 0; i < ROW_CASES; i++)
             EK_TRY_OUT(measure(b, f, i));
     EK_TRY_OUT(bench_measure_memory(b));

@@ -17,7 +17,7 @@
  * planners are not disabled; one that fails ends the run.  A step takes as long as on its slowest
  * rank.  Rank 0 prints. */
 #include "base/clock.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "model/hf/weights.h"
 #include "moe/replicas.h"
 #include "train/layer_costs.h"
@@ -73,11 +73,12 @@ static ek_status add_policy(const bench *b, balance *x, const char *name)
 {
     const ek_planner *p = ek_planner_find(name);
 
-    EK_REQUIRE(p != NULL, EK_EINVAL, "--policies %s: no balance policy %s", b->policies, name);
-    EK_REQUIRE(x->n < POLICIES_MAX, EK_EINVAL, "--policies %s: more than %d", b->policies,
+    EK_REQUIRE(p != NULL, EK_EINVAL, "--policies %s: no balance policy %s", b->cfg->policies, name);
+    EK_REQUIRE(x->n < POLICIES_MAX, EK_EINVAL, "--policies %s: more than %d", b->cfg->policies,
                POLICIES_MAX);
     for (int i = 0; i < x->n; i++)
-        EK_REQUIRE(x->of[i].planner != p, EK_EINVAL, "--policies %s: %s twice", b->policies, name);
+        EK_REQUIRE(x->of[i].planner != p, EK_EINVAL, "--policies %s: %s twice", b->cfg->policies,
+                   name);
     x->of[x->n++] = (policy){.name = p->name, .planner = p};
     return EK_OK;
 }
@@ -86,7 +87,7 @@ static ek_status add_policy(const bench *b, balance *x, const char *name)
 static ek_status read_policies(const bench *b, balance *x)
 {
     char name[32];
-    const char *at = b->policies;
+    const char *at = b->cfg->policies;
     int n = 0;
 
     for (; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
@@ -99,7 +100,7 @@ static ek_status read_policies(const bench *b, balance *x)
         if (x->of[i].planner != &ek_planner_off)
             x->others[n++] = x->of[i].planner;
     for (int i = 0; i <= x->n; i++) {
-        x->of[i].of = calloc((size_t)b->steps, sizeof(*x->of[i].of));
+        x->of[i].of = calloc((size_t)b->cfg->steps, sizeof(*x->of[i].of));
         EK_REQUIRE(x->of[i].of != NULL, EK_ENOMEM, "no memory for a benchmark");
     }
     return EK_OK;
@@ -113,9 +114,9 @@ static ek_status read_loads(const bench *b, balance *x)
     uint64_t *numbers;
 
     EK_REQUIRE(
-        b->replay != NULL, EK_EINVAL,
+        b->cfg->replay != NULL, EK_EINVAL,
         "bench balance needs a trace: --replay-routing FILE (evenkeel workload generates one)");
-    EK_TRY(ek_trace_open(b->replay, &in));
+    EK_TRY(ek_trace_open(b->cfg->replay, &in));
     n = ek_trace_numbers(&in);
     more = in.layers * in.sources * in.experts;
     numbers = malloc((size_t)(n + more) * sizeof(*numbers));
@@ -131,7 +132,7 @@ static ek_status read_loads(const bench *b, balance *x)
     ek_trace_close(&in);
     EK_REQUIRE(numbers != NULL, EK_ENOMEM, "no memory for %lld loads", (long long)(n + more));
     EK_REQUIRE(x->trace.experts == b->spec.experts, EK_EFORMAT,
-               "--replay-routing %s has %lld experts, but the model has %lld", b->replay,
+               "--replay-routing %s has %lld experts, but the model has %lld", b->cfg->replay,
                (long long)x->trace.experts, (long long)b->spec.experts);
     return EK_OK;
 }
@@ -153,7 +154,7 @@ static ek_status measure_costs(const bench *b, const balance *x, ek_plan_costs *
 
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for costs");
     EK_TRY_OUT(bench_measure_costs(b, experts, m, NULL));
-    EK_TRY_OUT(ek_layer_costs(m, &b->spec, x->on.mesh, (double)(b->micro_batch * b->seq),
+    EK_TRY_OUT(ek_layer_costs(m, &b->spec, x->on.mesh, (double)(b->cfg->micro_batch * b->cfg->seq),
                               b->spec.top_k, out, NULL));
 out:
     free(m);
@@ -173,23 +174,23 @@ static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
 
 static ek_status open_trainer(const bench *b, balance *x)
 {
-    int64_t micros = (b->batch + b->micro_batch - 1) / b->micro_batch;
-    ek_trainer_config cfg = {.batch = b->batch,
-                             .seq = b->seq,
-                             .micro_batch = b->micro_batch,
+    int64_t micros = (b->cfg->batch + b->cfg->micro_batch - 1) / b->cfg->micro_batch;
+    ek_trainer_config cfg = {.batch = b->cfg->batch,
+                             .seq = b->cfg->seq,
+                             .micro_batch = b->cfg->micro_batch,
                              .aux_coef = 0.01,
                              .moe = {.degree = 1,
-                                     .a2a = b->a2a,
+                                     .a2a = b->cfg->a2a,
                                      .replay = &x->trace,
                                      .planner = &ek_planner_off,
                                      .others = x->others,
                                      .plan_every = INT64_MAX,
-                                     .horizon = b->plan_every * micros,
+                                     .horizon = b->cfg->plan_every * micros,
                                      .replicas_min = 1},
                              .optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
     ek_model_config mc = {.trained = 1,
                           .mesh = x->on.mesh,
-                          .spare_slots = b->spare_slots,
+                          .spare_slots = b->cfg->spare_slots,
                           .persistent_slots = fills_slots(x)};
     int64_t n;
 
@@ -201,7 +202,7 @@ static ek_status open_trainer(const bench *b, balance *x)
     ek_model_init(x->model, 0);
     EK_TRY(ek_model_pack(x->model));
     EK_TRY(ek_trainer_create(x->model, &cfg, &x->trainer));
-    n = ek_trainer_sequences(x->trainer) * b->seq;
+    n = ek_trainer_sequences(x->trainer) * b->cfg->seq;
     bench_fill_tokens(b->spec.vocab, (uint64_t)b->job->rank, n, ek_trainer_inputs(x->trainer));
     bench_fill_tokens(b->spec.vocab, (uint64_t)b->job->rank, n, ek_trainer_targets(x->trainer));
     return EK_OK;
@@ -246,7 +247,7 @@ static ek_status balance_open(const bench *b, balance *x)
     for (int64_t l = 0; l < b->spec.layers; l++)
         routed += !b->spec.dense[l];
     EK_REQUIRE(routed > 0, EK_EINVAL, "this model has no layer with experts");
-    EK_TRY(ek_replicas_check(x->on.mesh, b->spare_slots));
+    EK_TRY(ek_replicas_check(x->on.mesh, b->cfg->spare_slots));
     EK_TRY(open_trainer(b, x));
     ek_arena_measure(&x->arena);
     take_placements(b, x);
@@ -375,7 +376,7 @@ static ek_status measure(const bench *b, balance *x)
     int64_t others = x->trace.iterations - 2; /* without the first and the even one */
 
     EK_TRY(warm_up(b, x));
-    for (int64_t round = 0; round < b->steps; round++)
+    for (int64_t round = 0; round < b->cfg->steps; round++)
         for (int64_t i = 0; i <= x->n;
              i++) { /* back and forth, each time starting at another policy */
             int64_t at = (round % 2 == 0 ? i : x->n - i) + round;
@@ -393,7 +394,7 @@ static double median_ms(const bench *b, const policy *p)
 {
     bench_samples s = {0};
 
-    for (int64_t i = 0; i < b->steps; i++)
+    for (int64_t i = 0; i < b->cfg->steps; i++)
         bench_add(&s, p->of[i].ms);
     return bench_stat_of(&s).median;
 }
@@ -404,7 +405,7 @@ static bench_stat against_even(const bench *b, balance *x, const policy *p)
     double even = median_ms(b, even_of(x));
     bench_samples s = {0};
 
-    for (int64_t i = 0; i < b->steps; i++)
+    for (int64_t i = 0; i < b->cfg->steps; i++)
         bench_add(&s, even / p->of[i].ms);
     return bench_stat_of(&s);
 }
@@ -413,9 +414,9 @@ static double mean_of(const bench *b, const policy *p, size_t field)
 {
     double sum = 0;
 
-    for (int64_t i = 0; i < b->steps; i++)
+    for (int64_t i = 0; i < b->cfg->steps; i++)
         sum += *(const double *)((const char *)&p->of[i] + field);
-    return sum / (double)b->steps;
+    return sum / (double)b->cfg->steps;
 }
 
 static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
@@ -423,7 +424,7 @@ static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
     json_t *rounds = json_array(), *row;
     bench_stat r = against_even(b, x, p), moves = bench_stat_of(&p->migrate_s_per_expert);
 
-    for (int64_t i = 0; i < b->steps; i++) {
+    for (int64_t i = 0; i < b->cfg->steps; i++) {
         const sample *s = &p->of[i];
 
         bench_append(b, rounds,
@@ -453,9 +454,9 @@ static void put(bench *b, balance *x, double cpu_s)
     bench_say(b,
               "%lld x %lld tokens a step, %d ranks on %d node%s, ep %d; %d spare slot%s a rank; "
               "%lld rounds\n\n",
-              (long long)b->batch, (long long)b->seq, x->on.ranks, x->on.nodes,
-              x->on.nodes > 1 ? "s" : "", x->on.mesh->ep, b->spare_slots,
-              b->spare_slots != 1 ? "s" : "", (long long)b->steps);
+              (long long)b->cfg->batch, (long long)b->cfg->seq, x->on.ranks, x->on.nodes,
+              x->on.nodes > 1 ? "s" : "", x->on.mesh->ep, b->cfg->spare_slots,
+              b->cfg->spare_slots != 1 ? "s" : "", (long long)b->cfg->steps);
     bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "ms/step",
               "of even (min .. max)", "before", "after", "replica", "sent", "plan", "wait");
     bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "", "", "max/", "mean", "MB",
@@ -465,7 +466,7 @@ static void put(bench *b, balance *x, double cpu_s)
     bench_say(b, "\nof even: the median even step over these; moves are not charged.\n");
     bench_put(b, "ranks", json_integer(x->on.ranks));
     bench_put(b, "nodes", json_integer(x->on.nodes));
-    bench_put(b, "tokens", json_integer(b->batch * b->seq));
+    bench_put(b, "tokens", json_integer(b->cfg->batch * b->cfg->seq));
     bench_put(b, "cpu_s", json_real(cpu_s));
     bench_put(b, "costs", bench_costs_json(&ek_trainer_pass(x->trainer)->cfg.moe.costs));
     bench_put(b, "policies", all);

@@ -1,8 +1,8 @@
-/* cli/bench_gemm.h - the matrix products of a model and their sizes. */
-#ifndef CLI_BENCH_GEMM_H
-#define CLI_BENCH_GEMM_H
+/* bench/gemm.h - the matrix products of a model and their sizes. */
+#ifndef BENCH_GEMM_H
+#define BENCH_GEMM_H
 
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 
 enum { BENCH_PRODUCTS_MAX = 8 };
 

@@ -5,7 +5,7 @@
  * noise.  All times are those of the slowest rank.  The ceiling of a degree is the longer of
  * compute time and network time: a step with perfect overlap.  Rank 0 prints. */
 #include "base/clock.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "exec/exec.h"
 #include "model/hf/weights.h"
 
@@ -47,7 +47,7 @@ typedef struct {
 /* Parses "1,2,4". */
 static ek_status read_degrees(const bench *b, moe *m)
 {
-    const char *at = b->degrees;
+    const char *at = b->cfg->degrees;
     char *end;
 
     do {
@@ -56,20 +56,22 @@ static ek_status read_degrees(const bench *b, moe *m)
 
         EK_REQUIRE(end != at && degree >= 1 && degree <= DEGREE_MAX && (*end == ',' || *end == 0),
                    EK_EINVAL, "--degrees %s: expected numbers from 1 to %d, separated by commas",
-                   b->degrees, DEGREE_MAX);
+                   b->cfg->degrees, DEGREE_MAX);
         EK_REQUIRE(m->n_ways < WAYS_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
-                   b->degrees, WAYS_MAX - 1);
+                   b->cfg->degrees, WAYS_MAX - 1);
         snprintf(w->name, sizeof(w->name), "degree %ld", degree);
-        w->config = (ek_moe_config){.degree = (int)degree, .a2a = b->a2a, .force_balance = 1};
+        w->config = (ek_moe_config){.degree = (int)degree, .a2a = b->cfg->a2a, .force_balance = 1};
         m->n_ways++;
         at = end + 1;
     } while (*end == ',');
-    if (b->smart_group > 0) {
+    if (b->cfg->smart_group > 0) {
         way *w = &m->ways[m->n_ways++];
 
-        snprintf(w->name, sizeof(w->name), "groups of %d", b->smart_group);
-        w->config = (ek_moe_config){
-            .degree = 1, .a2a = b->a2a, .smart_group = b->smart_group, .force_balance = 1};
+        snprintf(w->name, sizeof(w->name), "groups of %d", b->cfg->smart_group);
+        w->config = (ek_moe_config){.degree = 1,
+                                    .a2a = b->cfg->a2a,
+                                    .smart_group = b->cfg->smart_group,
+                                    .force_balance = 1};
     }
     return EK_OK;
 }
@@ -77,22 +79,22 @@ static ek_status read_degrees(const bench *b, moe *m)
 static void cut_batch(const bench *b, moe *m)
 {
     const ek_mesh *mesh = m->on.mesh;
-    ek_micro mb =
-        ek_micro_alone(ek_range_length(b->batch, mesh->dp, mesh->dp_rank), b->seq, 1,
-                       (uint64_t)ek_range_first(b->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
+    ek_micro mb = ek_micro_alone(
+        ek_range_length(b->cfg->batch, mesh->dp, mesh->dp_rank), b->cfg->seq, 1,
+        (uint64_t)ek_range_first(b->cfg->batch, mesh->dp, mesh->dp_rank), NULL, NULL);
 
     mb.first = ek_range_first(mb.all, mesh->tp, mesh->tp_rank);
     mb.n = ek_range_length(mb.all, mesh->tp, mesh->tp_rank);
-    mb.total = b->batch * b->seq;
+    mb.total = b->cfg->batch * b->cfg->seq;
     m->micro = mb;
 }
 
 /* Allocates the activations of a variant and fills the inputs of the layers. */
 static ek_status open_way(const bench *b, moe *m, way *w)
 {
-    ek_pass_config cfg = {.max_seqs = ek_range_length(b->batch, m->on.mesh->dp, 0),
-                          .max_seq = b->seq,
-                          .max_total = b->batch * b->seq,
+    ek_pass_config cfg = {.max_seqs = ek_range_length(b->cfg->batch, m->on.mesh->dp, 0),
+                          .max_seq = b->cfg->seq,
+                          .max_total = b->cfg->batch * b->cfg->seq,
                           .training = 1,
                           .moe = w->config};
     int64_t n = m->micro.n * b->spec.hidden;
@@ -214,7 +216,7 @@ static ek_status run_step(const bench *b, moe *m, way *w, int counts)
 
 static ek_status measure(const bench *b, moe *m)
 {
-    for (int64_t step = 0; step < b->steps + WARM_UP; step++)
+    for (int64_t step = 0; step < b->cfg->steps + WARM_UP; step++)
         for (int i = 0; i < m->n_ways; i++)
             EK_TRY(run_step(b, m, &m->ways[i], step >= WARM_UP));
     return EK_OK;
@@ -242,11 +244,11 @@ static ek_status write_timeline(const bench *b, moe *m)
     const ek_event *events;
     int64_t n;
 
-    if (b->timeline == NULL)
+    if (b->cfg->timeline == NULL)
         return EK_OK;
     EK_TRY(run_step(b, m, best(m), 0));
     events = ek_exec_events(m->exec, &n);
-    return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->timeline) : EK_OK;
+    return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->cfg->timeline) : EK_OK;
 }
 
 /* One more step of the fastest variant, compared with predictions from a machine file. */
@@ -255,7 +257,7 @@ static ek_status predict(bench *b, moe *m)
     const ek_event *events;
     int64_t n;
 
-    if (b->machine == NULL)
+    if (b->cfg->machine == NULL)
         return EK_OK;
     EK_TRY(run_step(b, m, best(m), 0));
     events = ek_exec_events(m->exec, &n);
@@ -291,10 +293,10 @@ static void put(bench *b, moe *m)
     bench_say(b,
               "%lld layers with %lld experts, %lld x %lld tokens a step, %d rank%s on %d node%s, "
               "ep %d, etp %d, tp %d; %lld steps each\n\n",
-              (long long)m->layers, (long long)b->spec.experts, (long long)b->batch,
-              (long long)b->seq, m->on.ranks, m->on.ranks > 1 ? "s" : "", m->on.nodes,
+              (long long)m->layers, (long long)b->spec.experts, (long long)b->cfg->batch,
+              (long long)b->cfg->seq, m->on.ranks, m->on.ranks > 1 ? "s" : "", m->on.nodes,
               m->on.nodes > 1 ? "s" : "", m->on.mesh->ep, m->on.mesh->etp, m->on.mesh->tp,
-              (long long)b->steps);
+              (long long)b->cfg->steps);
     bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s\n", "", "ms/step", "min",
               "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling");
     for (int i = 0; i < m->n_ways; i++)
@@ -310,9 +312,9 @@ static void put(bench *b, moe *m)
     bench_put(b, "etp", json_integer(m->on.mesh->etp));
     bench_put(b, "tp", json_integer(m->on.mesh->tp));
     bench_put(b, "layers", json_integer(m->layers));
-    bench_put(b, "batch", json_integer(b->batch));
-    bench_put(b, "seq", json_integer(b->seq));
-    bench_put(b, "steps", json_integer(b->steps));
+    bench_put(b, "batch", json_integer(b->cfg->batch));
+    bench_put(b, "seq", json_integer(b->cfg->seq));
+    bench_put(b, "steps", json_integer(b->cfg->steps));
     bench_put(b, "best", json_string(best(m)->name));
     bench_put(b, "ways", all);
 }

@@ -7,7 +7,7 @@
  * optimizer, and packing of weights. */
 #include "base/clock.h"
 #include "base/threads.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "model/hf/weights.h"
 #include "train/trainer.h"
 
@@ -81,14 +81,14 @@ static ek_status count_events(steps *s)
 static ek_status steps_create(const bench *b, steps *s)
 {
     ek_trainer_config cfg = {
-        .batch = b->batch,
-        .seq = b->seq,
-        .micro_batch = b->micro_batch,
+        .batch = b->cfg->batch,
+        .seq = b->cfg->seq,
+        .micro_batch = b->cfg->micro_batch,
         .aux_coef = 0.01,
-        .recompute = b->recompute,
+        .recompute = b->cfg->recompute,
         .optimizer = {.lr = 1e-4,
                       .min_lr = 1e-4,
-                      .steps = 2 * b->steps + WARM_UP,
+                      .steps = 2 * b->cfg->steps + WARM_UP,
                       .decay = 0.1,
                       .beta1 = 0.9,
                       .beta2 = 0.95,
@@ -117,7 +117,7 @@ static void steps_destroy(steps *s)
 /* New tokens for every step; targets are the inputs shifted by one. */
 static void fill_batch(const bench *b, steps *s, int64_t step)
 {
-    int64_t n = b->batch * b->seq;
+    int64_t n = b->cfg->batch * b->cfg->seq;
     int32_t *inputs = ek_trainer_inputs(s->trainer), *targets = ek_trainer_targets(s->trainer);
 
     bench_fill_tokens(b->spec.vocab, (uint64_t)step, n, inputs);
@@ -149,7 +149,7 @@ static ek_status run_steps(bench *b, steps *s, int by_op)
     for (; i < WARM_UP; i++)
         EK_TRY(time_step(b, s, i, 0, &seconds));
     s->resident += ek_rss_bytes();
-    for (; i < WARM_UP + b->steps; i++) {
+    for (; i < WARM_UP + b->cfg->steps; i++) {
         EK_TRY(bench_measure_ceilings(b));
         EK_TRY(time_step(b, s, i, record, &seconds));
         bench_add(&s->wall, seconds);
@@ -157,7 +157,7 @@ static ek_status run_steps(bench *b, steps *s, int by_op)
     s->recorded = s->wall;
     if (!record)
         memset(&s->recorded, 0, sizeof(s->recorded));
-    for (; !record && i < WARM_UP + 2 * b->steps; i++) {
+    for (; !record && i < WARM_UP + 2 * b->cfg->steps; i++) {
         EK_TRY(time_step(b, s, i, 1, &seconds));
         bench_add(&s->recorded, seconds);
     }
@@ -169,12 +169,13 @@ static void put_sizes(bench *b, const steps *s)
     bench_say(b,
               "%lld steps of %lld x %lld tokens in micro-batches of %lld, %.1f GFLOP of the model "
               "each; busiest expert %.2f of the mean\n",
-              (long long)b->steps, (long long)b->batch, (long long)b->seq,
-              (long long)b->micro_batch, s->last.flops / 1e9, s->last.losses.expert_max_over_mean);
-    bench_put(b, "steps", json_integer(b->steps));
-    bench_put(b, "batch", json_integer(b->batch));
-    bench_put(b, "seq", json_integer(b->seq));
-    bench_put(b, "micro_batch", json_integer(b->micro_batch));
+              (long long)b->cfg->steps, (long long)b->cfg->batch, (long long)b->cfg->seq,
+              (long long)b->cfg->micro_batch, s->last.flops / 1e9,
+              s->last.losses.expert_max_over_mean);
+    bench_put(b, "steps", json_integer(b->cfg->steps));
+    bench_put(b, "batch", json_integer(b->cfg->batch));
+    bench_put(b, "seq", json_integer(b->cfg->seq));
+    bench_put(b, "micro_batch", json_integer(b->cfg->micro_batch));
     bench_put(b, "model_gflop_per_step", json_real(s->last.flops / 1e9));
     bench_put(b, "expert_max_over_mean", json_real(s->last.losses.expert_max_over_mean));
     bench_put(b, "step_ms", bench_stat_json(&s->wall, 1e3));

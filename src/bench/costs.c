@@ -2,8 +2,9 @@
  * factors of the model's layers from them, and compares predicted with measured op times.  Rank 0
  * prints. */
 #include "balance/costs.h"
+
 #include "base/json.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "train/calibrate.h"
 #include "train/predict.h"
 
@@ -13,15 +14,14 @@ enum { LINE = 320 };
 
 ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, int *cached)
 {
-    ek_path folder;
     ek_calibrate_config cfg = {
         .spec = &b->spec,
         .k = b->k,
-        .world = b->job->size > 1 ? b->job->world : NULL,
+        .world = b->job->ranks > 1 ? b->job->world : NULL,
         .experts = experts,
-        .budget_s = b->budget,
-        .cache = cli_cache_folder(&folder),
-        .anew = !b->cached,
+        .budget_s = b->cfg->budget,
+        .cache = b->job->cache,
+        .anew = !b->cfg->cached,
     };
 
     return ek_calibrate(&cfg, m, cached);
@@ -109,7 +109,7 @@ out:
 
 static ek_status put(bench *b, const ek_machine *m, int cached)
 {
-    double rows = (double)(b->micro_batch * b->seq * b->spec.top_k) / (double)m->ranks;
+    double rows = (double)(b->cfg->micro_batch * b->cfg->seq * b->spec.top_k) / (double)m->ranks;
     ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows};
     ek_cost_reason reason = {0};
     ek_plan_costs c;
@@ -134,8 +134,8 @@ ek_status bench_costs(bench *b)
     EK_TRY(bench_measure_costs(b, 0, &m, &cached));
     if (b->job->rank > 0)
         return EK_OK;
-    if (b->out != NULL)
-        EK_TRY(ek_machine_write(&m, b->out));
+    if (b->cfg->out != NULL)
+        EK_TRY(ek_machine_write(&m, b->cfg->out));
     return put(b, &m, cached);
 }
 
@@ -159,7 +159,7 @@ static void put_compared(bench *b, const ek_compare *c)
     }
     bench_put(b, "predicted", all);
     if (ek_compare_warning(c, line, sizeof(line))[0] != '\0')
-        fprintf(ek_command_err(), "evenkeel bench: %s\n", line);
+        fprintf(b->job->messages, "evenkeel bench: %s\n", line);
 }
 
 ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes, const ek_event *events,
@@ -176,7 +176,7 @@ ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes, const ek_eve
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(m != NULL && c != NULL, EK_ENOMEM, "no memory for predictions");
-    EK_TRY_OUT(ek_machine_read(b->machine, m));
+    EK_TRY_OUT(ek_machine_read(b->cfg->machine, m));
     ek_compare_begin(c);
     ek_predict_add(&cfg, events, n, c);
     ek_compare_sort(c);

@@ -1,4 +1,4 @@
-/* cli/bench.h - shared by the benchmarks: settings, ceilings, samples, output.
+/* bench/bench_priv.h - shared by the benchmarks: their state, ceilings, samples, output.
  *
  * A benchmark alternates between its measurements and the machine's ceilings, so that both see the
  * same noise:
@@ -7,14 +7,11 @@
  *
  * A ratio is the median measurement over the median ceiling.  Everything printed as text is also in
  * the JSON object of --json. */
-#ifndef CLI_BENCH_H
-#define CLI_BENCH_H
+#ifndef BENCH_BENCH_PRIV_H
+#define BENCH_BENCH_PRIV_H
 
-#include "cli/cli.h"
+#include "bench/bench.h"
 #include "cost/machine.h"
-#include "exec/exec.h"
-#include "model/step/pass.h"
-#include "supervisor/command_job.h"
 
 #include <jansson.h>
 
@@ -37,35 +34,15 @@ typedef struct {
 } bench_ceilings;
 
 typedef struct {
-    const char *name;    /* "gemm" */
-    ek_command_job *job; /* rank 0 prints */
+    const char *name;          /* "gemm" */
+    const bench_job *job;      /* rank 0 prints */
+    const bench_settings *cfg; /* micro_batch is never 0 here */
     ek_model_spec spec;
     ek_mode mode;
-    const char *device; /* where the model computes */
-    int on_cpu;         /* device is the CPU, whose ceilings are measured */
+    int on_cpu; /* the device is the CPU, whose ceilings are measured */
     ek_kernels *k;
-    double seconds;
-    int64_t repeats, steps;
-    int64_t batch, seq, micro_batch;
-    ek_recompute recompute;
-    int64_t prompt, tokens;
-    int64_t longest; /* largest message, bytes */
-    int ranks_a_node;
-    ek_mesh_sizes sizes;
-    const char *degrees; /* "1,2,4,8" */
-    int smart_group;
-    ek_a2a a2a;
-    const char *policies; /* "off,exact" */
-    const char *replay;   /* a trace; NULL: none */
-    int spare_slots;
-    int64_t plan_every;
-    const char *timeline; /* NULL: none */
-    const char *machine;  /* machine file to predict op times from; NULL: none */
-    const char *out;      /* machine file to write; NULL: none */
-    double budget;        /* seconds to measure costs in */
-    int cached;           /* use cached costs */
-    int text;             /* print tables; else one JSON object */
     bench_ceilings ceilings;
+    int text; /* print tables; else one JSON object */
     json_t *json;
     int lost; /* json is incomplete: out of memory */
 } bench;
@@ -87,7 +64,7 @@ EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_balance(bench *b);
 EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
 
-/* Opens a mesh of b->sizes.  Collective. */
+/* Opens a mesh of b->cfg->sizes.  Collective. */
 EK_CHECKED ek_status bench_open_mesh(const bench *b, bench_mesh *m);
 void bench_close_mesh(bench_mesh *m);
 /* As in training: whether ranks poll the network inline, as this host has no spare core for a
@@ -96,7 +73,7 @@ int bench_inline_network(const bench *b);
 /* Maximum or sum over the ranks of the job; x [n].  Collective. */
 EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
 
-/* Prints warnings of the library on stderr, on rank 0. */
+/* Prints warnings of the library, on rank 0. */
 void bench_show_warnings(const bench *b);
 
 /* Measures the costs of this machine; experts: per rank, 0: an even share.  *cached (or NULL):
@@ -106,14 +83,14 @@ EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_mac
 /* As a JSON object. */
 json_t *bench_costs_json(const ek_plan_costs *c);
 
-/* Compares the ops of a step of MoE layers on this mesh with the predictions of b->machine. */
+/* Compares the ops of a step of MoE layers on this mesh with the predictions of b->cfg->machine. */
 EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
                                      const ek_event *events, int64_t n);
 
 /* Products of few rows, relative to copy bandwidth; part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_skinny(bench *b);
 
-/* Treats b->ranks_a_node consecutive ranks as a node; 0: by host names. */
+/* Treats b->cfg->ranks_a_node consecutive ranks as a node; 0: by host names. */
 EK_CHECKED ek_status bench_set_nodes(const bench *b);
 
 void bench_add(bench_samples *s, double x);

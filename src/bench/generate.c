@@ -4,7 +4,7 @@
  * random, so the experts change from token to token.  The bytes per token are those that the
  * session needs at that position. */
 #include "base/clock.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "model/hf/weights.h"
@@ -22,7 +22,7 @@ typedef struct {
 
 static ek_status generation_create(const bench *b, generation *g)
 {
-    ek_session_config sc = {.capacity = b->prompt + b->tokens};
+    ek_session_config sc = {.capacity = b->cfg->prompt + b->cfg->tokens};
     ek_sampler_config how = {.temperature = 0.8, .top_p = 0.95};
 
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 0}, &g->model));
@@ -30,12 +30,13 @@ static ek_status generation_create(const bench *b, generation *g)
     EK_TRY(ek_model_pack(g->model));
     EK_TRY(ek_session_create(g->model, &sc, &g->session));
     EK_TRY(ek_sampler_create(&how, b->spec.vocab, &g->sampler));
-    g->prompt = calloc((size_t)b->prompt, sizeof(*g->prompt));
+    g->prompt = calloc((size_t)b->cfg->prompt, sizeof(*g->prompt));
     EK_REQUIRE(g->prompt != NULL, EK_ENOMEM, "no memory for a prompt of %lld tokens",
-               (long long)b->prompt);
-    bench_fill_tokens(b->spec.vocab, 0, b->prompt, g->prompt);
-    for (int64_t i = 0; i < b->tokens; i++)
-        g->active_bytes += ek_session_active_bytes(g->session, b->prompt + i) / (double)b->tokens;
+               (long long)b->cfg->prompt);
+    bench_fill_tokens(b->spec.vocab, 0, b->cfg->prompt, g->prompt);
+    for (int64_t i = 0; i < b->cfg->tokens; i++)
+        g->active_bytes +=
+            ek_session_active_bytes(g->session, b->cfg->prompt + i) / (double)b->cfg->tokens;
     return EK_OK;
 }
 
@@ -47,15 +48,15 @@ static void generation_destroy(generation *g)
     free(g->prompt);
 }
 
-/* Processes the prompt, then samples and feeds b->tokens tokens. */
+/* Processes the prompt, then samples and feeds b->cfg->tokens tokens. */
 static ek_status generate(const bench *b, generation *g, double *seconds)
 {
     int64_t start;
 
     ek_session_reset(g->session);
-    EK_TRY(ek_session_feed(g->session, g->prompt, b->prompt));
+    EK_TRY(ek_session_feed(g->session, g->prompt, b->cfg->prompt));
     start = ek_clock_ns();
-    for (int64_t i = 0; i < b->tokens; i++) {
+    for (int64_t i = 0; i < b->cfg->tokens; i++) {
         int32_t id;
 
         EK_TRY(ek_sampler_next(g->sampler, b->k->real, ek_session_logits(g->session),
@@ -71,11 +72,11 @@ static ek_status run(bench *b, generation *g)
     double seconds;
 
     EK_TRY(generate(b, g, &seconds)); /* warm-up */
-    for (int64_t i = 0; i < b->repeats; i++) {
+    for (int64_t i = 0; i < b->cfg->repeats; i++) {
         EK_TRY(bench_measure_ceilings(b));
         EK_TRY(generate(b, g, &seconds));
-        bench_add(&g->tokens, (double)b->tokens / seconds);
-        bench_add(&g->bytes, g->active_bytes * (double)b->tokens / seconds);
+        bench_add(&g->tokens, (double)b->cfg->tokens / seconds);
+        bench_add(&g->bytes, g->active_bytes * (double)b->cfg->tokens / seconds);
     }
     return bench_measure_ceilings(b);
 }
@@ -95,16 +96,16 @@ static void put(bench *b, const generation *g)
     bench_stat t = bench_stat_of(&g->tokens), y = bench_stat_of(&g->bytes);
 
     bench_say(b, "%lld times %lld tokens after a prompt of %lld, %.2f MB active a token\n",
-              (long long)b->repeats, (long long)b->tokens, (long long)b->prompt,
+              (long long)b->cfg->repeats, (long long)b->cfg->tokens, (long long)b->cfg->prompt,
               g->active_bytes / 1e6);
     bench_say(b, "median (min .. max)\n");
     bench_say(b, "  %8.1f tokens/s  (%.1f .. %.1f)\n", t.median, t.min, t.max);
     bench_say(b, "  %8.2f GB/s      (%.2f .. %.2f)\n", y.median / 1e9, y.min / 1e9, y.max / 1e9);
     if (b->on_cpu)
         put_ratios(b, y.median);
-    bench_put(b, "repeats", json_integer(b->repeats));
-    bench_put(b, "prompt", json_integer(b->prompt));
-    bench_put(b, "tokens", json_integer(b->tokens));
+    bench_put(b, "repeats", json_integer(b->cfg->repeats));
+    bench_put(b, "prompt", json_integer(b->cfg->prompt));
+    bench_put(b, "tokens", json_integer(b->cfg->tokens));
     bench_put(b, "active_mb_per_token", json_real(g->active_bytes / 1e6));
     bench_put(b, "tokens_per_s", bench_stat_json(&g->tokens, 1));
     bench_put(b, "gbs", bench_stat_json(&g->bytes, 1e-9));

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/random.h"
 #include "base/threads.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "tensor/cpu/ceiling.h"
 
 #include <math.h>
@@ -40,8 +40,8 @@ ek_status bench_measure_memory(bench *b)
 {
     double copy, only_read;
 
-    EK_TRY(ek_copy_bandwidth(b->seconds, &copy));
-    EK_TRY(ek_read_bandwidth(b->seconds, &only_read));
+    EK_TRY(ek_copy_bandwidth(b->cfg->seconds, &copy));
+    EK_TRY(ek_read_bandwidth(b->cfg->seconds, &only_read));
     bench_add(&b->ceilings.copy, copy);
     bench_add(&b->ceilings.read, only_read);
     return EK_OK;
@@ -53,8 +53,8 @@ ek_status bench_measure_ceilings(bench *b)
 
     if (!b->on_cpu)
         return EK_OK;
-    EK_TRY(ek_gemm_ceiling(EK_MODE_BF16, b->seconds, &bf16));
-    EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, b->seconds, &fp32));
+    EK_TRY(ek_gemm_ceiling(EK_MODE_BF16, b->cfg->seconds, &bf16));
+    EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, b->cfg->seconds, &fp32));
     bench_add(&b->ceilings.bf16, bf16);
     bench_add(&b->ceilings.fp32, fp32);
     return bench_measure_memory(b);
@@ -104,12 +104,12 @@ ek_status bench_set_nodes(const bench *b)
 {
     int *node;
 
-    if (b->ranks_a_node == 0 || b->job->size == 1)
+    if (b->cfg->ranks_a_node == 0 || b->job->ranks == 1)
         return EK_OK;
-    node = calloc((size_t)b->job->size, sizeof(*node));
-    EK_REQUIRE(node != NULL, EK_ENOMEM, "no memory for %d ranks", b->job->size);
-    for (int r = 0; r < b->job->size; r++)
-        node[r] = r / b->ranks_a_node;
+    node = calloc((size_t)b->job->ranks, sizeof(*node));
+    EK_REQUIRE(node != NULL, EK_ENOMEM, "no memory for %d ranks", b->job->ranks);
+    for (int r = 0; r < b->job->ranks; r++)
+        node[r] = r / b->cfg->ranks_a_node;
     ek_comm_set_nodes(b->job->world, node);
     free(node);
     return EK_OK;
@@ -178,13 +178,13 @@ json_t *bench_stat_json(const bench_samples *s, double scale)
 
 ek_status bench_open_mesh(const bench *b, bench_mesh *m)
 {
-    m->ranks = b->job->size;
+    m->ranks = b->job->ranks;
     m->mesh = &ek_mesh_one;
     m->nodes = 1;
-    EK_TRY(ek_mesh_check(&b->sizes, m->ranks));
+    EK_TRY(ek_mesh_check(&b->cfg->sizes, m->ranks));
     if (m->ranks == 1)
         return EK_OK;
-    EK_TRY(ek_mesh_open(b->job->world, &b->sizes, &m->opened));
+    EK_TRY(ek_mesh_open(b->job->world, &b->cfg->sizes, &m->opened));
     m->mesh = m->opened;
     for (int r = 0; r < m->ranks; r++)
         if (ek_comm_node(b->job->world, r) >= m->nodes)
@@ -201,8 +201,8 @@ int bench_inline_network(const bench *b)
 {
     int here = 0;
 
-    for (int r = 0; r < b->job->size; r++)
-        here += b->job->size == 1 ||
+    for (int r = 0; r < b->job->ranks; r++)
+        here += b->job->ranks == 1 ||
                 ek_comm_node(b->job->world, r) == ek_comm_node(b->job->world, b->job->rank);
     return here * b->k->threads >= ek_cores_usable();
 }
@@ -220,13 +220,14 @@ ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how)
 
 static void show_log(void *context, ek_log_level level, const char *component, const char *message)
 {
-    (void)context;
+    FILE *messages = context;
+
     (void)component;
-    fprintf(ek_command_err(), "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
+    fprintf(messages, "evenkeel bench: %s: %s\n", ek_log_level_name(level), message);
 }
 
 void bench_show_warnings(const bench *b)
 {
     if (b->job->rank == 0)
-        ek_log_set_sink(show_log, NULL, EK_LOG_WARN);
+        ek_log_set_sink(show_log, b->job->messages, EK_LOG_WARN);
 }

@@ -5,7 +5,7 @@
  * several: the best of all sizes, measured alternately with the rest.  The traffic of a link is
  * what the fullest node sends to others; on one node, what a rank sends.  Rank 0 prints. */
 #include "base/clock.h"
-#include "cli/bench.h"
+#include "bench/bench_priv.h"
 #include "comm/comm.h"
 
 #include <stdlib.h>
@@ -57,16 +57,17 @@ static ek_status a2a_open(const bench *b, a2a *m)
 {
     int64_t bytes;
 
-    EK_REQUIRE(b->job->size > 1, EK_EINVAL,
+    EK_REQUIRE(b->job->ranks > 1, EK_EINVAL,
                "bench a2a needs at least two ranks: run it with --ranks 2, or as %s -n 2 evenkeel "
                "bench a2a",
                ek_comm_launcher());
     m->world = b->job->world;
     m->rank = b->job->rank;
-    m->ranks = b->job->size;
+    m->ranks = b->job->ranks;
     m->nodes = 1;
     find_link(m);
-    for (int64_t size = 1024; size <= b->longest && m->n_sizes < SIZES_MAX; size *= 4)
+    for (int64_t size = 1024; size <= 1024 * b->cfg->longest_kib && m->n_sizes < SIZES_MAX;
+         size *= 4)
         m->sizes[m->n_sizes++] = size;
     bytes = m->sizes[m->n_sizes - 1] * m->ranks + STREAM_BYTES;
     m->rows = calloc((size_t)m->ranks * (size_t)m->ranks, sizeof(*m->rows));
@@ -156,9 +157,9 @@ static ek_status time_calls(const bench *b, const a2a *m,
         int64_t start;
 
         if (round == 1)
-            times = b->seconds / *seconds < 1           ? 1
-                    : b->seconds / *seconds > TIMES_MAX ? TIMES_MAX
-                                                        : b->seconds / *seconds;
+            times = b->cfg->seconds / *seconds < 1           ? 1
+                    : b->cfg->seconds / *seconds > TIMES_MAX ? TIMES_MAX
+                                                             : b->cfg->seconds / *seconds;
         EK_TRY(agree(m, &times));
         EK_TRY(ek_comm_barrier(m->world));
         start = ek_clock_ns();
@@ -237,7 +238,7 @@ static void put(bench *b, const a2a *m)
     bench_put(b, "ranks", json_integer(m->ranks));
     bench_put(b, "nodes", json_integer(m->nodes));
     bench_put(b, "library", json_string(ek_comm_library(EK_COMM_MPI)));
-    bench_put(b, "repeats", json_integer(b->repeats));
+    bench_put(b, "repeats", json_integer(b->cfg->repeats));
     bench_put(b, "link_gbs", bench_stat_json(both, 1e-9));
     bench_put(b, "link_one_way_gbs", bench_stat_json(one_way, 1e-9));
     bench_put(b, "all_to_all", all);
@@ -250,7 +251,7 @@ ek_status bench_a2a(bench *b)
 
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for a benchmark");
     EK_TRY_OUT(a2a_open(b, m));
-    for (int64_t r = 0; r < b->repeats; r++)
+    for (int64_t r = 0; r < b->cfg->repeats; r++)
         EK_TRY_OUT(measure(b, m));
     if (m->rank == 0)
         put(b, m);

@@ -1,0 +1,128 @@
+/* The list of benchmarks; opens what one measures, runs it, and prints the JSON object. */
+#include "base/json.h"
+#include "bench/bench_priv.h"
+#include "model/hf/source.h"
+#include "tensor/cpu/dnnl_shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *name;
+    ek_status (*run)(bench *b);
+    int ranks;    /* supports several ranks */
+    int no_model; /* needs no model and no kernels */
+    int ceilings; /* also print the ceilings of this machine */
+    int devices;  /* supports devices other than the CPU */
+} benchmark;
+
+static const benchmark benchmarks[] = {
+    {"gemm", bench_gemm, .ceilings = 1},
+    {"kernels", bench_kernels, .ceilings = 1, .devices = 1},
+    {"step", bench_step, .ceilings = 1, .devices = 1},
+    {"generate", bench_generate, .ceilings = 1, .devices = 1},
+    {"moe", bench_moe, .ranks = 1},
+    {"balance", bench_balance, .ranks = 1},
+    {"a2a", bench_a2a, .ranks = 1, .no_model = 1},
+    {"costs", bench_costs, .ranks = 1},
+};
+
+const char bench_names[] = "gemm|kernels|step|generate|moe|balance|a2a|costs";
+
+static const benchmark *find_benchmark(const char *name)
+{
+    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
+        if (strcmp(benchmarks[i].name, name) == 0)
+            return &benchmarks[i];
+    return NULL;
+}
+
+static int is_on_cpu(const bench_settings *cfg)
+{
+    return strcmp(cfg->device, "cpu") == 0;
+}
+
+ek_status bench_check(const char *name, const bench_settings *cfg, int ranks)
+{
+    const benchmark *chosen;
+
+    EK_REQUIRE(name != NULL, EK_EINVAL, "name a benchmark: %s", bench_names);
+    chosen = find_benchmark(name);
+    EK_REQUIRE(chosen != NULL, EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, bench_names);
+    EK_REQUIRE(ranks == 1 || chosen->ranks, EK_EINVAL,
+               "bench %s measures one process; run it without --ranks and mpiexec", name);
+    EK_REQUIRE(is_on_cpu(cfg) || chosen->devices, EK_EINVAL,
+               "bench %s measures the CPU; run it without --device", name);
+    return EK_OK;
+}
+
+static ek_status open_model(bench *b)
+{
+    ek_model_source source;
+
+    EK_TRY(ek_model_source_open(b->cfg->model, &source));
+    EK_TRY(ek_model_check(&source.spec));
+    b->spec = source.spec;
+    EK_TRY(ek_mode_parse(b->cfg->dtype, b->cfg->device, &b->mode));
+    return ek_kernels_open(b->cfg->device, 0, b->mode, ek_cpu_isa(), b->cfg->threads, &b->k);
+}
+
+static void say_what(bench *b)
+{
+    char library[64] = "CUDA";
+
+    if (b->on_cpu)
+        ek_dnnl_version(library, sizeof(library));
+    bench_say(b, "%s of %s, kernels %s, %d threads, %s\n\n", b->name, b->cfg->model, b->k->name,
+              b->k->threads, library);
+    bench_put(b, "model", ek_json_text_of(b->cfg->model));
+    bench_put(b, "dtype", json_string(b->mode == EK_MODE_BF16 ? "bf16" : "fp32"));
+    bench_put(b, "device", json_string(b->cfg->device));
+    bench_put(b, "kernels", json_string(b->k->name));
+    bench_put(b, "threads", json_integer(b->k->threads));
+    bench_put(b, "library", json_string(library));
+}
+
+static ek_status print_json(const bench *b)
+{
+    char *text = b->lost ? NULL : json_dumps(b->json, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for the results");
+    puts(text);
+    free(text);
+    return EK_OK;
+}
+
+ek_status bench_run(const char *name, const bench_settings *cfg, const bench_job *job)
+{
+    const benchmark *chosen = find_benchmark(name);
+    bench_settings whole = *cfg;
+    bench *b = calloc(1, sizeof(*b));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a benchmark");
+    if (whole.micro_batch == 0 || whole.micro_batch > whole.batch)
+        whole.micro_batch = whole.batch;
+    b->name = name;
+    b->job = job;
+    b->cfg = &whole;
+    b->on_cpu = is_on_cpu(cfg);
+    b->text = !cfg->json && job->rank == 0;
+    b->json = json_object();
+    EK_REQUIRE_OUT(b->json != NULL, EK_ENOMEM, "no memory for the results");
+    bench_put(b, "bench", json_string(name));
+    if (!chosen->no_model) {
+        EK_TRY_OUT(open_model(b));
+        say_what(b);
+    }
+    EK_TRY_OUT(chosen->run(b));
+    if (chosen->ceilings && b->on_cpu)
+        bench_print_ceilings(b);
+    if (!b->text && job->rank == 0)
+        EK_TRY_OUT(print_json(b));
+out:
+    ek_kernels_destroy(&b->k);
+    json_decref(b->json);
+    free(b);
+    return st;
+}
