@@ -1,7 +1,6 @@
 /* base/option_value.h - one value of an options table: from text or JSON, checked.
  *
- * Private to base/options.c.  A value is kept as JSON: true/false, integer, real, string, or an
- * array of strings. */
+ * A value is kept as JSON: true/false, integer, real, string, or an array of strings. */
 #ifndef BASE_OPTION_VALUE_H
 #define BASE_OPTION_VALUE_H
 

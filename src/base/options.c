@@ -2,6 +2,7 @@
 #include "base/options.h"
 
 #include "base/json.h"
+#include "base/option_field.h"
 #include "base/option_value.h"
 
 #include <stdio.h>
@@ -12,8 +13,9 @@ enum { WHERE_CAP = 512, NAME_CAP = 64 };
 
 struct ek_options {
     const ek_option_table *table;
-    json_t **values; /* [n_options]; NULL: no value */
-    char *given;     /* [n_options]: BY_*, the source of the value */
+    json_t **values;     /* [n_options]; NULL: no value */
+    const char ***lists; /* [n_options] made by ek_options_store; NULL: none */
+    char *given;         /* [n_options]: BY_*, the source of the value */
     json_t *positional;
     json_t *stored;     /* settings of an earlier run; NULL: none */
     const char *config; /* borrowed from argv */
@@ -208,6 +210,8 @@ static ek_status fill_defaults(ek_options *o)
                    o->table->command, option->name, option->help);
         if (o->values[i] == NULL && option->fallback != NULL)
             EK_TRY(set_text(o, i, BY_DEFAULT, option->fallback));
+        else if (o->values[i] == NULL)
+            o->values[i] = ek_option_field_default(o->table, option);
     }
     return EK_OK;
 }
@@ -271,10 +275,12 @@ ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *
     EK_REQUIRE(o != NULL, EK_ENOMEM, "no memory for the options of `%s`", table->command);
     o->table = table;
     o->values = calloc(table->n_options + 1, sizeof(json_t *));
+    o->lists = calloc(table->n_options + 1, sizeof(*o->lists));
     o->given = calloc(table->n_options + 1, 1);
     o->positional = json_array();
-    EK_REQUIRE_OUT(o->values != NULL && o->given != NULL && o->positional != NULL, EK_ENOMEM,
-                   "no memory for the options of `%s`", table->command);
+    EK_REQUIRE_OUT(o->values != NULL && o->lists != NULL && o->given != NULL &&
+                       o->positional != NULL,
+                   EK_ENOMEM, "no memory for the options of `%s`", table->command);
     o->help = asks_for_help(argc, argv);
     if (o->help == EK_HELP_NONE) {
         EK_TRY_OUT(read_line(o, argc, argv));
@@ -296,9 +302,12 @@ void ek_options_destroy(ek_options *o)
         return;
     for (size_t i = 0; o->values != NULL && i < o->table->n_options; i++)
         json_decref(o->values[i]);
+    for (size_t i = 0; o->lists != NULL && i < o->table->n_options; i++)
+        free(o->lists[i]);
     json_decref(o->positional);
     json_decref(o->stored);
     free(o->values);
+    free(o->lists);
     free(o->given);
     free(o);
 }
@@ -306,6 +315,33 @@ void ek_options_destroy(ek_options *o)
 ek_help ek_options_help_wanted(const ek_options *o)
 {
     return o->help;
+}
+
+/* The list of row `i` in the form of its field. */
+static ek_status store_list(const ek_options *o, size_t i, ek_option_list *out)
+{
+    size_t n = json_array_size(o->values[i]);
+
+    if (o->lists[i] == NULL)
+        o->lists[i] = calloc(n + 1, sizeof(**o->lists));
+    EK_REQUIRE(o->lists[i] != NULL, EK_ENOMEM, "no memory for `--%s`", o->table->options[i].name);
+    for (size_t at = 0; at < n; at++)
+        o->lists[i][at] = json_string_value(json_array_get(o->values[i], at));
+    *out = (ek_option_list){o->lists[i], (int64_t)n};
+    return EK_OK;
+}
+
+ek_status ek_options_store(const ek_options *o, void *settings)
+{
+    for (size_t i = 0; i < o->table->n_options; i++) {
+        const ek_option *row = &o->table->options[i];
+
+        if (o->values[i] != NULL && row->field == EK_FIELD_LIST)
+            EK_TRY(store_list(o, i, (void *)((char *)settings + row->offset)));
+        else if (o->values[i] != NULL)
+            ek_option_field_set(row, o->values[i], settings);
+    }
+    return EK_OK;
 }
 
 static const json_t *value_of(const ek_options *o, const char *name)

@@ -2,7 +2,8 @@
  *
  * The table drives the parser of the command line (`--name value`, `--name=value`, flags,
  * `--data PATH...`) and of `--config FILE` (a JSON object with the same keys), the checks and their
- * messages, the text of `--help`, and the dump of the settings in effect.
+ * messages, the text of `--help`, the dump of the settings in effect, and where a value goes in the
+ * struct of settings that the command fills.
  * Precedence: default < settings stored by an earlier run < config file < command line.  The last
  * of a repeated option counts; repeated lists are joined.  `--` ends the options; `--help` and
  * `--config` belong to every table.
@@ -29,14 +30,32 @@ typedef enum {
     EK_OPTION_LIST    /* one or more texts: all arguments up to the next option */
 } ek_option_type;
 
+/* The type of a row's field in a struct of settings. */
+typedef enum {
+    EK_FIELD_NONE,   /* no field: the command asks for the value by name */
+    EK_FIELD_INT,    /* int: an integer, a flag, or the number that a choice names ("auto": 0) */
+    EK_FIELD_INT64,  /* int64_t */
+    EK_FIELD_UINT64, /* uint64_t */
+    EK_FIELD_REAL,   /* double */
+    EK_FIELD_TEXT,   /* const char *: a text, or the word of a choice */
+    EK_FIELD_INDEX,  /* int, or an enumeration: the index of a choice in `allowed` */
+    EK_FIELD_LIST,   /* const char *const *, directly followed by its int64_t length */
+    EK_FIELD_EVERY   /* int64_t, and at `seconds_offset` another one: one of them is 0 */
+} ek_field_type;
+
+/* A row; its default stands in one place: in `fallback`, or in the field of the table's defaults if
+ * there is one and `shown` is NULL. */
 typedef struct {
     const char *name; /* without dashes; the same in JSON */
     ek_option_type type;
     const char *fallback; /* the default as text; NULL: none (int 0, text NULL, flag off) */
-    const char *shown;    /* the default in --help if fallback is NULL; or NULL */
+    const char *shown;    /* what --help says of a default that depends on something; or NULL */
     const char *unit;     /* "tokens", "seconds", or a placeholder such as "FILE"; or NULL */
     const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
     int required;         /* an error when neither file nor command line gives it */
+    ek_field_type field;
+    size_t offset, seconds_offset; /* of the field */
+    unsigned flags;                /* for the owner of the table */
     const char *help;
 } ek_option;
 
@@ -63,6 +82,7 @@ typedef struct {
     const char *positional; /* their name in --help: "gemm|kernels|step", "FILE"; NULL: none */
     size_t positional_max;
     ek_options_stored_fn stored; /* NULL: no stored settings */
+    const void *defaults;        /* a struct of settings with the defaults of rows; NULL: none */
 } ek_option_table;
 
 /* Reads the arguments after the command's name; ek_options_destroy frees *out.  EK_EINVAL (the
@@ -77,6 +97,10 @@ void ek_options_destroy(ek_options *o);
 typedef enum { EK_HELP_NONE, EK_HELP_TEXT, EK_HELP_MAN, EK_HELP_OPTIONS } ek_help;
 
 ek_help ek_options_help_wanted(const ek_options *o);
+
+/* Sets the fields of all rows that have a value, by default or given, in the struct of settings.
+ * Texts and lists are borrowed from `o`. */
+EK_CHECKED ek_status ek_options_store(const ek_options *o, void *settings);
 
 int ek_options_flag(const ek_options *o, const char *name);
 int64_t ek_options_int(const ek_options *o, const char *name);

@@ -1,6 +1,7 @@
 /* Writes --help, manual page and words of shell completion from a table of options. */
 #include "evenkeel/version.h"
 
+#include "base/option_field.h"
 #include "base/option_value.h"
 #include "base/options.h"
 
@@ -11,9 +12,9 @@ enum { COLUMN = 28, WIDTH = 100, TEXT_CAP = 256 };
 
 /* Options of every table. */
 static const ek_option common[] = {
-    {"config", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
-     "a JSON object with these options as keys; the command line wins"},
-    {"help", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "this text"},
+    {"config", EK_OPTION_TEXT, .unit = "FILE",
+     .help = "a JSON object with these options as keys; the command line wins"},
+    {"help", EK_OPTION_FLAG, .help = "this text"},
 };
 
 enum { N_COMMON = sizeof(common) / sizeof(common[0]) };
@@ -52,13 +53,12 @@ static size_t wrap_words(FILE *f, size_t at, const char *text)
     return at;
 }
 
-static void write_option(FILE *f, const ek_option *option)
+static void write_option(FILE *f, const ek_option_table *table, const ek_option *option)
 {
     const char *word = value_word(option);
     const char *dots = option->type == EK_OPTION_LIST ? "..." : "";
-    const char *standard = option->fallback != NULL ? option->fallback : option->shown;
     int number = option->type == EK_OPTION_INT || option->type == EK_OPTION_REAL;
-    char text[TEXT_CAP];
+    char text[TEXT_CAP], standard[TEXT_CAP - sizeof("(default: )")];
     size_t at;
     int n = fprintf(f, "  --%s%s%s%s", option->name, word != NULL ? " " : "",
                     word != NULL ? word : "", dots);
@@ -78,9 +78,10 @@ static void write_option(FILE *f, const ek_option *option)
         snprintf(text, sizeof(text), "[%s]", option->unit);
         at = wrap_words(f, at, text);
     }
+    ek_option_show_default(table, option, standard, sizeof(standard));
     if (option->required)
         wrap_words(f, at, "(required)");
-    else if (standard != NULL && option->type != EK_OPTION_FLAG) {
+    else if (standard[0] != '\0') {
         snprintf(text, sizeof(text), "(default: %s)", standard);
         wrap_words(f, at, text);
     }
@@ -93,9 +94,9 @@ static void write_text(FILE *f, const ek_option_table *table)
             table->positional != NULL ? " " : "",
             table->positional != NULL ? table->positional : "", table->summary);
     for (size_t i = 0; i < table->n_options; i++)
-        write_option(f, &table->options[i]);
+        write_option(f, table, &table->options[i]);
     for (size_t i = 0; i < N_COMMON; i++)
-        write_option(f, &common[i]);
+        write_option(f, table, &common[i]);
 }
 
 /* --- manual page ----------------------------------------------------------------------------- */
@@ -115,11 +116,10 @@ static void put_roff(FILE *f, const char *text)
     }
 }
 
-static void put_roff_option(FILE *f, const ek_option *option)
+static void put_roff_option(FILE *f, const ek_option_table *table, const ek_option *option)
 {
     const char *word = value_word(option);
-    const char *standard = option->fallback != NULL ? option->fallback : option->shown;
-    char range[TEXT_CAP];
+    char range[TEXT_CAP], standard[TEXT_CAP];
 
     fputs(".TP\n\\fB\\-\\-", f);
     put_roff(f, option->name);
@@ -142,9 +142,10 @@ static void put_roff_option(FILE *f, const ek_option *option)
             fputc(']', f);
         }
     }
+    ek_option_show_default(table, option, standard, sizeof(standard));
     if (option->required)
         fputs(" (required)", f);
-    else if (standard != NULL && option->type != EK_OPTION_FLAG) {
+    else if (standard[0] != '\0') {
         fputs(" (default: ", f);
         put_roff(f, standard);
         fputc(')', f);
@@ -169,9 +170,9 @@ static void write_man(FILE *f, const ek_option_table *table)
     put_roff(f, table->summary);
     fputs("\n.SH OPTIONS\n", f);
     for (size_t i = 0; i < table->n_options; i++)
-        put_roff_option(f, &table->options[i]);
+        put_roff_option(f, table, &table->options[i]);
     for (size_t i = 0; i < N_COMMON; i++)
-        put_roff_option(f, &common[i]);
+        put_roff_option(f, table, &common[i]);
     fputs(".SH EXIT STATUS\n0 done; 1 failed while running; 2 wrong usage; 3 bad input; 130 "
           "interrupted\n.SH SEE ALSO\n\\fBevenkeel\\fR(1)\n",
           f);

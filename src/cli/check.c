@@ -11,10 +11,10 @@
 #include <string.h>
 
 static const ek_option options[] = {
-    {"checkpoint", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
-     "checkpoint, or folder of a run or its checkpoint/, of which the newest checkpoint is "
-     "checked"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON on stdout"},
+    {"checkpoint", EK_OPTION_TEXT, .unit = "DIR", .required = 1,
+     .help = "checkpoint, or folder of a run or its checkpoint/, of which the newest checkpoint is "
+             "checked"},
+    {"json", EK_OPTION_FLAG, .help = "print JSON on stdout"},
 };
 
 static const ek_option_table table = {

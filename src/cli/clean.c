@@ -9,11 +9,10 @@
 #include <stdlib.h>
 
 static const ek_option options[] = {
-    {"out", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 0,
-     "remove shared memory of the run with this --out on this host; that run then continues from "
-     "its newest checkpoint"},
-    {"all", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "remove shared memory of all runs of this user on this host"},
+    {"out", EK_OPTION_TEXT, .unit = "DIR",
+     .help = "remove shared memory of the run with this --out on this host; that run then "
+             "continues from its newest checkpoint"},
+    {"all", EK_OPTION_FLAG, .help = "remove shared memory of all runs of this user on this host"},
 };
 
 static const ek_option_table table = {

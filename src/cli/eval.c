@@ -9,33 +9,53 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { DATA_MAX = 4096 };
 
+typedef struct {
+    const char *model;
+    int json;
+    ek_lm_config lm;
+    ek_lm_eval_config eval;
+} eval_settings;
+
 static const ek_option options[] = {
-    {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
-     "Hugging Face folder, checkpoint, or folder of a run"},
-    {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1,
-     "text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders of them (searched "
-     "recursively), or .bin token files"},
-    {"text-field", EK_OPTION_TEXT, "text", NULL, "KEY", NULL, 0,
-     "JSON key that holds the text of a line in .jsonl and .ndjson files"},
-    {"document-mask", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0,
-     "restrict attention to the document of each token, as train --document-mask does"},
-    {"token-bytes", EK_OPTION_CHOICE, "2", NULL, "bytes", "2|4", 0,
-     "token size in .bin files (little endian)"},
-    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
-     "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
-    {"seq", EK_OPTION_INT, NULL, "256, or the model's maximum if that is less", "tokens",
-     "[1,10000000]", 0, "window length"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 with AVX2 or more, else fp32", NULL, "bf16|fp32|fp64",
-     0, "type of matrix products"},
-    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},
-    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON on stdout"},
+    {"model", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .field = EK_FIELD_TEXT,
+     .offset = offsetof(eval_settings, model),
+     .help = "Hugging Face folder, checkpoint, or folder of a run"},
+    {"data", EK_OPTION_LIST, .unit = "PATH", .required = 1, .field = EK_FIELD_LIST,
+     .offset = offsetof(eval_settings, eval.data),
+     .help = "text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders of them "
+             "(searched recursively), or .bin token files"},
+    {"text-field", EK_OPTION_TEXT, .fallback = "text", .unit = "KEY", .field = EK_FIELD_TEXT,
+     .offset = offsetof(eval_settings, eval.text_field),
+     .help = "JSON key that holds the text of a line in .jsonl and .ndjson files"},
+    {"document-mask", EK_OPTION_FLAG, .field = EK_FIELD_INT,
+     .offset = offsetof(eval_settings, eval.document_mask),
+     .help = "restrict attention to the document of each token, as train --document-mask does"},
+    {"token-bytes", EK_OPTION_CHOICE, .fallback = "2", .unit = "bytes", .allowed = "2|4",
+     .field = EK_FIELD_INT, .offset = offsetof(eval_settings, eval.token_bytes),
+     .help = "token size in .bin files (little endian)"},
+    {"tokenizer", EK_OPTION_TEXT, .shown = "the model's", .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(eval_settings, lm.tokenizer),
+     .help = "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
+    {"seq", EK_OPTION_INT, .shown = "256, or the model's maximum if that is less", .unit = "tokens",
+     .allowed = "[1,10000000]", .field = EK_FIELD_INT64,
+     .offset = offsetof(eval_settings, eval.seq), .help = "window length"},
+    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 with AVX2 or more, else fp32",
+     .allowed = "bf16|fp32|fp64", .field = EK_FIELD_TEXT,
+     .offset = offsetof(eval_settings, lm.dtype), .help = "type of matrix products"},
+    {"device", EK_OPTION_CHOICE, .fallback = "cpu", .allowed = "cpu|cuda", .field = EK_FIELD_TEXT,
+     .offset = offsetof(eval_settings, lm.device), .help = "compute device"},
+    {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
+     .field = EK_FIELD_INT, .offset = offsetof(eval_settings, lm.threads),
+     .help = "compute threads"},
+    {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(eval_settings, json),
+     .help = "print JSON on stdout"},
 };
 
 static const ek_option_table table = {
@@ -93,44 +113,32 @@ static void show_progress(void *context, const char *what, int64_t done, int64_t
     ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
 }
 
-static ek_status run(const ek_options *o)
+static ek_status run_eval(const ek_options *o)
 {
     int64_t shown = ek_clock_ns();
     /* tokens are kept in an unnamed file, which disappears when interrupted */
-    const char *paths[DATA_MAX], *temporary = getenv("TMPDIR");
-    ek_lm_config lc = {sizeof(lc),
-                       ek_options_text(o, "tokenizer"),
-                       ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads"),
-                       ek_options_text(o, "device"),
-                       0};
-    ek_lm_eval_config ec = {.size = sizeof(ec),
-                            .data = paths,
-                            .n_data = (int64_t)ek_options_count(o, "data"),
-                            .token_bytes = ek_options_choice(o, "token-bytes") == 1 ? 4 : 2,
-                            .seq = ek_options_int(o, "seq"),
-                            .text_field = ek_options_text(o, "text-field"),
-                            .scratch_dir =
-                                temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
-                            .context = &shown,
-                            .document_mask = ek_options_flag(o, "document-mask"),
-                            .progress = isatty(STDERR_FILENO) ? show_progress : NULL};
+    const char *temporary = getenv("TMPDIR");
+    eval_settings s = {
+        .lm = {.size = sizeof(s.lm)},
+        .eval = {.size = sizeof(s.eval),
+                 .scratch_dir = temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
+                 .context = &shown,
+                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL}};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;
 
-    EK_REQUIRE(ec.n_data <= DATA_MAX, EK_EINVAL, "more than %d paths in --data; give their folder",
-               DATA_MAX);
-    for (size_t i = 0; i < (size_t)ec.n_data; i++)
-        paths[i] = ek_options_list(o, "data", i);
-    lc.needs_tokenizer = !ek_tokens_is_file(paths[0]);
-    EK_TRY(ek_limits_check_threads(lc.threads, 1));
-    EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
-    st = ek_lm_eval(lm, &ec, &e);
+    EK_TRY(ek_options_store(o, &s));
+    EK_REQUIRE(s.eval.n_data <= DATA_MAX, EK_EINVAL,
+               "more than %d paths in --data; give their folder", DATA_MAX);
+    s.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
+    EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
+    EK_TRY(ek_lm_open(s.model, &s.lm, &lm));
+    st = ek_lm_eval(lm, &s.eval, &e);
     fputs(ek_live_line_end(), stderr);
     ek_lm_close(&lm);
     EK_TRY(st);
-    if (ek_options_flag(o, "json"))
+    if (s.json)
         print_json(&e);
     else
         print_text(&e);
@@ -146,7 +154,7 @@ int cli_eval(int argc, char **argv)
 
     if (status >= 0)
         return status;
-    st = run(o);
+    st = run_eval(o);
     ek_options_destroy(o);
     return st < 0 ? ek_command_fail("eval", st) : EK_EXIT_DONE;
 }

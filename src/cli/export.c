@@ -4,11 +4,11 @@
 #include "cli/cli.h"
 
 static const ek_option options[] = {
-    {"from", EK_OPTION_TEXT, NULL, NULL, "CHECKPOINT", NULL, 1,
-     "checkpoint, folder of a run, or Hugging Face folder"},
-    {"to", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1, "output folder; must not exist"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "the config's torch_dtype", NULL, "bf16|fp32", 0,
-     "type of the tensors written"},
+    {"from", EK_OPTION_TEXT, .unit = "CHECKPOINT", .required = 1,
+     .help = "checkpoint, folder of a run, or Hugging Face folder"},
+    {"to", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .help = "output folder; must not exist"},
+    {"dtype", EK_OPTION_CHOICE, .shown = "the config's torch_dtype", .allowed = "bf16|fp32",
+     .help = "type of the tensors written"},
 };
 
 static const ek_option_table table = {.command = "export",

@@ -6,6 +6,7 @@
 #include "supervisor/limits.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,36 +14,63 @@
 
 enum { PROMPT_PIECE = 1 << 16, PROMPT_BYTES_MAX = 64 << 20 };
 
+typedef struct {
+    const char *model;
+    const char *prompt, *prompt_file; /* NULL: not given */
+    int quiet;
+    ek_lm_config lm;
+    ek_lm_generate_config text;
+} generate_settings;
+
 static const ek_option options[] = {
-    {"model", EK_OPTION_TEXT, NULL, NULL, "DIR", NULL, 1,
-     "Hugging Face folder, checkpoint, or folder of a run"},
-    {"prompt", EK_OPTION_TEXT, NULL, "stdin, if that is not a terminal", "TEXT", NULL, 0,
-     "text to continue; - reads it from stdin"},
-    {"prompt-file", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
-     "file with the text to continue; a trailing line break is removed"},
-    {"tokens", EK_OPTION_INT, "100", NULL, "tokens", "[1,1000000]", 0,
-     "maximum number of tokens to generate; generation also stops at the end-of-text token"},
-    {"temperature", EK_OPTION_REAL, "0.8", NULL, NULL, "[0,)", 0,
-     "sampling temperature; 0: greedy"},
-    {"top-p", EK_OPTION_REAL, "0.95", NULL, NULL, "[0,1]", 0,
-     "nucleus sampling: sample from the smallest set of most likely tokens with this total "
-     "probability"},
-    {"top-k", EK_OPTION_INT, "0", NULL, "tokens", "[0,)", 0,
-     "sample from this many most likely tokens; 0: all"},
-    {"min-p", EK_OPTION_REAL, "0", NULL, NULL, "[0,1]", 0,
-     "sample from tokens whose probability is at least this fraction of the most likely token's"},
-    {"repetition-penalty", EK_OPTION_REAL, "1", NULL, NULL, "(0,)", 0,
-     "penalty for tokens that occur in the prompt or the generated text; 1: none"},
-    {"stop", EK_OPTION_LIST, NULL, "none", "TEXT", NULL, 0,
-     "stop before the first occurrence of any of these strings, which is not printed"},
-    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "seed of the sampler"},
-    {"tokenizer", EK_OPTION_TEXT, NULL, "the model's", "FILE", NULL, 0,
-     "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 with AVX2 or more, else fp32", NULL, "bf16|fp32|fp64",
-     0, "type of matrix products"},
-    {"device", EK_OPTION_CHOICE, "cpu", NULL, NULL, "cpu|cuda", 0, "compute device"},
-    {"threads", EK_OPTION_INT, NULL, "all cores", "threads", "[1,1024]", 0, "compute threads"},
-    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print only the text; no speed on stderr"},
+    {"model", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .field = EK_FIELD_TEXT,
+     .offset = offsetof(generate_settings, model),
+     .help = "Hugging Face folder, checkpoint, or folder of a run"},
+    {"prompt", EK_OPTION_TEXT, .shown = "stdin, if that is not a terminal", .unit = "TEXT",
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, prompt),
+     .help = "text to continue; - reads it from stdin"},
+    {"prompt-file", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(generate_settings, prompt_file),
+     .help = "file with the text to continue; a trailing line break is removed"},
+    {"tokens", EK_OPTION_INT, .fallback = "100", .unit = "tokens", .allowed = "[1,1000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, text.tokens),
+     .help =
+         "maximum number of tokens to generate; generation also stops at the end-of-text token"},
+    {"temperature", EK_OPTION_REAL, .fallback = "0.8", .allowed = "[0,)", .field = EK_FIELD_REAL,
+     .offset = offsetof(generate_settings, text.temperature),
+     .help = "sampling temperature; 0: greedy"},
+    {"top-p", EK_OPTION_REAL, .fallback = "0.95", .allowed = "[0,1]", .field = EK_FIELD_REAL,
+     .offset = offsetof(generate_settings, text.top_p),
+     .help = "nucleus sampling: sample from the smallest set of most likely tokens with this total "
+             "probability"},
+    {"top-k", EK_OPTION_INT, .fallback = "0", .unit = "tokens", .allowed = "[0,)",
+     .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, text.top_k),
+     .help = "sample from this many most likely tokens; 0: all"},
+    {"min-p", EK_OPTION_REAL, .fallback = "0", .allowed = "[0,1]", .field = EK_FIELD_REAL,
+     .offset = offsetof(generate_settings, text.min_p),
+     .help = "sample from tokens whose probability is at least this fraction of the most likely "
+             "token's"},
+    {"repetition-penalty", EK_OPTION_REAL, .fallback = "1", .allowed = "(0,)",
+     .field = EK_FIELD_REAL, .offset = offsetof(generate_settings, text.repetition_penalty),
+     .help = "penalty for tokens that occur in the prompt or the generated text; 1: none"},
+    {"stop", EK_OPTION_LIST, .shown = "none", .unit = "TEXT", .field = EK_FIELD_LIST,
+     .offset = offsetof(generate_settings, text.stop),
+     .help = "stop before the first occurrence of any of these strings, which is not printed"},
+    {"seed", EK_OPTION_UINT, .fallback = "0", .field = EK_FIELD_UINT64,
+     .offset = offsetof(generate_settings, text.seed), .help = "seed of the sampler"},
+    {"tokenizer", EK_OPTION_TEXT, .shown = "the model's", .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(generate_settings, lm.tokenizer),
+     .help = "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
+    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 with AVX2 or more, else fp32",
+     .allowed = "bf16|fp32|fp64", .field = EK_FIELD_TEXT,
+     .offset = offsetof(generate_settings, lm.dtype), .help = "type of matrix products"},
+    {"device", EK_OPTION_CHOICE, .fallback = "cpu", .allowed = "cpu|cuda", .field = EK_FIELD_TEXT,
+     .offset = offsetof(generate_settings, lm.device), .help = "compute device"},
+    {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
+     .field = EK_FIELD_INT, .offset = offsetof(generate_settings, lm.threads),
+     .help = "compute threads"},
+    {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(generate_settings, quiet),
+     .help = "print only the text; no speed on stderr"},
 };
 
 static const ek_option_table table = {.command = "generate",
@@ -87,9 +115,9 @@ out:
 }
 
 /* The prompt given by the options; to be freed by the caller. */
-static ek_status find_prompt(const ek_options *o, char **out)
+static ek_status find_prompt(const generate_settings *s, char **out)
 {
-    const char *text = ek_options_text(o, "prompt"), *file = ek_options_text(o, "prompt-file");
+    const char *text = s->prompt, *file = s->prompt_file;
     ek_status st;
     FILE *f;
 
@@ -113,20 +141,6 @@ static ek_status find_prompt(const ek_options *o, char **out)
     return read_prompt(stdin, "stdin", out);
 }
 
-/* List of the stop strings (borrowed); the list is to be freed by the caller. */
-static ek_status list_stops(const ek_options *o, ek_lm_generate_config *gc, const char ***list)
-{
-    size_t n = ek_options_count(o, "stop");
-
-    *list = calloc(n + 1, sizeof(**list));
-    EK_REQUIRE(*list != NULL, EK_ENOMEM, "no memory for %zu stop strings", n);
-    for (size_t i = 0; i < n; i++)
-        (*list)[i] = ek_options_list(o, "stop", i);
-    gc->stop = *list;
-    gc->n_stop = (int64_t)n;
-    return EK_OK;
-}
-
 /* Files and pipes get the bytes unchanged; on a terminal, control characters are escaped, as a
  * model may generate escape sequences. */
 static int put_text(void *context, const char *text, size_t bytes)
@@ -140,28 +154,22 @@ static int put_text(void *context, const char *text, size_t bytes)
     return fflush(stdout) != 0; /* stop if the reader has gone */
 }
 
-static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_config *gc)
+static ek_status generate(generate_settings *s, const char *prompt)
 {
-    ek_lm_config lc = {sizeof(lc),
-                       ek_options_text(o, "tokenizer"),
-                       ek_options_text(o, "dtype"),
-                       (int)ek_options_int(o, "threads"),
-                       ek_options_text(o, "device"),
-                       1};
     int on_terminal = isatty(STDOUT_FILENO);
     ek_lm_generate_times times = {0};
     int64_t made = 0;
     ek_lm *lm = NULL;
     ek_status st;
 
-    EK_TRY(ek_lm_open(ek_options_text(o, "model"), &lc, &lm));
-    gc->times = &times;
+    EK_TRY(ek_lm_open(s->model, &s->lm, &lm));
+    s->text.times = &times;
     put_text(&on_terminal, prompt, strlen(prompt));
-    st = ek_lm_generate(lm, prompt, gc, put_text, &on_terminal, &made);
+    st = ek_lm_generate(lm, prompt, &s->text, put_text, &on_terminal, &made);
     fputc('\n', stdout);
     ek_lm_close(&lm);
     EK_TRY(st);
-    if (!ek_options_flag(o, "quiet") && made > 1)
+    if (!s->quiet && made > 1)
         fprintf(stderr, "%lld tokens, %.1f tokens/s; prompt: %lld tokens, %.1f tokens/s\n",
                 (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
                 (double)times.prompt_tokens / times.prompt_s);
@@ -169,27 +177,18 @@ static ek_status run(const ek_options *o, const char *prompt, ek_lm_generate_con
 }
 
 /* All arguments are checked before the model is opened. */
-static ek_status prepare_and_run(const ek_options *o)
+static ek_status run_generate(const ek_options *o)
 {
-    ek_lm_generate_config gc = {.size = sizeof(gc),
-                                .tokens = ek_options_int(o, "tokens"),
-                                .temperature = ek_options_real(o, "temperature"),
-                                .top_p = ek_options_real(o, "top-p"),
-                                .top_k = ek_options_int(o, "top-k"),
-                                .seed = ek_options_uint(o, "seed"),
-                                .min_p = ek_options_real(o, "min-p"),
-                                .repetition_penalty = ek_options_real(o, "repetition-penalty")};
-    const char **stop = NULL;
+    generate_settings s = {.lm = {.size = sizeof(s.lm), .needs_tokenizer = 1},
+                           .text = {.size = sizeof(s.text)}};
     char *prompt = NULL;
-    ek_status st = EK_OK;
+    ek_status st;
 
-    EK_TRY_OUT(ek_limits_check_threads(ek_options_int(o, "threads"), 1));
-    EK_TRY_OUT(list_stops(o, &gc, &stop));
-    EK_TRY_OUT(find_prompt(o, &prompt));
-    EK_TRY_OUT(run(o, prompt, &gc));
-out:
+    EK_TRY(ek_options_store(o, &s));
+    EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
+    EK_TRY(find_prompt(&s, &prompt));
+    st = generate(&s, prompt);
     free(prompt);
-    free(stop);
     return st;
 }
 
@@ -201,7 +200,7 @@ int cli_generate(int argc, char **argv)
 
     if (status >= 0)
         return status;
-    st = prepare_and_run(o);
+    st = run_generate(o);
     ek_options_destroy(o);
     return st < 0 ? ek_command_fail("generate", st) : EK_EXIT_DONE;
 }

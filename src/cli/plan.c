@@ -6,40 +6,74 @@
 #include "model/hf/source.h"
 
 #include <jansson.h>
+#include <stddef.h>
 #include <stdlib.h>
 
+typedef struct {
+    /* Settings; paths are NULL if they are not given. */
+    const char *trace_path, *history_path, *machine_path, *emit_path;
+    const char *policy, *model_name;
+    int spare_slots, json;
+    int64_t nodes, racks; /* 0: not given */
+    ek_replay_config cfg;
+
+    ek_trace trace, history;
+    ek_model_source *model;
+    ek_machine *machine;   /* NULL: the built-in one */
+    ek_cost_reason reason; /* reason lines of its costs */
+    int32_t *node_of, *rack_of;
+    ek_plan_lines emit;
+} plan_run;
+
 static const ek_option options[] = {
-    {"trace", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
-     "assignment counts, unsigned integers: [iteration][layer][source rank][expert], "
-     "[iteration][layer][expert] or [layer][expert]"},
-    {"policy", EK_OPTION_CHOICE, "exact", NULL, NULL,
-     "off|shadow|fastermoe|place|prophet|replicate|eplb|exact|auto", 0,
-     "the planner (docs/balance.md)"},
-    {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1,
-     "number of ranks that hold the experts"},
-    {"spare-slots", EK_OPTION_INT, "1", NULL, "slots", "[0,4096]", 0,
-     "extra expert slots per rank, beside the ceil(experts / ranks) that are needed"},
-    {"lag", EK_OPTION_INT, "0", NULL, "iterations", "[0,1000000000]", 0,
-     "plan from the counts of this many iterations before the evaluated one"},
-    {"history", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 0,
-     "make persistent placements once, from the sums of this trace, and evaluate on --trace"},
-    {"horizon", EK_OPTION_INT, "100", NULL, "micro-batches", "[0,1000000000]", 0,
-     "micro-batches in which a persistent placement must save twice the cost of its moves (auto)"},
-    {"nodes", EK_OPTION_INT, NULL, "one a rank", "nodes", "[1,65536]", 0,
-     "number of nodes; each has consecutive ranks"},
-    {"racks", EK_OPTION_INT, NULL, "none are known", "racks", "[1,65536]", 0,
-     "number of racks, of consecutive nodes each; --replicas-min then counts racks"},
-    {"replicas-min", EK_OPTION_INT, "1", NULL, "nodes", "[1,65536]", 0,
-     "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
-     "plans as replicate)"},
-    {"model", EK_OPTION_TEXT, NULL, "experts of 2048 x 1024", "MODEL", NULL, 0,
-     "model that gives the expert size: a preset (tiny, small, base), a Hugging Face "
-     "config.json, or a folder with one"},
-    {"machine", EK_OPTION_TEXT, NULL, "200 Tflop/s a rank, 50 GB/s a link", "FILE", NULL, 0,
-     "cost factors measured by `evenkeel bench costs --out FILE`"},
-    {"emit", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,
-     "write every placement and the split of assignments, one JSON object a line"},
-    {"json", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "print JSON"},
+    {"trace", EK_OPTION_TEXT, .unit = "FILE.npy", .required = 1, .field = EK_FIELD_TEXT,
+     .offset = offsetof(plan_run, trace_path),
+     .help = "assignment counts, unsigned integers: [iteration][layer][source rank][expert], "
+             "[iteration][layer][expert] or [layer][expert]"},
+    {"policy", EK_OPTION_CHOICE, .fallback = "exact",
+     .allowed = "off|shadow|fastermoe|place|prophet|replicate|eplb|exact|auto",
+     .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, policy),
+     .help = "the planner (docs/balance.md)"},
+    {"ranks", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,65536]", .required = 1,
+     .field = EK_FIELD_INT, .offset = offsetof(plan_run, cfg.limits.ranks),
+     .help = "number of ranks that hold the experts"},
+    {"spare-slots", EK_OPTION_INT, .fallback = "1", .unit = "slots", .allowed = "[0,4096]",
+     .field = EK_FIELD_INT, .offset = offsetof(plan_run, spare_slots),
+     .help = "extra expert slots per rank, beside the ceil(experts / ranks) that are needed"},
+    {"lag", EK_OPTION_INT, .fallback = "0", .unit = "iterations", .allowed = "[0,1000000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(plan_run, cfg.lag),
+     .help = "plan from the counts of this many iterations before the evaluated one"},
+    {"history", EK_OPTION_TEXT, .unit = "FILE.npy", .field = EK_FIELD_TEXT,
+     .offset = offsetof(plan_run, history_path),
+     .help =
+         "make persistent placements once, from the sums of this trace, and evaluate on --trace"},
+    {"horizon", EK_OPTION_INT, .fallback = "100", .unit = "micro-batches",
+     .allowed = "[0,1000000000]", .field = EK_FIELD_INT64,
+     .offset = offsetof(plan_run, cfg.limits.horizon),
+     .help = "micro-batches in which a persistent placement must save twice the cost of its moves "
+             "(auto)"},
+    {"nodes", EK_OPTION_INT, .shown = "one a rank", .unit = "nodes", .allowed = "[1,65536]",
+     .field = EK_FIELD_INT64, .offset = offsetof(plan_run, nodes),
+     .help = "number of nodes; each has consecutive ranks"},
+    {"racks", EK_OPTION_INT, .shown = "none are known", .unit = "racks", .allowed = "[1,65536]",
+     .field = EK_FIELD_INT64, .offset = offsetof(plan_run, racks),
+     .help = "number of racks, of consecutive nodes each; --replicas-min then counts racks"},
+    {"replicas-min", EK_OPTION_INT, .fallback = "1", .unit = "nodes", .allowed = "[1,65536]",
+     .field = EK_FIELD_INT, .offset = offsetof(plan_run, cfg.limits.replicas_min),
+     .help = "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
+             "plans as replicate)"},
+    {"model", EK_OPTION_TEXT, .shown = "experts of 2048 x 1024", .unit = "MODEL",
+     .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, model_name),
+     .help = "model that gives the expert size: a preset (tiny, small, base), a Hugging Face "
+             "config.json, or a folder with one"},
+    {"machine", EK_OPTION_TEXT, .shown = "200 Tflop/s a rank, 50 GB/s a link", .unit = "FILE",
+     .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, machine_path),
+     .help = "cost factors measured by `evenkeel bench costs --out FILE`"},
+    {"emit", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(plan_run, emit_path),
+     .help = "write every placement and the split of assignments, one JSON object a line"},
+    {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(plan_run, json),
+     .help = "print JSON"},
 };
 
 static const ek_option_alias aliases[] = {{"lasts", "horizon"}, {NULL, NULL}};
@@ -71,16 +105,6 @@ static ek_plan_costs built_in_costs(const ek_model_spec *m)
                            .state_bytes = state};
 }
 
-typedef struct {
-    ek_trace trace, history;
-    ek_replay_config cfg;
-    ek_model_source *model;
-    ek_machine *machine;   /* NULL: the built-in one */
-    ek_cost_reason reason; /* reason lines of its costs */
-    int32_t *node_of, *rack_of;
-    ek_plan_lines emit;
-} plan_run;
-
 static ek_status emit_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
                            const ek_plan *p)
 {
@@ -92,14 +116,14 @@ static ek_status emit_plan(void *context, int64_t iteration, int64_t layer, cons
     return ferror(x->emit.file) ? ek_plan_lines_flush(&x->emit) : EK_OK;
 }
 
-static ek_status open_emit(plan_run *x, const char *path)
+static ek_status open_emit(plan_run *x)
 {
-    if (path == NULL)
+    if (x->emit_path == NULL)
         return EK_OK;
     x->cfg.each = emit_plan;
     x->cfg.context = x;
     ek_command_stop_writing();
-    return ek_plan_lines_open(path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
+    return ek_plan_lines_open(x->emit_path, EK_WRITE_REPLACE, &x->cfg.limits, &x->emit);
 }
 
 /* --- the machine ------------------------------------------------------------------------------ */
@@ -123,11 +147,10 @@ static ek_status rows_of(const plan_run *x, double *rows)
 }
 
 /* Costs of --model's experts on --machine. */
-static ek_status choose_costs(const ek_options *o, int64_t nodes, plan_run *x)
+static ek_status choose_costs(plan_run *x)
 {
-    const char *model = ek_options_text(o, "model"), *machine = ek_options_text(o, "machine");
     ek_plan_limits *l = &x->cfg.limits;
-    ek_plan_setting s = {.experts = l->experts, .ranks = l->ranks, .nodes = (int32_t)nodes};
+    ek_plan_setting s = {.experts = l->experts, .ranks = l->ranks, .nodes = (int32_t)x->nodes};
 
     x->model = calloc(1, sizeof(*x->model));
     EK_REQUIRE(x->model != NULL, EK_ENOMEM, "no memory for plans");
@@ -135,16 +158,16 @@ static ek_status choose_costs(const ek_options *o, int64_t nodes, plan_run *x)
     ek_model_default(&x->model->spec);
     x->model->spec.hidden = HIDDEN;
     x->model->spec.ff = FF;
-    if (model != NULL) {
-        EK_TRY(ek_model_source_open(model, x->model));
+    if (x->model_name != NULL) {
+        EK_TRY(ek_model_source_open(x->model_name, x->model));
         EK_TRY(ek_model_check(&x->model->spec));
     }
     l->costs = built_in_costs(&x->model->spec);
-    if (machine == NULL)
+    if (x->machine_path == NULL)
         return EK_OK;
     x->machine = calloc(1, sizeof(*x->machine));
     EK_REQUIRE(x->machine != NULL, EK_ENOMEM, "no memory for plans");
-    EK_TRY(ek_machine_read(machine, x->machine));
+    EK_TRY(ek_machine_read(x->machine_path, x->machine));
     EK_TRY(rows_of(x, &s.rows));
     return ek_plan_costs_of(x->machine, &s, &l->costs, &x->reason);
 }
@@ -152,51 +175,46 @@ static ek_status choose_costs(const ek_options *o, int64_t nodes, plan_run *x)
 /* --- the command ------------------------------------------------------------------------------ */
 
 /* Racks of whole nodes; a single rack is no constraint. */
-static ek_status choose_racks(const ek_options *o, int64_t nodes, plan_run *x)
+static ek_status choose_racks(plan_run *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
-    int64_t racks = ek_options_given(o, "racks") ? ek_options_int(o, "racks") : 1;
 
-    EK_REQUIRE(racks <= nodes, EK_EINVAL, "--racks %lld is more than the %lld nodes",
-               (long long)racks, (long long)nodes);
-    if (racks == 1)
+    EK_REQUIRE(x->racks <= x->nodes, EK_EINVAL, "--racks %lld is more than the %lld nodes",
+               (long long)x->racks, (long long)x->nodes);
+    if (x->racks <= 1)
         return EK_OK;
     x->rack_of = calloc((size_t)l->ranks, sizeof(*x->rack_of));
     EK_REQUIRE(x->rack_of != NULL, EK_ENOMEM, "no memory for plans");
     for (int32_t r = 0; r < l->ranks; r++)
-        x->rack_of[r] = (int32_t)(x->node_of[r] * racks / nodes);
+        x->rack_of[r] = (int32_t)(x->node_of[r] * x->racks / x->nodes);
     l->domain_of = x->rack_of;
     return EK_OK;
 }
 
-static ek_status configure_plan(const ek_options *o, plan_run *x)
+static ek_status configure_plan(plan_run *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
-    int64_t nodes;
 
-    l->replicas_min = (int32_t)ek_options_int(o, "replicas-min");
-    x->cfg.planner = ek_planner_for(ek_planner_find(ek_options_text(o, "policy")), l->replicas_min);
-    EK_TRY(ek_trace_open(ek_options_text(o, "trace"), &x->trace));
+    x->cfg.planner = ek_planner_for(ek_planner_find(x->policy), l->replicas_min);
+    EK_TRY(ek_trace_open(x->trace_path, &x->trace));
     l->experts = (int32_t)x->trace.experts;
-    l->ranks = (int32_t)ek_options_int(o, "ranks");
-    l->slots = (l->experts + l->ranks - 1) / l->ranks + (int32_t)ek_options_int(o, "spare-slots");
-    l->horizon = ek_options_int(o, "horizon");
-    x->cfg.lag = ek_options_int(o, "lag");
-    if (ek_options_text(o, "history") != NULL) {
-        EK_TRY(ek_trace_open(ek_options_text(o, "history"), &x->history));
+    l->slots = (l->experts + l->ranks - 1) / l->ranks + x->spare_slots;
+    if (x->history_path != NULL) {
+        EK_TRY(ek_trace_open(x->history_path, &x->history));
         x->cfg.history = &x->history;
     }
-    nodes = ek_options_given(o, "nodes") ? ek_options_int(o, "nodes") : l->ranks;
-    EK_REQUIRE(nodes <= l->ranks, EK_EINVAL, "--nodes %lld is more than --ranks %d",
-               (long long)nodes, (int)l->ranks);
-    EK_TRY(choose_costs(o, nodes, x));
+    if (x->nodes == 0)
+        x->nodes = l->ranks;
+    EK_REQUIRE(x->nodes <= l->ranks, EK_EINVAL, "--nodes %lld is more than --ranks %d",
+               (long long)x->nodes, (int)l->ranks);
+    EK_TRY(choose_costs(x));
     x->node_of = calloc((size_t)l->ranks, sizeof(*x->node_of));
     EK_REQUIRE(x->node_of != NULL, EK_ENOMEM, "no memory for plans");
     for (int32_t r = 0; r < l->ranks; r++)
-        x->node_of[r] = (int32_t)(r * nodes / l->ranks);
+        x->node_of[r] = (int32_t)(r * x->nodes / l->ranks);
     l->node_of = x->node_of;
-    EK_TRY(choose_racks(o, nodes, x));
-    return open_emit(x, ek_options_text(o, "emit"));
+    EK_TRY(choose_racks(x));
+    return open_emit(x);
 }
 
 static ek_status print_json(const plan_run *x, const ek_replay_result *r)
@@ -261,11 +279,12 @@ static ek_status run_plan(const ek_options *o, plan_run *x)
 {
     ek_replay_result r;
 
-    EK_TRY(configure_plan(o, x));
+    EK_TRY(ek_options_store(o, x));
+    EK_TRY(configure_plan(x));
     EK_TRY(ek_replay(&x->trace, &x->cfg, &r));
     EK_TRY(ek_plan_lines_finish(&x->emit)); /* fail before printing results of plans that were
                                                not written */
-    if (ek_options_flag(o, "json"))
+    if (x->json)
         return print_json(x, &r);
     print_text(x, &r);
     return EK_OK;

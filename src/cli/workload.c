@@ -4,24 +4,35 @@
 #include "balance/trace.h"
 #include "cli/cli.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 static const ek_option options[] = {
-    {"name", EK_OPTION_CHOICE, NULL, NULL, NULL,
-     "W0|W1|W2|W3|W4|W5|W6|W7|drifting|stable|switching|flat", 1, "the workload, listed below"},
-    {"ranks", EK_OPTION_INT, NULL, NULL, "ranks", "[1,65536]", 1,
-     "number of ranks, which are the token sources and hold the experts in block order"},
-    {"experts", EK_OPTION_INT, NULL, NULL, "experts", "[1,65536]", 1, "experts per layer"},
-    {"layers", EK_OPTION_INT, "1", NULL, "layers", "[1,100000]", 0, "number of MoE layers"},
-    {"iterations", EK_OPTION_INT, "100", NULL, "iterations", "[1,1000000]", 0,
-     "number of training steps"},
-    {"tokens", EK_OPTION_INT, "4096", NULL, "tokens", "[0,1000000000]", 0,
-     "tokens per rank and iteration, on average"},
-    {"top-k", EK_OPTION_INT, "2", NULL, "experts", "[1,65536]", 0, "different experts per token"},
-    {"seed", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "random seed"},
-    {"out", EK_OPTION_TEXT, NULL, NULL, "FILE.npy", NULL, 1,
-     "output: uint32 [iteration][layer][source rank][expert], assignment counts"},
+    {"name", EK_OPTION_CHOICE, .allowed = "W0|W1|W2|W3|W4|W5|W6|W7|drifting|stable|switching|flat",
+     .required = 1, .help = "the workload, listed below"},
+    {"ranks", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,65536]", .required = 1,
+     .field = EK_FIELD_INT, .offset = offsetof(ek_workload_shape, sources),
+     .help = "number of ranks, which are the token sources and hold the experts in block order"},
+    {"experts", EK_OPTION_INT, .unit = "experts", .allowed = "[1,65536]", .required = 1,
+     .field = EK_FIELD_INT, .offset = offsetof(ek_workload_shape, experts),
+     .help = "experts per layer"},
+    {"layers", EK_OPTION_INT, .fallback = "1", .unit = "layers", .allowed = "[1,100000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(ek_workload_shape, layers),
+     .help = "number of MoE layers"},
+    {"iterations", EK_OPTION_INT, .fallback = "100", .unit = "iterations", .allowed = "[1,1000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(ek_workload_shape, iterations),
+     .help = "number of training steps"},
+    {"tokens", EK_OPTION_INT, .fallback = "4096", .unit = "tokens", .allowed = "[0,1000000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(ek_workload_shape, tokens),
+     .help = "tokens per rank and iteration, on average"},
+    {"top-k", EK_OPTION_INT, .fallback = "2", .unit = "experts", .allowed = "[1,65536]",
+     .field = EK_FIELD_INT64, .offset = offsetof(ek_workload_shape, top_k),
+     .help = "different experts per token"},
+    {"seed", EK_OPTION_UINT, .fallback = "0", .field = EK_FIELD_UINT64,
+     .offset = offsetof(ek_workload_shape, seed), .help = "random seed"},
+    {"out", EK_OPTION_TEXT, .unit = "FILE.npy", .required = 1,
+     .help = "output: uint32 [iteration][layer][source rank][expert], assignment counts"},
 };
 
 static const ek_option_table table = {
@@ -36,17 +47,6 @@ static void list_workloads(void)
     printf("\nworkloads:\n");
     for (size_t i = 0; i < ek_workload_count; i++)
         printf("  %-10s %s\n", ek_workloads[i].name, ek_workloads[i].what);
-}
-
-static ek_workload_shape shape_of(const ek_options *o)
-{
-    return (ek_workload_shape){.iterations = ek_options_int(o, "iterations"),
-                               .layers = ek_options_int(o, "layers"),
-                               .sources = (int32_t)ek_options_int(o, "ranks"),
-                               .experts = (int32_t)ek_options_int(o, "experts"),
-                               .tokens = ek_options_int(o, "tokens"),
-                               .top_k = ek_options_int(o, "top-k"),
-                               .seed = ek_options_uint(o, "seed")};
 }
 
 static ek_status write_numbers(ek_workload_maker *m, const ek_workload_shape *s, ek_file_out *f)
@@ -83,10 +83,11 @@ out:
 
 static ek_status run_workload(const ek_options *o)
 {
-    ek_workload_shape s = shape_of(o);
+    ek_workload_shape s = {0};
     ek_workload_maker *m = NULL;
     ek_status st;
 
+    EK_TRY(ek_options_store(o, &s));
     EK_TRY(ek_workload_open(ek_workload_find(ek_options_text(o, "name")), &s, &m));
     st = write_trace(m, &s, ek_options_text(o, "out"));
     ek_workload_close(&m);

@@ -22,18 +22,6 @@ typedef struct {
     int live;       /* stderr, or the supervisor's stderr, is a terminal */
 } ek_command_job;
 
-/* Option rows of commands that can run on several ranks. */
-/* clang-format off */
-#define EK_COMMAND_JOB_OPTIONS                                                                            \
-    {"ranks", EK_OPTION_INT, NULL, "1, or the slots of --hosts", "processes", "[1,1000000]", 0,    \
-     "number of ranks, started through mpiexec; inside an MPI job: must match its size"},          \
-    {"hosts", EK_OPTION_TEXT, NULL, NULL, "FILE", NULL, 0,                                         \
-     "host file, one host per line: HOST, HOST:SLOTS or HOST slots=SLOTS, optionally followed by " \
-     "rack=NAME"},                                                                                 \
-    {"mpiexec-args", EK_OPTION_TEXT, NULL, NULL, "\"WORDS\"", NULL, 0,                             \
-     "additional arguments for mpiexec, separated by spaces"}
-/* clang-format on */
-
 /* Call ek_worker_catch() before.  Parses the arguments and joins or starts the job.  Returns -1 to
  * continue; else an exit status: of an error, of --help, or of the job that this process launched.
  * Collective inside a job. */

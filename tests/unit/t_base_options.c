@@ -3,22 +3,28 @@
 #include "base/options.h"
 #include "ek_test.h"
 
+#include <stddef.h>
+
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 static const ek_option rows[] = {
-    {"data", EK_OPTION_LIST, NULL, NULL, "PATH", NULL, 1, "text files or folders"},
-    {"batch", EK_OPTION_INT, "8", NULL, "sequences", "[1,1000]", 0, "sequences a step"},
-    {"lr", EK_OPTION_REAL, "1e-3", NULL, NULL, "(0,)", 0, "learning rate"},
-    {"capacity-factor", EK_OPTION_REAL, "0", NULL, NULL, NULL, 0,
-     "assignments that an expert of a sequence takes, as a factor on the even share; 0: all of "
-     "them"},
-    {"dtype", EK_OPTION_CHOICE, NULL, "bf16 where fast", NULL, "bf16|fp32|fp64", 0, "compute type"},
-    {"degree", EK_OPTION_CHOICE, "auto", NULL, NULL, "1|2|4|auto", 0, "pipeline degree"},
-    {"out", EK_OPTION_TEXT, "run", NULL, "DIR", NULL, 0, "folder of the results"},
-    {"seed", EK_OPTION_INT, "0", NULL, NULL, NULL, 0, "random seed"},
-    {"quiet", EK_OPTION_FLAG, NULL, NULL, NULL, NULL, 0, "no progress"},
-    {"draw", EK_OPTION_UINT, "0", NULL, NULL, NULL, 0, "another seed"},
-    {"save-every", EK_OPTION_EVERY, "0", NULL, "N|TIME", "[0,1000]", 0, "steps or time"},
+    {"data", EK_OPTION_LIST, .unit = "PATH", .required = 1, .help = "text files or folders"},
+    {"batch", EK_OPTION_INT, .fallback = "8", .unit = "sequences", .allowed = "[1,1000]",
+     .help = "sequences a step"},
+    {"lr", EK_OPTION_REAL, .fallback = "1e-3", .allowed = "(0,)", .help = "learning rate"},
+    {"capacity-factor", EK_OPTION_REAL, .fallback = "0",
+     .help = "assignments that an expert of a sequence takes, as a factor on the even share; 0: "
+             "all of them"},
+    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 where fast", .allowed = "bf16|fp32|fp64",
+     .help = "compute type"},
+    {"degree", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "1|2|4|auto",
+     .help = "pipeline degree"},
+    {"out", EK_OPTION_TEXT, .fallback = "run", .unit = "DIR", .help = "folder of the results"},
+    {"seed", EK_OPTION_INT, .fallback = "0", .help = "random seed"},
+    {"quiet", EK_OPTION_FLAG, .help = "no progress"},
+    {"draw", EK_OPTION_UINT, .fallback = "0", .help = "another seed"},
+    {"save-every", EK_OPTION_EVERY, .fallback = "0", .unit = "N|TIME", .allowed = "[0,1000]",
+     .help = "steps or time"},
 };
 static const ek_option_table train = {
     .command = "train", .summary = "trains a model", .options = rows, .n_options = COUNT(rows)};
@@ -328,10 +334,109 @@ static void dump_repeats_the_run(void)
     unlink(path);
 }
 
+typedef struct {
+    const char *const *paths;
+    int64_t n_paths;
+    int quiet, degree, type;
+    int64_t batch, save_steps, save_seconds;
+    uint64_t draw;
+    double rate, small, large;
+    const char *out, *dtype;
+} fields;
+
+static const ek_option field_rows[] = {
+    {"paths", EK_OPTION_LIST, .field = EK_FIELD_LIST, .offset = offsetof(fields, paths),
+     .help = "."},
+    {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(fields, quiet),
+     .help = "."},
+    {"degree", EK_OPTION_CHOICE, .allowed = "1|2|4|auto", .field = EK_FIELD_INT,
+     .offset = offsetof(fields, degree), .help = "."},
+    {"type", EK_OPTION_CHOICE, .allowed = "bf16|fp32|fp64", .field = EK_FIELD_INDEX,
+     .offset = offsetof(fields, type), .help = "."},
+    {"batch", EK_OPTION_INT, .fallback = "8", .field = EK_FIELD_INT64,
+     .offset = offsetof(fields, batch), .help = "."},
+    {"save-every", EK_OPTION_EVERY, .field = EK_FIELD_EVERY, .offset = offsetof(fields, save_steps),
+     .seconds_offset = offsetof(fields, save_seconds), .help = "."},
+    {"draw", EK_OPTION_UINT, .field = EK_FIELD_UINT64, .offset = offsetof(fields, draw),
+     .help = "."},
+    {"rate", EK_OPTION_REAL, .field = EK_FIELD_REAL, .offset = offsetof(fields, rate), .help = "."},
+    {"small", EK_OPTION_REAL, .field = EK_FIELD_REAL, .offset = offsetof(fields, small),
+     .help = "."},
+    {"large", EK_OPTION_REAL, .field = EK_FIELD_REAL, .offset = offsetof(fields, large),
+     .help = "."},
+    {"out", EK_OPTION_TEXT, .field = EK_FIELD_TEXT, .offset = offsetof(fields, out), .help = "."},
+    {"dtype", EK_OPTION_CHOICE, .shown = "the fastest", .allowed = "bf16|fp32",
+     .field = EK_FIELD_TEXT, .offset = offsetof(fields, dtype), .help = "."},
+};
+static const fields field_defaults = {
+    .type = 1, .batch = 3, .save_seconds = 600, .rate = 1e-3, .small = 0.14, .large = 300};
+static const ek_option_table into_fields = {.command = "fields",
+                                            .summary = "fills a struct",
+                                            .options = field_rows,
+                                            .n_options = COUNT(field_rows),
+                                            .defaults = &field_defaults};
+
+static void values_are_stored_in_fields(void)
+{
+    fields f = {.batch = 7, .dtype = "as before"};
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&into_fields, &o, "--paths", "a", "b", "--quiet", "--degree", "4", "--type",
+                    "fp64", "--save-every", "20", "--draw", "18446744073709551615", "--rate", "0.5",
+                    "--out", "c"),
+              EK_OK);
+    CHECK(o != NULL && ek_options_store(o, &f) == EK_OK);
+    CHECK(f.n_paths == 2 && strcmp(f.paths[1], "b") == 0);
+    CHECK(f.quiet == 1 && f.degree == 4 && f.type == 2 && f.batch == 8);
+    CHECK(f.save_steps == 20 && f.save_seconds == 0 && f.draw == UINT64_MAX);
+    CHECK(fabs(f.rate - 0.5) <= 0 && fabs(f.small - 0.14) <= 0);
+    CHECK(f.out != NULL && strcmp(f.out, "c") == 0 && strcmp(f.dtype, "as before") == 0);
+    ek_options_destroy(o);
+}
+
+static void defaults_of_a_struct_hold_and_are_shown(void)
+{
+    static const char *const shown[] = {
+        "--degree 1|2|4|auto       . (default: auto)",
+        "--type bf16|fp32|fp64     . (default: fp32)",
+        "--batch N                 . (default: 8)",
+        "--save-every N            . (default: 10m)",
+        "--draw N                  . (default: 0)",
+        "--rate X                  . (default: 1e-3)",
+        "--small X                 . (default: 0.14)",
+        "--large X                 . (default: 300)",
+        "--out TEXT                .\n",
+        "--dtype bf16|fp32         . (default: the fastest)",
+    };
+    char *help = ek_options_help(&into_fields, EK_HELP_TEXT);
+    fields f = {0};
+    ek_options *o = NULL;
+
+    for (size_t i = 0; i < COUNT(shown); i++)
+        if (help == NULL || strstr(help, shown[i]) == NULL)
+            EK_T_FAIL("--help lacks \"%s\":\n%s", shown[i], help != NULL ? help : "");
+    free(help);
+    CHECK_INT(PARSE(&into_fields, &o, "--quiet"), EK_OK);
+    CHECK(o != NULL && ek_options_store(o, &f) == EK_OK);
+    CHECK(f.type == 1 && f.batch == 8 && f.save_steps == 0 && f.save_seconds == 600);
+    CHECK(fabs(f.rate - 1e-3) <= 0 && fabs(f.large - 300) <= 0);
+    CHECK(f.paths == NULL && f.out == NULL && f.dtype == NULL && f.degree == 0);
+    ek_options_destroy(o);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(defaults),         EK_CASE(steps_or_time),        EK_CASE(both_spellings),
-    EK_CASE(last_one_counts),  EK_CASE(unsigned_numbers),     EK_CASE(positional),
-    EK_CASE(bad_values),       EK_CASE(unknown_names),        EK_CASE(config_file),
-    EK_CASE(help_is_complete), EK_CASE(dump_repeats_the_run),
+    EK_CASE(defaults),
+    EK_CASE(steps_or_time),
+    EK_CASE(both_spellings),
+    EK_CASE(last_one_counts),
+    EK_CASE(unsigned_numbers),
+    EK_CASE(positional),
+    EK_CASE(bad_values),
+    EK_CASE(unknown_names),
+    EK_CASE(config_file),
+    EK_CASE(help_is_complete),
+    EK_CASE(dump_repeats_the_run),
+    EK_CASE(values_are_stored_in_fields),
+    EK_CASE(defaults_of_a_struct_hold_and_are_shown),
 };
 EK_TEST_MAIN(cases)
