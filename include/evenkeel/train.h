@@ -170,7 +170,7 @@ typedef struct {
     /* top_k */ 0,                                                                                 \
     /* recompute */ "off",                                                                         \
     /* dtype */ NULL,                                                                              \
-    /* device */ NULL,                                                                             \
+    /* device */ "cpu",                                                                            \
     /* threads */ 0,                                                                               \
     /* save_every */ 0,                                                                            \
     /* keep */ 2,                                                                                  \
@@ -207,7 +207,7 @@ typedef struct {
     /* reroute */ "off",                                                                           \
     /* reroute_limit */ 0.14,                                                                      \
     /* watchdog */ 300,                                                                            \
-    /* text_field */ NULL,                                                                         \
+    /* text_field */ "text",                                                                       \
     /* document_mask */ 0,                                                                         \
     /* override */ 0,                                                                              \
     /* overwrite */ 0,                                                                             \

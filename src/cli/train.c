@@ -2,17 +2,14 @@
 #include "evenkeel/train.h"
 
 #include "base/clock.h"
-#include "base/job_options.h"
 #include "base/json.h"
 #include "base/live_line.h"
 #include "base/log.h"
 #include "cli/dry_run.h"
-#include "store/checkpoint.h"
 #include "supervisor/command_job.h"
 #include "supervisor/racks.h"
 #include "supervisor/worker.h"
-#include "train/out.h"
-#include "train/settings.h"
+#include "train/options.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -22,206 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static const ek_option options[] = {
-    {"model", EK_OPTION_TEXT, .fallback = "tiny", .unit = "MODEL",
-     .help = "preset (tiny, small, base), Hugging Face config.json, or a folder with a config.json "
-             "and optional weights"},
-    {"init", EK_OPTION_TEXT, .shown = "random from --seed", .unit = "FILE",
-     .help = "safetensors file or folder with initial weights"},
-    {"data", EK_OPTION_LIST, .unit = "PATH", .required = 1,
-     .help = "training data: text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders "
-             "of them (searched recursively), or .bin token files; with PATH:WEIGHT, sequences are "
-             "sampled from the sources in proportion to the weights"},
-    {"text-field", EK_OPTION_TEXT, .fallback = "text", .unit = "KEY",
-     .help = "JSON key that holds the text of a line in .jsonl and .ndjson files"},
-    {"document-mask", EK_OPTION_FLAG,
-     .help = "restrict attention to the document of each token, and exclude the first token of a "
-             "document from the loss"},
-    {"eval-data", EK_OPTION_LIST, .unit = "PATH",
-     .help = "held-out data to evaluate during training: paths as for --data, without weights; the "
-             "best checkpoint is kept as OUT/best"},
-    {"eval-every", EK_OPTION_INT, .shown = "a twentieth of --steps", .unit = "steps",
-     .allowed = "[1,1000000000]",
-     .help = "interval between evaluations; the last step is always evaluated"},
-    {"eval-tokens", EK_OPTION_INT, .fallback = "131072", .unit = "tokens", .allowed = "[0,)",
-     .help = "maximum tokens per evaluation, in evenly spaced windows of --eval-data; 0: no limit"},
-    {"patience", EK_OPTION_INT, .fallback = "0", .unit = "evaluations", .allowed = "[0,1000000000]",
-     .help = "stop after this many evaluations without a new best loss; 0: never"},
-    {"token-bytes", EK_OPTION_CHOICE, .fallback = "2", .unit = "bytes", .allowed = "2|4",
-     .help = "token size in .bin files (little endian)"},
-    {"tokenizer", EK_OPTION_TEXT, .shown = "the model folder's; bytes for a preset", .unit = "FILE",
-     .help = "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
-    {"batch", EK_OPTION_INT, .shown = "8, or the preset's", .unit = "sequences",
-     .allowed = "[1,1000000]", .help = "global batch size: sequences per step, over all ranks"},
-    {"seq", EK_OPTION_INT, .shown = "256, or the preset's", .unit = "tokens",
-     .allowed = "[1,10000000]", .help = "sequence length"},
-    {"micro-batch", EK_OPTION_INT, .shown = "the whole batch, or the preset's", .unit = "sequences",
-     .allowed = "[1,1000000]",
-     .help = "micro-batch size, over all data parallel ranks; gradients are accumulated over the "
-             "micro-batches of a step"},
-    {"data-order", EK_OPTION_CHOICE, .fallback = "shuffled", .allowed = "sequential|shuffled",
-     .help = "order in which windows of the token stream are visited"},
-    {"steps", EK_OPTION_INT, .shown = "100, or the preset's", .unit = "steps",
-     .allowed = "[1,1000000000]", .help = "total number of training steps"},
-    {"lr", EK_OPTION_REAL, .fallback = "1e-3", .allowed = "[0,)", .help = "peak learning rate"},
-    {"lr-schedule", EK_OPTION_CHOICE, .fallback = "cosine", .allowed = "constant|cosine",
-     .help = "learning rate schedule after the warm-up"},
-    {"warmup", EK_OPTION_INT, .shown = "1 % of --steps", .unit = "steps",
-     .allowed = "[0,1000000000]", .help = "length of the linear warm-up"},
-    {"min-lr", EK_OPTION_REAL, .shown = "--lr / 10", .allowed = "[0,)",
-     .help = "final learning rate of the cosine schedule"},
-    {"wd", EK_OPTION_REAL, .fallback = "0.1", .allowed = "[0,)",
-     .help = "AdamW weight decay, applied to matrices only"},
-    {"beta1", EK_OPTION_REAL, .fallback = "0.9", .allowed = "[0,1)", .help = "AdamW beta1"},
-    {"beta2", EK_OPTION_REAL, .fallback = "0.95", .allowed = "[0,1)", .help = "AdamW beta2"},
-    {"eps", EK_OPTION_REAL, .fallback = "1e-8", .allowed = "[0,)", .help = "AdamW epsilon"},
-    {"clip", EK_OPTION_REAL, .fallback = "1.0", .allowed = "[0,)",
-     .help = "clip the global gradient norm to this value; 0: no clipping"},
-    {"aux-coef", EK_OPTION_REAL, .fallback = "0.01", .allowed = "[0,)",
-     .help = "coefficient of the load balancing loss"},
-    {"z-coef", EK_OPTION_REAL, .fallback = "0", .allowed = "[0,)",
-     .help = "coefficient of the router z-loss"},
-    {"capacity-factor", EK_OPTION_REAL, .fallback = "0", .allowed = "[-1000,1000]",
-     .help = "expert capacity as a multiple of an even share, per sequence (the sign is ignored); "
-             "assignments over the capacity are dropped; 0: dropless"},
-    {"top-k", EK_OPTION_INT, .shown = "the model's", .unit = "experts", .allowed = "[1,1024]",
-     .help = "experts per token; at most the model's top-k"},
-    {"top-k-schedule", EK_OPTION_TEXT, .unit = "STEP:K,...",
-     .help = "change --top-k at these steps, numbered from 0, such as 1000:4,5000:2"},
-    {"capacity-schedule", EK_OPTION_TEXT, .unit = "STEP:F,...",
-     .help =
-         "change --capacity-factor at these steps, numbered from 0, such as 0:1.25,2000:2,8000:0"},
-    {"recompute", EK_OPTION_CHOICE, .fallback = "off", .allowed = "off|attention|full",
-     .help = "activations to recompute in the backward pass instead of storing them"},
-    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 with AVX2 or more, else fp32",
-     .allowed = "bf16|fp32|fp64",
-     .help = "type of matrix products; master weights and moments are fp32; fp64: everything in "
-             "double precision, for verification"},
-    {"device", EK_OPTION_CHOICE, .fallback = "cpu", .allowed = "cpu|cuda",
-     .help = "compute device"},
-    {"threads", EK_OPTION_INT, .shown = "the host's cores / its ranks", .unit = "threads",
-     .allowed = "[1,1024]", .help = "compute threads per rank"},
-    EK_JOB_OPTIONS,
-    {"pp", EK_OPTION_INT, .fallback = "1", .unit = "ranks", .allowed = "[1,1000000]",
-     .help =
-         "pipeline parallel size; the data parallel size is the number of ranks / (--pp * --tp)"},
-    {"pp-chunks", EK_OPTION_INT, .fallback = "1", .unit = "chunks", .allowed = "[1,1024]",
-     .help = "virtual stages per pipeline stage; 1: 1F1B schedule, more: interleaved 1F1B"},
-    {"tp", EK_OPTION_INT, .fallback = "1", .unit = "ranks", .allowed = "[1,1000000]",
-     .help = "tensor parallel size, for attention, embeddings and cross entropy"},
-    {"ep", EK_OPTION_INT, .fallback = "1", .unit = "ranks", .allowed = "[1,1000000]",
-     .help = "expert parallel size: ranks over which the experts of a layer are distributed; "
-             "independent of --tp"},
-    {"etp", EK_OPTION_INT, .fallback = "1", .unit = "ranks", .allowed = "[1,1000000]",
-     .help = "expert tensor parallel size: ranks over which each expert is sliced"},
-    {"adaptive-r", EK_OPTION_TEXT, .fallback = "etp",
-     .help = "Tutel's r, the number of --etp ranks that each row is sent to: a divisor of --etp, "
-             "the weight slices of the others being gathered; 0: rows stay local and all experts "
-             "are gathered; auto: tuned during training"},
-    {"zero", EK_OPTION_CHOICE, .fallback = "0", .allowed = "0|1|2|3",
-     .help = "ZeRO stage over the data parallel ranks: 1: shard optimizer state, 2: also "
-             "gradients, 3: also weights"},
-    {"embed-columns", EK_OPTION_FLAG,
-     .help =
-         "shard the embedding by columns over the data parallel ranks instead of replicating it"},
-    {"pipeline-degree", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "1|2|4|8|auto",
-     .help = "chunks into which the rows of a MoE layer are split to overlap all-to-all with "
-             "compute; auto: tuned during training"},
-    {"smart-groups", EK_OPTION_INT, .fallback = "0", .unit = "ranks", .allowed = "[0,1000000]",
-     .help = "FasterMoE's schedule instead of --pipeline-degree: exchange rows between groups of "
-             "this many ranks; 0: off"},
-    {"a2a", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "linear|pairwise|2dh|auto",
-     .help = "all-to-all algorithm of MoE layers; auto: tuned during training"},
-    {"balance", EK_OPTION_CHOICE, .fallback = "auto",
-     .allowed = "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb",
-     .help = "expert load balancing policy. Transient replicas, for one micro-batch: shadow "
-             "(FasterMoE, Algorithm 1), fastermoe (FasterMoE as released, for comparison), prophet "
-             "(Pro-Prophet), exact (from the counts after the gate). Persistent placement, "
-             "optimizer state moves: place (SmartMoE), replicate (Lazarus), eplb (DeepSeek). auto: "
-             "both, where the predicted gain exceeds the cost"},
-    {"recalibrate", EK_OPTION_FLAG,
-     .help = "measure this machine's compute and communication costs again, even if cached from an "
-             "earlier run"},
-    {"plan-every", EK_OPTION_INT, .fallback = "10", .unit = "steps", .allowed = "[0,1000000000]",
-     .help = "place, replicate, eplb, auto: interval between changes of the persistent placement; "
-             "0: never"},
-    {"replicas-min", EK_OPTION_INT, .fallback = "1", .unit = "hosts", .allowed = "[1,1000000]",
-     .help = "replicate, auto: minimum number of hosts (racks, if --hosts names several) that hold "
-             "each expert, as far as hosts and slots allow; with 2 or more, auto plans like "
-             "replicate and uses no transient replicas"},
-    {"spare-slots", EK_OPTION_INT, .fallback = "1", .unit = "slots", .allowed = "[0,1024]",
-     .help = "replica slots per rank, beyond its share of the experts"},
-    {"force-balance", EK_OPTION_FLAG,
-     .help = "replace the gate by one that distributes tokens evenly over the experts (for "
-             "measurements)"},
-    {"replay-routing", EK_OPTION_TEXT, .unit = "FILE.npy",
-     .help = "replace the gate by one that reproduces the expert loads of a routing trace with the "
-             "same number of experts, scaled to the tokens of a step (for measurements)"},
-    {"reroute", EK_OPTION_CHOICE, .fallback = "off", .allowed = "off|topology|swipe",
-     .help = "CHANGES THE MODEL: send tokens over a limit to experts other than the gate's; "
-             "topology: experts on the same node, so LOSSES DEPEND ON THE LAYOUT; swipe: experts "
-             "with free capacity, per sequence"},
-    {"reroute-limit", EK_OPTION_REAL, .fallback = "0.14", .allowed = "[0,1]",
-     .help = "--reroute topology: fraction of a sequence's assignments that may leave their node"},
-    {"watchdog", EK_OPTION_REAL, .fallback = "300", .unit = "seconds", .allowed = "[0,)",
-     .help = "fail if ranks wait for each other longer than this; 0: never"},
-    {"seed", EK_OPTION_UINT, .fallback = "0",
-     .help = "seed of weight initialisation, data order and noise"},
-    {"out", EK_OPTION_TEXT, .shown = "run; where there are runs, the next of run-2, run-3, ...",
-     .unit = "DIR",
-     .help = "output folder: run.json, metrics.jsonl, checkpoint/, best, evaluation.json, "
-             "timeline.json (one per rank), routing.npy, plans.jsonl (one per pipeline stage), "
-             "generations.jsonl"},
-    {"timeline", EK_OPTION_FLAG,
-     .help = "write timeline.json (Perfetto, chrome://tracing) for --timeline-steps steps; with "
-             "costs measured for --balance, also compare predicted and measured op times"},
-    {"timeline-from", EK_OPTION_INT, .shown = "the first step of this start", .unit = "step",
-     .allowed = "[0,1000000000]",
-     .help = "--timeline: first step to record, numbered as in metrics.jsonl"},
-    {"timeline-steps", EK_OPTION_INT, .fallback = "10", .unit = "steps", .allowed = "[1,1000000]",
-     .help = "--timeline: number of steps to record"},
-    {"record-routing", EK_OPTION_FLAG,
-     .help = "write routing.npy: expert loads of every step and layer"},
-    {"record-plans", EK_OPTION_FLAG,
-     .help = "write plans.jsonl: the plan of every step, layer and micro-batch (placement, reason, "
-             "row assignment)"},
-    {"save-every", EK_OPTION_EVERY, .fallback = "0", .unit = "N|TIME", .allowed = "[0,1000000000]",
-     .help = "checkpoint interval: N steps, or a time (90s, 10m, 2h); 0: only at the end"},
-    {"keep", EK_OPTION_INT, .fallback = "2", .allowed = "[1,1000000]",
-     .help = "number of checkpoints to keep"},
-    {"resume", EK_OPTION_FLAG,
-     .help = "continue from the newest complete checkpoint in --out with the settings of that run, "
-             "which need not be repeated (without --out: the last of run, run-2, ...)"},
-    {"override", EK_OPTION_FLAG,
-     .help = "--resume, --elastic: accept changed settings that affect the losses"},
-    {"overwrite", EK_OPTION_FLAG,
-     .help =
-         "replace the run in --out; its checkpoints are deleted when the new run has saved one"},
-    {"elastic", EK_OPTION_FLAG,
-     .help = "supervise the workers: when workers or hosts fail or hang, continue from state in "
-             "shared memory on the hosts that respond, and add hosts that join (--hosts is re-read "
-             "periodically); --ep is then a minimum. Lost experts are restored from the last "
-             "checkpoint unless replicated: give --replicas-min 2 and --save-every. Also continues "
-             "after the command itself was killed"},
-    {"discover", EK_OPTION_TEXT, .unit = "COMMAND",
-     .help = "--elastic: shell command that prints the available hosts in the format of --hosts; "
-             "run every few seconds"},
-    {"dry-run", EK_OPTION_FLAG,
-     .help = "validate everything up to the first step and print layout, memory per rank, tokens "
-             "and checkpoints; starts no ranks and writes only the cache of tokenised texts"},
-    {"quiet", EK_OPTION_FLAG, .help = "no progress output; warnings and errors are still printed"},
-    {"json", EK_OPTION_FLAG, .help = "print the summary as JSON on stdout"},
-};
-
-static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
-                                 size_t from_cap);
-
-static const ek_option_table table = {.command = "train",
-                                      .summary = "Train a Mixture-of-Experts language model.",
-                                      .options = options,
-                                      .n_options = sizeof(options) / sizeof(options[0]),
-                                      .stored = stored_settings};
 
 static volatile sig_atomic_t interrupted;
 
@@ -590,63 +387,6 @@ static void print_end(const ek_train_summary *s, const ek_train_config *cfg,
         print_summary(s, d);
 }
 
-/* Without run.json, --resume needs at least a checkpoint (early versions wrote no settings). */
-static ek_status check_run_there(const char *out)
-{
-    ek_path checkpoint;
-
-    return ek_checkpoint_newest(out, &checkpoint) < 0 ? ek_out_no_checkpoint(out) : EK_OK;
-}
-
-/* Refuses stored options that run commands: the folder may come from elsewhere. */
-static ek_status check_commands(const ek_options *given, const json_t *settings, const char *from)
-{
-    static const char *const names[] = {"discover", "mpiexec-args"};
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const char *text = json_string_value(json_object_get(settings, names[i]));
-
-        EK_REQUIRE(text == NULL || ek_options_given(given, names[i]), EK_EINVAL,
-                   "%s has --%s \"%s\", but options that run commands are not taken from the "
-                   "folder of a run: give --%s again",
-                   from, names[i], text, names[i]);
-    }
-    return EK_OK;
-}
-
-/* Default of --out, and the stored settings of the run that continues there. */
-static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
-                                 size_t from_cap)
-{
-    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
-    static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
-    static const char *const sizes[] = {"pp", "tp", "ep", "etp", "pp-chunks", "adaptive-r"};
-    int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
-    const char *dir = ek_options_text(given, "out");
-    int lays_out = 0;
-    ek_path out, path;
-
-    EK_TRY(dir != NULL ? ek_path_set(&out, "%s", dir) : ek_out_default(go_on, &out));
-    EK_TRY(ek_path_set(&path, "%s", ""));
-    if (go_on)
-        EK_TRY(ek_run_file_find(out.s, &path));
-    if (path.s[0] != '\0')
-        EK_TRY(ek_run_file_read(path.s, settings));
-    else if (ek_options_flag(given, "resume") && !ek_options_flag(given, "elastic"))
-        EK_TRY(check_run_there(out.s));
-    if (*settings == NULL)
-        *settings = json_object();
-    snprintf(from, from_cap, "%s", path.s);
-    EK_TRY(check_commands(given, *settings, path.s));
-    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++)
-        lays_out |= ek_options_given(given, layout[i]);
-    for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        json_object_del(*settings, sizes[i]);
-    if (dir == NULL)
-        json_object_set_new(*settings, "out", json_string_nocheck(out.s));
-    return EK_OK;
-}
-
 /* Settings of the command itself, which ek_train does not know, as JSON for run.json; to be freed
  * by the caller. */
 static char *own_settings(const ek_options *o)
@@ -686,15 +426,10 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
                             .cost = collect_cost,
                             .phase = report_phase,
                             .evaluating = show_evaluating};
-    json_t *settings = ek_options_dump(o);
     char *own = own_settings(o);
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
-    ek_status st = ek_train_settings_read(settings, &cfg);
+    ek_status st = ek_options_store(o, &cfg);
 
-    cfg.out = ek_options_text(o, "out");
-    cfg.resume = ek_options_flag(o, "resume");
-    cfg.override = ek_options_flag(o, "override");
-    cfg.overwrite = ek_options_flag(o, "overwrite");
     cfg.command = (const char *const *)argv;
     cfg.n_command = argc;
     cfg.caller_settings = own;
@@ -708,7 +443,6 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
         st = cli_dry_run_ranks(o, job, &ranks);
     if (dry) {
         cfg.dry_run = ek_options_text(o, "hosts") || ek_options_text(o, "discover") ? 2 : 1;
-        cfg.threads = (int)ek_options_int(o, "threads");
     } else if (st == EK_OK) {
         st = ek_command_job_threads(job, o, &cfg.threads);
     }
@@ -721,8 +455,6 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     end_live_line();
     if (st == EK_OK && cfg.n_draining == 0) /* draining: the run continues elsewhere */
         print_end(&summary, &cfg, job, &d);
-    ek_train_settings_release(&cfg);
-    json_decref(settings);
     free(own);
     json_decref(d.layers);
     json_decref(d.costs);
@@ -739,7 +471,7 @@ int cli_train(int argc, char **argv)
     int status;
 
     ek_worker_catch(on_signal);
-    status = ek_command_job_enter(&table, argc, argv, &o, &job);
+    status = ek_command_job_enter(&ek_train_options, argc, argv, &o, &job);
     if (status >= 0)
         return status;
     status = run_train(o, &job, argc, argv);

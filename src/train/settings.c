@@ -1,193 +1,24 @@
-/* The table of settings; reads, writes and compares settings by it. */
+/* Writes and compares settings by the table of options; run.json. */
 #include "train/settings.h"
 
 #include "evenkeel/version.h"
 
 #include "base/json.h"
-#include "base/option_value.h"
+#include "base/option_field.h"
 #include "data/sources.h"
 #include "store/checkpoint.h"
+#include "train/options.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-typedef enum {
-    TYPE_INT,     /* int */
-    TYPE_INT64,   /* int64_t */
-    TYPE_UINT64,  /* uint64_t */
-    TYPE_REAL,    /* double */
-    TYPE_SECONDS, /* int64_t, as text with a unit; 0: it is left to the row before, which is 0 else
-                   */
-    TYPE_FLAG,    /* int, true or false */
-    TYPE_WORD,    /* int, written as text: a number, or "auto" for 0 where the row allows that */
-    TYPE_TEXT,    /* const char * */
-    TYPE_PATH,    /* const char *, written as an absolute path if the file exists */
-    TYPE_PATHS    /* const char *const *, followed by its int64_t count */
-} setting_type;
-
-/* How a row behaves. */
-enum {
-    LOSSES = 1,    /* affects losses: a resumed run keeps it */
-    OMIT_0 = 2,    /* 0, false, or an empty list, means the default, and is left out */
-    OMIT_LESS = 4, /* likewise numbers below 0 */
-    AUTO_0 = 8,    /* 0 is written "auto" */
-    BYTES = 16     /* a path, but for the word "bytes", which never names a file */
-};
-
-typedef struct {
-    const char *name;
-    setting_type type;
-    size_t offset;
-    int flags;
-} setting;
-
-#define FIELD(member) offsetof(ek_train_config, member)
-
-/* Paths do not affect losses, contents do: the model's config, and fingerprints of data, tokenizer
- * and trace, are compared with those of the checkpoint (train/checkpoint.c). */
-static const setting settings[] = {
-    {"model", TYPE_PATH, FIELD(model), 0},
-    {"init", TYPE_PATH, FIELD(init), 0},
-    {"tokenizer", TYPE_PATH, FIELD(tokenizer), BYTES},
-    {"data", TYPE_PATHS, FIELD(data), 0},
-    {"text-field", TYPE_TEXT, FIELD(text_field), LOSSES},
-    {"token-bytes", TYPE_WORD, FIELD(token_bytes), LOSSES},
-    {"document-mask", TYPE_FLAG, FIELD(document_mask), LOSSES | OMIT_0},
-    {"batch", TYPE_INT64, FIELD(batch), LOSSES | OMIT_0},
-    {"seq", TYPE_INT64, FIELD(seq), LOSSES | OMIT_0},
-    {"micro-batch", TYPE_INT64, FIELD(micro_batch), LOSSES | OMIT_0},
-    {"steps", TYPE_INT64, FIELD(steps), OMIT_0},
-    {"data-order", TYPE_TEXT, FIELD(data_order), LOSSES},
-    {"seed", TYPE_UINT64, FIELD(seed), LOSSES},
-    {"lr", TYPE_REAL, FIELD(lr), LOSSES},
-    {"min-lr", TYPE_REAL, FIELD(min_lr), LOSSES | OMIT_LESS},
-    {"lr-schedule", TYPE_TEXT, FIELD(lr_schedule), LOSSES},
-    {"warmup", TYPE_INT64, FIELD(warmup), LOSSES | OMIT_LESS},
-    {"wd", TYPE_REAL, FIELD(wd), LOSSES},
-    {"beta1", TYPE_REAL, FIELD(beta1), LOSSES},
-    {"beta2", TYPE_REAL, FIELD(beta2), LOSSES},
-    {"eps", TYPE_REAL, FIELD(eps), LOSSES},
-    {"clip", TYPE_REAL, FIELD(clip), LOSSES},
-    {"aux-coef", TYPE_REAL, FIELD(aux_coef), LOSSES},
-    {"z-coef", TYPE_REAL, FIELD(z_coef), LOSSES},
-    {"capacity-factor", TYPE_REAL, FIELD(capacity_factor), LOSSES},
-    {"top-k", TYPE_INT64, FIELD(top_k), LOSSES | OMIT_0},
-    {"top-k-schedule", TYPE_TEXT, FIELD(top_k_schedule), LOSSES},
-    {"capacity-schedule", TYPE_TEXT, FIELD(capacity_schedule), LOSSES},
-    {"recompute", TYPE_TEXT, FIELD(recompute), 0},
-    {"dtype", TYPE_TEXT, FIELD(dtype), LOSSES},
-    {"device", TYPE_TEXT, FIELD(device), 0},
-    {"save-every", TYPE_INT64, FIELD(save_every), 0},
-    {"save-every", TYPE_SECONDS, FIELD(save_seconds), 0}, /* if it is a time */
-    {"keep", TYPE_INT64, FIELD(keep), 0},
-    {"timeline", TYPE_FLAG, FIELD(timeline), 0},
-    {"timeline-from", TYPE_INT64, FIELD(timeline_from), OMIT_LESS},
-    {"timeline-steps", TYPE_INT64, FIELD(timeline_steps), 0},
-    {"record-routing", TYPE_FLAG, FIELD(record_routing), 0},
-    {"record-plans", TYPE_FLAG, FIELD(record_plans), 0},
-    {"elastic", TYPE_FLAG, FIELD(elastic), 0},
-    {"pp", TYPE_INT, FIELD(pp), 0},
-    {"tp", TYPE_INT, FIELD(tp), 0},
-    {"ep", TYPE_INT, FIELD(ep), 0},
-    {"etp", TYPE_INT, FIELD(etp), 0},
-    {"adaptive-r", TYPE_TEXT, FIELD(adaptive_r), 0},
-    {"zero", TYPE_WORD, FIELD(zero), 0},
-    {"embed-columns", TYPE_FLAG, FIELD(embed_columns), 0},
-    {"pp-chunks", TYPE_INT, FIELD(chunks), 0},
-    {"pipeline-degree", TYPE_WORD, FIELD(pipeline_degree), AUTO_0},
-    {"smart-groups", TYPE_INT, FIELD(smart_group), 0},
-    {"a2a", TYPE_TEXT, FIELD(a2a), 0},
-    {"force-balance", TYPE_FLAG, FIELD(force_balance), LOSSES},
-    {"balance", TYPE_TEXT, FIELD(balance), 0},
-    {"spare-slots", TYPE_INT, FIELD(spare_slots), 0},
-    {"plan-every", TYPE_INT64, FIELD(plan_every), 0},
-    {"recalibrate", TYPE_FLAG, FIELD(recalibrate), 0},
-    {"replicas-min", TYPE_INT, FIELD(replicas_min), 0},
-    {"replay-routing", TYPE_PATH, FIELD(replay_routing), LOSSES},
-    {"reroute", TYPE_TEXT, FIELD(reroute), LOSSES},
-    {"reroute-limit", TYPE_REAL, FIELD(reroute_limit), LOSSES},
-    {"watchdog", TYPE_REAL, FIELD(watchdog), 0},
-    {"eval-data", TYPE_PATHS, FIELD(eval_data), OMIT_0},
-    {"eval-every", TYPE_INT64, FIELD(eval_every), OMIT_0},
-    {"eval-tokens", TYPE_INT64, FIELD(eval_tokens), 0},
-    {"patience", TYPE_INT64, FIELD(patience), OMIT_0},
-};
-
-enum { N_SETTINGS = sizeof(settings) / sizeof(settings[0]) };
-
-/* The length of a list follows it. */
-typedef struct {
-    const char *const *items;
-    int64_t n;
-} path_list;
-
-_Static_assert(offsetof(ek_train_config, n_data) ==
-                       offsetof(ek_train_config, data) + offsetof(path_list, n) &&
-                   offsetof(ek_train_config, n_eval_data) ==
-                       offsetof(ek_train_config, eval_data) + offsetof(path_list, n),
-               "a list is followed by its length");
-
-/* --- reading ---------------------------------------------------------------------------------- */
-
-static ek_status read_list(const json_t *value, path_list *out)
+/* Whether run.json has the value of a row. */
+static int is_kept(const ek_option *row)
 {
-    size_t n = json_array_size(value);
-    const char **items = calloc(n + 1, sizeof(*items));
-
-    EK_REQUIRE(items != NULL, EK_ENOMEM, "no memory for %zu paths", n);
-    for (size_t i = 0; i < n; i++)
-        items[i] = json_string_value(json_array_get(value, i));
-    free((void *)(uintptr_t)out->items);
-    *out = (path_list){items, (int64_t)n};
-    return EK_OK;
-}
-
-static ek_status read_setting(const setting *s, const json_t *value, void *field)
-{
-    const char *text = json_string_value(value);
-
-    switch (s->type) {
-    case TYPE_INT: *(int *)field = (int)json_integer_value(value); break;
-    case TYPE_INT64: *(int64_t *)field = json_integer_value(value); break;
-    case TYPE_UINT64: *(uint64_t *)field = ek_json_uint_value(value); break;
-    case TYPE_REAL: *(double *)field = json_number_value(value); break;
-    case TYPE_SECONDS:
-        if (text == NULL || !ek_option_seconds(text, field))
-            *(int64_t *)field = 0;
-        break;
-    case TYPE_FLAG: *(int *)field = json_is_true(value); break;
-    case TYPE_WORD: *(int *)field = text != NULL ? atoi(text) : 0; break; /* "auto": 0 */
-    case TYPE_TEXT:
-    case TYPE_PATH: *(const char **)field = text; break;
-    case TYPE_PATHS: return read_list(value, field);
-    }
-    return EK_OK;
-}
-
-ek_status ek_train_settings_read(const json_t *from, ek_train_config *cfg)
-{
-    for (int i = 0; i < N_SETTINGS; i++) {
-        const json_t *value = json_object_get(from, settings[i].name);
-
-        if (value != NULL)
-            EK_TRY(read_setting(&settings[i], value, (char *)cfg + settings[i].offset));
-    }
-    return EK_OK;
-}
-
-void ek_train_settings_release(ek_train_config *cfg)
-{
-    for (int i = 0; i < N_SETTINGS; i++)
-        if (settings[i].type == TYPE_PATHS) {
-            path_list *list = (path_list *)(void *)((char *)cfg + settings[i].offset);
-
-            free((void *)(uintptr_t)list->items);
-            *list = (path_list){NULL, 0};
-        }
+    return row->field != EK_FIELD_NONE && !(row->flags & EK_SETTING_NOT_KEPT);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -216,70 +47,55 @@ static json_t *write_source(const char *text)
     return json_string_nocheck(weighted.s);
 }
 
-static json_t *write_list(const path_list *list)
+static json_t *write_sources(const json_t *list)
 {
     json_t *out = json_array();
 
-    for (int64_t i = 0; i < list->n && out != NULL; i++)
-        if (json_array_append_new(out, write_source(list->items[i])) != 0) {
+    for (size_t i = 0; i < json_array_size(list) && out != NULL; i++)
+        if (json_array_append_new(out, write_source(json_string_value(json_array_get(list, i)))) !=
+            0) {
             json_decref(out);
             out = NULL;
         }
     return out;
 }
 
-static json_t *write_word(const setting *s, int x)
+/* The absolute path or paths. */
+static json_t *write_paths(const ek_option *row, const json_t *value)
 {
-    return x == 0 && (s->flags & AUTO_0) ? json_string("auto") : json_sprintf("%d", x);
+    const char *text = json_string_value(value);
+
+    if (text == NULL)
+        return write_sources(value);
+    return (row->flags & EK_SETTING_BYTES) && strcmp(text, "bytes") == 0 ? json_string(text)
+                                                                         : write_path(text);
 }
 
-/* In the largest unit that fits; NULL for 0. */
-static json_t *write_seconds(int64_t s)
+/* Whether the value means "default". */
+static int is_omitted(const ek_option *row, const json_t *value)
 {
-    int64_t unit = s % 3600 == 0 ? 3600 : s % 60 == 0 ? 60 : 1;
+    double x = json_is_array(value)  ? (double)json_array_size(value)
+               : json_is_true(value) ? 1
+                                     : json_number_value(value);
 
-    if (s == 0)
-        return NULL;
-    return json_sprintf("%lld%c", (long long)(s / unit),
-                        unit == 3600 ? 'h'
-                        : unit == 60 ? 'm'
-                                     : 's');
+    return ((row->flags & EK_SETTING_OMIT_0) && fabs(x) <= 0) ||
+           ((row->flags & EK_SETTING_OMIT_LESS) && x < 0);
 }
 
 /* A new value; NULL: it is left out. */
-static json_t *write_setting(const setting *s, const void *field)
+static json_t *write_setting(const ek_option *row, const ek_train_config *cfg)
 {
-    const char *text;
-    double x = 0;
-    json_t *value = NULL;
+    json_t *value = ek_option_field_get(row, cfg), *paths;
 
-    switch (s->type) {
-    case TYPE_INT: value = json_integer(*(const int *)field); break;
-    case TYPE_INT64: value = json_integer(*(const int64_t *)field); break;
-    case TYPE_UINT64: value = ek_json_uint(*(const uint64_t *)field); break;
-    case TYPE_REAL: value = json_real(*(const double *)field); break;
-    case TYPE_SECONDS: return write_seconds(*(const int64_t *)field);
-    case TYPE_FLAG:
-        return *(const int *)field || !(s->flags & OMIT_0) ? json_boolean(*(const int *)field)
-                                                           : NULL;
-    case TYPE_WORD: return write_word(s, *(const int *)field);
-    case TYPE_TEXT:
-        text = *(const char *const *)field;
-        return text ? json_string_nocheck(text) : NULL;
-    case TYPE_PATH:
-        text = *(const char *const *)field;
-        if (text != NULL && (s->flags & BYTES) && strcmp(text, "bytes") == 0)
-            return json_string(text);
-        return text ? write_path(text) : NULL;
-    case TYPE_PATHS:
-        return ((const path_list *)field)->n > 0 || !(s->flags & OMIT_0) ? write_list(field) : NULL;
-    }
-    x = json_number_value(value);
-    if (((s->flags & OMIT_0) && fabs(x) <= 0) || ((s->flags & OMIT_LESS) && x < 0)) {
+    if (value == NULL || is_omitted(row, value)) {
         json_decref(value);
         return NULL;
     }
-    return value;
+    if (!(row->flags & EK_SETTING_PATH))
+        return value;
+    paths = write_paths(row, value);
+    json_decref(value);
+    return paths;
 }
 
 ek_status ek_train_settings_write(const ek_train_config *cfg, json_t **out)
@@ -288,11 +104,12 @@ ek_status ek_train_settings_write(const ek_train_config *cfg, json_t **out)
     ek_status st = EK_OK;
 
     EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for the settings");
-    for (int i = 0; i < N_SETTINGS; i++) {
-        json_t *value = write_setting(&settings[i], (const char *)cfg + settings[i].offset);
+    for (size_t i = 0; i < ek_train_options.n_options; i++) {
+        const ek_option *row = &ek_train_options.options[i];
+        json_t *value = is_kept(row) ? write_setting(row, cfg) : NULL;
 
-        EK_REQUIRE_OUT(value == NULL || json_object_set_new(all, settings[i].name, value) == 0,
-                       EK_ENOMEM, "no memory for the settings");
+        EK_REQUIRE_OUT(value == NULL || json_object_set_new(all, row->name, value) == 0, EK_ENOMEM,
+                       "no memory for the settings");
     }
     *out = all;
     all = NULL;
@@ -303,27 +120,28 @@ out:
 
 /* --- comparing -------------------------------------------------------------------------------- */
 
-static const setting *find_setting(const char *name)
+static const ek_option *find_setting(const char *name)
 {
-    for (int i = 0; i < N_SETTINGS; i++)
-        if (strcmp(settings[i].name, name) == 0)
-            return &settings[i];
+    for (size_t i = 0; i < ek_train_options.n_options; i++)
+        if (strcmp(ek_train_options.options[i].name, name) == 0)
+            return is_kept(&ek_train_options.options[i]) ? &ek_train_options.options[i] : NULL;
     return NULL;
 }
 
 static int decides_losses(const char *name)
 {
-    const setting *s = find_setting(name);
+    const ek_option *row = find_setting(name);
 
-    return s != NULL && (s->flags & LOSSES);
+    return row != NULL && (row->flags & EK_SETTING_LOSSES);
 }
 
 /* Whether a setting that is not stored had its default; else an older version lacked it. */
 static int may_be_left_out(const char *name)
 {
-    const setting *s = find_setting(name);
+    const ek_option *row = find_setting(name);
 
-    return s != NULL && (s->type == TYPE_PATH || (s->flags & (OMIT_0 | OMIT_LESS)));
+    return row != NULL && ((row->field == EK_FIELD_TEXT && (row->flags & EK_SETTING_PATH)) ||
+                           (row->flags & (EK_SETTING_OMIT_0 | EK_SETTING_OMIT_LESS)));
 }
 
 static char *dump_short(const json_t *value)

@@ -4,9 +4,8 @@
  *    "command": ["train", "--lr", "3e-3", ...], "directory": "/where/it/was/given",
  *    "settings": {"model": "tiny", "data": ["/data/texts"], "lr": 0.003, ...}}
  *
- * One table has a row for each setting: its name, the field of ek_train_config, and whether it
- * affects losses.  That table alone drives reading, writing and comparison.  A default that depends
- * on something else (the preset's batch, 1 % of the steps) is written as its value, except min-lr,
+ * The rows of train/options.h that have a field are the settings.  A default that depends on
+ * something else (the preset's batch, 1 % of the steps) is written as its value, except min-lr,
  * which follows lr.  Paths are written as absolute paths. */
 #ifndef TRAIN_SETTINGS_H
 #define TRAIN_SETTINGS_H
@@ -18,11 +17,6 @@
 #include <jansson.h>
 
 #define EK_RUN_FILE "run.json"
-
-/* Fills the fields of *cfg that `settings` names.  Strings are borrowed from `settings`; lists are
- * allocated, and ek_train_settings_release frees them.  Unknown names are ignored. */
-EK_CHECKED ek_status ek_train_settings_read(const json_t *settings, ek_train_config *cfg);
-void ek_train_settings_release(ek_train_config *cfg);
 
 /* A new object of all settings of a configuration, except those whose value means "default". */
 EK_CHECKED ek_status ek_train_settings_write(const ek_train_config *cfg, json_t **out);

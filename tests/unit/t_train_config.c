@@ -48,6 +48,8 @@ static void initialiser_gives_each_field_its_default(void)
                                          .reroute = "off",
                                          .reroute_limit = 0.14,
                                          .watchdog = 300,
+                                         .device = "cpu",
+                                         .text_field = "text",
                                          .eval_tokens = 131072};
 
     SAME_NUMBER(size);
@@ -116,6 +118,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_TEXT(reroute);
     SAME_NUMBER(reroute_limit);
     SAME_NUMBER(watchdog);
+    SAME_TEXT(text_field);
     SAME_NUMBER(document_mask);
     SAME_NUMBER(override);
     SAME_NUMBER(overwrite);
@@ -128,6 +131,8 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_NUMBER(eval_tokens);
     SAME_NUMBER(patience);
     SAME_NUMBER(save_seconds);
+    SAME_TEXT(top_k_schedule);
+    SAME_TEXT(capacity_schedule);
     SAME_NUMBER(dry_run);
 }
 
