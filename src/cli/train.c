@@ -9,6 +9,7 @@
 #include "supervisor/command_job.h"
 #include "supervisor/racks.h"
 #include "supervisor/worker.h"
+#include "train/dry_run.h"
 #include "train/options.h"
 
 #include <inttypes.h>
@@ -450,7 +451,8 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
         st = ek_racks_get(job->size, &racks);
     cfg.rack_of = racks;
     if (st == EK_OK)
-        st = dry ? cli_dry_run(&cfg, &hooks, ranks, &summary) : ek_train(&cfg, &hooks, &summary);
+        st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, &summary)
+                 : ek_train(&cfg, &hooks, &summary);
     free(racks);
     end_live_line();
     if (st == EK_OK && cfg.n_draining == 0) /* draining: the run continues elsewhere */
