@@ -59,3 +59,17 @@ int ek_command_parse(const ek_option_table *table, int argc, char **argv, ek_opt
     }
     return -1;
 }
+
+int ek_command_run(const ek_option_table *table, int argc, char **argv,
+                   ek_status (*run)(const ek_options *o))
+{
+    ek_options *o = NULL;
+    int status = ek_command_parse(table, argc, argv, &o);
+    ek_status st;
+
+    if (status >= 0)
+        return status;
+    st = run(o);
+    ek_options_destroy(o);
+    return st < 0 ? ek_command_fail(table->command, st) : EK_EXIT_DONE;
+}

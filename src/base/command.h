@@ -32,6 +32,11 @@ int ek_command_fail(const char *command, ek_status st);
  * errors). */
 int ek_command_parse(const ek_option_table *table, int argc, char **argv, ek_options **out);
 
+/* A whole command that is this process alone: parses its arguments, runs it and reports its
+ * failure.  Returns its exit status. */
+int ek_command_run(const ek_option_table *table, int argc, char **argv,
+                   ek_status (*run)(const ek_options *o));
+
 /* Installs `stop` as handler of SIGINT, SIGTERM and SIGHUP; a SIGHUP that is ignored stays ignored
  * (nohup). */
 void ek_command_catch(void (*stop)(int sig));

@@ -130,7 +130,7 @@ static void print_text(const report *r)
            cli_count(bytes, sizeof(bytes), (double)r->bytes));
 }
 
-static ek_status run(const ek_options *o)
+static ek_status run_check(const ek_options *o)
 {
     report *r = calloc(1, sizeof(*r));
     ek_status st;
@@ -149,13 +149,5 @@ static ek_status run(const ek_options *o)
 
 int cli_check(int argc, char **argv)
 {
-    ek_options *o = NULL;
-    int status = ek_command_parse(&table, argc, argv, &o);
-    ek_status st;
-
-    if (status >= 0)
-        return status;
-    st = run(o);
-    ek_options_destroy(o);
-    return st < 0 ? ek_command_fail("check", st) : EK_EXIT_DONE;
+    return ek_command_run(&table, argc, argv, run_check);
 }

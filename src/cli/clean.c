@@ -93,7 +93,7 @@ out:
     return st;
 }
 
-static ek_status clean(const ek_options *o)
+static ek_status run_clean(const ek_options *o)
 {
     const char *out = ek_options_text(o, "out");
     ek_path path;
@@ -106,13 +106,5 @@ static ek_status clean(const ek_options *o)
 
 int cli_clean(int argc, char **argv)
 {
-    ek_options *o = NULL;
-    int status = ek_command_parse(&table, argc, argv, &o);
-    ek_status st;
-
-    if (status >= 0)
-        return status;
-    st = clean(o);
-    ek_options_destroy(o);
-    return st < 0 ? ek_command_fail("clean", st) : EK_EXIT_DONE;
+    return ek_command_run(&table, argc, argv, run_clean);
 }

@@ -16,20 +16,18 @@ static const ek_option_table table = {.command = "export",
                                       .options = options,
                                       .n_options = sizeof(options) / sizeof(options[0])};
 
+static ek_status run_export(const ek_options *o)
+{
+    const char *to = ek_options_text(o, "to");
+    cli_text folder;
+
+    ek_command_stop_writing();
+    EK_TRY(ek_lm_export(ek_options_text(o, "from"), to, ek_options_text(o, "dtype")));
+    printf("model: %s\n", cli_shown(&folder, to));
+    return EK_OK;
+}
+
 int cli_export(int argc, char **argv)
 {
-    ek_options *o = NULL;
-    cli_text folder;
-    int status = ek_command_parse(&table, argc, argv, &o);
-    ek_status st;
-
-    if (status >= 0)
-        return status;
-    ek_command_stop_writing();
-    st = ek_lm_export(ek_options_text(o, "from"), ek_options_text(o, "to"),
-                      ek_options_text(o, "dtype"));
-    if (st == EK_OK)
-        printf("model: %s\n", cli_shown(&folder, ek_options_text(o, "to")));
-    ek_options_destroy(o);
-    return st < 0 ? ek_command_fail("export", st) : EK_EXIT_DONE;
+    return ek_command_run(&table, argc, argv, run_export);
 }

@@ -194,13 +194,5 @@ static ek_status run_generate(const ek_options *o)
 
 int cli_generate(int argc, char **argv)
 {
-    ek_options *o = NULL;
-    int status = ek_command_parse(&table, argc, argv, &o);
-    ek_status st;
-
-    if (status >= 0)
-        return status;
-    st = run_generate(o);
-    ek_options_destroy(o);
-    return st < 0 ? ek_command_fail("generate", st) : EK_EXIT_DONE;
+    return ek_command_run(&table, argc, argv, run_generate);
 }

@@ -48,14 +48,9 @@ static void print_cuda(void)
                a->describe(i, text, sizeof(text)) == EK_OK ? text : ek_err_message());
 }
 
-int cli_info(int argc, char **argv)
+static ek_status run_info(const ek_options *o)
 {
-    ek_options *o = NULL;
-    int status = ek_command_parse(&table, argc, argv, &o);
-
-    if (status >= 0)
-        return status;
-    ek_options_destroy(o);
+    (void)o;
     printf("evenkeel %s, compiled by %s\n", EK_VERSION, __VERSION__);
     printf("CPU: %s; %d cores usable\n", isa_name(ek_cpu_isa()), ek_cores_usable());
     print_kernels("bf16", EK_MODE_BF16);
@@ -66,5 +61,10 @@ int cli_info(int argc, char **argv)
     else
         printf("MPI: none\n");
     print_cuda();
-    return EK_EXIT_DONE;
+    return EK_OK;
+}
+
+int cli_info(int argc, char **argv)
+{
+    return ek_command_run(&table, argc, argv, run_info);
 }

@@ -275,7 +275,7 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
         printf("    %s\n", ek_cost_line_text(&x->reason.line[i], line, sizeof(line)));
 }
 
-static ek_status run_plan(const ek_options *o, plan_run *x)
+static ek_status replay_trace(const ek_options *o, plan_run *x)
 {
     ek_replay_result r;
 
@@ -301,17 +301,16 @@ static void close_plan(plan_run *x)
     free(x->rack_of);
 }
 
-int cli_plan(int argc, char **argv)
+static ek_status run_plan(const ek_options *o)
 {
     plan_run x = {0};
-    ek_options *o = NULL;
-    int status = ek_command_parse(&table, argc, argv, &o);
-    ek_status st;
+    ek_status st = replay_trace(o, &x);
 
-    if (status >= 0)
-        return status;
-    st = run_plan(o, &x);
     close_plan(&x);
-    ek_options_destroy(o);
-    return st < 0 ? ek_command_fail("plan", st) : EK_EXIT_DONE;
+    return st;
+}
+
+int cli_plan(int argc, char **argv)
+{
+    return ek_command_run(&table, argc, argv, run_plan);
 }
