@@ -1,0 +1,375 @@
+/* What `evenkeel train` prints: progress, and the summary at the end. */
+#include "cli/train_display.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/live_line.h"
+#include "base/log.h"
+#include "cli/cli.h"
+#include "cli/dry_run.h"
+#include "supervisor/worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Tells the supervisor where the state of this run comes from, and what a rank has in memory. */
+static void report_state(const ek_train_info *i)
+{
+    ek_worker_message recovered = {.kind = EK_MESSAGE_RECOVERED,
+                                   .recovered = {.taken = (int64_t)i->memory_taken,
+                                                 .copied = (int64_t)i->memory_copied,
+                                                 .received = (int64_t)i->memory_received,
+                                                 .prealloc = (int64_t)i->memory_prealloc}};
+    ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
+    const char *blank = strchr(i->memory_blocks, ' ');
+
+    if (i->from_memory)
+        ek_worker_report(&recovered);
+    if (blank != NULL) {
+        snprintf(memory.memory.run, sizeof(memory.memory.run), "%.*s",
+                 (int)(blank - i->memory_blocks), i->memory_blocks);
+        snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s", blank + 1);
+        ek_worker_report(&memory);
+    }
+    if (i->memory_lacks)
+        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING});
+}
+
+static void show_start(void *context, const ek_train_info *i)
+{
+    cli_train_display *d = context;
+    char a[16], b[16], c[16], m[16], ranks[32] = "";
+    cli_text out;
+
+    report_state(i);
+    if (d->quiet)
+        return;
+    if (d->job->size > 1)
+        snprintf(ranks, sizeof(ranks), "%d ranks of ", d->job->size);
+    fprintf(ek_command_err(),
+            "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
+            " tokens a step\nkernels %s (products: %s), %s%d threads, about %sB of memory%s\n",
+            cli_count(a, sizeof(a), (double)i->params),
+            cli_count(b, sizeof(b), (double)i->active_params),
+            cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
+            ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
+            d->job->size > 1 ? " on the first" : "");
+    fprintf(ek_command_err(), "output in %s\n", cli_shown(&out, d->out));
+    if (i->first_step > 0)
+        fprintf(ek_command_err(), "continuing %safter step %" PRId64 "\n",
+                i->from_memory ? "from memory " : "", i->first_step);
+}
+
+void cli_train_display_end_line(void)
+{
+    fputs(ek_live_line_end(), ek_command_err());
+    fflush(ek_command_err());
+}
+
+static void show_tokenising(void *context, int64_t done, int64_t total)
+{
+    cli_train_display *d = context;
+    int64_t now = ek_clock_ns();
+
+    if (now - d->told_ns > 1000000000) {
+        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_PHASE, .phase = {"tokenising"}});
+        d->told_ns = now;
+    }
+    if (d->quiet || (done < total && now - d->last_ns < 200000000))
+        return;
+    d->last_ns = now;
+    if (d->live)
+        ek_live_line_show("tokenising %3.0f %%",
+                          total > 0 ? 100.0 * (double)done / (double)total : 100.0);
+    if (done >= total)
+        cli_train_display_end_line();
+}
+
+static void show_evaluating(void *context, int64_t windows_done, int64_t windows)
+{
+    cli_train_display *d = context;
+    int64_t now = ek_clock_ns();
+
+    if (d->quiet || !d->live || now - d->last_ns < 100000000)
+        return;
+    d->last_ns = now;
+    ek_live_line_show("evaluating %3.0f %%", 100.0 * (double)windows_done / (double)windows);
+}
+
+/* Prints a permanent line. */
+static void show_evaluation(const cli_train_display *d, const ek_train_progress *p)
+{
+    char line[256];
+
+    snprintf(line, sizeof(line), "step %" PRId64 "/%" PRId64 "  eval loss %.4f  perplexity %.5g%s",
+             p->step, p->steps, p->eval_loss, exp(p->eval_loss),
+             p->eval_best ? "  (best so far)" : "");
+    if (d->live)
+        ek_live_line_show("%s", line);
+    else
+        fprintf(ek_command_err(), "%s\n", line);
+    cli_train_display_end_line();
+}
+
+static void show_step(void *context, const ek_train_progress *p)
+{
+    cli_train_display *d = context;
+    int64_t now = ek_clock_ns(), left = p->steps - p->step;
+    char rate[16], eta[24], line[256];
+    int last = left == 0;
+
+    ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_STEP, .step = {p->step, p->steps}});
+    if (!d->quiet && p->eval_tokens > 0)
+        show_evaluation(d, p);
+    if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
+        (!last && !d->live && p->step % d->every != 0 && p->step != 1))
+        return;
+    d->last_ns = now;
+    cli_count(rate, sizeof(rate), p->tokens_per_s);
+    cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
+    snprintf(line, sizeof(line),
+             "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s", p->step,
+             p->steps, p->loss, rate, p->expert_max_over_mean, eta);
+    if (d->live)
+        ek_live_line_show("%s", line);
+    else
+        fprintf(ek_command_err(), "%s\n", line);
+    if (last)
+        cli_train_display_end_line();
+}
+
+static void report_phase(void *context, const char *name)
+{
+    (void)context;
+    ek_worker_enter_phase(name);
+}
+
+/* null for values that are not finite, which JSON cannot represent. */
+static json_t *json_number(double x)
+{
+    return isfinite(x) ? json_real(x) : json_null();
+}
+
+static void add_to(json_t **list, json_t *o)
+{
+    if (*list == NULL)
+        *list = json_array();
+    json_array_append_new(*list, o);
+}
+
+static void collect_layer(void *context, const ek_train_layer *l)
+{
+    cli_train_display *d = context;
+    json_t *o =
+        d->json ? json_pack("{s:I, s:o, s:f, s:f, s:f, s:f, s:b}", "layer", (json_int_t)l->layer,
+                            "r_cc", json_number(l->r_cc), "achieved_gflops", l->achieved / 1e9,
+                            "semi_ideal_gflops", l->semi_ideal / 1e9, "ideal_gflops",
+                            l->ideal / 1e9, "peak_gflops", l->peak / 1e9, "measured", l->measured)
+                : json_string(l->line);
+
+    add_to(&d->layers, o);
+}
+
+static void collect_cost(void *context, const ek_train_cost *c)
+{
+    cli_train_display *d = context;
+    int predicted = c->predicted_s >= 0;
+
+    add_to(&d->costs,
+           json_pack("{s:s, s:I, s:o, s:f, s:o}", "op", c->op, "count", (json_int_t)c->count,
+                     "predicted_ms", predicted ? json_real(c->predicted_s * 1e3) : json_null(),
+                     "measured_ms", c->measured_s * 1e3, "ratio",
+                     c->predicted_s > 0 ? json_real(c->measured_s / c->predicted_s) : json_null()));
+}
+
+static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+{
+    const ek_command_job *job = context;
+    char rank[32] = "";
+
+    (void)component;
+    if (job->rank > 0)
+        snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
+    fprintf(ek_command_err(), "%s%s%s: %s\n", ek_live_line_end(), rank, ek_log_level_name(level),
+            message);
+}
+
+static json_t *balance_json(const ek_train_balance *b)
+{
+    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
+                          "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
+                          "replicas", b->replicas, "replica_mb", b->replica_bytes / 1e6,
+                          "experts_moved", b->experts_moved, "plan_ms", b->plan_s * 1e3,
+                          "replica_wait_ms", b->waited_s * 1e3);
+    json_t *survivability;
+
+    if (b->survivability_text[0] == '\0')
+        return o;
+    json_object_set_new(o, "survives", json_integer(b->survives));
+    json_object_set_new(o, "survival", survivability = json_array());
+    for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)
+        json_array_append_new(survivability, json_real(b->survivability[k]));
+    return o;
+}
+
+static void add_evaluations(json_t *o, const ek_train_evaluation *e)
+{
+    json_t *best = e->best_checkpoint[0] != '\0' ? ek_json_text_of(e->best_checkpoint) : NULL;
+
+    if (e->step > 0)
+        json_object_set_new(
+            o, "evaluation",
+            json_pack("{s:I, s:I, s:f, s:o, s:I, s:f, s:o, s:I, s:b, s:o*}", "count",
+                      (json_int_t)e->count, "step", (json_int_t)e->step, "loss", e->loss,
+                      "perplexity", json_number(exp(e->loss)), "best_step",
+                      (json_int_t)e->best_step, "best_loss", e->best_loss, "best_perplexity",
+                      json_number(exp(e->best_loss)), "since_best", (json_int_t)e->since_best,
+                      "stopped_early", e->stopped_early, "best_checkpoint", best));
+}
+
+static void print_json(const ek_train_summary *s, const cli_train_display *d)
+{
+    json_t *o = json_pack(
+        "{s:i, s:I, s:o, s:f, s:f, s:I, s:I, s:f, s:f, s:o}", "ranks", d->job->size, "steps",
+        (json_int_t)s->end.step, "loss", json_number(s->end.loss), "tokens_per_s", s->tokens_per_s,
+        "seconds", s->end.seconds, "params", (json_int_t)s->info.params, "active_params",
+        (json_int_t)s->info.active_params, "peak_rss_mb", (double)s->peak_rss_bytes / 1e6,
+        "predicted_rss_mb", (double)s->info.predicted_bytes / 1e6, "checkpoint",
+        ek_json_text_of(s->checkpoint));
+
+    json_object_set_new(o, "spikes", json_integer(s->spikes));
+    add_evaluations(o, &s->evaluation);
+    if (s->balance.policy != NULL)
+        json_object_set_new(o, "balance", balance_json(&s->balance));
+    if (d->layers != NULL)
+        json_object_set(o, "roofline", d->layers);
+    if (d->costs != NULL)
+        json_object_set(o, "costs", d->costs);
+    json_dumpf(o, stdout, 0);
+    fputc('\n', stdout);
+    json_decref(o);
+}
+
+/* Means per step of what --balance did. */
+static void print_balance(const ek_train_balance *b)
+{
+    char bytes[16];
+
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without; per step %.0f replicas (%sB), "
+           "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
+           b->policy, b->after, b->before, b->replicas,
+           cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
+           b->waited_s * 1e3);
+    if (b->survivability_text[0] != '\0')
+        printf("final expert placement: %s\n", b->survivability_text);
+    if (b->racks_text[0] != '\0')
+        printf("counted by racks: %s\n", b->racks_text);
+}
+
+/* Prints the lines of all layers, if there are few. */
+static void print_layers(const json_t *lines)
+{
+    enum { FEW = 8 };
+
+    for (size_t i = 0; json_array_size(lines) <= FEW && i < json_array_size(lines); i++)
+        printf("%s\n", json_string_value(json_array_get(lines, i)));
+}
+
+static void print_evaluations(const ek_train_evaluation *e)
+{
+    cli_text path;
+
+    if (e->step <= 0)
+        return;
+    printf("eval loss %.4f, perplexity %.5g; best %.4f after step %" PRId64 "%s%s\n", e->loss,
+           exp(e->loss), e->best_loss, e->best_step, e->best_checkpoint[0] != '\0' ? ": " : "",
+           cli_shown(&path, e->best_checkpoint));
+    if (e->stopped_early)
+        printf("stopped early: no new best in %" PRId64 " evaluations (--patience)\n",
+               e->since_best);
+}
+
+static void print_summary(const ek_train_summary *s, const cli_train_display *d)
+{
+    char rate[16], time[24], peak[16], guess[16], loss[40] = "no steps left";
+    cli_text path;
+
+    if (d->json) {
+        print_json(s, d);
+        return;
+    }
+    if (isfinite(s->end.loss))
+        snprintf(loss, sizeof(loss), "loss %.4f", s->end.loss);
+    printf("%" PRId64 " steps in %s, %s tokens/s, %s, peak memory %sB (predicted %sB)\n"
+           "checkpoint: %s\n",
+           s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
+           cli_count(rate, sizeof(rate), s->tokens_per_s), loss,
+           cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
+           cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
+           cli_shown(&path, s->checkpoint));
+    if (s->spikes > 0)
+        printf("%" PRId64
+               " steps with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
+               s->spikes);
+    print_evaluations(&s->evaluation);
+    if (s->balance.policy != NULL)
+        print_balance(&s->balance);
+    print_layers(d->layers);
+}
+
+cli_train_display cli_train_display_open(const ek_options *o, const ek_command_job *job)
+{
+    cli_train_display d = {.job = job,
+                           .quiet = ek_options_flag(o, "quiet") || job->rank > 0,
+                           .live = job->live,
+                           .json = ek_options_flag(o, "json"),
+                           .every = 10};
+
+    ek_log_set_sink(show_log, (void *)(uintptr_t)job,
+                    job->rank > 0                 ? EK_LOG_ERROR
+                    : ek_options_flag(o, "quiet") ? EK_LOG_WARN
+                                                  : EK_LOG_INFO);
+    return d;
+}
+
+ek_train_hooks cli_train_display_hooks(cli_train_display *d)
+{
+    /* No warning hook: show_log gets what is logged. */
+    return (ek_train_hooks){.context = d,
+                            .started = show_start,
+                            .step = show_step,
+                            .tokenising = show_tokenising,
+                            .layer = collect_layer,
+                            .cost = collect_cost,
+                            .phase = report_phase,
+                            .evaluating = show_evaluating};
+}
+
+void cli_train_display_summary(const cli_train_display *d, const ek_train_summary *s,
+                               const ek_train_config *cfg)
+{
+    const ek_command_job *job = d->job;
+    cli_text out;
+
+    if (s->finished_before && s->evaluation.stopped_early && !d->quiet)
+        fprintf(ek_command_err(),
+                "%s: stopped early, after %" PRId64
+                " evaluations without a new best loss; continue with a larger --patience, or with "
+                "--patience 0\n",
+                cli_shown(&out, cfg->out), s->evaluation.since_best);
+    else if (s->finished_before && !d->quiet)
+        fprintf(ek_command_err(), "%s: all steps are already completed\n",
+                cli_shown(&out, cfg->out));
+    else if (s->plan.made && job->rank == 0)
+        cli_dry_run_print(s, cfg, d->json);
+    else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
+        print_summary(s, d);
+}
+
+void cli_train_display_close(cli_train_display *d)
+{
+    json_decref(d->layers);
+    json_decref(d->costs);
+}
