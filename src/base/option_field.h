@@ -2,7 +2,7 @@
 #ifndef BASE_OPTION_FIELD_H
 #define BASE_OPTION_FIELD_H
 
-#include "base/options.h"
+#include "base/option_table.h"
 
 /* The value of the row's field as JSON, a new reference, in the form that ek_option_from_json
  * returns.  NULL: the row has no field, the text or the list is NULL, or there is no memory. */

@@ -4,7 +4,7 @@
 #ifndef BASE_OPTION_VALUE_H
 #define BASE_OPTION_VALUE_H
 
-#include "base/options.h"
+#include "base/option_table.h"
 
 /* `where` names the option in messages: "`--lr`" or "run.json: key `lr`".
  * *out is a new reference.  EK_EINVAL names where, value and what is allowed. */
