@@ -11,6 +11,7 @@
 #include "model/hf/weights.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>

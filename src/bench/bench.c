@@ -3,6 +3,7 @@
 #include "bench/bench_priv.h"
 #include "model/hf/source.h"
 #include "tensor/cpu/dnnl_shim.h"
+#include "tensor/select/select.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "tensor/accelerator.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 #include <stdio.h>
 

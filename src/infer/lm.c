@@ -15,6 +15,7 @@
 #include "model/hf/config.h"
 #include "model/hf/io.h"
 #include "model/hf/source.h"
+#include "tensor/select/select.h"
 
 #include <stdlib.h>
 #include <string.h>

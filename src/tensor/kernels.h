@@ -1,8 +1,8 @@
 /* tensor/kernels.h - the table of compute kernels of a model.
  *
  * Every kernel has a plain reference implementation (tensor/ref: the oracle), and most have
- * optimised ones (tensor/cpu, tensor/cuda).  A table is first filled with the reference kernels,
- * which are then overridden by the optimised kernels that the processor supports.
+ * optimised ones (tensor/cpu, tensor/cuda).  tensor/select first fills a table with the reference
+ * kernels, and then overrides them by the optimised kernels that the processor supports.
  *
  * Two element types per table.
  *   R  real:    residual stream, norms, router, gradients, master weights.  float or double.
@@ -273,9 +273,7 @@ struct ek_kernels {
 
 typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 
-/* "bf16", "fp32", "fp64"; NULL: ek_mode_default() of this CPU.  device: see ek_kernels_open.
- * EK_EINVAL for other names. */
-EK_CHECKED ek_status ek_mode_parse(const char *dtype, const char *device, ek_mode *out);
+/* "bf16", "fp32" or "fp64"; static. */
 const char *ek_mode_name(ek_mode mode);
 
 /* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16: the bf16 dot
@@ -288,25 +286,6 @@ typedef enum {
     EK_ISA_AVX512_BF16
 } ek_isa;
 
-/* bf16 with AVX2 and more, also where its products are computed in float (weights and activations
- * take half the memory), and on other devices; else fp32.  By instruction set and never by timing,
- * as the type is part of the run. */
-ek_mode ek_mode_default(const char *device, ek_isa isa);
-
-/* The best instruction set of this CPU; constant within a process.  Ranks that exchange packed
- * weights must all use the lowest one among them. */
-ek_isa ek_cpu_isa(void);
-
-/* A table for `mode` on at most `isa` (EK_ISA_REF: reference kernels only) and `threads` OpenMP
- * threads; ek_kernels_destroy frees *out.  fp64 always uses the reference.  Sets the calling
- * thread's OpenMP team size. */
-EK_CHECKED ek_status ek_kernels_create(ek_mode mode, ek_isa isa, int threads, ek_kernels **out);
-/* The same on a device: NULL or "cpu", or "cuda": CUDA device `which` modulo their number.
- * EK_EINVAL: no such device, or a build without CUDA. */
-EK_CHECKED ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa isa,
-                                     int threads, ek_kernels **out);
-void ek_kernels_destroy(ek_kernels **k);
-
 /* Sets the calling thread's OpenMP team size, and its accelerator, to this table's: to be called
  * before a thread calls kernels, if it or another table may have changed them. */
 void ek_kernels_enter(const ek_kernels *k);
@@ -315,8 +294,5 @@ void ek_kernels_enter(const ek_kernels *k);
 void ek_kernels_queue(const ek_kernels *k, int on);
 /* Waits for all enqueued kernels; returns the first error of any (EK_EDEVICE, EK_ENOMEM). */
 EK_CHECKED ek_status ek_kernels_wait(const ek_kernels *k);
-
-/* Fills a table with the reference kernels of a mode (tensor/ref). */
-void ek_kernels_ref(ek_kernels *k, ek_mode mode);
 
 #endif

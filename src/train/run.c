@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
+#include "tensor/select/select.h"
 #include "train/balance.h"
 #include "train/explain.h"
 #include "train/out.h"

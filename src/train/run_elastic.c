@@ -8,6 +8,7 @@
 #include "elastic/prealloc.h"
 #include "model/hf/config.h"
 #include "model/hf/names.h"
+#include "tensor/select/select.h"
 #include "train/run_priv.h"
 
 #include <inttypes.h>

@@ -6,6 +6,7 @@
 #include "comm/agree.h"
 #include "data/documents.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 #include "train/balance.h"
 #include "train/out.h"
 #include "train/run_priv.h"

@@ -6,6 +6,7 @@
 #include "cuda/emulated.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 /* Opened on first use; NULL: no device. */
 static ek_kernels *device(void)

@@ -3,6 +3,7 @@
 #include "cuda/emulated.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 static int is_there(void)
 {

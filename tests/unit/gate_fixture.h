@@ -5,6 +5,7 @@
 #include "ek_test.h"
 #include "moe/gate.h"
 #include "moe/moe.h"
+#include "tensor/select/select.h"
 
 enum { ARENA = 1 << 20, MAX_TOKENS = 64 };
 

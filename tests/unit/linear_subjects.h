@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/ref/ref.h"
 
 enum { GROUPS_MAX = 6, PAD = 3, FORMS = 2 };
 

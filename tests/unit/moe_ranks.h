@@ -12,6 +12,7 @@
 #include "exec/exec.h"
 #include "moe/gate.h"
 #include "moe/moe.h"
+#include "tensor/select/select.h"
 
 #include <pthread.h>
 

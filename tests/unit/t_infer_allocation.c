@@ -4,6 +4,7 @@
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 
 #include <stdatomic.h>
 

@@ -5,6 +5,7 @@
 #include "exec/exec.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 enum { SEQ = 16, SEQS = 2, VOCAB = 23, END = 22, DOCUMENTS = 5 };
 

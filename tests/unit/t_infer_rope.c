@@ -8,6 +8,7 @@
 #include "model/hf/io.h"
 #include "model/hf/source.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 

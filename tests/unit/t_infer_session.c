@@ -7,6 +7,7 @@
 #include "infer/session.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 enum { VOCAB = 23, TOKENS = 13 };
 

@@ -9,6 +9,7 @@
 #include "model/hf/source.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 #define MODELS EK_TEST_DATA "/golden/models"
 

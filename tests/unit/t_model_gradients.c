@@ -5,6 +5,7 @@
 #include "exec/exec.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 enum { SEQ = 7, SEQS = 3, PROBES = 4 };
 

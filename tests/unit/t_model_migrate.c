@@ -5,6 +5,7 @@
 #include "model/hf/names.h"
 #include "model/hf/weights.h"
 #include "small_spec.h"
+#include "tensor/select/select.h"
 #include "train_ranks.h"
 
 enum { ROUNDS = 12, LAYERS = 2, PLACES = 16 };

@@ -6,6 +6,7 @@
 #include "exec/exec.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 
 #include <pthread.h>
 

@@ -3,6 +3,7 @@
 #include "moe/routing_plan.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
+#include "tensor/select/select.h"
 
 static int64_t replicas_seen;
 

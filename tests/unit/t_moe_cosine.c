@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/cosine.h"
+#include "tensor/select/select.h"
 
 enum { N = 7, D = 5, P = 3, E = 4, ARENA = 1 << 20 };
 

@@ -1,6 +1,7 @@
 /* The shared scratch is large enough for each kind of layer. */
 #include "ek_test.h"
 #include "moe/moe.h"
+#include "tensor/select/select.h"
 
 enum { TOKENS = 8, THREADS = 8 };
 

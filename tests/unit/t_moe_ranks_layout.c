@@ -1,5 +1,6 @@
 /* The traffic of a distributed MoE layer, the order of its ops, and the memory it reserves. */
 #include "moe_ranks.h"
+#include "tensor/select/select.h"
 
 /* Bytes that all ranks together send in a step: rows whose server is another rank four times, twice
  * of these with an R behind, and the gate statistics of every rank to all others. */

@@ -1,5 +1,6 @@
 /* Attention, rope and head norms of each instruction set of this CPU, on one and two threads. */
 #include "tensor/cpu/attention.h"
+#include "tensor/select/select.h"
 #include "unit/attention_subjects.h"
 
 #include <omp.h>

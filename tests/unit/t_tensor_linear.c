@@ -1,6 +1,8 @@
 /* The CPU's matrix products, for every ek_linear_ops that this CPU can run. */
 #include "tensor/cpu/cpu.h"
 #include "tensor/cpu/linear.h"
+#include "tensor/ref/ref.h"
+#include "tensor/select/select.h"
 #include "unit/linear_subjects.h"
 
 static void *alloc_array(size_t bytes)

@@ -1,6 +1,7 @@
 /* Which type products are made of when none is named, and names of types. */
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 static void the_default_follows_the_instruction_set(void)
 {

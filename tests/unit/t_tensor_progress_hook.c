@@ -4,6 +4,7 @@
 #include "ek_test.h"
 #include "tensor/cpu/cpu.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 #include <omp.h>
 #include <pthread.h>

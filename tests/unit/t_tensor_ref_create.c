@@ -1,6 +1,7 @@
 /* Creating and destroying kernel tables: the choice for a mode and an instruction set. */
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 #include <omp.h>
 

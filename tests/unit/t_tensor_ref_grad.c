@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/ref/ref.h"
 
 #include <omp.h>
 

@@ -2,6 +2,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/ref/ref.h"
 
 enum { TOKENS = 200, COLS = 4, SLOTS = 40 };
 

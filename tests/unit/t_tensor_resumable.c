@@ -4,6 +4,7 @@
 #include "base/undo_log.h"
 #include "ek_test.h"
 #include "tensor/kernels.h"
+#include "tensor/select/select.h"
 
 #include <sched.h>
 #include <signal.h>

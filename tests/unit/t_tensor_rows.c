@@ -1,6 +1,8 @@
 /* The row kernels of each instruction set that this CPU has against the reference of the same
  * mode, on 1, 2 and 3 threads. */
 #include "tensor/cpu/rows.h"
+#include "tensor/ref/ref.h"
+#include "tensor/select/select.h"
 #include "unit/row_subjects.h"
 
 #include <omp.h>

@@ -5,6 +5,7 @@
 #include "model/hf/weights.h"
 #include "model/param_buckets.h"
 #include "small_spec.h"
+#include "tensor/select/select.h"
 #include "train/recover.h"
 
 enum { STEPS = 5 };

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "ek_test.h"
 #include "machine_fixture.h"
+#include "tensor/select/select.h"
 #include "train/calibrate.h"
 
 #include <pthread.h>

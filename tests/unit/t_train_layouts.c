@@ -8,6 +8,7 @@
 #include "kept_numbers.h"
 #include "model/hf/io.h"
 #include "model/hf/source.h"
+#include "tensor/select/select.h"
 #include "train/checkpoint.h"
 
 #include <pthread.h>

@@ -7,6 +7,7 @@
 #include "ek_test.h"
 #include "model/hf/config.h"
 #include "model/hf/source.h"
+#include "tensor/select/select.h"
 #include "train/trainer.h"
 
 #define RUNS EK_TEST_DATA "/golden/reference"

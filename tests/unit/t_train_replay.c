@@ -3,6 +3,7 @@
 #include "balance/workload.h"
 #include "equal_threads.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 
 enum { ITERATIONS = 3, LAYERS = 2, SOURCES = 4, EXPERTS = 5, NUMBERS = 20 };
 

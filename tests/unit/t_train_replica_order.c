@@ -4,6 +4,7 @@
 #include "ek_test.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
+#include "tensor/select/select.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>

@@ -4,6 +4,7 @@
 #include "count_allocations.h"
 #include "ek_test.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 #include "train/trainer.h"
 
 enum { BATCH = 5, MICRO = 2, SEQ = 40, VOCAB = 300, WARM = 2, STEPS = 5 };

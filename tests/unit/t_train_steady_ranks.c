@@ -5,6 +5,7 @@
 #include "count_allocations.h"
 #include "ek_test.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 #include "train/trainer.h"
 
 #include <pthread.h>

@@ -2,6 +2,7 @@
  * expert-parallel groups and shards.  Ranks are threads. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "tensor/select/select.h"
 #include "train/run_priv.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 /* Dynamic top-k: the experts a token in use may change from one step to the next. */
 #include "ek_test.h"
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 #include "train/trainer.h"
 
 enum { BATCH = 3, SEQ = 8 };

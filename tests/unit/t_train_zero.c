@@ -1,6 +1,7 @@
 /* Every ZeRO stage trains as one rank does: after some steps the masters and moments that ranks
  * save are together those of one rank, and every number is saved by one rank. */
 #include "model/hf/weights.h"
+#include "tensor/select/select.h"
 #include "train_ranks.h"
 
 /* --- comparing -------------------------------------------------------------------------------- */

@@ -5,6 +5,8 @@
  * whole cache lines in order, as hardware prefetchers expect.
  * Many tokens (chunked prefill): blocks of queries as in training, packed block by block. */
 
+#include "tensor/ref/ref.h"
+
 enum { CACHED_DIM = 256, KEYS = BLOCK, FEW_ROWS = 64, FEW_ROWS_HEAD = 16, FEW_FLOATS = 8192 };
 
 /* Query rows of some key heads, head by head, with their partial sums. */
