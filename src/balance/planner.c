@@ -1,36 +1,7 @@
-/* The table of planners, and the arithmetic that they share. */
+/* The arithmetic that planners share. */
 #include "balance/planner.h"
 
-#include "balance/custom_planner.h"
-
 #include <string.h>
-
-const ek_planner *const ek_planners[] = {&ek_planner_off,       &ek_planner_shadow,
-                                         &ek_planner_fastermoe, &ek_planner_place,
-                                         &ek_planner_prophet,   &ek_planner_replicate,
-                                         &ek_planner_eplb,      &ek_planner_exact,
-                                         &ek_planner_auto,      NULL};
-
-const ek_planner *ek_planner_find(const char *name)
-{
-    for (int i = 0; ek_planners[i] != NULL; i++)
-        if (strcmp(ek_planners[i]->name, name) == 0)
-            return ek_planners[i];
-    for (int i = 0; ek_custom_planner_at(i) != NULL; i++)
-        if (strcmp(ek_custom_planner_at(i)->name, name) == 0)
-            return ek_custom_planner_at(i);
-    return NULL;
-}
-
-void *ek_planner_reserve(const ek_planner *p, ek_arena *a, const ek_plan_limits *l)
-{
-    return p->custom != NULL ? ek_custom_planner_reserve(p, a, l) : p->reserve(a, l);
-}
-
-const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
-{
-    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_persistent : policy;
-}
 
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 {
