@@ -54,6 +54,8 @@ ek_arena *ek_arena_host(ek_arena *a);
 EK_CHECKED ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what);
 /* An arena over the caller's memory: zeroed, aligned to EK_ARENA_ALIGN, valid until fini. */
 void ek_arena_over(ek_arena *a, void *memory, size_t bytes);
+/* Releases the memory, and that of a paired host arena; `a` is then zero.  Memory of the caller
+ * stays. */
 void ek_arena_fini(ek_arena *a);
 
 /* n elements of `size` bytes, aligned to EK_ARENA_ALIGN; NULL when measuring or when exhausted.
@@ -69,7 +71,8 @@ EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);
 /* Aligns the next allocation to `to` bytes, a power of two, from the arena's start. */
 void ek_arena_round(ek_arena *a, size_t to);
 
-/* Scratch allocations: all those made after a mark are released by a reset to it. */
+/* Scratch allocations: all those made after a mark (in bytes from the start) are released by a
+ * reset to it. */
 size_t ek_arena_mark(const ek_arena *a);
 void ek_arena_reset(ek_arena *a, size_t mark);
 

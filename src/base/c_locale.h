@@ -17,6 +17,7 @@
 
 /* Returns the thread's previous locale, to be passed to ek_c_locale_leave. */
 locale_t ek_c_locale_enter(void);
+/* Restores the locale that enter returned. */
 void ek_c_locale_leave(locale_t *host);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Sums and products. */
 EK_CHECKED static inline bool ek_size_add(size_t a, size_t b, size_t *out)
 {
     return !__builtin_add_overflow(a, b, out);

@@ -60,13 +60,16 @@ typedef struct {
     size_t bytes;
 } ek_file_map;
 
+/* Maps a regular file.  EK_EFORMAT for other types; EK_ENOENT, EK_EIO. */
 EK_CHECKED ek_status ek_file_map_open(const char *path, ek_file_map *out);
+/* Unmaps it; the view is then empty. */
 void ek_file_map_close(ek_file_map *m);
 
 /* Reads a whole file of at most bytes_max bytes into new memory, followed by a NUL that *bytes does
  * not count.  The caller frees *data.  EK_EFORMAT when the file is larger. */
 EK_CHECKED ek_status ek_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
 
+/* Bytes of a file, links followed. */
 EK_CHECKED ek_status ek_file_size(const char *path, int64_t *bytes);
 
 /* Opens a regular file for reading; EK_EFORMAT for other types, without blocking on them. */
@@ -78,6 +81,7 @@ typedef struct {
     int64_t n, cap;
 } ek_names;
 
+/* Frees the names and the list, which is then empty. */
 void ek_names_free(ek_names *l);
 
 /* The names in a folder, without "." and ".."; the caller frees them (ek_names_free). */
@@ -137,7 +141,9 @@ EK_CHECKED ek_status ek_file_out_open(const ek_io *io, const char *path, ek_writ
 /* For a command that can be interrupted: while stop() is true, writing, closing and
  * ek_file_out_check fail with EK_ECANCELED.  One hook per process; NULL: none. */
 void ek_file_set_stop(int (*stop)(void));
+/* EK_ECANCELED while stop() is true. */
 EK_CHECKED ek_status ek_file_out_check(const ek_file_out *f);
+/* Appends `bytes` of data. */
 EK_CHECKED ek_status ek_file_out_write(ek_file_out *f, const void *data, size_t bytes);
 /* A stdio stream to the same file; the caller closes it before the file. */
 EK_CHECKED ek_status ek_file_out_stream(ek_file_out *f, FILE **stream);
@@ -190,6 +196,8 @@ EK_CHECKED ek_status ek_folder_make(const ek_io *io, const char *path);
 /* Makes a new folder with a temporary name derived from `path`, and its missing parents. */
 EK_CHECKED ek_status ek_folder_make_temporary(const ek_io *io, const char *path, ek_path *out);
 
+/* Syncs a folder, so that its entries survive a power failure; succeeds on a file system that
+ * cannot. */
 EK_CHECKED ek_status ek_folder_sync(const ek_io *io, const char *path);
 
 /* Locks a folder (flock; nothing is written) until *fd is closed or the process ends.  EK_ESTATE:

@@ -46,6 +46,7 @@ EK_CHECKED ek_status ek_json_int(const json_t *object, const char *file, const c
 EK_CHECKED ek_status ek_json_real(const json_t *object, const char *file, const char *key,
                                   ek_json_need need, double *out);
 
+/* A string, borrowed from the object. */
 EK_CHECKED ek_status ek_json_text(const json_t *object, const char *file, const char *key,
                                   ek_json_need need, const char **out);
 
@@ -58,12 +59,13 @@ EK_CHECKED ek_status ek_json_bool(const json_t *object, const char *file, const 
 json_t *ek_json_text_of(const char *text);
 
 /* A copy of `value` with all strings escaped in that form, as required to write JSON; and the
- * reverse, whose strings need not be UTF-8, for use inside this process only. */
+ * reverse, whose strings need not be UTF-8, for use inside this process only.  New values; NULL: no
+ * memory. */
 json_t *ek_json_escaped(const json_t *value);
 json_t *ek_json_unescaped(const json_t *value);
 
 /* A number of 0 to 2^64 - 1; from 2^63 on, beyond jansson's integers, as a string of digits.
- * ek_json_uint_value reads it back: 0 for values of another type. */
+ * NULL: no memory.  ek_json_uint_value reads it back: 0 for values of another type. */
 json_t *ek_json_uint(uint64_t x);
 uint64_t ek_json_uint_value(const json_t *value);
 

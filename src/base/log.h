@@ -28,6 +28,8 @@ void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most);
 /* Whether messages of this level are logged: to skip preparing an expensive one. */
 int ek_log_heard(ek_log_level level);
 
+/* Logs one message, formatted as printf does and escaped (base/printable.h), if its level is
+ * logged. */
 void ek_log(const char *component, ek_log_level level, const char *fmt, ...) EK_PRINTF(3, 4);
 
 /* "error", "warn", "info", "debug" or "trace". */

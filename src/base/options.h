@@ -32,17 +32,19 @@ void ek_options_destroy(ek_options *o);
 /* In which form the command line asks for help: --help, --help=man, --help=options. */
 typedef enum { EK_HELP_NONE, EK_HELP_TEXT, EK_HELP_MAN, EK_HELP_OPTIONS } ek_help;
 
+/* The form that the command line asks for; EK_HELP_NONE: no --help. */
 ek_help ek_options_help_wanted(const ek_options *o);
 
 /* Sets the fields of all rows that have a value, by default or given, in the struct of settings.
  * Texts and lists are borrowed from `o`. */
 EK_CHECKED ek_status ek_options_store(const ek_options *o, void *settings);
 
+/* The value of an option of this type; ek_options_text also for a choice. */
 int ek_options_flag(const ek_options *o, const char *name);
 int64_t ek_options_int(const ek_options *o, const char *name);
 uint64_t ek_options_uint(const ek_options *o, const char *name);
 double ek_options_real(const ek_options *o, const char *name);
-const char *ek_options_text(const ek_options *o, const char *name); /* TEXT and CHOICE */
+const char *ek_options_text(const ek_options *o, const char *name);
 
 /* Index of a choice in `allowed`, from 0; -1: not set. */
 int ek_options_choice(const ek_options *o, const char *name);

@@ -33,13 +33,13 @@ struct ek_backend {
     void (*failed)(void *self, const char *reason);
 };
 
-/* A world over this back end; takes ownership of `state`, also on failure.  hosts [ranks]: host
- * names, copied. */
+/* A world over this back end; takes ownership of `state`, also on failure (EK_ENOMEM).  hosts
+ * [ranks]: host names, copied.  Local: the back end has connected the ranks. */
 EK_CHECKED ek_status ek_comm_create(const ek_backend *backend, void *state, int rank, int ranks,
                                     const char (*hosts)[EK_HOST_CAP], ek_comm **out);
 
 /* Replaces the world's back end by `outer`; returns the old one and its state in *inner and *state.
- * Before the first group and operation. */
+ * Before the first group and operation.  Local. */
 void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state,
                       const ek_backend **inner, void **state);
 

@@ -130,7 +130,8 @@ struct ek_coll {
 /* --- coll.c ----------------------------------------------------------------------------------- */
 
 /* An operation from the pool with a capacity of so many transfers, table entries and scratch
- * bytes.  tag -1: the next collective tag. */
+ * bytes; ek_coll_launch takes it over.  tag -1: the next collective tag.  EK_ENOMEM, or the failure
+ * of the world. */
 EK_CHECKED ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
                                    int64_t transfers, int64_t table, int64_t scratch,
                                    ek_coll **out);
@@ -173,6 +174,7 @@ EK_CHECKED ek_status ek_call_test(ek_coll *op);
 
 /* --- coll_stream.c ---------------------------------------------------------------------------- */
 
+/* post and step of an operation that is a stream, op->stream. */
 EK_CHECKED ek_status ek_stream_post(ek_coll *op);
 EK_CHECKED ek_status ek_stream_step(ek_coll *op, int *done);
 /* Transfers needed by a stream with n_out outgoing lanes. */

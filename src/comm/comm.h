@@ -11,7 +11,8 @@
  * Collective     all ranks of the group make the same calls on it in the same order; operations
  *                in flight on one group may overlap.  send and recv involve two ranks only and
  *                match by tag, in order for equal tags; multicast and multireduce involve only the
- *                ranks of a list and match by tag, one at a time.
+ *                ranks of a list and match by tag, one at a time.  Functions whose comment does not
+ *                say "collective" are local: other ranks need not call them.
  * Sizes          bytes and elements are int64_t without limit: long messages are split.
  * Threads        one thread at a time may use the groups of a world.
  * Errors         EK_ECOMM names the operation, the group and the peer.  After a failure the world
@@ -46,7 +47,7 @@ typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
  * EK_EUNSUPPORTED in a build without MPI, or if its module (comm/flavour.h) is missing. */
 EK_CHECKED ek_status ek_comm_open(ek_comm_kind kind, ek_comm **world);
 
-/* `ranks` worlds for as many threads of this process; thread i uses worlds[i]. */
+/* `ranks` worlds for as many threads of this process; thread i uses and closes worlds[i]. */
 EK_CHECKED ek_status ek_comm_open_threads(int ranks, ek_comm **worlds);
 
 /* Closes a world or a group, the world last, and sets *c to NULL.  Collective for mpi. */
@@ -57,10 +58,11 @@ void ek_comm_close(ek_comm **c);
 EK_CHECKED ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int n,
                                    ek_comm **out);
 
+/* The caller's rank, from 0; the number of ranks; the name given, borrowed. */
 int ek_comm_rank(const ek_comm *c);
 int ek_comm_size(const ek_comm *c);
 const char *ek_comm_name(const ek_comm *c);
-/* Host name of a rank of this group. */
+/* Host name of a rank of this group; borrowed from it. */
 const char *ek_comm_host(const ek_comm *c, int rank);
 /* Node of a rank: ranks with one host name share a node; nodes are numbered by first rank. */
 int ek_comm_node(const ek_comm *c, int rank);
@@ -70,13 +72,13 @@ void ek_comm_set_watchdog(ek_comm *c, double seconds);
 /* A counter that changes whenever a message of any group of the world starts or finishes. */
 int64_t ek_comm_activity(const ek_comm *c);
 /* Overrides the node of each rank, node_of [size], otherwise derived from host names (tests,
- * benchmarks). */
+ * benchmarks).  The same on all ranks, with no operation in flight. */
 void ek_comm_set_nodes(ek_comm *c, const int *node_of);
 
 /* Payload bytes that this process has sent to other ranks, over all groups of the world. */
 int64_t ek_comm_bytes_sent(const ek_comm *c);
 
-/* "MPICH 4.0.2", "Open MPI 4.1.4", "self"; "none" in a build without MPI. */
+/* "MPICH 4.0.2", "Open MPI 4.1.4", "self"; "none" in a build without MPI.  Static. */
 const char *ek_comm_library(ek_comm_kind kind);
 /* The mpiexec of this build's MPI; "" if there is none. */
 const char *ek_comm_launcher(void);
@@ -167,7 +169,8 @@ EK_CHECKED ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t
                                            const void *send, void *recv, ek_coll **op,
                                            const char *site);
 
-/* One message between two different ranks of the group; 0 <= tag < EK_COMM_TAGS. */
+/* One message of `bytes` between two different ranks of the group, which both give the same length;
+ * 0 <= tag < EK_COMM_TAGS. */
 EK_CHECKED ek_status ek_comm_send(ek_comm *c, const void *buf, int64_t bytes, int to, int tag,
                                   ek_coll **op);
 EK_CHECKED ek_status ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, int tag,

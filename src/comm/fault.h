@@ -16,7 +16,8 @@ typedef struct {
     void *arg;
 } ek_fault;
 
-/* Wraps the world's back end; before the first group and operation. */
+/* Wraps the world's back end, on this rank; before the first group and operation.  how is copied.
+ * Closing the world closes both.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_fault_wrap(ek_comm *world, const ek_fault *how);
 
 #endif

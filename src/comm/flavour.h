@@ -17,7 +17,7 @@ typedef struct {
     const char *module;   /* file name */
 } ek_mpi_flavour;
 
-/* NULL: no MPI.  Weak: overridden by the function in comm/mpi if that is linked in. */
+/* Static; NULL: no MPI.  Weak: overridden by the function in comm/mpi if that is linked in. */
 const ek_mpi_flavour *ek_mpi_linked(void);
 
 /* Functions of the loading program that the module calls. */

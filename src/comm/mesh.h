@@ -35,7 +35,7 @@ typedef struct {
 } ek_mesh;
 
 /* Checks the sizes against the number of ranks: EK_EINVAL names the option that does not fit, and
- * the values that would. */
+ * the values that would.  Local. */
 EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 
 /* For elastic worlds.  ek_mesh_unit: all sizes except ep fit every world whose size is a multiple
@@ -45,7 +45,8 @@ EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 int ek_mesh_unit(const ek_mesh_sizes *sizes);
 void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
 
-/* Opens the groups; ek_mesh_close frees *out.  Collective over the world. */
+/* Opens the groups; ek_mesh_close closes them and frees *out.  Both are collective over the world.
+ */
 EK_CHECKED ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out);
 void ek_mesh_close(ek_mesh **m);
 
@@ -61,6 +62,7 @@ static inline int64_t ek_range_first(int64_t n, int parts, int part)
     return part * each + (part < longer ? part : longer);
 }
 
+/* Elements of that range. */
 static inline int64_t ek_range_length(int64_t n, int parts, int part)
 {
     return n / parts + (part < n % parts);

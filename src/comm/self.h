@@ -4,6 +4,7 @@
 
 #include "comm/comm.h"
 
+/* Opens a world of this process alone; ek_comm_close frees it.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_self_open(ek_comm **world);
 
 #endif

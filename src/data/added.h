@@ -32,6 +32,7 @@ typedef struct {
 EK_CHECKED ek_status ek_added_add(ek_added_set *s, const ek_added *token);
 /* Call once, after the last ek_added_add. */
 void ek_added_sort(ek_added_set *s);
+/* Frees the tokens; the set is then empty. */
 void ek_added_release(ek_added_set *s);
 
 /* Iterates over a well-formed text: tokens, and the ranges between them, in order. */

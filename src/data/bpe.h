@@ -21,7 +21,7 @@ typedef struct {
     int64_t n, cap;
 } ek_ids;
 
-/* Reserves capacity for `more` ids; appends an id. */
+/* Reserves capacity for `more` ids; appends an id.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_ids_reserve(ek_ids *l, int64_t more);
 EK_CHECKED ek_status ek_ids_push(ek_ids *l, uint32_t id);
 
@@ -54,6 +54,7 @@ typedef struct {
 
 /* Building: begin, add all tokens, merges, finish.  After a failure call ek_bpe_release. */
 EK_CHECKED ek_status ek_bpe_begin(ek_bpe *b, int64_t n_ids, int64_t n_tokens, int64_t n_merges);
+/* Adds the token of an id below n_ids; copies its bytes.  added: see ek_token. */
 EK_CHECKED ek_status ek_bpe_add(ek_bpe *b, int64_t id, const unsigned char *bytes, size_t n,
                                 int added);
 /* The id of a byte string in the vocabulary (added tokens excluded), -1 if it has none. */
@@ -62,6 +63,7 @@ int64_t ek_bpe_find(const ek_bpe *b, const unsigned char *bytes, size_t n);
 void ek_bpe_merge(ek_bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id);
 /* Fills byte_id; EK_EFORMAT when a byte has no token. */
 EK_CHECKED ek_status ek_bpe_finish(ek_bpe *b, const char *name);
+/* Frees all parts; *b is then zero. */
 void ek_bpe_release(ek_bpe *b);
 
 /* Scratch of one thread; zero-initialised is ready. */
@@ -74,6 +76,7 @@ typedef struct {
     size_t ids_cap;
 } ek_bpe_work;
 
+/* Frees the scratch, which can be used again. */
 void ek_bpe_work_release(ek_bpe_work *w);
 
 /* Appends the ids of one word. */

@@ -25,6 +25,7 @@ typedef struct {
 
 /* Builds from a vocabulary with its merges; fills b->byte_id.  EK_EFORMAT: a byte has no token. */
 EK_CHECKED ek_status ek_chars_build(ek_chars *c, ek_bpe *b, const char *name);
+/* Frees the tables; *c is then zero. */
 void ek_chars_release(ek_chars *c);
 
 /* Whether no merge crosses the end of a line. */

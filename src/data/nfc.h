@@ -23,6 +23,7 @@ typedef struct {
 
 /* Normalises well-formed UTF-8 into s->text, s->n. */
 EK_CHECKED ek_status ek_nfc_run(ek_nfc *s, const unsigned char *text, size_t n);
+/* Frees the scratch, which can be used again. */
 void ek_nfc_release(ek_nfc *s);
 
 #endif

@@ -34,6 +34,7 @@ typedef struct {
     size_t cap[2];
 } ek_normalize_work;
 
+/* Frees the scratch, which can be used again. */
 void ek_normalize_work_release(ek_normalize_work *w);
 
 /* Appends a replacement.  EK_EUNSUPPORTED: a string exceeds EK_REPLACEMENT_BYTES, or there are more

@@ -14,10 +14,11 @@ typedef struct ek_pattern ek_pattern; /* compiled, read-only, shared by threads 
 typedef struct ek_matcher ek_matcher; /* scratch of one thread */
 
 /* Compiles a pattern; literal: a plain string.  EK_EUNSUPPORTED: constructs that are not supported;
- * EK_EFORMAT: an invalid pattern. */
+ * EK_EFORMAT: an invalid pattern.  ek_pattern_destroy frees *out. */
 EK_CHECKED ek_status ek_pattern_create(const char *text, size_t n, int literal, ek_pattern **out);
 void ek_pattern_destroy(ek_pattern **p);
 
+/* Scratch for any pattern; ek_matcher_destroy frees *out.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_matcher_create(ek_matcher **out);
 void ek_matcher_destroy(ek_matcher **m);
 

@@ -32,6 +32,7 @@ EK_CHECKED ek_status ek_sources_have_texts(const char *const *paths, int64_t n, 
 /* Opens the streams of config->paths.  EK_EINVAL: a weight is 0, or only some paths have one; else
  * as ek_tokens_open.  On failure nothing is open. */
 EK_CHECKED ek_status ek_sources_open(const ek_tokens_config *config, ek_sources *out);
+/* Closes the streams. */
 void ek_sources_close(ek_sources *s);
 
 /* Total number of tokens. */

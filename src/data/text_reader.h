@@ -26,6 +26,7 @@ typedef struct {
     enum { EK_TEXT_BLOCK_UTF8, EK_TEXT_BLOCK_BINARY, EK_TEXT_BLOCK_EMPTY } kind;
 } ek_text_block;
 
+/* Frees the text. */
 void ek_text_block_free(ek_text_block *p);
 
 /* Whether a path names a JSON Lines file, compressed or not. */
@@ -37,7 +38,7 @@ EK_CHECKED ek_status ek_text_check_name(const char *path);
 
 typedef struct ek_text_reader ek_text_reader;
 
-/* tokenizer is borrowed. */
+/* tokenizer is borrowed; ek_text_reader_destroy frees *out and closes its file. */
 EK_CHECKED ek_status ek_text_reader_create(const ek_tokenizer *tokenizer, ek_text_reader **out);
 void ek_text_reader_destroy(ek_text_reader **r);
 

@@ -27,7 +27,8 @@
 typedef struct ek_tokenizer ek_tokenizer;
 typedef struct ek_encoder ek_encoder;
 
-/* "bytes", or the path of a tokenizer.json.  EK_EFORMAT, EK_EUNSUPPORTED, EK_ENOENT. */
+/* "bytes", or the path of a tokenizer.json; ek_tokenizer_destroy frees *out.  EK_EFORMAT,
+ * EK_EUNSUPPORTED, EK_ENOENT. */
 EK_CHECKED ek_status ek_tokenizer_open(const char *name, ek_tokenizer **out);
 
 /* Parses a tokenizer.json in memory; `name` is its name in messages. */
@@ -72,7 +73,8 @@ EK_CHECKED ek_status ek_tokenizer_save(const ek_tokenizer *t, const char *path);
  * sides can be encoded separately; n if there is none, or if the tokenizer may not allow it. */
 size_t ek_tokenizer_cut(const ek_tokenizer *t, const void *text, size_t n, size_t from);
 
-/* Scratch of one thread, with a cache of words: reuse it for many texts. */
+/* Scratch of one thread, with a cache of words: reuse it for many texts.  Borrows t;
+ * ek_encoder_destroy frees *out. */
 EK_CHECKED ek_status ek_encoder_create(const ek_tokenizer *t, ek_encoder **out);
 void ek_encoder_destroy(ek_encoder **e);
 

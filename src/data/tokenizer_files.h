@@ -31,6 +31,7 @@ const char *ek_tokenizer_file_name(int i);
  * the model.  EK_EFORMAT, EK_EIO: a file cannot be read. */
 EK_CHECKED ek_status ek_tokenizer_files_read(const char *folder, int with_generation,
                                              ek_tokenizer_files *out);
+/* Frees the texts; *f is then empty. */
 void ek_tokenizer_files_free(ek_tokenizer_files *f);
 
 /* Makes the missing files.

@@ -69,8 +69,10 @@ EK_CHECKED ek_status ek_tokens_open(const ek_tokens_config *config, ek_tokens **
  * messages. */
 EK_CHECKED ek_status ek_tokens_wrap(const void *data, size_t bytes, int token_bytes, int64_t vocab,
                                     const char *name, ek_tokens **out);
+/* Closes the files and frees *t; a cache file stays. */
 void ek_tokens_close(ek_tokens **t);
 
+/* Counts of the whole stream. */
 ek_tokens_info ek_tokens_get_info(const ek_tokens *t);
 
 /* Copies ids [at, at + n), a range of the stream.  EK_EFORMAT: a file was truncated or changed

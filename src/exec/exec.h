@@ -52,12 +52,13 @@ typedef struct {
     int32_t track; /* differs between ops in flight at the same time on a network lane */
 } ek_event;
 
-/* config NULL: a worker for the network lanes, no watchdog.  Destroy with ek_exec_destroy. */
+/* config NULL: a worker for the network lanes, no watchdog; it is copied.  EK_ENOMEM.
+ * ek_exec_destroy ends the workers and frees *out; not during a run. */
 EK_CHECKED ek_status ek_exec_create(const ek_exec_config *config, ek_exec **out);
 void ek_exec_destroy(ek_exec **ex);
 
 /* Runs all ops of the graph; returns when every lane is done.  Sets the ops' state.  Fails with the
- * status of the first op that failed. */
+ * status of the first op that failed.  Collective if ops communicate: their graphs must match. */
 EK_CHECKED ek_status ek_exec_run(ek_exec *ex, ek_graph *g);
 
 /* Switches recording on or off; earlier events stay. */

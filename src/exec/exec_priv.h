@@ -74,11 +74,13 @@ struct ek_exec {
     ek_event_array events;
 };
 
+/* Whether an op of this run has failed. */
 static inline int ek_exec_has_failed(ek_exec *ex)
 {
     return atomic_load_explicit(&ex->failed, memory_order_relaxed) != EK_OK;
 }
 
+/* Whether an op has ended; its stores are then visible to the caller. */
 static inline int ek_exec_is_done(ek_exec *ex, int32_t op)
 {
     return atomic_load_explicit(&ex->done[op], memory_order_acquire);

@@ -20,16 +20,19 @@ static inline ek_coll **ek_net_cell(const ek_op *op)
     return (ek_coll **)op->state;
 }
 
+/* Whether the op has started its comm operation and not yet finished it. */
 static inline int ek_net_started(const ek_op *op)
 {
     return *op->state != NULL;
 }
 
+/* Tests the comm operation: EK_PENDING until it is finished, or its failure. */
 static inline ek_status ek_net_test(const ek_op *op)
 {
     return ek_coll_test(ek_net_cell(op));
 }
 
+/* ek_op.describe: the message that the op waits for. */
 static inline void ek_net_describe(void *self, const ek_op *op, char *text, size_t cap)
 {
     (void)self;

@@ -52,9 +52,10 @@ EK_CHECKED ek_status ek_safetensors_open(const char *path, ek_safetensors **out)
 EK_CHECKED ek_status ek_safetensors_parse(const void *data, size_t bytes, const char *name,
                                           ek_safetensors **out);
 
+/* Unmaps the files and frees *st. */
 void ek_safetensors_close(ek_safetensors **st);
 
-/* Tensors in byte order of their names: 0 <= i < count. */
+/* Tensors in byte order of their names, 0 <= i < count; borrowed. */
 int64_t ek_safetensors_count(const ek_safetensors *st);
 const ek_safetensor *ek_safetensors_get(const ek_safetensors *st, int64_t i);
 

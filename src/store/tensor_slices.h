@@ -53,9 +53,10 @@ EK_CHECKED ek_status ek_slice_set_open_in(const char *folder, const char *name, 
 /* The same for open files, which the caller owns and must keep open. */
 EK_CHECKED ek_status ek_slice_set_of(const ek_safetensors *files, ek_slice_set **out);
 
+/* Frees *b, and closes files that it has opened itself. */
 void ek_slice_set_close(ek_slice_set **b);
 
-/* Tensors in byte order of their names. */
+/* Tensors in byte order of their names, 0 <= i < count; borrowed. */
 int64_t ek_slice_set_count(const ek_slice_set *b);
 const ek_sliced_tensor *ek_slice_set_get(const ek_slice_set *b, int64_t i);
 /* NULL: nothing of it is stored. */

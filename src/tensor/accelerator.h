@@ -15,6 +15,7 @@ typedef struct {
     ek_status (*describe)(int device, char *text, size_t cap);
     /* Sets memory, state and all entries of a reference table that the device implements. */
     ek_status (*open)(ek_kernels *k, ek_mode mode, int device);
+    /* Releases what open has set. */
     void (*close)(ek_kernels *k);
 } ek_accelerator;
 

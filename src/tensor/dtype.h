@@ -10,11 +10,13 @@ typedef enum { EK_F64, EK_F32, EK_BF16, EK_F16 } ek_dtype;
 
 typedef uint16_t ek_bf16; /* the upper 16 bits of a float */
 
+/* Bytes of an element. */
 static inline size_t ek_dtype_size(ek_dtype t)
 {
     return t == EK_F64 ? 8 : t == EK_F32 ? 4 : 2;
 }
 
+/* Exact. */
 static inline float ek_bf16_to_float(ek_bf16 b)
 {
     uint32_t u = (uint32_t)b << 16;

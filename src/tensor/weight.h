@@ -23,6 +23,7 @@ typedef struct {
                                  NULL: none */
 } ek_weight;
 
+/* Number of elements of the slice. */
 static inline int64_t ek_weight_elements(const ek_weight *w)
 {
     return w->in > 0 ? w->out * w->in : w->out;

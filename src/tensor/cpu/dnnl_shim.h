@@ -11,9 +11,11 @@
  * oneDNN's preferred layout, to measure the library's best rate. */
 typedef struct ek_dnnl_matmul ek_dnnl_matmul;
 
-/* dst[m, n] = src[m, k] weights[k, n] in bf16 (EK_MODE_BF16) or float, dst of the same type. */
+/* dst[m, n] = src[m, k] weights[k, n] in bf16 (EK_MODE_BF16) or float, dst of the same type.
+ * EK_ENOMEM; EK_EUNSUPPORTED: not on this processor.  ek_dnnl_matmul_destroy frees *out. */
 EK_CHECKED ek_status ek_dnnl_matmul_create(ek_mode mode, int64_t m, int64_t n, int64_t k,
                                            ek_dnnl_matmul **out);
+/* Computes it once; returns when it is done. */
 EK_CHECKED ek_status ek_dnnl_matmul_run(ek_dnnl_matmul *p);
 void ek_dnnl_matmul_destroy(ek_dnnl_matmul **p);
 

@@ -49,12 +49,12 @@ typedef struct {
                         const void *panel, ek_out mode, void *c, int64_t ldc);
 } ek_linear_ops;
 
-/* linear_avx512.c, linear_bf16_avx512.c, linear_avx2.c. */
+/* linear_avx512.c, linear_bf16_avx512.c, linear_avx2.c; static. */
 const ek_linear_ops *ek_linear_avx512(ek_mode mode);
 const ek_linear_ops *ek_linear_avx512_bf16(void);
 const ek_linear_ops *ek_linear_avx2(ek_mode mode);
 
-/* linear_weight.c */
+/* linear_weight.c: linear_backward_weight of ek_kernels, and the bytes of its workspace. */
 size_t ek_linear_weight_workspace(int threads);
 ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t out,
                            int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
@@ -71,11 +71,13 @@ void ek_matmul_real_avx2(int ta, int tb, int64_t m, int64_t n, int64_t kk, const
 void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops);
 const ek_linear_ops *ek_linear_choose(ek_mode mode, ek_isa isa);
 
+/* The smaller of two. */
 static inline int64_t ek_at_most(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
+/* a / b, rounded up; a >= 0, b > 0. */
 static inline int64_t ek_ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;

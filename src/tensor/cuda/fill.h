@@ -8,6 +8,7 @@
 extern "C" {
 #endif
 
+/* Each sets the entries of its file for a mode; defined by EK_CUDA_FILL. */
 void ek_cuda_fill_rows(ek_kernels *k, ek_mode mode);
 void ek_cuda_fill_choice(ek_kernels *k, ek_mode mode);
 void ek_cuda_fill_norm(ek_kernels *k, ek_mode mode);
