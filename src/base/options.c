@@ -361,11 +361,6 @@ int64_t ek_options_int(const ek_options *o, const char *name)
     return json_integer_value(value_of(o, name));
 }
 
-uint64_t ek_options_uint(const ek_options *o, const char *name)
-{
-    return ek_json_uint_value(value_of(o, name));
-}
-
 double ek_options_real(const ek_options *o, const char *name)
 {
     return json_real_value(value_of(o, name));
@@ -374,14 +369,6 @@ double ek_options_real(const ek_options *o, const char *name)
 const char *ek_options_text(const ek_options *o, const char *name)
 {
     return json_string_value(value_of(o, name));
-}
-
-int ek_options_choice(const ek_options *o, const char *name)
-{
-    ptrdiff_t row = row_of(o->table, name, strlen(name));
-    const char *word = row >= 0 ? json_string_value(o->values[row]) : NULL;
-
-    return word != NULL ? ek_option_choice_index(o->table->options[row].allowed, word) : -1;
 }
 
 size_t ek_options_count(const ek_options *o, const char *name)
@@ -406,11 +393,6 @@ int ek_options_is_stored(const ek_options *o, const char *name)
     ptrdiff_t row = row_of(o->table, name, strlen(name));
 
     return row >= 0 && o->given[row] == BY_STORED;
-}
-
-const json_t *ek_options_stored(const ek_options *o)
-{
-    return o->stored;
 }
 
 json_t *ek_options_dump(const ek_options *o)

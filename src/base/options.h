@@ -42,12 +42,8 @@ EK_CHECKED ek_status ek_options_store(const ek_options *o, void *settings);
 /* The value of an option of this type; ek_options_text also for a choice. */
 int ek_options_flag(const ek_options *o, const char *name);
 int64_t ek_options_int(const ek_options *o, const char *name);
-uint64_t ek_options_uint(const ek_options *o, const char *name);
 double ek_options_real(const ek_options *o, const char *name);
 const char *ek_options_text(const ek_options *o, const char *name);
-
-/* Index of a choice in `allowed`, from 0; -1: not set. */
-int ek_options_choice(const ek_options *o, const char *name);
 
 /* Length and elements of a list, or of the positional arguments if name is NULL. */
 size_t ek_options_count(const ek_options *o, const char *name);
@@ -58,9 +54,6 @@ int ek_options_given(const ek_options *o, const char *name);
 
 /* Whether its value is the stored one. */
 int ek_options_is_stored(const ek_options *o, const char *name);
-
-/* The stored settings, or NULL; borrowed. */
-const json_t *ek_options_stored(const ek_options *o);
 
 /* A new object of all settings in effect, without options that have no value; NULL: no memory.
  * The caller releases it; written to a file, it is a --config that repeats the run. */
