@@ -118,6 +118,15 @@ void ek_host_list_free(ek_host_list *h)
     *h = (ek_host_list){0};
 }
 
+ek_status ek_host_list_copy(const ek_host_list *h, ek_host_list *out)
+{
+    *out = (ek_host_list){.host = calloc((size_t)h->n + 1, sizeof(*out->host))};
+    EK_REQUIRE(out->host != NULL, EK_ENOMEM, "no memory for %d hosts", h->n);
+    memcpy(out->host, h->host, (size_t)h->n * sizeof(*out->host));
+    out->n = h->n;
+    return EK_OK;
+}
+
 int64_t ek_host_list_slots(const ek_host_list *h)
 {
     int64_t n = 0;

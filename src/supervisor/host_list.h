@@ -25,6 +25,7 @@ typedef struct {
 EK_CHECKED ek_status ek_host_list_read(const char *path, ek_host_list *out);
 EK_CHECKED ek_status ek_host_list_parse(const char *what, char *text, ek_host_list *out);
 void ek_host_list_free(ek_host_list *h);
+EK_CHECKED ek_status ek_host_list_copy(const ek_host_list *h, ek_host_list *out);
 
 int64_t ek_host_list_slots(const ek_host_list *h);
 /* "a:2,b:1", to be freed by the caller. */

@@ -1,8 +1,6 @@
 /* What is known about a job, and which of its workers died first. */
 #include "supervisor/job_state.h"
 
-#include "base/clock.h"
-
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +8,7 @@
 
 ek_status ek_job_state_init(ek_job_state *s, int ranks)
 {
-    *s = (ek_job_state){.ranks = ranks, .steps = -1, .death = {-1, -1, -1, -1, ""}};
+    *s = (ek_job_state){.ranks = ranks, .death = {-1, -1, -1, -1, ""}};
     s->workers = calloc((size_t)ranks, sizeof(*s->workers));
     EK_REQUIRE(s->workers != NULL, EK_ENOMEM, "no memory for %d workers", ranks);
     return EK_OK;
@@ -25,71 +23,26 @@ void ek_job_state_fini(ek_job_state *s)
 /* --- messages of workers ---------------------------------------------------------------------- */
 
 /* A worker has started or joined; the latter has the host name as known to MPI. */
-static void handle_worker(ek_job_state *s, const ek_worker_message *m)
+static void note_worker(ek_job_state *s, const ek_worker_message *m)
 {
     ek_worker_state *known;
 
     if (m->worker.rank >= s->ranks)
         return;
     known = &s->workers[m->worker.rank];
-    s->started += known->pid == 0;
     s->ready += m->kind == EK_MESSAGE_JOINED && !known->joined;
     known->joined |= m->kind == EK_MESSAGE_JOINED;
     known->pid = m->worker.pid;
     snprintf(known->host, sizeof(known->host), "%s", m->worker.host);
-    if (s->started == s->ranks && s->progress->phase == EK_PHASE_LAUNCH)
-        ek_job_progress_enter(s->progress, EK_PHASE_CONNECT, ek_clock_ns());
-    if (s->ready == s->ranks && s->progress->phase == EK_PHASE_CONNECT)
-        ek_job_progress_enter(s->progress, EK_PHASE_PLAN, ek_clock_ns());
-}
-
-static void handle_failure(ek_job_state *s, const ek_worker_message *m)
-{
-    if (s->reported++ > 0)
-        return;
-    s->status = m->failed.status;
-    s->reporter = m->failed.rank;
-    s->lost = m->failed.lost;
-}
-
-static void handle_step(ek_job_state *s, const ek_worker_message *m)
-{
-    s->first_step = s->steps < 0 ? m->step.done - 1 : s->first_step;
-    s->steps = m->step.done;
-    s->is_last = m->step.done >= m->step.total;
-    ek_job_progress_step(s->progress, ek_clock_ns());
-}
-
-static void handle_recovered(ek_job_state *s, const ek_worker_message *m)
-{
-    s->taken = (double)m->recovered.taken;
-    s->copied = (double)m->recovered.copied;
-    s->received = (double)m->recovered.received;
-    s->prealloc = (double)m->recovered.prealloc;
-    s->progress->heard = ek_clock_ns();
-    s->recovered = 1;
 }
 
 void ek_job_state_handle(ek_job_state *s, const ek_worker_message *m)
 {
-    switch (m->kind) {
-    case EK_MESSAGE_START:
-    case EK_MESSAGE_JOINED: handle_worker(s, m); return;
-    case EK_MESSAGE_FAILED: handle_failure(s, m); return;
-    case EK_MESSAGE_PHASE: ek_job_progress_alive(s->progress, m->phase.name, ek_clock_ns()); return;
-    case EK_MESSAGE_STEP: handle_step(s, m); return;
-    case EK_MESSAGE_RECOVERED: handle_recovered(s, m); return;
-    case EK_MESSAGE_LACKING: s->state_incomplete = 1; return;
-    case EK_MESSAGE_MEMORY:
-        if (s->members != NULL)
-            ek_membership_set_blocks(s->members, m->memory.run, m->memory.blocks);
-        return;
-    case EK_MESSAGE_NOTICE:
-        if (s->members != NULL)
-            ek_membership_notice(s->members, m->notice.rank);
-        return;
-    case EK_MESSAGES: return;
-    }
+    if (m->kind == EK_MESSAGE_START || m->kind == EK_MESSAGE_JOINED)
+        note_worker(s, m);
+    s->reported += m->kind == EK_MESSAGE_FAILED;
+    if (s->on_message.call != NULL)
+        s->on_message.call(s->on_message.context, m);
 }
 
 /* --- which worker died ------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* evenkeel links: connectivity test of a job.  Every rank sends one byte to every other rank; exits
  * with status 0 when all have arrived.  Internal: called by the --elastic supervisor
- * (connectivity.c). */
+ * (core_links.h). */
 #include "supervisor/links.h"
 
 #include "evenkeel/job.h"

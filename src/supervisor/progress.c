@@ -5,8 +5,6 @@
  * seconds.  All other phases, and what was not measured yet: --watchdog seconds. */
 #include "supervisor/progress.h"
 
-#include "base/clock.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +17,14 @@ static const char *const names[EK_PHASES] = {"launch", "connect",  "plan",      
 const char *ek_phase_name(ek_phase phase)
 {
     return names[phase];
+}
+
+int ek_phase_of(const char *name)
+{
+    for (int i = 0; i < EK_PHASES; i++)
+        if (strcmp(name, names[i]) == 0)
+            return i;
+    return -1;
 }
 
 void ek_job_progress_begin(ek_job_progress *p, int64_t now)
@@ -49,11 +55,8 @@ void ek_job_progress_enter(ek_job_progress *p, ek_phase phase, int64_t now)
     p->phase = phase;
 }
 
-void ek_job_progress_alive(ek_job_progress *p, const char *name, int64_t now)
+void ek_job_progress_alive(ek_job_progress *p, int64_t now)
 {
-    for (int i = 0; i < EK_PHASES; i++)
-        if (strcmp(name, names[i]) == 0)
-            ek_job_progress_enter(p, (ek_phase)i, now);
     p->heard = now;
 }
 

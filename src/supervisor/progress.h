@@ -37,12 +37,13 @@ typedef struct {
 } ek_job_progress;
 
 const char *ek_phase_name(ek_phase phase);
+/* The phase of this name; -1: none. */
+int ek_phase_of(const char *name);
 /* now: ek_clock_ns(). */
 void ek_job_progress_begin(ek_job_progress *p, int64_t now);
 void ek_job_progress_enter(ek_job_progress *p, ek_phase phase, int64_t now);
-/* A message of rank 0: the name of a phase, or any other text, which only shows that it is
- * alive. */
-void ek_job_progress_alive(ek_job_progress *p, const char *name, int64_t now);
+/* A message of rank 0 has shown that it is alive. */
+void ek_job_progress_alive(ek_job_progress *p, int64_t now);
 void ek_job_progress_step(ek_job_progress *p, int64_t now);
 double ek_job_progress_median_s(const ek_job_progress *p); /* of a step; 0: not known */
 /* Timeout of the current phase without a message, 0: none; whether it is exceeded. */

@@ -26,8 +26,8 @@ typedef struct {
     int stuck;            /* consecutive inspections in which all its children had failed */
 } ek_subprocess;
 
-/* Starts a command.  keep: capture its stdout.  It is killed after `seconds`, not counting periods
- * in which nobody polled (the supervisor itself was stalled). */
+/* Starts a command.  keep: capture its stdout.  It is killed after `seconds` (0: never), not
+ * counting periods in which nobody polled (the supervisor itself was stalled). */
 EK_CHECKED ek_status ek_subprocess_begin(ek_subprocess *e, char *const *argv, int keep,
                                          double seconds);
 /* Runs this program with other arguments through mpiexec. */

@@ -1,25 +1,23 @@
-/* The supervisor's event loop: mpiexec as a child process, its output, signals, deadlines, and the
- * exit status of the job. */
+/* The supervisor's event loop: turns what happens (messages of workers, the end of processes,
+ * signals, time) into events of the decision core, and performs its actions. */
 #include "supervisor/supervisor.h"
 
 #include "evenkeel/job.h"
 
 #include "base/clock.h"
 #include "base/command.h"
+#include "base/file.h"
+#include "base/random.h"
 #include "supervisor/cleanup.h"
-#include "supervisor/elastic.h"
-#include "supervisor/exit_policy.h"
 #include "supervisor/limits.h"
 #include "supervisor/mpiexec.h"
-#include "supervisor/process.h"
-#include "supervisor/protocol.h"
-#include "supervisor/racks.h"
-#include "supervisor/supervisor_priv.h"
+#include "supervisor/perform.h"
+#include "supervisor/run_steps.h"
+#include "supervisor/state.h"
 #include "supervisor/wait_report.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,66 +25,287 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1 << 20, TICK_MS = 50 };
+/* Waits for events: while workers run; while commands run before them; otherwise. */
+enum { RUNNING_MS = 50, SEARCHING_MS = 2, WAITING_MS = 50 };
 
 static const int64_t second = 1000000000;
+static const int64_t reached_ns = 100000000;
+/* Interval of reading the host file, and of running --discover. */
+static const double list_s = 1, discover_every_s = 5;
 
-/* --- child process ---------------------------------------------------------------------------- */
+/* --- events ----------------------------------------------------------------------------------- */
 
-/* What a process prints that cannot execute mpiexec, except for the reason: it speaks as a worker.
- */
-static void describe_failed_start(const ek_supervisor *x, const char *mpiexec, char *text,
-                                  size_t cap)
+static double epoch(void)
 {
-    static const ek_worker_message failed = {.kind = EK_MESSAGE_FAILED,
-                                             .failed = {.status = EK_EXIT_FAILED}};
-    char reason[PATH_MAX];
-    size_t n = ek_message_write(&failed, text);
+    struct timespec t;
 
-    snprintf(reason, sizeof(reason), "evenkeel %s: cannot start %s: ", x->config->command, mpiexec);
-    n += ek_line_write(EK_LINE_TEXT, reason, strlen(reason), text + n, cap - n);
-    text[n - 1] = '\0'; /* in place of the newline */
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-static ek_status start_child(ek_supervisor *x, char **argv)
+static ek_status perform_all(ek_supervisor *x)
 {
-    char failed[EK_MESSAGE_CAP + PATH_MAX];
-    int out[2] = {-1, -1}, err[2] = {-1, -1};
-    int piped = pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0;
-    ek_process process = {.argv = argv,
-                          .in = EK_PROCESS_QUIET,
-                          .out = out[1],
-                          .err = err[1],
-                          .mask = &x->mask,
-                          .mark = ek_cleanup_mark(),
-                          .failed = failed};
+    for (size_t i = 0; i < x->core.actions.n; i++)
+        EK_TRY(ek_supervisor_perform(x, &x->core.actions.action[i]));
+    return EK_OK;
+}
+
+static ek_status take(ek_supervisor *x, ek_core_event *e)
+{
+    e->now = ek_clock_ns();
+    EK_TRY(ek_core_take(&x->core, e));
+    if (x->core.times.seen_at != x->said.seen_at) {
+        x->said.seen_at = x->core.times.seen_at;
+        x->said.seen_epoch = x->said.seen_at != 0 ? epoch() : x->said.seen_epoch;
+    }
+    return perform_all(x);
+}
+
+/* Takes an answer; the list that belongs to it is free for the next one meanwhile. */
+static ek_status take_answer(ek_supervisor *x, ek_core_event *e)
+{
+    ek_host_list list = {0};
     ek_status st;
 
-    describe_failed_start(x, argv[0], failed, sizeof(failed));
-    fflush(stdout);
-    st = piped ? ek_process_start(&process, &x->child)
-               : EK_FAIL(EK_EIO, "cannot start %s: %s", argv[0], strerror(errno));
-    close(out[1]);
-    close(err[1]);
-    x->streams[0].fd = out[0];
-    x->streams[1].fd = err[0];
+    if (e->kind == EK_CORE_LIST) {
+        list = x->listed;
+        x->listed = (ek_host_list){0};
+    }
+    st = take(x, e);
+    ek_host_list_free(&list);
     return st;
 }
 
-static ek_status prepare_supervisor(ek_supervisor *x)
+/* Takes the event, and the answers to actions that have one at once.  A failure was reported; the
+ * core is then told to end. */
+static void feed(ek_supervisor *x, ek_core_event e)
+{
+    ek_status st = take(x, &e);
+
+    for (int i = 0; i < x->n_answers && st == EK_OK; i++) {
+        ek_core_event next = x->answer[i];
+
+        st = take_answer(x, &next);
+    }
+    x->n_answers = 0;
+    if (st == EK_OK || x->core.state >= EK_CORE_FREEING)
+        return;
+    x->status = ek_command_fail(x->config->command, st);
+    ek_generation_close(&x->generation);
+    e = (ek_core_event){.kind = EK_CORE_ABANDON};
+    if (take(x, &e) < 0)
+        x->core.state = EK_CORE_DONE;
+}
+
+static void feed_kind(ek_supervisor *x, ek_core_event_kind kind)
+{
+    feed(x, (ek_core_event){.kind = kind});
+}
+
+static void take_recovered(ek_supervisor *x, const ek_worker_message *m)
+{
+    x->run.taken = m->recovered.taken;
+    x->run.copied = m->recovered.copied;
+    x->run.received = m->recovered.received;
+    x->run.prealloc = m->recovered.prealloc;
+    feed_kind(x, EK_CORE_RECOVERED);
+}
+
+static void take_memory(ek_supervisor *x, const ek_worker_message *m)
+{
+    snprintf(x->run.run, sizeof(x->run.run), "%s", m->memory.run);
+    snprintf(x->run.blocks, sizeof(x->run.blocks), "%s", m->memory.blocks);
+    feed(x, (ek_core_event){.kind = EK_CORE_SIZES, .result = 1});
+}
+
+static void take_message(void *context, const ek_worker_message *m)
+{
+    ek_supervisor *x = context;
+
+    switch (m->kind) {
+    case EK_MESSAGE_START:
+        feed(x, (ek_core_event){.kind = EK_CORE_WORKER_STARTED, .rank = m->worker.rank});
+        break;
+    case EK_MESSAGE_JOINED:
+        feed(x, (ek_core_event){.kind = EK_CORE_WORKER_JOINED, .rank = m->worker.rank});
+        break;
+    case EK_MESSAGE_FAILED:
+        feed(x, (ek_core_event){.kind = EK_CORE_WORKER_FAILED,
+                                .rank = m->failed.rank,
+                                .status = m->failed.status,
+                                .lost = m->failed.lost});
+        break;
+    case EK_MESSAGE_PHASE:
+        feed(x, (ek_core_event){.kind = EK_CORE_PHASE, .phase = ek_phase_of(m->phase.name)});
+        break;
+    case EK_MESSAGE_STEP:
+        feed(x, (ek_core_event){.kind = EK_CORE_STEP, .step = m->step.done, .all = m->step.total});
+        break;
+    case EK_MESSAGE_RECOVERED: take_recovered(x, m); break;
+    case EK_MESSAGE_LACKING: feed_kind(x, EK_CORE_INCOMPLETE); break;
+    case EK_MESSAGE_MEMORY: take_memory(x, m); break;
+    case EK_MESSAGE_NOTICE:
+        feed(x, (ek_core_event){.kind = EK_CORE_NOTICE, .rank = m->notice.rank});
+        break;
+    case EK_MESSAGES: break;
+    }
+}
+
+/* --- what has happened ------------------------------------------------------------------------ */
+
+static void take_mpiexec_end(ek_supervisor *x)
+{
+    ek_generation *g = &x->generation;
+    int status = g->wait_status;
+
+    g->drain_until = ek_clock_ns() + (x->core.interrupts > 0 ? second / 4 : 2 * second);
+    feed(x, (ek_core_event){.kind = EK_CORE_MPIEXEC_ENDED,
+                            .result = WIFEXITED(status) ? WEXITSTATUS(status) : -1});
+}
+
+static void take_signals(ek_supervisor *x)
+{
+    struct signalfd_siginfo info;
+
+    while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        if (info.ssi_signo != SIGCHLD)
+            feed_kind(x, EK_CORE_INTERRUPT);
+        else if (ek_generation_has_ended(&x->generation))
+            take_mpiexec_end(x);
+    }
+}
+
+static void take_connections(ek_supervisor *x)
+{
+    ek_worker_watch *w = &x->generation.watch;
+    int watched = w->watched, ended = w->ended, first = w->first;
+
+    ek_worker_watch_poll(w);
+    for (; watched < w->watched; watched++)
+        feed_kind(x, EK_CORE_WORKER_WATCHED);
+    for (; ended < w->ended; ended++)
+        feed(x, (ek_core_event){.kind = EK_CORE_WORKER_CLOSED, .rank = first < 0 ? w->first : -1});
+}
+
+static void take_ended_tasks(ek_supervisor *x)
+{
+    ek_core_event e = {0};
+    int key;
+
+    while (ek_tasks_next_ended(&x->tasks, &key, &e.result, &e.took_s)) {
+        e.kind = key >= 0 ? EK_CORE_TASK_ENDED : EK_CORE_LINK_JOB_ENDED;
+        e.host = key;
+        e.job = EK_LINK_JOB_KEY(key); /* its own inverse */
+        feed(x, e);
+    }
+    ek_supervisor_poll_discover(x);
+    if (x->n_answers > 0)
+        feed_kind(x, EK_CORE_TIME);
+}
+
+/* Whether mpiexec still reaches all hosts, while workers are missing. */
+static void look_at_mpiexec(ek_supervisor *x, int64_t now)
+{
+    if (!x->core.cfg.listed || now - x->reached_at < reached_ns || x->generation.ended)
+        return;
+    x->reached_at = now;
+    feed(x, (ek_core_event){.kind = EK_CORE_REACHED,
+                            .result = x->core.reported.joined < x->core.reported.n &&
+                                      ek_mpiexec_has_failed_launcher(x->generation.child) > 0});
+}
+
+/* The end of a generation, once mpiexec and its output have ended. */
+static void take_end(ek_supervisor *x)
+{
+    const ek_supervisor_config *l = x->config;
+
+    ek_generation_flush(&x->generation);
+    if (x->generation.job.death.signal > 0)
+        feed_kind(x, EK_CORE_DEATH);
+    feed(x,
+         (ek_core_event){.kind = EK_CORE_OUTPUT_ENDED, .step = ek_run_steps(l->out, x->begin - 1)});
+    ek_generation_close(&x->generation);
+}
+
+/* Lines of mpiexec that nothing has explained for a while are shown. */
+static void release_held_output(ek_supervisor *x, int64_t now)
+{
+    ek_job_output *t = &x->generation.output;
+
+    if (t->held_since != 0 && now - t->held_since > 3 * second && !x->generation.ended &&
+        x->generation.job.reported == 0 && x->core.interrupts == 0 &&
+        x->generation.watch.ended == 0)
+        ek_job_output_release(t);
+}
+
+/* --- the loop --------------------------------------------------------------------------------- */
+
+/* Whether anything may be due while workers run, so that time must be looked at. */
+static int is_timed(const ek_supervisor *x)
+{
+    const ek_core_reported *r = &x->core.reported;
+
+    return x->generation.ended || x->core.interrupts > 0 || r->failed > 0 ||
+           x->generation.output.held_since != 0 || r->closed > 0 || x->core.cfg.elastic ||
+           r->joined < r->n;
+}
+
+static int wait_ms(const ek_supervisor *x)
+{
+    if (x->core.state == EK_CORE_RUNNING)
+        return is_timed(x) ? RUNNING_MS : -1;
+    if (x->core.state == EK_CORE_BACKOFF && x->core.search.until <= ek_clock_ns())
+        return 0;
+    return x->tasks.n > 0 || x->discover.pid > 0 ? SEARCHING_MS : WAITING_MS;
+}
+
+static void wait_for_events(ek_supervisor *x)
+{
+    ek_generation *g = &x->generation;
+    struct pollfd p[4] = {{g->stream[0].fd, POLLIN, 0},
+                          {g->stream[1].fd, POLLIN, 0},
+                          {x->signals, POLLIN, 0},
+                          {g->watch.fd, POLLIN, 0}};
+
+    if (poll(p, 4, wait_ms(x)) <= 0)
+        return;
+    if (p[3].revents != 0) /* first: mpiexec is about to kill the other workers */
+        take_connections(x);
+    for (int i = 0; i < 2; i++)
+        if (p[i].revents != 0 && g->stream[i].fd >= 0)
+            ek_generation_read(g, i);
+    if (p[2].revents != 0)
+        take_signals(x);
+}
+
+static void run_events(ek_supervisor *x)
+{
+    while (x->core.state != EK_CORE_DONE) {
+        int64_t now;
+
+        wait_for_events(x);
+        take_ended_tasks(x);
+        now = ek_clock_ns();
+        if (x->core.state == EK_CORE_RUNNING)
+            look_at_mpiexec(x, now);
+        feed_kind(x, EK_CORE_TIME);
+        if (x->core.ending.kill_at == 0 || x->core.state != EK_CORE_RUNNING)
+            ek_wait_report(x, now);
+        release_held_output(x, now);
+        if (x->core.state == EK_CORE_RUNNING && ek_generation_is_over(&x->generation, now))
+            take_end(x);
+    }
+}
+
+/* --- opening and closing ---------------------------------------------------------------------- */
+
+static ek_status catch_signals(ek_supervisor *x)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
     sigset_t set;
 
-    for (int i = 0; i < 2; i++) {
-        x->streams[i].text = malloc(LINE_MAX_BYTES);
-        EK_REQUIRE(x->streams[i].text != NULL, EK_ENOMEM, "no memory for the output of a job");
-    }
-    x->streams[0].line = ek_job_output_stdout;
-    x->streams[1].line = ek_job_output_stderr;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(caught) / sizeof(caught[0]); i++)
         if (caught[i] != SIGHUP ||
@@ -99,271 +318,44 @@ static ek_status prepare_supervisor(ek_supervisor *x)
     return EK_OK;
 }
 
-static ek_status begin_generation(ek_supervisor *x, char **argv)
+/* --out is locked by the supervisor, not by a rank: a rank that hangs or is cut off would keep
+ * later ones from taking the lock. */
+static ek_status open_run(ek_supervisor *x)
 {
-    ek_launched launched = {.ranks = x->ranks + x->n_draining,
-                            .live = x->config->live,
-                            .elastic = x->config->elastic,
-                            .supervisor_id = x->number,
-                            .n_draining = x->n_draining};
+    ek_supervised_run *r = &x->run;
 
-    x->ended = x->workers_told = x->short_grace = x->restart = x->resumed = 0;
-    x->wait_of = -1;
-    x->kill_at = 0;
-    x->reason = EK_END_NONE;
-    EK_TRY(ek_launched_set(&launched));
-    EK_TRY(ek_job_state_init(&x->job, x->ranks + x->n_draining));
-    EK_TRY(ek_job_output_init(&x->job_output, &x->job));
-    ek_worker_watch_init(&x->watch);
-    ek_job_progress_begin(&x->progress, ek_clock_ns());
-    x->job_output.hide_mpiexec_reports = x->config->elastic;
-    x->job.watch = &x->watch;
-    x->job.progress = &x->progress;
-    x->job.members = x->members;
-    return start_child(x, argv);
-}
-
-static void end_generation(ek_supervisor *x)
-{
-    for (int i = 0; i < 2; i++) {
-        if (x->streams[i].fd >= 0)
-            close(x->streams[i].fd);
-        x->streams[i].fd = -1;
-        x->streams[i].n = 0;
-    }
-    ek_worker_watch_fini(&x->watch);
-    ek_job_output_fini(&x->job_output);
-    ek_job_state_fini(&x->job);
-}
-
-/* --- output ----------------------------------------------------------------------------------- */
-
-/* Passes on all complete lines; at end of file, or if a line exceeds the buffer, also the rest. */
-static void emit_lines(ek_supervisor *x, ek_output_stream *s, int all)
-{
-    size_t at = 0;
-    char *end;
-
-    while ((end = memchr(s->text + at, '\n', s->n - at)) != NULL) {
-        size_t n = (size_t)(end - s->text) - at;
-
-        s->line(&x->job_output, s->text + at, n);
-        at += n + 1;
-    }
-    if (s->n > at && (all || (at == 0 && s->n == LINE_MAX_BYTES))) {
-        s->line(&x->job_output, s->text + at, s->n - at);
-        at = s->n;
-    }
-    memmove(s->text, s->text + at, s->n - at);
-    s->n -= at;
-}
-
-static void read_stream(ek_supervisor *x, ek_output_stream *s)
-{
-    ssize_t n = read(s->fd, s->text + s->n, LINE_MAX_BYTES - s->n);
-
-    if (n < 0 && (errno == EINTR || errno == EAGAIN))
-        return;
-    if (n > 0)
-        s->n += (size_t)n;
-    emit_lines(x, s, n <= 0);
-    if (n <= 0) {
-        close(s->fd);
-        s->fd = -1;
-    }
-}
-
-/* --- signals and deadlines -------------------------------------------------------------------- */
-
-static void kill_job(ek_supervisor *x, int sig)
-{
-    if (!x->ended)
-        kill(x->child, sig);
-}
-
-void ek_supervisor_handle_signals(ek_supervisor *x)
-{
-    struct signalfd_siginfo info;
-
-    while (read(x->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-        if (info.ssi_signo == SIGCHLD) {
-            if (x->child > 0 && waitpid(x->child, &x->wait_status, WNOHANG) == x->child) {
-                if (WIFSIGNALED(x->wait_status))
-                    kill(-x->child, SIGKILL);
-                ek_cleanup_kill(x->child);
-                x->ended = 1;
-                x->drain_until = ek_clock_ns() + (x->interrupts > 0 ? second / 4 : 2 * second);
-            }
-            continue;
-        }
-        x->interrupts++;
-        if (x->child > 0 && (x->interrupts > 1 || x->job.ready < x->job.ranks))
-            x->kill_at = ek_clock_ns(); /* not all workers can be signalled yet */
-    }
-}
-
-/* Deadline after which mpiexec is killed although it still runs: a worker has failed or ended,
- * which mpiexec may not notice.  0: no deadline. */
-static int64_t kill_time(const ek_supervisor *x, int64_t now)
-{
-    int failed = x->job.reported && x->job.status != EK_EXIT_INTERRUPTED;
-    int lost = failed || x->watch.first >= 0;
-
-    if (!failed && x->watch.ended == 0 && !(x->config->elastic && x->job.reported))
-        return 0;
-    return now + (x->config->elastic && lost ? second / 4 : 5 * second);
-}
-
-/* Forwards an interrupt as SIGUSR1.  With --elastic, workers that have not reached the first step
- * may be waiting for others, so they get a short grace period; the state they start from stays in
- * shared memory or in a checkpoint, for the same command. */
-static void forward_interrupt(ek_supervisor *x, int64_t now)
-{
-    if (!x->workers_told && x->kill_at == 0) {
-        kill_job(x, SIGUSR1);
-        x->workers_told = 1;
-        x->short_grace = x->config->elastic && x->progress.phase < EK_PHASE_STEP;
-        x->kill_at = x->short_grace ? now + 3 * second / 4 : 0;
-    } else if (x->short_grace && x->interrupts == 1 && x->progress.phase >= EK_PHASE_STEP) {
-        x->short_grace = 0;
-        x->kill_at = 0;
-    }
-}
-
-/* Runs whatever is due: interrupts, hang detection, deadlines, release of held-back output. */
-static void handle_timers(ek_supervisor *x)
-{
-    int64_t now = ek_clock_ns();
-
-    ek_job_progress_look(&x->progress, now);
-    if (x->interrupts > 0 && x->job.ready == x->job.ranks)
-        forward_interrupt(x, now);
-    if (x->config->elastic) {
-        ek_elastic_tick(x, now);
-    } else if (x->kill_at == 0 && x->job.ready < x->job.ranks &&
-               ek_job_progress_hangs(&x->progress, now)) {
-        x->reason = EK_END_HUNG;
-        x->kill_at = now;
-    }
-    if (!x->ended && x->kill_at == 0)
-        ek_wait_report_workers(x, now);
-    if (x->kill_at == 0)
-        x->kill_at = kill_time(x, now);
-    if (x->kill_at != 0 && now >= x->kill_at && !x->ended) {
-        x->job.death_unseen = 1;
-        kill_job(x, SIGKILL);
-    }
-    if (x->job_output.held_since != 0 && now - x->job_output.held_since > 3 * second && !x->ended &&
-        !x->job.reported && x->interrupts == 0 && x->watch.ended == 0)
-        ek_job_output_release(&x->job_output);
-}
-
-static void run_event_loop(ek_supervisor *x)
-{
-    while (!x->ended ||
-           ((x->streams[0].fd >= 0 || x->streams[1].fd >= 0) && ek_clock_ns() < x->drain_until)) {
-        struct pollfd p[4] = {{x->streams[0].fd, POLLIN, 0},
-                              {x->streams[1].fd, POLLIN, 0},
-                              {x->signals, POLLIN, 0},
-                              {x->watch.fd, POLLIN, 0}};
-        int due = x->ended || x->interrupts > 0 || x->job.reported ||
-                  x->job_output.held_since != 0 || x->watch.ended > 0 || x->config->elastic ||
-                  x->job.ready < x->job.ranks;
-
-        if (poll(p, 4, due ? TICK_MS : -1) > 0) {
-            if (p[3].revents != 0) /* first: mpiexec is about to kill the other workers */
-                ek_worker_watch_poll(&x->watch);
-            for (int i = 0; i < 2; i++)
-                if (p[i].revents != 0)
-                    read_stream(x, &x->streams[i]);
-            if (p[2].revents != 0)
-                ek_supervisor_handle_signals(x);
-        }
-        handle_timers(x);
-    }
-    for (int i = 0; i < 2; i++)
-        emit_lines(x, &x->streams[i], 1);
-}
-
-/* --- running a job ---------------------------------------------------------------------------- */
-
-static void release_supervisor(ek_supervisor *x)
-{
-    for (int i = 0; i < 2; i++)
-        free(x->streams[i].text);
-    if (x->signals >= 0) {
-        close(x->signals);
-        sigprocmask(SIG_SETMASK, &x->mask, NULL);
-    }
-}
-
-static ek_status run_generation(ek_supervisor *x, char **argv, int *status)
-{
-    ek_status st;
-
-    EK_TRY_OUT(begin_generation(x, argv));
-    run_event_loop(x);
-    x->child = 0;
-    *status = ek_exit_policy(x);
-out:
-    end_generation(x);
-    x->starts++;
-    return st;
+    r->number = ek_random_bits((uint64_t)ek_clock_ns(), (uint64_t)time(NULL), (uint64_t)getpid());
+    snprintf(r->supervisor_id, sizeof(r->supervisor_id), "%016" PRIx64, r->number);
+    r->made_out = ek_file_kind_of(x->config->out) == EK_FILE_NONE;
+    EK_TRY(ek_folder_make(NULL, x->config->out));
+    return ek_folder_lock(x->config->out, &r->lock);
 }
 
 /* Without --elastic: reads the host file, if any, and determines the number of ranks. */
-static ek_status read_hosts(ek_supervisor *x, ek_host_list *out)
+static ek_status fix_ranks(ek_supervisor *x, int *ranks)
 {
-    if (x->config->hosts != NULL)
-        EK_TRY(ek_host_list_read(x->config->hosts, out));
-    EK_REQUIRE(out->n == 0 || x->config->ranks <= (int64_t)out->n * EK_HOST_RANKS_MAX, EK_EINVAL,
-               "--ranks %d is more than %d processes on each of %d hosts", x->config->ranks,
-               EK_HOST_RANKS_MAX, out->n);
-    x->ranks = x->config->ranks > 0 ? x->config->ranks
-               : out->n > 0         ? (int)ek_host_list_slots(out)
-                                    : 1;
+    const ek_supervisor_config *l = x->config;
+    const ek_host_list *h = &x->listed;
+
+    if (l->hosts != NULL)
+        EK_TRY(ek_host_list_read(l->hosts, &x->listed));
+    EK_REQUIRE(h->n == 0 || l->ranks <= (int64_t)h->n * EK_HOST_RANKS_MAX, EK_EINVAL,
+               "--ranks %d is more than %d processes on each of %d hosts", l->ranks,
+               EK_HOST_RANKS_MAX, h->n);
+    *ranks = l->ranks > 0 ? l->ranks : h->n > 0 ? (int)ek_host_list_slots(h) : 1;
     return EK_OK;
 }
 
-/* One start of workers: chooses hosts, runs mpiexec, applies the exit policy. */
-static ek_status start_once(ek_supervisor *x, int *status)
+static ek_status open_supervisor(ek_supervisor *x)
 {
-    ek_host_list hosts = {0};
-    ek_mpiexec_args args = {0};
-    char *list = NULL, *racks = NULL;
-    ek_status st = EK_OK;
+    const ek_supervisor_config *l = x->config;
+    ek_core_config core = {.ranks = l->ranks,
+                           .unit = l->unit,
+                           .elastic = l->elastic,
+                           .listed = l->elastic && (l->hosts != NULL || l->discover != NULL),
+                           .list_s = l->discover != NULL ? discover_every_s : list_s,
+                           .watchdog_s = l->watchdog};
 
-    EK_TRY_OUT(x->config->elastic ? ek_elastic_choose(x, &hosts) : read_hosts(x, &hosts));
-    if (hosts.n > 0)
-        EK_TRY_OUT(ek_host_list_text(&hosts, &list));
-    EK_TRY_OUT(ek_host_list_racks(&hosts, &racks));
-    EK_TRY_OUT(ek_racks_set(racks));
-    EK_TRY_OUT(ek_mpiexec_args_init(x->config, x->mpiexec, x->ranks + x->n_draining, list, &args));
-    x->hosts = hosts.n > 0 ? &hosts : NULL;
-    EK_TRY_OUT(run_generation(x, args.argv, status));
-out:
-    x->hosts = NULL;
-    ek_mpiexec_args_fini(&args);
-    ek_host_list_free(&hosts);
-    free(list);
-    free(racks);
-    return st;
-}
-
-/* Repeats starts while the exit policy asks for another (--elastic). */
-static ek_status run_job(ek_supervisor *x, int *status)
-{
-    EK_TRY(prepare_supervisor(x));
-    if (x->config->elastic)
-        EK_TRY(ek_elastic_open(x));
-    do
-        EK_TRY(start_once(x, status));
-    while (x->restart);
-    return EK_OK;
-}
-
-static ek_status run(ek_supervisor *x, int *status)
-{
     x->mpiexec = getenv("EK_MPIEXEC");
     if (x->mpiexec == NULL)
         x->mpiexec = ek_job_launcher();
@@ -371,24 +363,62 @@ static ek_status run(ek_supervisor *x, int *status)
                "--ranks, --hosts and --elastic need MPI, which this evenkeel was built without "
                "(EK_MPI=ON)");
     ek_cleanup_open();
-    return run_job(x, status);
+    EK_TRY(ek_generation_init(&x->generation));
+    EK_TRY(catch_signals(x));
+    if (l->elastic) {
+        EK_TRY(open_run(x));
+        core.steps = ek_run_steps(l->out, 0);
+    } else {
+        EK_TRY(fix_ranks(x, &core.ranks));
+        core.unit = 1;
+    }
+    EK_TRY(ek_core_begin(&x->core, &core, ek_clock_ns()));
+    return perform_all(x);
+}
+
+/* Removes --out again if this supervisor created it and it is empty. */
+static void close_run(ek_supervisor *x)
+{
+    if (x->run.lock < 0)
+        return;
+    if (x->status != EK_EXIT_DONE && x->run.made_out)
+        (void)!rmdir(x->config->out);
+    close(x->run.lock);
+}
+
+static void close_supervisor(ek_supervisor *x)
+{
+    ek_tasks_fini(&x->tasks);
+    ek_subprocess_end(&x->discover);
+    ek_generation_fini(&x->generation);
+    close_run(x);
+    ek_core_fini(&x->core);
+    ek_host_list_free(&x->listed);
+    if (x->signals >= 0) {
+        close(x->signals);
+        sigprocmask(SIG_SETMASK, &x->mask, NULL);
+    }
+    ek_cleanup_close();
 }
 
 int ek_supervise(const ek_supervisor_config *config)
 {
-    ek_supervisor x = {.config = config,
-                       .signals = -1,
-                       .watch = {.fd = -1, .door = -1},
-                       .streams = {{.fd = -1}, {.fd = -1}},
-                       .progress = {.watchdog_s = config->watchdog},
-                       .lock = -1};
-    int status = EK_EXIT_FAILED;
-    ek_status st = run(&x, &status);
+    ek_supervisor x = {
+        .config = config,
+        .core = {.state = EK_CORE_DONE},
+        .generation = {.watch = {.fd = -1, .door = -1}, .stream = {{.fd = -1}, {.fd = -1}}},
+        .on_message = {take_message, &x},
+        .discover = {.out = -1},
+        .run = {.lock = -1},
+        .said = {.wait_of = -1},
+        .signals = -1,
+        .status = EK_EXIT_FAILED};
+    ek_status st = open_supervisor(&x);
 
-    status = st < 0 ? ek_command_fail(config->command, st) : status;
-    if (config->elastic)
-        ek_elastic_close(&x, status);
-    release_supervisor(&x);
-    ek_cleanup_close();
-    return status;
+    if (st < 0)
+        x.status = ek_command_fail(config->command, st);
+    else
+        run_events(&x);
+    close_supervisor(&x);
+    return x.status;
 }

@@ -12,8 +12,8 @@ static int64_t begin(ek_job_progress *p, int64_t now, int64_t each)
     ek_job_progress_begin(p, now);
     ek_job_progress_enter(p, EK_PHASE_CONNECT, now += each);
     ek_job_progress_enter(p, EK_PHASE_PLAN, now += each);
-    ek_job_progress_alive(p, "transfer", now += s);
-    ek_job_progress_alive(p, "step", now += s);
+    ek_job_progress_enter(p, EK_PHASE_TRANSFER, now += s);
+    ek_job_progress_enter(p, EK_PHASE_STEP, now += s);
     return now;
 }
 
@@ -79,13 +79,13 @@ static void saves(void)
 
     for (int i = 0; i < 10; i++) {
         ek_job_progress_step(&p, now += 4 * s);
-        ek_job_progress_alive(&p, "checkpoint", now);
+        ek_job_progress_enter(&p, EK_PHASE_CHECKPOINT, now);
         CHECK(!ek_job_progress_hangs(&p, now + 99 * s));
-        ek_job_progress_alive(&p, "step", now += 20 * s);
+        ek_job_progress_enter(&p, EK_PHASE_STEP, now += 20 * s);
     }
     CHECK(fabs(ek_job_progress_median_s(&p) - 4) <= 1e-9);
     CHECK(!ek_job_progress_hangs(&p, now + 39 * s) && ek_job_progress_hangs(&p, now + 41 * s));
-    ek_job_progress_alive(&p, "end", now);
+    ek_job_progress_enter(&p, EK_PHASE_END, now);
     CHECK(!ek_job_progress_hangs(&p, now + 99 * s) && ek_job_progress_hangs(&p, now + 101 * s));
     CHECK(fabs(p.took_s[EK_PHASE_CHECKPOINT] - 200) <= 1e-6);
 }
@@ -102,9 +102,9 @@ static void other_phases(void)
     CHECK(!ek_job_progress_hangs(&p, now + 19 * s) && ek_job_progress_hangs(&p, now + 21 * s));
     ek_job_progress_enter(&p, EK_PHASE_PLAN, now);
     CHECK(!ek_job_progress_hangs(&p, now + 99 * s) && ek_job_progress_hangs(&p, now + 101 * s));
-    ek_job_progress_alive(&p, "tokenising", now + 90 * s); /* any message shows that it is alive */
+    ek_job_progress_alive(&p, now + 90 * s); /* any message shows that it is alive */
     CHECK(p.phase == EK_PHASE_PLAN && !ek_job_progress_hangs(&p, now + 180 * s));
-    ek_job_progress_alive(&p, "transfer", now);
+    ek_job_progress_enter(&p, EK_PHASE_TRANSFER, now);
     CHECK(!ek_job_progress_hangs(&p, now + 99 * s));
     ek_job_progress_begin(&p, now);
     now = begin(&p, now, 5 * s);
@@ -132,8 +132,20 @@ static void stalls(void)
     CHECK(p.heard == p.since);
 }
 
+static void phases_have_names(void)
+{
+    for (int i = 0; i < EK_PHASES; i++)
+        CHECK_INT(ek_phase_of(ek_phase_name((ek_phase)i)), i);
+    CHECK_INT(ek_phase_of("tokenising"), -1);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(nothing_is_known), EK_CASE(few_steps), EK_CASE(steps), EK_CASE(saves),
-    EK_CASE(other_phases),     EK_CASE(stalls),
+    EK_CASE(phases_have_names),
+    EK_CASE(nothing_is_known),
+    EK_CASE(few_steps),
+    EK_CASE(steps),
+    EK_CASE(saves),
+    EK_CASE(other_phases),
+    EK_CASE(stalls),
 };
 EK_TEST_MAIN(cases)

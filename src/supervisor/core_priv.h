@@ -1,0 +1,25 @@
+/* supervisor/core_priv.h - between the files of the decision core. */
+#ifndef SUPERVISOR_CORE_PRIV_H
+#define SUPERVISOR_CORE_PRIV_H
+
+#include "supervisor/core.h"
+
+/* Appends a REPORT. */
+void ek_core_report_on(ek_core *c, ek_core_report report, int host, double seconds);
+/* Says why the supervisor exits, and frees what hosts have preallocated. */
+void ek_core_exit_for(ek_core *c, ek_core_exit why, int64_t now);
+
+/* core_search.c: finds hosts for a generation, and starts it, from the next event on: until then
+ * the state shows how the last one ended. */
+void ek_core_search_begin(ek_core *c, int64_t now);
+EK_CHECKED ek_status ek_core_search_take(ek_core *c, const ek_core_event *e);
+void ek_core_read_list(ek_core *c, int64_t now);
+
+/* core_run.c: a generation runs. */
+EK_CHECKED ek_status ek_core_run_begin(ek_core *c, int64_t now);
+void ek_core_run_take(ek_core *c, const ek_core_event *e);
+
+/* core_end.c: a generation has ended; sets c->restart and c->status.  written: see OUTPUT_ENDED. */
+void ek_core_end(ek_core *c, int64_t written, int64_t now);
+
+#endif
