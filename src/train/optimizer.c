@@ -140,35 +140,6 @@ ek_journal_rule ek_optimizer_rule(const ek_kernels *k)
     return (ek_journal_rule){update_extent, (void *)(uintptr_t)k};
 }
 
-int64_t ek_optimizer_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
-                             int64_t *extents_of)
-{
-    int64_t n = 0;
-
-    for (int32_t i = 0; i < m->buckets->n; i++) {
-        const ek_param_bucket *u = &m->buckets->bucket[i];
-
-        if (extents_of != NULL)
-            extents_of[i] = n;
-        for (int32_t j = 0; j < u->n_params && u->trained; j++) {
-            const ek_param *p = &m->params[u->params[j]];
-            const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
-
-            if (p->w->kept == 0)
-                continue;
-            if (extents != NULL) {
-                extents[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
-                for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
-                    extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
-            }
-            n++;
-        }
-    }
-    if (extents_of != NULL)
-        extents_of[m->buckets->n] = n;
-    return n;
-}
-
 static int is_contiguous(const ek_model *m, const void *a, int64_t n, const void *b)
 {
     return (const char *)b == (const char *)a + n * (int64_t)ek_dtype_size(m->k->real);

@@ -46,11 +46,6 @@ typedef struct {
 /* The update rule for a step journal. */
 ek_journal_rule ek_optimizer_rule(const ek_kernels *k);
 
-/* The journal extents of this model, by trained parameter bucket.  Returns their number; extents
- * and extents_of [buckets + 1] may be NULL.  base: the start of the journal's memory. */
-int64_t ek_optimizer_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
-                             int64_t *extents_of);
-
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg);
 
 /* Learning rate of step `step`, from 0. */

@@ -323,7 +323,7 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
     if (!*done)
         return r->new_best ? save_checkpoint(r, 0) : EK_OK;
     r->out->end.loss = r->memory_step >= 0 && r->recovery.decision.record >= 0
-                           ? r->recovery.record.result.losses.loss
+                           ? ek_run_recovered_record(r).result.losses.loss
                            : NAN;
     if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
         return EK_OK;

@@ -8,11 +8,13 @@
 #include "elastic/prealloc.h"
 #include "model/hf/config.h"
 #include "model/hf/names.h"
+#include "recover/restart_experts.h"
 #include "tensor/select/select.h"
 #include "train/run_priv.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* Options that the step journal does not support. */
@@ -126,6 +128,17 @@ ek_status ek_run_clear_memory(ek_run *r)
     return ek_agree(r->world, "remove an earlier run's state", remove_run_segments(id));
 }
 
+/* Looks for the run's state among all ranks, and finishes the step under way as the optimizer does.
+ */
+static ek_status find_survivors(ek_run *r, uint64_t run)
+{
+    ek_recover_update update = {.rule = ek_optimizer_rule(r->kernels),
+                                .record_bytes = sizeof(ek_step_record),
+                                .real_bytes = (int)ek_dtype_size(r->kernels->real)};
+
+    return ek_recover_find(&r->recovery, r->all, run, r->cfg->supervisor_id, &update);
+}
+
 ek_status ek_run_find_memory(ek_run *r)
 {
     uint64_t id;
@@ -138,7 +151,7 @@ ek_status ek_run_find_memory(ek_run *r)
     if (r->cfg->dry_run) /* finding segments would lock them */
         return EK_OK;
     EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->fingerprint)));
-    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
+    EK_TRY(find_survivors(r, id));
     EK_TRY(ek_recover_check(&r->recovery, r->fingerprint, r->cfg->out));
     segment = (ek_segment_id){id, r->recovery.generation, r->rank};
     ek_state_reserve(&r->state, &segment, r->ranks, r->fingerprint, r->cfg->supervisor_id,
@@ -192,7 +205,7 @@ ek_status ek_run_drain(ek_run *r)
                     ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(find_run_id(r, &id));
-    EK_TRY(ek_recover_find(&r->recovery, r->all, id, r->cfg->supervisor_id, r->kernels));
+    EK_TRY(find_survivors(r, id));
     EK_TRY(broadcast_to_all(r, &what));
     if (what == DRAIN_RELEASE)
         return ek_recover_remove(&r->recovery);
@@ -233,8 +246,9 @@ static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 /* Sums byte counts over ranks into the run's info. */
 static ek_status sum_byte_counts(ek_run *r)
 {
-    double bytes[4] = {(double)r->recovery.bytes_copied, (double)r->recovery.bytes_received,
-                       (double)r->recovery.bytes_adopted, (double)r->recovery.bytes_prealloc};
+    const ek_recover_bytes_by_source *from = &r->recovery.bytes;
+    double bytes[4] = {(double)from->copied, (double)from->received, (double)from->adopted,
+                       (double)from->prealloc};
     ek_coll *op = NULL;
 
     if (r->ranks > 1) {
@@ -258,6 +272,28 @@ static void load_warm_state(ek_run *r)
                                    found->survivors[found->table_survivor[0]].ranks != r->ranks);
 }
 
+static ek_status assume_placement(void *context, int64_t layer, const ek_placement *to,
+                                  const int64_t *quota)
+{
+    return ek_trainer_assume(context, layer, to, quota);
+}
+
+/* With persistent replicas: places experts where memory holds them. */
+static ek_status restart_experts(ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    ek_restart_experts x = {&r->recovery, r->model, r->rack_of, r->cfg->replicas_min};
+    int whole;
+
+    if (p == NULL || p->plan_persistent == NULL || p->plan_transient != NULL ||
+        r->cfg->plan_every <= 0)
+        return EK_OK;
+    EK_TRY(ek_restart_experts_place(&x, assume_placement, r->trainer, &whole));
+    if (whole)
+        ek_trainer_keep_placements(r->trainer, r->memory_step);
+    return EK_OK;
+}
+
 ek_status ek_run_fill_from_memory(ek_run *r)
 {
     int32_t missing = -1;
@@ -273,7 +309,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
                         ek_recover_create_blocks(&r->recovery, &r->state));
     EK_TRY(ek_recover_read_tables(&r->recovery));
     load_warm_state(r);
-    EK_TRY(ek_agree(r->world, "place experts", ek_run_restart_experts(r)));
+    EK_TRY(ek_agree(r->world, "place experts", restart_experts(r)));
     st = ek_recover_load(&r->recovery, &r->state, &missing);
     if (st == EK_ENOENT && missing >= 0)
         return fall_back_to_checkpoint(r, missing);
@@ -309,8 +345,8 @@ ek_status ek_run_commit_state(ek_run *r)
     if (!r->cfg->elastic)
         return EK_OK;
     if (r->memory_step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
-        ek_journal_record(&r->state.journal, r->memory_step - 1, &found->record,
-                          sizeof(found->record));
+        ek_journal_record(&r->state.journal, r->memory_step - 1, found->record,
+                          found->update.record_bytes);
     return ek_recover_commit(&r->recovery, &r->state);
 }
 
@@ -335,10 +371,18 @@ ek_status ek_run_release_memory(ek_run *r)
     return ek_recover_remove(&r->recovery);
 }
 
+ek_step_record ek_run_recovered_record(const ek_run *r)
+{
+    ek_step_record record;
+
+    memcpy(&record, r->recovery.record, sizeof(record));
+    return record;
+}
+
 ek_status ek_run_write_recovered_step(ek_run *r)
 {
-    const ek_step_record *record = &r->recovery.record;
-    ek_metrics_step s = {&record->result, record->elapsed_ms, NULL, record->ranks, NULL, 0, 0};
+    ek_step_record record = ek_run_recovered_record(r);
+    ek_metrics_step s = {&record.result, record.elapsed_ms, NULL, record.ranks, NULL, 0, 0};
 
     if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
         return EK_OK;

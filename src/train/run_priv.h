@@ -12,14 +12,15 @@
 #include "data/tokens.h"
 #include "data/windows.h"
 #include "model/hf/source.h"
+#include "recover/recover.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint.h"
 #include "train/eval_state.h"
 #include "train/metrics.h"
 #include "train/plan_record.h"
-#include "train/recover.h"
 #include "train/routing_trace.h"
 #include "train/spikes.h"
+#include "train/step.h"
 #include "train/trainer.h"
 #include "train/value_schedule.h"
 
@@ -153,16 +154,15 @@ EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
 /* After the model is laid out: fills it from memory, if the run continues from there.  If memory
  * does not hold the whole model, memory_step becomes -1 and first_step the checkpoint's. */
 EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
-/* With persistent replicas.  restart_experts: before the model is filled from memory, places
- * experts where memory holds them (elastic/restart_placement.h; train/restart_experts.c).
- * spread_experts: for other starts, creates replicas before this generation becomes valid.  So a
- * lost host never finds a valid generation without replicas. */
-EK_CHECKED ek_status ek_run_restart_experts(ek_run *r);
+/* With persistent replicas, at starts that are not filled from memory: creates replicas before this
+ * generation becomes valid, so that a lost host never finds a valid generation without replicas. */
 EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
 /* After the model is filled, from any source: makes this generation valid. */
 EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
 /* Sets out->info.memory_blocks, which a joining host preallocates.  Not collective. */
 void ek_run_describe_memory(ek_run *r);
+/* The record of the last step done, if recovery.decision.record >= 0. */
+ek_step_record ek_run_recovered_record(const ek_run *r);
 /* Writes the metrics line of the last step done, if rank 0 was lost before it wrote it. */
 EK_CHECKED ek_status ek_run_write_recovered_step(ek_run *r);
 /* When all steps are done: removes the state in memory. */

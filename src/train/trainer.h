@@ -48,8 +48,8 @@ int32_t *ek_trainer_targets(ek_trainer *tr);
 /* Sets a number that the next steps sum over ranks (requests to stop or save). */
 void ek_trainer_vote(ek_trainer *tr, double vote);
 
-/* From the next step on the update commits through a step journal; extents_of as of
- * ek_optimizer_extents.  Both are borrowed. */
+/* From the next step on the update commits through a step journal; extents_of
+ * [buckets + 1]: the first extent of each parameter bucket.  Both are borrowed. */
 void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of);
 
 /* Restores the warm state of an earlier trainer (train/warm_state.h); ranks_changed: it had another

@@ -1,21 +1,16 @@
 /* Initial expert placement of a run that continues from memory: where memory holds the experts. */
+#include "recover/restart_experts.h"
+
 #include "elastic/restart_placement.h"
 #include "model/hf/names.h"
-#include "train/run_priv.h"
 
 #include <stdlib.h>
 
 enum { EXPERT_MATRICES = 3 };
 
-/* Whether this applies: persistent replicas, unsharded experts, one expert-parallel group a stage.
- */
-static int is_applicable(const ek_run *r)
+static int is_routed(const ek_model *m, int64_t layer)
 {
-    const ek_planner *p = r->training.moe.planner;
-
-    return p != NULL && p->plan_persistent != NULL && p->plan_transient == NULL &&
-           r->cfg->plan_every > 0 && r->mesh != NULL && r->mesh->ep > 1 && r->mesh->edp == 1 &&
-           r->mesh->etp == 1;
+    return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
 }
 
 /* Input and result of the placement of a layer. */
@@ -43,11 +38,12 @@ static void free_workspace(workspace *m)
     free(m->expert_of);
 }
 
-static ek_status alloc_workspace(const ek_run *r, int32_t slots, workspace *m)
+static ek_status alloc_workspace(const ek_restart_experts *x, int32_t slots, workspace *m)
 {
-    size_t survivors = (size_t)r->recovery.n_tables, ranks = (size_t)r->mesh->ep;
-    size_t experts = (size_t)r->source.spec.experts, all = ranks * (size_t)slots;
-    size_t tensors = (size_t)ek_hf_count(&r->source.spec);
+    const ek_model_spec *spec = &x->model->spec;
+    size_t survivors = (size_t)x->recovery->n_tables, ranks = (size_t)x->model->cfg.mesh->ep;
+    size_t experts = (size_t)spec->experts, all = ranks * (size_t)slots;
+    size_t tensors = (size_t)ek_hf_count(spec);
 
     m->survivor_host = calloc(survivors + 1, sizeof(*m->survivor_host));
     m->host = calloc(ranks, sizeof(*m->host));
@@ -67,44 +63,46 @@ static ek_status alloc_workspace(const ek_run *r, int32_t slots, workspace *m)
     return EK_OK;
 }
 
-static void set_placement_input(const ek_run *r, workspace *m)
+static void set_placement_input(const ek_restart_experts *x, workspace *m)
 {
-    const ek_recovery *found = &r->recovery;
+    const ek_recovery *found = x->recovery;
+    const ek_model_spec *spec = &x->model->spec;
+    const ek_mesh *mesh = x->model->cfg.mesh;
 
     for (int32_t i = 0; i < found->n_tables; i++)
         m->survivor_host[i] = found->tables[i].host;
-    for (int32_t i = 0; i < r->mesh->ep; i++) { /* one group: the ranks of the stage, in order */
-        int rank = r->mesh->pp_rank * r->mesh->stage_size + i;
+    for (int32_t i = 0; i < mesh->ep; i++) { /* one group: the ranks of the stage, in order */
+        int rank = mesh->pp_rank * mesh->stage_size + i;
 
-        m->host[i] = ek_comm_node(r->world, rank);
-        m->domain[i] = r->rack_of != NULL ? r->rack_of[rank] : m->host[i];
+        m->host[i] = ek_comm_node(mesh->world, rank);
+        m->domain[i] = x->rack_of != NULL ? x->rack_of[rank] : m->host[i];
     }
-    for (int64_t i = 0; i < ek_hf_count(&r->source.spec); i++) {
+    for (int64_t i = 0; i < ek_hf_count(spec); i++) {
         ek_hf_tensor t;
 
-        ek_hf_tensor_at(&r->source.spec, i, &t);
+        ek_hf_tensor_at(spec, i, &t);
         m->layer_of[i] = (int32_t)t.layer;
         m->expert_of[i] = t.role == EK_ROLE_EXPERT_GATE || t.role == EK_ROLE_EXPERT_UP ||
                                   t.role == EK_ROLE_EXPERT_DOWN
                               ? (int32_t)t.expert
                               : -1;
     }
-    m->x = (ek_restart_placement){.experts = (int32_t)r->source.spec.experts,
+    m->x = (ek_restart_placement){.experts = (int32_t)spec->experts,
                                   .n_survivors = found->n_tables,
                                   .survivor_host = m->survivor_host,
                                   .has = m->has,
-                                  .ranks = r->mesh->ep,
+                                  .ranks = mesh->ep,
                                   .slots = m->to.slots,
                                   .host = m->host};
 }
 
 /* Which survivor holds which experts of a layer: all three matrices of them. */
-static void find_expert_holders(const ek_run *r, int64_t layer, workspace *m)
+static void find_expert_holders(const ek_recovery *r, int64_t layer, workspace *m)
 {
     int64_t experts = m->x.experts;
 
     for (int32_t i = 0; i < m->x.n_survivors; i++) {
-        const ek_shard_table *t = &r->recovery.tables[i].shards;
+        const ek_shard_table *t = &r->tables[i].shards;
         unsigned char *has = m->has + i * experts;
 
         for (int64_t e = 0; e < experts; e++)
@@ -120,21 +118,22 @@ static void find_expert_holders(const ek_run *r, int64_t layer, workspace *m)
     }
 }
 
-static int32_t slots_per_rank(const ek_run *r, int64_t *first_layer)
+/* Slots of a rank; 0: its stage has no routed layer. */
+static int32_t slots_per_rank(const ek_model *m)
 {
-    for (*first_layer = 0; *first_layer < r->source.spec.layers; ++*first_layer)
-        if (ek_model_has_layer(r->model, *first_layer) && !r->source.spec.dense[*first_layer])
-            return r->model->layers[*first_layer].experts.placement.slots;
+    for (int64_t l = 0; l < m->spec.layers; l++)
+        if (is_routed(m, l))
+            return m->layers[l].experts.placement.slots;
     return 0;
 }
 
 /* Whether all ranks of the earlier generation survive and none is new. */
-static int has_same_ranks(const ek_run *r)
+static int has_same_ranks(const ek_restart_experts *x)
 {
-    const ek_recovery *found = &r->recovery;
+    const ek_recovery *found = x->recovery;
+    int ranks = x->model->cfg.mesh->size;
 
-    return found->n_tables == r->ranks &&
-           found->survivors[found->table_survivor[0]].ranks == r->ranks;
+    return found->n_tables == ranks && found->survivors[found->table_survivor[0]].ranks == ranks;
 }
 
 static int rank_holds(const workspace *m, int32_t rank, int32_t expert)
@@ -158,42 +157,43 @@ static int32_t count_domains(const workspace *m, int32_t expert)
     return n;
 }
 
-/* Whether min(--replicas-min, domains) hosts, or racks, hold every expert of a layer.  They may
- * not: the earlier generation may have lost a host just before. */
-static int has_replicas(const ek_run *r, const workspace *m)
+/* Whether min(replicas_min, domains) hosts, or racks, hold every expert of a layer.  They may not:
+ * the earlier generation may have lost a host just before. */
+static int has_replicas(const workspace *m, int32_t replicas_min)
 {
-    int32_t domains = count_domains(m, -1), want = r->cfg->replicas_min;
+    int32_t domains = count_domains(m, -1);
 
     for (int32_t e = 0; e < m->to.experts; e++)
-        if (count_domains(m, e) < (want < domains ? want : domains))
+        if (count_domains(m, e) < (replicas_min < domains ? replicas_min : domains))
             return 0;
     return 1;
 }
 
-ek_status ek_run_restart_experts(ek_run *r)
+ek_status ek_restart_experts_place(const ek_restart_experts *x, ek_assume_fn assume, void *context,
+                                   int *whole)
 {
+    const ek_model *model = x->model;
+    const ek_mesh *mesh = model->cfg.mesh;
+    int32_t slots = slots_per_rank(model);
     workspace m = {0};
-    int64_t first;
-    int32_t slots;
-    int whole = has_same_ranks(r);
     ek_status st = EK_OK;
 
-    if (!is_applicable(r) || (slots = slots_per_rank(r, &first)) == 0)
+    *whole = 0;
+    if (mesh->ep <= 1 || mesh->edp != 1 || mesh->etp != 1 || slots == 0)
         return EK_OK;
-    EK_TRY_OUT(alloc_workspace(r, slots, &m));
-    set_placement_input(r, &m);
-    for (int64_t l = first; l < r->source.spec.layers; l++) {
-        if (!ek_model_has_layer(r->model, l) || r->source.spec.dense[l])
+    EK_TRY_OUT(alloc_workspace(x, slots, &m));
+    set_placement_input(x, &m);
+    *whole = has_same_ranks(x);
+    for (int64_t l = 0; l < model->spec.layers; l++) {
+        if (!is_routed(model, l))
             continue;
-        find_expert_holders(r, l, &m);
+        find_expert_holders(x->recovery, l, &m);
         ek_restart_placement_layer(&m.x, m.scratch, m.to.expert_of, m.to.primary);
         for (int32_t s = 0; s < m.to.ranks * slots; s++)
             m.quota[s] = m.to.expert_of[s] >= 0;
-        EK_TRY_OUT(ek_trainer_assume(r->trainer, l, &m.to, m.quota));
-        whole = whole && has_replicas(r, &m);
+        EK_TRY_OUT(assume(context, l, &m.to, m.quota));
+        *whole = *whole && has_replicas(&m, x->replicas_min);
     }
-    if (whole)
-        ek_trainer_keep_placements(r->trainer, r->memory_step);
 out:
     free_workspace(&m);
     return st;

@@ -1,4 +1,5 @@
-/* train/recover.h - starts a generation of ranks from the state that an earlier one left in memory.
+/* recover/recover.h - starts a generation of ranks from the state that an earlier one left in
+ * memory.
  *
  * Start and recovery are one path: every generation looks for segments of its run on all its hosts
  * (find), lays out its model in new segments, and fills these from the segments found (load), from
@@ -8,14 +9,17 @@
  * unreachable now may have begun the update and be found by the next generation, in which case all
  * ranks have to finish that step.
  *
+ * An update that a survivor left unfinished is finished by the rule that the caller gives; this
+ * layer knows neither the optimizer nor what the record of a step says.
+ *
  * Collective   all calls over the world, unless stated; world NULL: one rank.  A failure on one
  *              rank fails all. */
-#ifndef TRAIN_RECOVER_H
-#define TRAIN_RECOVER_H
+#ifndef RECOVER_RECOVER_H
+#define RECOVER_RECOVER_H
 
 #include "elastic/recovery_decision.h"
 #include "model/hf/names.h"
-#include "train/state.h"
+#include "recover/rank_state.h"
 
 /* The surviving state of one earlier rank, known to all ranks. */
 typedef struct {
@@ -39,6 +43,21 @@ typedef struct {
     int32_t survivor; /* index in ek_recovery.survivors; -1: none */
 } ek_found_segment;
 
+/* How ranks finish an update: the rule, and the size of the record that it reads. */
+typedef struct {
+    ek_journal_rule rule;
+    size_t record_bytes; /* at most EK_JOURNAL_RECORD; the same on all ranks */
+    int real_bytes;      /* of a number of the state: 4 or 8 */
+} ek_recover_update;
+
+/* Bytes of this rank's state, by where they came from. */
+typedef struct {
+    int64_t adopted;  /* in place */
+    int64_t copied;   /* within its host */
+    int64_t received; /* from other hosts */
+    int64_t prealloc; /* memory used that was preallocated */
+} ek_recover_bytes_by_source;
+
 typedef struct {
     ek_comm *world;
     int rank, ranks;
@@ -49,24 +68,23 @@ typedef struct {
     ek_survivor_info *survivors;
     int32_t n_survivors;
     ek_recovery_decision decision;
-    ek_step_record record;   /* of step decision.steps_done - 1, if a survivor has it */
+    ek_recover_update update;
+    /* of step decision.steps_done - 1, if decision.record >= 0; update.record_bytes long */
+    unsigned char record[EK_JOURNAL_RECORD];
     int64_t finished;        /* survivors that had to finish that step */
     ek_shard_owner *tables;  /* shard tables of usable survivors, the same on all ranks */
     int32_t *table_survivor; /* [n_tables]: index in survivors */
     int32_t n_tables;
     void *warm_state; /* of one of these survivors, the same on all ranks */
     uint64_t warm_state_bytes;
-    /* State of this rank: adopted in place, copied within its host, received from other hosts. */
-    int64_t bytes_adopted, bytes_copied, bytes_received;
-    int64_t bytes_prealloc; /* memory used that was preallocated */
-    int real;               /* bytes of a number */
+    ek_recover_bytes_by_source bytes;
 } ek_recovery;
 
 /* Finds survivors and brings them to the same step; decision.generation -1: there are none.  Kills
  * processes of earlier starts by this supervisor that still hold segments (elastic/segment.h).  The
  * caller calls ek_recover_close, also on failure. */
 EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run,
-                                     uint64_t supervisor_id, const ek_kernels *k);
+                                     uint64_t supervisor_id, const ek_recover_update *update);
 
 /* EK_EINVAL if survivors belong to a run with other settings; the message states what to do.  Not
  * collective. */

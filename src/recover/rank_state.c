@@ -1,6 +1,6 @@
 /* The layout of a rank's segment, and its shard table: one shard for each non-expert tensor, then
  * three for each slot of each MoE layer, then three for each slot of the staging buffers. */
-#include "train/state.h"
+#include "recover/rank_state.h"
 
 #include "elastic/prealloc.h"
 #include "model/experts/migrate.h"
@@ -193,6 +193,41 @@ static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t e
     set_shard_tensors(s, m, layer, &s->shards.shard[at], expert);
 }
 
+/* --- the extents of the step journal ------------------------------------------------------------
+ */
+
+/* The journal extents of the model, one for each trained parameter that this rank keeps, by bucket.
+ * Returns their number; extents and extents_of [buckets + 1] may be NULL.  base: the start of the
+ * journal's memory. */
+static int64_t list_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
+                            int64_t *extents_of)
+{
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
+
+        if (extents_of != NULL)
+            extents_of[i] = n;
+        for (int32_t j = 0; j < u->n_params && u->trained; j++) {
+            const ek_param *p = &m->params[u->params[j]];
+            const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
+
+            if (p->w->kept == 0)
+                continue;
+            if (extents != NULL) {
+                extents[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
+                for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
+                    extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
+            }
+            n++;
+        }
+    }
+    if (extents_of != NULL)
+        extents_of[m->buckets->n] = n;
+    return n;
+}
+
 /* --- the segment ------------------------------------------------------------------------------ */
 
 /* Bytes of the blocks: of each parameter bucket, then of each staging slot.  Returns their number.
@@ -216,7 +251,7 @@ static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_
 static ek_status create_segment(void *context, const ek_model *m, size_t bytes, void **memory)
 {
     ek_rank_state *s = context;
-    size_t front = ek_journal_bytes(ek_optimizer_extents(m, NULL, NULL, NULL), m->k->threads);
+    size_t front = ek_journal_bytes(list_extents(m, NULL, NULL, NULL), m->k->threads);
     int64_t n = list_block_sizes(s, m, bytes, NULL);
     size_t *block_bytes = calloc((size_t)n + 1, sizeof(*block_bytes));
     ek_status st = EK_OK;
@@ -298,7 +333,7 @@ void ek_state_reserve(ek_rank_state *s, const ek_segment_id *id, int32_t ranks,
 /* Creates the step journal. */
 static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t steps_done)
 {
-    int64_t n = ek_optimizer_extents(m, NULL, NULL, NULL);
+    int64_t n = list_extents(m, NULL, NULL, NULL);
     ek_journal_extent *extents = malloc((size_t)(n + 1) * sizeof(*extents));
     ek_status st;
 
@@ -306,7 +341,7 @@ static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t step
     s->extents_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->extents_of));
     EK_REQUIRE_OUT(extents != NULL && s->extents_of != NULL, EK_ENOMEM,
                    "no memory for %lld extents", (long long)n);
-    ek_optimizer_extents(m, s->segment.body, extents, s->extents_of);
+    list_extents(m, s->segment.body, extents, s->extents_of);
     EK_TRY_OUT(ek_journal_create(s->segment.body, s->segment.body_bytes, extents, n, m->k->threads,
                                  (int)real_bytes_of(m), steps_done, &s->journal));
 out:

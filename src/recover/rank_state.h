@@ -1,16 +1,18 @@
-/* train/state.h - the state of a rank of an elastic run, in memory that outlives its process.
+/* recover/rank_state.h - the state of a rank of an elastic run, in memory that outlives its
+ * process.
  *
  * The body of its segment (elastic/segment.h) holds the step journal (elastic/step_journal.h), the
  * shard table (elastic/shard_table.h), and the model's masters, gradients and moments, which the
  * optimizer updates in place: only the numbers being updated are copied, to undo logs.  The front
  * holds journal and table; each parameter bucket is a state block, and so is each slot of the
  * staging buffers for experts that migrate. */
-#ifndef TRAIN_STATE_H
-#define TRAIN_STATE_H
+#ifndef RECOVER_RANK_STATE_H
+#define RECOVER_RANK_STATE_H
 
 #include "elastic/segment.h"
 #include "elastic/shard_table.h"
-#include "train/optimizer.h"
+#include "elastic/step_journal.h"
+#include "model/model.h"
 
 /* The origin of a state block's memory. */
 typedef enum {
@@ -33,7 +35,8 @@ typedef struct {
     unsigned char *blocks; /* [blocks] ek_block_origin */
     int64_t tensors;       /* shards of tensors other than experts', the first in the table */
     int32_t *tensor_of;    /* [layers][experts][3] tensor indices of gate, up, down */
-    int64_t *extents_of;   /* see ek_optimizer */
+    int64_t *extents_of;   /* [buckets + 1]: the first journal extent of bucket i; the arrays of
+                               a trained bucket are its parameters', in their order */
 } ek_rank_state;
 
 /* Before the model is created: sets the segment's identity and head, and s->memory for the model's

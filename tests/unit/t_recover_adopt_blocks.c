@@ -4,11 +4,14 @@
 #include "ek_test.h"
 #include "model/hf/weights.h"
 #include "model/param_buckets.h"
+#include "recover/recover.h"
 #include "small_spec.h"
 #include "tensor/select/select.h"
-#include "train/recover.h"
 
 enum { STEPS = 5 };
+
+/* No update is under way in these tests. */
+static const ek_recover_update no_update = {.real_bytes = sizeof(double)};
 
 /* A start of one rank, up to the filled state. */
 typedef struct {
@@ -35,7 +38,7 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
 
     *s = (start){0};
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &s->k));
-    EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, s->k));
+    EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, &no_update));
     id = (ek_segment_id){run_of_test(), s->found.generation, 0};
     ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_train_take_over");
     s->state.memory.moves = 1;
@@ -132,9 +135,9 @@ static void go_on(int32_t spare_slots)
     CHECK_INT(begin(&s, spare_slots, &missing), EK_OK);
     CHECK_INT(s.found.decision.steps_done, STEPS);
     CHECK_INT(missing, -1);
-    CHECK(s.found.bytes_adopted > 0);
-    CHECK_INT(s.found.bytes_copied, 0);
-    CHECK_INT(s.found.bytes_received, 0);
+    CHECK(s.found.bytes.adopted > 0);
+    CHECK_INT(s.found.bytes.copied, 0);
+    CHECK_INT(s.found.bytes.received, 0);
     CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
     CHECK_INT(each_number(&s, 0, 0), 0);
     CHECK_INT(ek_segment_list(run_of_test(), &ids, &n), EK_OK);
