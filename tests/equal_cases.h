@@ -9,7 +9,7 @@
 #include "model/hf/weights.h"
 #include "random_planner.h"
 #include "tensor/select/select.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
 

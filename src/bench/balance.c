@@ -20,7 +20,7 @@
 #include "bench/bench_priv.h"
 #include "model/hf/weights.h"
 #include "moe/replicas.h"
-#include "train/layer_costs.h"
+#include "train/timing/layer_costs.h"
 #include "train/trainer.h"
 
 #include <stdio.h>

@@ -5,8 +5,8 @@
 
 #include "base/json.h"
 #include "bench/bench_priv.h"
-#include "train/calibrate.h"
-#include "train/predict.h"
+#include "train/calibrate/calibrate.h"
+#include "train/timing/predict.h"
 
 #include <stdlib.h>
 

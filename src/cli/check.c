@@ -4,7 +4,7 @@
 #include "model/hf/config.h"
 #include "model/hf/io.h"
 #include "store/checkpoint.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -87,8 +87,9 @@ void ek_journal_record(ek_journal *l, int64_t step, const void *record, size_t b
  * order; the step is done after the last extent. */
 void ek_journal_update(ek_journal *l, const ek_journal_rule *rule, int64_t first, int64_t end);
 
-/* Warm state: optional hints for the next generation (train/warm_state.h).  begin returns a buffer
- * of EK_JOURNAL_WARM_STATE bytes; end commits its first `bytes`, which replace the state before. */
+/* Warm state: optional hints for the next generation (train/tune/warm_state.h).  begin returns a
+ * buffer of EK_JOURNAL_WARM_STATE bytes; end commits its first `bytes`, which replace the state
+ * before. */
 void *ek_journal_begin_warm_state(ek_journal *l);
 void ek_journal_end_warm_state(ek_journal *l, size_t bytes);
 

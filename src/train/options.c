@@ -5,7 +5,7 @@
 
 #include "base/job_options.h"
 #include "store/checkpoint.h"
-#include "train/out.h"
+#include "train/output/folder.h"
 #include "train/settings.h"
 
 #include <stddef.h>
@@ -14,7 +14,7 @@
 #define FIELD(member) offsetof(ek_train_config, member)
 
 /* Paths do not affect losses, contents do: the model's config, and fingerprints of data, tokenizer
- * and trace, are compared with those of the checkpoint (train/checkpoint.c). */
+ * and trace, are compared with those of the checkpoint (train/checkpoint/checkpoint.c). */
 static const ek_option options[] = {
     {"model", EK_OPTION_TEXT, .unit = "MODEL", .field = EK_FIELD_TEXT, .offset = FIELD(model),
      .flags = EK_SETTING_PATH,

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "data/documents.h"
-#include "train/tune.h"
-#include "train/warm_state.h"
+#include "train/tune/tune.h"
+#include "train/tune/warm_state.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -22,8 +22,8 @@ typedef struct {
     ek_recompute recompute;
     ek_moe_config moe;
     int tune_degree, tune_a2a, tune_gather; /* 1: moe.degree, moe.a2a, moe.gather up to gather_most
-                                              are tuned while training (train/tune.h), if rows are
-                                              dispatched to other ranks and chunks are not by
+                                              are tuned while training (train/tune/tune.h), if rows
+                                              are dispatched to other ranks and chunks are not by
                                               distance */
     ek_exec_config exec;
     ek_optimizer_config optimizer;
@@ -52,8 +52,8 @@ void ek_trainer_vote(ek_trainer *tr, double vote);
  * [buckets + 1]: the first extent of each parameter bucket.  Both are borrowed. */
 void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of);
 
-/* Restores the warm state of an earlier trainer (train/warm_state.h); ranks_changed: it had another
- * number of ranks.  All ranks give the same. */
+/* Restores the warm state of an earlier trainer (train/tune/warm_state.h); ranks_changed: it had
+ * another number of ranks.  All ranks give the same. */
 void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes,
                                 int ranks_changed);
 

@@ -7,7 +7,7 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 #include "tensor/select/select.h"
-#include "train/calibrate.h"
+#include "train/calibrate/calibrate.h"
 
 #include <pthread.h>
 

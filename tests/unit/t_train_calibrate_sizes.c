@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "cost/machine.h"
 #include "ek_test.h"
-#include "train/calibrate_priv.h"
+#include "train/calibrate/calibrate_priv.h"
 
 enum { SIZES = 7, LINKS = 2000 };
 

@@ -1,6 +1,6 @@
 /* The time of MoE layers, from made-up events. */
 #include "ek_test.h"
-#include "train/layer_times.h"
+#include "train/timing/layer_times.h"
 
 #include <math.h>
 

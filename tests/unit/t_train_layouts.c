@@ -9,7 +9,7 @@
 #include "model/hf/io.h"
 #include "model/hf/source.h"
 #include "tensor/select/select.h"
-#include "train/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* metrics.jsonl of a resumed run: which lines stay, and what finding them costs. */
 #include "base/file.h"
 #include "ek_test.h"
-#include "train/metrics.h"
+#include "train/output/metrics.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -2,7 +2,7 @@
 #include "cost/cost.h"
 #include "ek_test.h"
 #include "machine_fixture.h"
-#include "train/predict.h"
+#include "train/timing/predict.h"
 
 static ek_model_spec model(void)
 {

@@ -1,7 +1,7 @@
 /* Which steps count as spikes, and how often one is told. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "train/spikes.h"
+#include "train/output/spikes.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * length of the search, and retuning when step times change. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "train/tune.h"
+#include "train/tune/tune.h"
 
 enum { ALL = 12, WITH_R = 25, LIMIT = 200, SEEDS = 40 };
 

@@ -2,7 +2,7 @@
  * unusable warm states. */
 #include "base/random.h"
 #include "ek_test.h"
-#include "train/warm_state.h"
+#include "train/tune/warm_state.h"
 
 enum { LAYERS = 4, EXPERTS = 6, RANKS = 4, BYTES = 1 << 16 };
 

@@ -21,7 +21,7 @@ typedef struct {
     int64_t *moved; /* [layers]: experts of an expert-parallel group that moved before this step */
     int64_t steps_seen, steps_before; /* by this pass; by the passes that it continues */
     int placed;                       /* a persistent placement has been installed in these steps */
-    int recalled;                     /* the loads of those passes are known (train/warm_state.h) */
+    int recalled; /* the loads of those passes are known (train/tune/warm_state.h) */
 } ek_rebalance;
 
 /* Reserves the tables, and staging for received state, from `a`; model, cfg and moe are set. */

@@ -1,0 +1,353 @@
+/* Writing and trimming metrics.jsonl. */
+#include "train/output/metrics.h"
+
+#include "train/output/spikes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE_CAP = 2048, STEP_CAP = 48, BLOCK_BYTES = 1 << 16 };
+
+/* --- trimming ---------------------------------------------------------------------------------
+ * A file is read from its end, so the cost depends on the lines removed only. */
+
+/* One block of a file at a time. */
+typedef struct {
+    int fd;
+    off_t at; /* of the block's first byte */
+    ssize_t n;
+    char data[BLOCK_BYTES];
+} block_reader;
+
+/* Reads the block that ends at `end`; false: the file cannot be read there. */
+static int read_block(block_reader *b, off_t end)
+{
+    b->at = end > BLOCK_BYTES ? end - BLOCK_BYTES : 0;
+    do
+        b->n = pread(b->fd, b->data, (size_t)(end - b->at), b->at);
+    while (b->n < 0 && errno == EINTR);
+    return b->n == end - b->at;
+}
+
+/* Finds the end of the last complete line among the first `end` bytes: the offset behind its
+ * newline, or 0 where there is none; -1: the file cannot be read. */
+static off_t find_line_end(block_reader *b, off_t end)
+{
+    while (end > 0) {
+        const char *newline;
+
+        if ((b->at >= end || end > b->at + b->n) && !read_block(b, end))
+            return -1;
+        newline = memrchr(b->data, '\n', (size_t)(end - b->at));
+        if (newline != NULL)
+            return b->at + (newline - b->data) + 1;
+        end = b->at;
+    }
+    return 0;
+}
+
+/* The step of the line at `at`; -1: it is not a line of metrics. */
+static int64_t read_step(int fd, off_t at)
+{
+    char text[STEP_CAP];
+    int64_t step;
+    ssize_t n = pread(fd, text, sizeof(text) - 1, at);
+
+    if (n <= 0)
+        return -1;
+    text[n] = '\0';
+    return sscanf(text, "{\"step\": %" SCNd64, &step) == 1 ? step : -1;
+}
+
+/* Bytes of the file up to the end of the last line of a step below first_step; -1: it cannot be
+ * read.  *next: the step after that line's. */
+static off_t bytes_before(block_reader *b, off_t size, int64_t first_step, int64_t *next)
+{
+    off_t end = find_line_end(b, size);
+
+    while (end > 0) {
+        off_t begin = find_line_end(b, end - 1);
+        int64_t step;
+
+        if (begin < 0)
+            return -1;
+        step = read_step(b->fd, begin);
+        if (step >= 0 && step < first_step) {
+            *next = step + 1;
+            return end;
+        }
+        end = begin;
+    }
+    return end;
+}
+
+/* Removes lines of steps from first_step on, and incomplete lines, from the end of the file. */
+static ek_status trim_metrics(const ek_metrics *m, int64_t first_step, int64_t *next)
+{
+    block_reader *b = calloc(1, sizeof(*b));
+    struct stat s;
+    off_t keep;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(b != NULL, EK_ENOMEM, "no memory to read %s", m->path);
+    b->fd = m->fd;
+    EK_REQUIRE_OUT(fstat(m->fd, &s) == 0 && S_ISREG(s.st_mode), EK_EFORMAT,
+                   "%s is not a regular file", m->path);
+    keep = bytes_before(b, s.st_size, first_step, next);
+    EK_REQUIRE_OUT(keep >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    EK_REQUIRE_OUT(keep == s.st_size || ftruncate(m->fd, keep) == 0, EK_EIO,
+                   "cannot shorten %s: %s", m->path, strerror(errno));
+out:
+    free(b);
+    return st;
+}
+
+ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m)
+{
+    int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+
+    m->fd = -1;
+    m->next = 0;
+    snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
+    m->fd = open(m->path, first_step > 0 ? flags : flags | O_TRUNC, 0644);
+    EK_REQUIRE(m->fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
+    return first_step > 0 ? trim_metrics(m, first_step, &m->next) : EK_OK;
+}
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* One number of each of n records of `size` bytes. */
+typedef struct {
+    const void *first;
+    int n;
+    size_t size, offset;
+} column;
+
+/* `"name": [1, 2, 3]`, scaled. */
+static size_t put_list(char *at, size_t cap, const char *name, column c, double scale, int digits)
+{
+    size_t n = (size_t)snprintf(at, cap, "\"%s\": [", name);
+
+    for (int i = 0; i < c.n && n < cap; i++) {
+        double x;
+
+        memcpy(&x, (const char *)c.first + (size_t)i * c.size + c.offset, sizeof(x));
+        n += (size_t)snprintf(at + n, cap - n, "%s%.*f", i > 0 ? ", " : "", digits, x * scale);
+    }
+    if (n < cap)
+        n += (size_t)snprintf(at + n, cap - n, "]");
+    return n;
+}
+
+static column of_ranks(const ek_metrics_step *s, size_t offset)
+{
+    return (column){s->of_rank, s->of_rank != NULL ? s->ranks : 0, sizeof(*s->of_rank), offset};
+}
+
+static column of_layers(const ek_metrics_step *s, size_t offset)
+{
+    return (column){s->of_layer, s->layers, sizeof(*s->of_layer), offset};
+}
+
+static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
+{
+    size_t cap = LINE_CAP + 48 * (size_t)s->ranks + 96 * (size_t)s->layers;
+
+    if (m->cap >= cap)
+        return EK_OK;
+    free(m->line);
+    m->line = malloc(cap);
+    m->cap = m->line != NULL ? cap : 0;
+    EK_REQUIRE(m->line != NULL, EK_ENOMEM, "no memory for a line of metrics");
+    return EK_OK;
+}
+
+/* `, "layers": {...}`, in the order of the layers. */
+static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        double scale;
+        int digits;
+    } lists[] = {
+        {"rank_max_over_mean", offsetof(ek_layer_balance, after), 1, 3},
+        {"rank_max_over_mean_before", offsetof(ek_layer_balance, before), 1, 3},
+        {"experts_moved", offsetof(ek_layer_balance, experts_moved), 1, 0},
+        {"replicas", offsetof(ek_layer_balance, replicas), 1, 0},
+        {"replica_mb", offsetof(ek_layer_balance, replica_bytes), 1e-6, 3},
+    };
+    size_t n = 0;
+
+    if (s->layers == 0)
+        return 0;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? ", \"layers\": {" : ", ");
+        n += put_list(at + n, cap - n, lists[i].name, of_layers(s, lists[i].offset), lists[i].scale,
+                      lists[i].digits);
+    }
+    return n + (size_t)snprintf(at + n, cap - n, "}");
+}
+
+/* Members that only some steps have. */
+static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
+{
+    static const char *const spikes[] = {[EK_SPIKE_LOSS] = ", \"spike\": [\"loss\"]",
+                                         [EK_SPIKE_NORM] = ", \"spike\": [\"grad_norm\"]",
+                                         [EK_SPIKE_LOSS | EK_SPIKE_NORM] =
+                                             ", \"spike\": [\"loss\", \"grad_norm\"]",
+                                         [0] = ""};
+    const ek_losses *l = &s->result->losses;
+    size_t n = 0;
+
+    if (l->masked)
+        n += (size_t)snprintf(at, cap, ", \"loss_tokens\": %.0f", l->loss_tokens);
+    return n + (size_t)snprintf(at + n, cap - n, "%s%s}\n",
+                                s->of_rank == NULL ? ", \"recovered\": true" : "",
+                                spikes[s->spikes & 3]);
+}
+
+static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
+{
+    static const char *const a2a[] = {"linear", "pairwise", "2dh"};
+    const ek_step_result *r = s->result;
+    const ek_losses *l = &r->losses;
+    int degree = r->traffic.degree;
+    double bytes = 0, flops = 0;
+    size_t n;
+
+    for (int i = 0; i < s->ranks && s->of_rank != NULL; i++) {
+        bytes += s->of_rank[i].comm_bytes;
+        flops += s->of_rank[i].flops;
+    }
+    n = (size_t)snprintf(
+        m->line, m->cap,
+        "{\"step\": %" PRId64 ", \"tokens\": %" PRId64 ", \"loss\": %.17g, \"aux_loss\": %.17g, "
+        "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
+        "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": %.6g, \"dropped\": %" PRId64
+        ", \"ranks\": %d, \"comm_bytes\": %.0f, \"rank_max_over_mean_before\": %.6g, "
+        "\"plans\": %" PRId64 ", \"experts_moved\": %" PRId64 ", \"replicas\": %" PRId64
+        ", \"replica_mb\": %.3f, "
+        "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, ",
+        r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, s->step_ms,
+        (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
+        l->dropped, s->ranks, bytes, l->primary_max_over_mean, l->plans, l->experts_moved,
+        l->replicas, l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
+    n += put_list(m->line + n, m->cap - n, "peak_rss_mb",
+                  of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
+    n += (size_t)snprintf(m->line + n, m->cap - n, ", ");
+    n += put_list(m->line + n, m->cap - n, "params_held",
+                  of_ranks(s, offsetof(ek_rank_metrics, params_held)), 1, 0);
+    n += put_layers(m->line + n, m->cap - n, s);
+    n += (size_t)snprintf(m->line + n, m->cap - n,
+                          ", \"z_loss\": %.17g, \"model_gflops\": %.3f, \"pipeline_degree\": %d, "
+                          "\"a2a\": \"%s\", \"adaptive_r\": %d",
+                          l->z_loss, flops / 1e9, degree > 0 ? degree : 1,
+                          degree > 0 ? a2a[r->traffic.a2a] : "none", r->adaptive_r);
+    return n + put_rest(m->line + n, m->cap - n, s);
+}
+
+ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s)
+{
+    ssize_t n, done;
+
+    EK_TRY(reserve_line(m, s));
+    n = (ssize_t)put_line(m, s);
+    done = write(m->fd, m->line, (size_t)n);
+
+    if (done > 0 && done < n && ftruncate(m->fd, lseek(m->fd, 0, SEEK_END) - done) != 0)
+        done = -1; /* the incomplete line stays; a resumed run removes it */
+    EK_REQUIRE(done == n, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC, "cannot write %s: %s",
+               m->path, done < 0 ? strerror(errno) : "the disk is full");
+    return EK_OK;
+}
+
+/* `, "eval_loss": ...}`, in place of a line's end. */
+static int put_eval(char *at, size_t cap, const ek_metrics_eval *e)
+{
+    double perplexity = exp(e->loss);
+    char text[40] = "null"; /* JSON has no infinity */
+
+    if (isfinite(perplexity))
+        snprintf(text, sizeof(text), "%.17g", perplexity);
+    return snprintf(at, cap,
+                    ", \"eval_loss\": %.17g, \"eval_perplexity\": %s, \"eval_tokens\": %" PRId64
+                    ", \"eval_s\": %.3f}\n",
+                    e->loss, text, e->tokens, e->seconds);
+}
+
+/* Whether the line [begin, end) is of this step and has no evaluation. */
+static int wants_eval(const ek_metrics *m, off_t begin, off_t end, int64_t step)
+{
+    char *text = malloc((size_t)(end - begin) + 1);
+    int wants = text != NULL && read_step(m->fd, begin) == step &&
+                pread(m->fd, text, (size_t)(end - begin), begin) == end - begin;
+
+    if (wants) {
+        text[end - begin] = '\0';
+        wants = strstr(text, "\"eval_loss\"") == NULL && end - begin > 2 &&
+                strcmp(text + (end - begin) - 2, "}\n") == 0;
+    }
+    free(text);
+    return wants;
+}
+
+/* Writes over the last two bytes of the file; m->fd only appends. */
+static ek_status write_over_end(const ek_metrics *m, off_t end, const char *text, size_t bytes)
+{
+    int fd = open(m->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t done;
+    int error;
+
+    EK_REQUIRE(fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
+    done = pwrite(fd, text, bytes, end - 2);
+    error = errno;
+    if (done >= 0 && done < (ssize_t)bytes && pwrite(fd, "}\n", 2, end - 2) == 2)
+        (void)!ftruncate(fd, end); /* the line stays as it was */
+    close(fd);
+    EK_REQUIRE(done == (ssize_t)bytes, done < 0 && error != ENOSPC ? EK_EIO : EK_ENOSPC,
+               "cannot write %s: %s", m->path, done < 0 ? strerror(error) : "the disk is full");
+    return EK_OK;
+}
+
+ek_status ek_metrics_add_eval(ek_metrics *m, int64_t step, const ek_metrics_eval *e)
+{
+    block_reader *b = calloc(1, sizeof(*b));
+    char text[256];
+    struct stat s;
+    off_t begin;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(b != NULL, EK_ENOMEM, "no memory to read %s", m->path);
+    b->fd = m->fd;
+    EK_REQUIRE_OUT(fstat(m->fd, &s) == 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    begin = s.st_size > 0 ? find_line_end(b, s.st_size - 1) : 0;
+    EK_REQUIRE_OUT(begin >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    if (wants_eval(m, begin, s.st_size, step))
+        EK_TRY_OUT(write_over_end(m, s.st_size, text, (size_t)put_eval(text, sizeof(text), e)));
+out:
+    free(b);
+    return st;
+}
+
+ek_status ek_metrics_sync(const ek_metrics *m)
+{
+    EK_REQUIRE(fsync(m->fd) == 0, errno == ENOSPC ? EK_ENOSPC : EK_EIO, "cannot sync %s: %s",
+               m->path, strerror(errno));
+    return EK_OK;
+}
+
+void ek_metrics_close(ek_metrics *m)
+{
+    if (m->fd >= 0)
+        close(m->fd);
+    free(m->line);
+    *m = (ek_metrics){.fd = -1};
+}

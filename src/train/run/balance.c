@@ -1,0 +1,284 @@
+/* Settings of a run's balance. */
+#include "train/run/balance.h"
+
+#include "base/log.h"
+#include "comm/agree.h"
+#include "moe/replicas.h"
+#include "train/calibrate/calibrate.h"
+#include "train/run/explain.h"
+#include "train/timing/layer_costs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --adaptive-r as a number; -1: auto. */
+static ek_status read_r(const char *text, int etp, int *r)
+{
+    char *end;
+    long n;
+
+    *r = strcmp(text, "auto") == 0 ? -1 : etp;
+    if (*r < 0 || strcmp(text, "etp") == 0)
+        return EK_OK;
+    n = strtol(text, &end, 10);
+    EK_REQUIRE(end != text && *end == '\0' && n >= 0 && n <= etp && (n == 0 || etp % n == 0),
+               EK_EINVAL, "--adaptive-r %s is not 0, a divisor of --etp %d, etp or auto", text,
+               etp);
+    *r = (int)n;
+    return EK_OK;
+}
+
+/* Checks options that require r = etp; with r = 0 there are no rows to balance. */
+static ek_status check_r(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_moe_config *m = &r->training.moe;
+    int etp = c->etp > 1 ? c->etp : 1;
+
+    EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
+    if (r->adaptive_r == etp || (r->sizes.ep <= 1 && etp == 1))
+        return EK_OK;
+    EK_REQUIRE(
+        m->planner == NULL || m->planner->plan_transient != NULL || r->sizes.ep <= 1, EK_EINVAL,
+        "--balance %s keeps experts with optimizer state in every slot, which --adaptive-r %s "
+        "needs for transient copies; use --adaptive-r etp, or another policy",
+        m->planner->name, c->adaptive_r);
+    EK_REQUIRE(r->adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
+               "--smart-groups %d: its steps are not tuned, so --adaptive-r cannot be auto",
+               c->smart_group);
+    if (r->adaptive_r > 0 || m->planner == NULL)
+        return EK_OK;
+    if (r->adaptive_r == 0 && m->planner != &ek_planner_auto && r->rank == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "--balance %s does nothing: with --adaptive-r 0 rows stay where they are",
+               m->planner->name);
+    m->planner = r->adaptive_r == 0 ? NULL : m->planner;
+    return EK_OK;
+}
+
+/* Racks consist of whole hosts.  With one rack hosts are the failure domains. */
+static void find_racks(ek_run *r)
+{
+    const int *rack_of = r->cfg->rack_of;
+    int several = 0;
+
+    for (int i = 1; i < r->ranks && rack_of != NULL; i++) {
+        several |= rack_of[i] != rack_of[0];
+        for (int j = 0; j < i; j++)
+            if (rack_of[i] != rack_of[j] &&
+                ek_comm_node(r->world, i) == ek_comm_node(r->world, j)) {
+                if (r->rank == 0)
+                    ek_log(
+                        "balance", EK_LOG_WARN,
+                        "racks are ignored: ranks %d and %d are both on %s, but in different racks",
+                        j, i, ek_comm_host(r->world, i));
+                return;
+            }
+    }
+    r->rack_of = several ? rack_of : NULL;
+}
+
+ek_status ek_run_read_balance(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    const ek_planner *p = ek_planner_find(c->balance);
+
+    EK_REQUIRE(p != NULL, EK_EINVAL, "no balance policy %s", c->balance);
+    p = ek_planner_for(p, c->replicas_min);
+    EK_REQUIRE(c->spare_slots >= 0 && c->replicas_min >= 1, EK_EINVAL,
+               "%d spare slots, replicas on %d hosts", c->spare_slots, c->replicas_min);
+    r->training.moe.planner = p != &ek_planner_off ? p : NULL;
+    r->training.moe.replicas_min = c->replicas_min;
+    r->training.moe.plan_every = c->plan_every;
+    find_racks(r);
+    EK_TRY(check_r(r));
+    EK_REQUIRE(
+        !c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
+        "--record-plans: there are no plans with --balance off, --ep 1 or --adaptive-r 0; leave it "
+        "out (or, with --resume, give --record-plans=false)");
+    return EK_OK;
+}
+
+static int is_balanced(const ek_run *r)
+{
+    return r->training.moe.planner != NULL && r->mesh != NULL && r->mesh->ep > 1;
+}
+
+static ek_status set_costs(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    const ek_model_spec *spec = &r->source.spec;
+    int64_t top_k = t->top_k > 0 ? t->top_k : spec->top_k;
+    ek_cost_reason reason = {0};
+    char line[256];
+
+    EK_TRY(ek_layer_costs(r->machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
+                          &r->training.moe.costs, &reason));
+    for (int i = 0; i < reason.n && r->rank == 0; i++)
+        ek_log("balance", EK_LOG_DEBUG, "%s",
+               ek_cost_line_text(&reason.line[i], line, sizeof(line)));
+    return EK_OK;
+}
+
+ek_status ek_run_calibrate(ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    ek_calibrate_config c = {.spec = &r->source.spec,
+                             .k = r->kernels,
+                             .cache = r->cfg->cache,
+                             .anew = r->cfg->recalibrate};
+    int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+    ek_path last;
+
+    if (!is_balanced(r))
+        return EK_OK;
+    r->training.moe.horizon = r->cfg->plan_every * micros;
+    r->training.moe.batches = micros;
+    if (r->cfg->dry_run) /* costs do not affect memory */
+        return EK_OK;
+    r->machine = calloc(1, sizeof(*r->machine));
+    r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
+    EK_TRY(ek_agree(r->world, "get memory for costs",
+                    r->machine != NULL && r->layers != NULL
+                        ? EK_OK
+                        : EK_FAIL(EK_ENOMEM, "no memory for costs")));
+    if (r->cfg->elastic) {
+        EK_TRY(r->mesh->pp_rank == 0
+                   ? ek_path_set(&last, "%s/machine.json", r->cfg->out)
+                   : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank));
+        c.last = last.s;
+        c.hurry = r->memory_step >= 0;
+    }
+    c.world = r->mesh->stage;
+    c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
+    EK_TRY(ek_calibrate(&c, r->machine, NULL));
+    return set_costs(r);
+}
+
+/* Number of failure domains of an expert-parallel group. */
+static int32_t count_domains(const ek_run *r)
+{
+    const int *domain_of = r->training.moe.domain_of;
+    int32_t n = 0, ranks = r->mesh->ep * r->mesh->etp;
+
+    if (domain_of == NULL)
+        return ek_layer_nodes(r->mesh);
+    for (int32_t i = 0; i < ranks; i++) {
+        int32_t same = 0;
+
+        while (domain_of[same] != domain_of[i])
+            same++;
+        n += same == i;
+    }
+    return n;
+}
+
+/* Checks --replicas-min, and warns of what slots do not allow. */
+static ek_status check_hosts(const ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    int32_t want = r->cfg->replicas_min, ranks = r->mesh->ep;
+    int32_t experts = (int32_t)r->source.spec.experts, domains = count_domains(r);
+    int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->cfg->spare_slots);
+    int32_t each = slots / experts < domains ? slots / experts : domains;
+
+    if (want == 1)
+        return EK_OK;
+    EK_REQUIRE(!p->enforces_replicas_min || r->cfg->plan_every > 0, EK_EINVAL,
+               "--replicas-min %d: with --plan-every 0 no replicas are placed", want);
+    if (r->rank != 0)
+        return EK_OK;
+    if (!p->enforces_replicas_min)
+        ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
+               p->name);
+    else if (each < want)
+        ek_log("balance", EK_LOG_WARN,
+               "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
+               "and have %d slots for %d experts",
+               want, each, r->rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "", domains,
+               slots, experts);
+    if (p == &ek_planner_auto_persistent)
+        ek_log("balance", EK_LOG_INFO,
+               "--replicas-min %d: auto makes persistent replicas, as replicate does, and no "
+               "transient ones",
+               want);
+    return EK_OK;
+}
+
+ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
+{
+    const ek_planner *p;
+
+    if (!is_balanced(r))
+        r->training.moe.planner = NULL;
+    p = r->training.moe.planner;
+    if (p == NULL)
+        return EK_OK;
+    if (r->cfg->record_plans && r->mesh->at == 0)
+        r->training.moe.listener = ek_plan_record_listener(&r->plans);
+    if (r->rack_of != NULL)
+        r->training.moe.domain_of = r->rack_of + r->mesh->pp_rank * r->mesh->stage_size;
+    EK_TRY(check_hosts(r));
+    mc->spare_slots = r->cfg->spare_slots;
+    EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
+    mc->persistent_slots = p->plan_transient == NULL;
+    if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
+        return EK_OK;
+    EK_REQUIRE(
+        p->plan_transient != NULL, EK_EINVAL,
+        "--balance %s migrates experts with optimizer state, which --zero %d shards over the "
+        "%d ranks that hold the same experts; use --zero 0, larger --ep, or --balance exact",
+        p->name, r->cfg->zero, r->mesh->edp);
+    r->training.moe.plan_every = 0;
+    return EK_OK;
+}
+
+ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
+{
+    ek_moe_config *c = &r->training.moe;
+    int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1;
+    int want = r->adaptive_r;
+    int64_t experts = r->source.spec.experts, spare = experts - (experts + ep - 1) / ep;
+
+    if (want == etp || ep * etp == 1)
+        return EK_OK;
+    EK_REQUIRE(experts * etp <= EK_COMM_TAGS / 8, EK_EINVAL,
+               "--adaptive-r %s of %lld experts with --etp %d needs more than %d messages at once; "
+               "use --adaptive-r etp",
+               r->cfg->adaptive_r, (long long)experts, etp, EK_COMM_TAGS / 8);
+    c->gather = want < 0 ? 1 : want == 0 ? EK_GATHER_ALL : etp / want;
+    c->gather_most = want < 0 ? EK_GATHER_ALL : 0;
+    r->training.tune_gather = want < 0;
+    if (want > 0 || mc->spare_slots >= spare)
+        return EK_OK;
+    if (c->planner != NULL && r->rank == 0)
+        ek_log("balance", EK_LOG_INFO,
+               "--adaptive-r %s: each rank has %lld spare slots, so that all experts fit; %s may "
+               "use them, too",
+               r->cfg->adaptive_r, (long long)spare, c->planner->name);
+    mc->spare_slots = (int32_t)spare;
+    return EK_OK;
+}
+
+static void add_mean(double *mean, double x, int64_t n)
+{
+    *mean += (x - *mean) / (double)n;
+}
+
+void ek_run_add_balance(ek_run *r, int64_t n)
+{
+    const ek_losses *l = &r->last.losses;
+    ek_train_balance *b = &r->out->balance;
+
+    if (!is_balanced(r))
+        return;
+    b->policy = r->training.moe.planner->name;
+    add_mean(&b->before, l->primary_max_over_mean, n);
+    add_mean(&b->after, l->rank_max_over_mean, n);
+    add_mean(&b->replicas, (double)l->replicas, n);
+    add_mean(&b->replica_bytes, l->replica_bytes, n);
+    add_mean(&b->experts_moved, (double)l->experts_moved, n);
+    add_mean(&b->plan_s, l->plan_s, n);
+    add_mean(&b->waited_s, l->replica_wait_s, n);
+    ek_run_add_layers(r);
+}

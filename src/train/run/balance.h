@@ -1,0 +1,25 @@
+/* train/run/balance.h - load balancing of a run's expert ranks: planner, cost factors, expert
+ * slots. */
+#ifndef TRAIN_RUN_BALANCE_H
+#define TRAIN_RUN_BALANCE_H
+
+#include "train/run/run_priv.h"
+
+/* Reads --balance, --adaptive-r and related options into the settings of the run. */
+EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
+
+/* Measures the machine costs that planners use, or reads them from the cache; does nothing without
+ * a planner.  Collective. */
+EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
+
+/* Adds the last step, the n-th counted one, to the means of the summary. */
+void ek_run_add_balance(ek_run *r, int64_t n);
+
+/* Sets the expert slices that ranks gather (--adaptive-r) and the slots that they need; after the
+ * mesh is open. */
+EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
+
+/* Completes the configs of model and trainer, after the mesh is open. */
+EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
+
+#endif

@@ -1,0 +1,410 @@
+/* Runs with --elastic: finds the state in memory, continues from it, and frees the memory at the
+ * end.  See docs/resilience.md. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/random.h"
+#include "comm/agree.h"
+#include "elastic/prealloc.h"
+#include "model/hf/config.h"
+#include "model/hf/names.h"
+#include "recover/restart_experts.h"
+#include "tensor/select/select.h"
+#include "train/run/run_priv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Options that the step journal does not support. */
+static ek_status check_options(const ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+
+    EK_REQUIRE(r->kernels->memory == NULL, EK_EINVAL,
+               "--elastic: the state has to be in CPU memory to outlive a process, not in that of "
+               "--device %s",
+               c->device);
+    EK_REQUIRE(c->zero == 0, EK_EINVAL,
+               "--elastic: with --zero %d no other rank has a copy of a rank's state; use --zero 0",
+               c->zero);
+    EK_REQUIRE(r->source.spec.gate.kind != EK_GATE_SIGMOID_BIAS, EK_EUNSUPPORTED,
+               "--elastic: not implemented for models with a router bias that is updated without "
+               "gradients");
+    return EK_OK;
+}
+
+/* Whether the n ranks first, first + step, ... are on one host. */
+static int on_one_host(const ek_run *r, int first, int step, int n)
+{
+    for (int i = 1; i < n; i++)
+        if (ek_comm_node(r->world, first + i * step) != ek_comm_node(r->world, first))
+            return 0;
+    return 1;
+}
+
+/* Checks that every shard of non-expert weights is on two hosts: in a stage, ranks that are equal
+ * modulo --tp hold the same shard. */
+static ek_status check_host_loss(const ek_run *r)
+{
+    const ek_mesh *m = r->mesh;
+
+    EK_REQUIRE(!r->cfg->embed_columns || m->dp == 1, EK_EINVAL,
+               "--elastic: with --embed-columns one host alone holds its columns of the "
+               "embedding, which would be lost with it; leave out --embed-columns");
+    for (int stage = 0; stage < m->pp; stage++)
+        for (int part = 0; part < m->tp; part++)
+            EK_REQUIRE(!on_one_host(r, stage * m->stage_size + part, m->tp, m->dp), EK_EINVAL,
+                       "--elastic: with --pp %d --tp %d one host alone holds tensor-parallel "
+                       "shard %d of stage %d, which would be lost with it; every shard needs ranks "
+                       "on two hosts: use more hosts, or smaller --pp and --tp",
+                       m->pp, m->tp, part, stage);
+    return EK_OK;
+}
+
+ek_status ek_run_check_host_loss(ek_run *r)
+{
+    if (!r->cfg->elastic || r->mesh == NULL || r->memory_step >= 0 || r->first_step > 0)
+        return EK_OK; /* a run that continues accepts the hosts there are */
+    if (on_one_host(r, 0, 1, r->ranks))
+        return EK_OK; /* one host cannot be protected against its loss */
+    return ek_agree(r->world, "check --elastic", check_host_loss(r));
+}
+
+/* Broadcasts rank 0's number to all ranks, including draining ones. */
+static ek_status broadcast_to_all(ek_run *r, uint64_t *number)
+{
+    ek_coll *op = NULL;
+
+    if (r->all == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(r->all, number, sizeof(*number), 0, &op));
+    return ek_coll_wait(&op);
+}
+
+/* The run number, from rank 0's absolute path of --out. */
+static ek_status find_run_id(ek_run *r, uint64_t *id)
+{
+    EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
+    *id = ek_run_id(r->out_path.s);
+    return broadcast_to_all(r, id);
+}
+
+static ek_status state_fingerprint(const ek_run *r, uint64_t *out)
+{
+    char *settings = json_dumps(r->settings, JSON_SORT_KEYS), *model = NULL;
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(settings != NULL, EK_ENOMEM, "no memory for the settings");
+    EK_TRY_OUT(ek_hf_config_text(&r->source.spec, &model));
+    *out = ek_random_bits(ek_random_stream(settings), ek_random_stream(model), 0);
+out:
+    free(settings);
+    free(model);
+    return st;
+}
+
+/* Removes all segments of a run on this host. */
+static ek_status remove_run_segments(uint64_t run)
+{
+    ek_segment_id *ids = NULL;
+    int64_t n = 0;
+    ek_status st = ek_segment_list(run, &ids, &n);
+
+    for (int64_t i = 0; i < n && st == EK_OK; i++)
+        st = ek_segment_remove(&ids[i]);
+    free(ids);
+    return st;
+}
+
+ek_status ek_run_clear_memory(ek_run *r)
+{
+    uint64_t id;
+
+    if (r->cfg->elastic || r->cfg->resume)
+        return EK_OK;
+    EK_TRY(find_run_id(r, &id));
+    return ek_agree(r->world, "remove an earlier run's state", remove_run_segments(id));
+}
+
+/* Looks for the run's state among all ranks, and finishes the step under way as the optimizer does.
+ */
+static ek_status find_survivors(ek_run *r, uint64_t run)
+{
+    ek_recover_update update = {.rule = ek_optimizer_rule(r->kernels),
+                                .record_bytes = sizeof(ek_step_record),
+                                .real_bytes = (int)ek_dtype_size(r->kernels->real)};
+
+    return ek_recover_find(&r->recovery, r->all, run, r->cfg->supervisor_id, &update);
+}
+
+ek_status ek_run_find_memory(ek_run *r)
+{
+    uint64_t id;
+    ek_segment_id segment;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(find_run_id(r, &id));
+    EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
+    if (r->cfg->dry_run) /* finding segments would lock them */
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->fingerprint)));
+    EK_TRY(find_survivors(r, id));
+    EK_TRY(ek_recover_check(&r->recovery, r->fingerprint, r->cfg->out));
+    segment = (ek_segment_id){id, r->recovery.generation, r->rank};
+    ek_state_reserve(&r->state, &segment, r->ranks, r->fingerprint, r->cfg->supervisor_id,
+                     r->out_path.s);
+    if (r->recovery.decision.generation >= 0)
+        r->memory_step = r->recovery.decision.steps_done;
+    return EK_OK;
+}
+
+/* --- draining --------------------------------------------------------------------------------- */
+
+/* Commands to draining ranks: remove the state; keep it; send it to the others. */
+enum { DRAIN_RELEASE, DRAIN_KEEP, DRAIN_SEND };
+
+static ek_status command_draining(ek_run *r, uint64_t what)
+{
+    return r->cfg->n_draining > 0 ? broadcast_to_all(r, &what) : EK_OK;
+}
+
+ek_status ek_run_split_draining(ek_run *r, int *draining)
+{
+    int all = r->ranks, stay = all - r->cfg->n_draining, *rank;
+    ek_status st = EK_OK;
+
+    *draining = r->rank >= stay;
+    if (r->cfg->n_draining == 0)
+        return EK_OK;
+    EK_REQUIRE(r->cfg->elastic && r->cfg->n_draining > 0 && stay > 0, EK_EINVAL,
+               "%d of %d ranks are to be drained", r->cfg->n_draining, all);
+    r->ranks = *draining ? r->cfg->n_draining : stay;
+    r->rank -= *draining ? stay : 0;
+    r->world = NULL;
+    if (r->ranks == 1)
+        return EK_OK;
+    rank = calloc((size_t)r->ranks, sizeof(*rank));
+    EK_REQUIRE(rank != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    for (int i = 0; i < r->ranks; i++)
+        rank[i] = i + (*draining ? stay : 0);
+    st = ek_comm_group(r->all, *draining ? "draining" : "staying", rank, r->ranks, &r->world);
+    free(rank);
+    return st;
+}
+
+ek_status ek_run_drain(ek_run *r)
+{
+    uint64_t id, what;
+    int32_t missing = -1;
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_agree(r->world, "read the settings",
+                    ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
+    EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
+    EK_TRY(find_run_id(r, &id));
+    EK_TRY(find_survivors(r, id));
+    EK_TRY(broadcast_to_all(r, &what));
+    if (what == DRAIN_RELEASE)
+        return ek_recover_remove(&r->recovery);
+    if (what == DRAIN_SEND) {
+        EK_TRY(ek_recover_read_tables(&r->recovery));
+        st = ek_recover_load(&r->recovery, NULL, &missing);
+    }
+    if (st < 0 && missing < 0)
+        return st;
+    return ek_recover_commit(&r->recovery, NULL);
+}
+
+/* --- filling ---------------------------------------------------------------------------------- */
+
+/* Memory does not hold the whole model: continues from the newest checkpoint, else from the start.
+ */
+static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
+{
+    int64_t memory_step = r->memory_step;
+    ek_hf_tensor t;
+
+    ek_hf_tensor_at(&r->source.spec, tensor, &t);
+    r->memory_step = -1;
+    EK_TRY(ek_run_find_checkpoint(r)); /* now with its checksums */
+    r->first_step = r->checkpoint_step;
+    EK_TRY(ek_run_restore_eval_state(r)); /* evaluations of lost steps are repeated */
+    if (r->rank == 0)
+        ek_log("elastic", EK_LOG_WARN,
+               "memory of the remaining hosts lacks a part of %s; going back from step %lld to %s; "
+               "%lld steps are repeated",
+               t.name, (long long)memory_step,
+               r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
+               (long long)(memory_step - r->first_step));
+    EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
+    return ek_agree(r->world, "get its memory", ek_recover_create_blocks(&r->recovery, &r->state));
+}
+
+/* Sums byte counts over ranks into the run's info. */
+static ek_status sum_byte_counts(ek_run *r)
+{
+    const ek_recover_bytes_by_source *from = &r->recovery.bytes;
+    double bytes[4] = {(double)from->copied, (double)from->received, (double)from->adopted,
+                       (double)from->prealloc};
+    ek_coll *op = NULL;
+
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_all_reduce(r->world, bytes, 4, EK_SUM_F64, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    r->out->info.memory_copied = bytes[0];
+    r->out->info.memory_received = bytes[1];
+    r->out->info.memory_taken = bytes[2];
+    r->out->info.memory_prealloc = bytes[3];
+    return EK_OK;
+}
+
+/* Restores tuners and planners. */
+static void load_warm_state(ek_run *r)
+{
+    const ek_recovery *found = &r->recovery;
+
+    if (found->n_tables > 0)
+        ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
+                                   found->survivors[found->table_survivor[0]].ranks != r->ranks);
+}
+
+static ek_status assume_placement(void *context, int64_t layer, const ek_placement *to,
+                                  const int64_t *quota)
+{
+    return ek_trainer_assume(context, layer, to, quota);
+}
+
+/* With persistent replicas: places experts where memory holds them. */
+static ek_status restart_experts(ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    ek_restart_experts x = {&r->recovery, r->model, r->rack_of, r->cfg->replicas_min};
+    int whole;
+
+    if (p == NULL || p->plan_persistent == NULL || p->plan_transient != NULL ||
+        r->cfg->plan_every <= 0)
+        return EK_OK;
+    EK_TRY(ek_restart_experts_place(&x, assume_placement, r->trainer, &whole));
+    if (whole)
+        ek_trainer_keep_placements(r->trainer, r->memory_step);
+    return EK_OK;
+}
+
+ek_status ek_run_fill_from_memory(ek_run *r)
+{
+    int32_t missing = -1;
+    ek_status st;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "lay out its state",
+                    ek_state_start(&r->state, r->model, r->first_step)));
+    EK_TRY(command_draining(r, r->memory_step >= 0 ? DRAIN_SEND : DRAIN_KEEP));
+    if (r->memory_step < 0)
+        return ek_agree(r->world, "get its memory",
+                        ek_recover_create_blocks(&r->recovery, &r->state));
+    EK_TRY(ek_recover_read_tables(&r->recovery));
+    load_warm_state(r);
+    EK_TRY(ek_agree(r->world, "place experts", restart_experts(r)));
+    st = ek_recover_load(&r->recovery, &r->state, &missing);
+    if (st == EK_ENOENT && missing >= 0)
+        return fall_back_to_checkpoint(r, missing);
+    EK_TRY(st);
+    EK_TRY(sum_byte_counts(r));
+    if (r->rank == 0)
+        ek_log("elastic", EK_LOG_INFO,
+               "generation %d continues from the state of %d ranks, %lld of which had to finish "
+               "the last step; %.1f MB were adopted in place, %.1f MB copied within hosts, %.1f MB "
+               "sent to other hosts; %.1f MB of memory were preallocated on joining hosts",
+               (int)r->recovery.generation, (int)r->recovery.n_survivors,
+               (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
+               r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
+               r->out->info.memory_prealloc / 1e6);
+    return EK_OK;
+}
+
+ek_status ek_run_spread_experts(ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    int64_t moved;
+
+    if (!r->cfg->elastic || r->memory_step >= 0 || p == NULL || p->plan_persistent == NULL ||
+        p->plan_transient != NULL)
+        return EK_OK;
+    return ek_trainer_place(r->trainer, NULL, &moved);
+}
+
+ek_status ek_run_commit_state(ek_run *r)
+{
+    const ek_recovery *found = &r->recovery;
+
+    if (!r->cfg->elastic)
+        return EK_OK;
+    if (r->memory_step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
+        ek_journal_record(&r->state.journal, r->memory_step - 1, found->record,
+                          found->update.record_bytes);
+    return ek_recover_commit(&r->recovery, &r->state);
+}
+
+void ek_run_describe_memory(ek_run *r)
+{
+    char blocks[EK_PREALLOC_TEXT], *out = r->out->info.memory_blocks;
+
+    out[0] = '\0';
+    if (!r->cfg->elastic)
+        return;
+    ek_prealloc_describe(&r->state.segment, blocks, sizeof(blocks));
+    if (blocks[0] != '\0')
+        snprintf(out, sizeof(r->out->info.memory_blocks), "%016" PRIx64 " %s", r->state.id.run,
+                 blocks);
+}
+
+ek_status ek_run_release_memory(ek_run *r)
+{
+    if (!r->cfg->elastic)
+        return EK_OK;
+    EK_TRY(command_draining(r, DRAIN_RELEASE));
+    return ek_recover_remove(&r->recovery);
+}
+
+ek_step_record ek_run_recovered_record(const ek_run *r)
+{
+    ek_step_record record;
+
+    memcpy(&record, r->recovery.record, sizeof(record));
+    return record;
+}
+
+ek_status ek_run_write_recovered_step(ek_run *r)
+{
+    ek_step_record record = ek_run_recovered_record(r);
+    ek_metrics_step s = {&record.result, record.elapsed_ms, NULL, record.ranks, NULL, 0, 0};
+
+    if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
+        return EK_OK;
+    if (r->metrics.next == r->first_step - 1 && r->recovery.decision.record >= 0)
+        return ek_metrics_write(&r->metrics, &s);
+    ek_log("elastic", EK_LOG_WARN, "metrics.jsonl lacks the lines of steps %lld to %lld",
+           (long long)r->metrics.next, (long long)r->first_step - 1);
+    return EK_OK;
+}
+
+void ek_run_close_state(ek_run *r, ek_status st)
+{
+    ek_segment_id id = r->state.id;
+    int made = r->state.segment.head != NULL;
+    int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
+    int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
+    /* a committed checkpoint holds all of the state */
+    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->n_draining == 0 &&
+                r->checkpoint_step == last;
+
+    ek_state_close(&r->state);
+    ek_recover_close(&r->recovery);
+    if (made && (saved || !ready))
+        (void)!ek_segment_remove(&id);
+}

@@ -1,0 +1,488 @@
+/* A run: open what it needs, step, write metrics and checkpoints, end. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "comm/agree.h"
+#include "tensor/select/select.h"
+#include "train/output/folder.h"
+#include "train/run/balance.h"
+#include "train/run/explain.h"
+#include "train/run/run_priv.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The value of rank 0's vote to save; each rank votes 1 to stop, and there are fewer ranks. */
+static const double save_vote = 4294967296.0;
+
+/* Records the newest checkpoint after a save has ended. */
+static ek_status save_ended(ek_run *r)
+{
+    ek_checkpoint_found found;
+    ek_path best;
+
+    if (r->saving != NULL)
+        return EK_OK;
+    r->checkpoint_step = r->saving_step;
+    if (r->rank != 0)
+        return EK_OK;
+    EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
+    memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
+    EK_TRY(ek_checkpoint_best(r->cfg->out, r->eval.best_step, &best));
+    memcpy(r->out->evaluation.best_checkpoint, best.s, sizeof(r->out->evaluation.best_checkpoint));
+    if (r->replaces)
+        EK_TRY(ek_out_drop_replaced(r->cfg->out));
+    r->replaces = 0;
+    return EK_OK;
+}
+
+/* Saves, in the background unless this was the last step. */
+static ek_status save_checkpoint(ek_run *r, int last)
+{
+    ek_train_save_config c = {.model = r->model,
+                              .tokenizer = r->tokenizer,
+                              .tokenizer_files = &r->tokenizer_files,
+                              .settings = r->settings,
+                              .run_file = r->run_file,
+                              .steps_done = ek_trainer_steps_done(r->trainer),
+                              .keep = r->cfg->keep,
+                              .evaluation = r->eval.step > 0 ? &r->eval : NULL,
+                              .best = r->new_best,
+                              .out_dir = r->cfg->out,
+                              .background = r->background && !last};
+
+    r->saved_ns = ek_clock_ns();
+    ek_run_report_phase(r, "checkpoint");
+    EK_TRY(ek_train_save_finish(&r->saving));
+    EK_TRY(ek_agree(r->world, "write the metrics",
+                    r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
+    EK_TRY(ek_train_save_begin(&c, &r->saving));
+    r->saving_step = c.steps_done;
+    r->new_best = 0;
+    if (!c.background)
+        EK_TRY(ek_train_save_finish(&r->saving));
+    ek_run_report_phase(r, last ? "end" : "step");
+    return save_ended(r);
+}
+
+static ek_status poll_save(ek_run *r)
+{
+    if (r->saving == NULL)
+        return EK_OK;
+    EK_TRY(ek_train_save_poll(&r->saving));
+    return save_ended(r);
+}
+
+static ek_status write_events(ek_run *r, const char *path)
+{
+    ek_timeline_rank who = {.rank = r->rank,
+                            .ranks = r->ranks,
+                            .origin_ns = r->origin_ns,
+                            .step_ns = r->step_ns,
+                            .first_step = r->first_recorded,
+                            .n_steps = r->n_recorded};
+    int64_t n;
+    const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
+
+    return ek_timeline_write(events, n, &who, path);
+}
+
+/* Writes the timeline once, after its last step or at the end of the run. */
+static ek_status write_timeline(ek_run *r)
+{
+    const char *out = r->cfg->out;
+    ek_path path;
+
+    r->timeline_done = 1;
+    if (r->rank > 0)
+        EK_TRY(ek_path_set(&path, "%s/timeline-rank%d.json", out, r->rank));
+    else
+        EK_TRY(ek_path_set(&path, "%s/timeline.json", out));
+    return write_events(r, path.s);
+}
+
+static ek_status write_extras(ek_run *r)
+{
+    int64_t from = ek_run_timeline_from(r);
+    ek_path path;
+
+    if (r->cfg->timeline && r->n_recorded == 0)
+        ek_log("train", EK_LOG_WARN,
+               "--timeline: this process took none of the steps from %lld to %lld, so there is no "
+               "timeline of it",
+               (long long)from, (long long)(from + r->cfg->timeline_steps - 1));
+    else if (r->cfg->timeline && !r->timeline_done)
+        EK_TRY(write_timeline(r));
+    if (r->cfg->record_routing && r->rank == 0 && r->out->end.step > r->first_step) {
+        EK_TRY(ek_path_set(&path, "%s/routing.npy", r->cfg->out));
+        EK_TRY(ek_routing_trace_write(&r->trace, path.s));
+    }
+    return EK_OK;
+}
+
+void ek_run_keep_data_failure(ek_run *r, ek_status st)
+{
+    if (st >= 0 || r->data_status < 0)
+        return;
+    r->data_status = st;
+    snprintf(r->data_failure, sizeof(r->data_failure), "%s", ek_err_message());
+}
+
+/* Prefetches this rank's sequences of a step into r->ahead; records a failure. */
+static void read_ahead(ek_run *r, int64_t step)
+{
+    int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
+
+    for (int64_t i = 0; i < n && r->data_status == EK_OK; i++)
+        ek_run_keep_data_failure(r, ek_windows_row(&r->windows, step,
+                                                   ek_trainer_sequence(r->trainer, i),
+                                                   r->ahead + i * seq, r->ahead + (n + i) * seq));
+}
+
+static ek_status begin_data(ek_run *r)
+{
+    size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
+
+    r->ahead = malloc((2 * n + 1) * sizeof(*r->ahead));
+    EK_REQUIRE(r->ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
+    read_ahead(r, r->first_step);
+    return ek_agree(r->world, "read the data", r->data_status);
+}
+
+/* Copies the prefetched tokens to the trainer and prefetches the next step's.  If that fails the
+ * run ends with a checkpoint after this step, which all ranks can still take. */
+static void next_data(ek_run *r)
+{
+    int64_t step = ek_trainer_steps_done(r->trainer);
+    size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
+
+    if (n > 0) {
+        memcpy(ek_trainer_inputs(r->trainer), r->ahead, n * sizeof(*r->ahead));
+        memcpy(ek_trainer_targets(r->trainer), r->ahead + n, n * sizeof(*r->ahead));
+    }
+    if (step + 1 < r->training.optimizer.steps)
+        read_ahead(r, step + 1);
+}
+
+static ek_status data_failure(const ek_run *r)
+{
+    if (r->data_status == EK_OK)
+        return EK_OK;
+    return EK_FAIL(r->data_status,
+                   "%s; the completed steps are in a checkpoint: continue with --resume",
+                   r->data_failure);
+}
+
+/* Switches the recording of ops on or off, and records the start time of recorded steps. */
+static ek_status record_step(ek_run *r, int64_t step)
+{
+    int on = ek_run_is_recorded(r, step);
+    int64_t most = r->training.optimizer.steps - step;
+
+    ek_trainer_record(r->trainer, on);
+    if (!on)
+        return EK_OK;
+    if (r->step_ns == NULL) {
+        most = most < r->cfg->timeline_steps ? most : r->cfg->timeline_steps;
+        r->step_ns = calloc((size_t)most, sizeof(*r->step_ns));
+        EK_REQUIRE(r->step_ns != NULL, EK_ENOMEM, "no memory for a timeline");
+        r->first_recorded = step;
+    }
+    r->step_ns[r->n_recorded++] = ek_clock_ns();
+    return EK_OK;
+}
+
+/* Before a step, or an evaluation in its place. */
+static ek_status apply_schedules(ek_run *r, int64_t step)
+{
+    const ek_train_config *c = r->cfg;
+    double top_k = ek_value_schedule_at(&r->top_k_schedule, step, (double)c->top_k);
+
+    ek_trainer_set_capacity_factor(
+        r->trainer, ek_value_schedule_at(&r->capacity_schedule, step, c->capacity_factor));
+    return top_k > 0 ? ek_trainer_set_top_k(r->trainer, (int64_t)top_k) : EK_OK;
+}
+
+static ek_status one_step(ek_run *r, ek_step_result *result)
+{
+    int64_t step = ek_trainer_steps_done(r->trainer);
+
+    EK_TRY(apply_schedules(r, step));
+    ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
+    EK_TRY(record_step(r, step));
+    EK_TRY(ek_trainer_step(r->trainer, result));
+    EK_TRY(ek_plan_record_end(&r->plans));
+    if (ek_run_is_recorded(r, step) && !ek_run_is_recorded(r, step + 1))
+        EK_TRY(write_timeline(r));
+    if (r->cfg->record_routing && r->rank == 0)
+        EK_TRY(ek_routing_trace_add(&r->trace, ek_trainer_pass(r->trainer)));
+    return EK_OK;
+}
+
+static int wants_save(const ek_run *r, int64_t done, int stop)
+{
+    int64_t every = r->cfg->save_every;
+
+    return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0) ||
+           r->new_best || ek_run_stops_early(r) || r->votes >= save_vote;
+}
+
+/* Collects the balance of layers in the last step. */
+static void look_at_layers(const ek_run *r)
+{
+    const ek_model_spec *spec = &r->source.spec;
+    int n = 0;
+
+    for (int64_t l = 0; l < spec->layers && r->routed > 0; l++)
+        if (!spec->dense[l])
+            r->of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
+}
+
+/* Checks the last step for spikes of loss or gradient norm, and warns. */
+static int look_for_spikes(ek_run *r)
+{
+    double loss = r->last.losses.loss, norm = r->last.grad_norm;
+    ek_spike x = ek_spikes_add(&r->spikes, loss, norm);
+    char text[256];
+
+    r->out->spikes = r->spikes.count;
+    if (!x.is_new)
+        return x.kinds;
+    ek_spike_describe(&x, loss, norm, r->training.optimizer.clip, text, sizeof(text));
+    ek_log("train", EK_LOG_WARN, "step %lld: %s", (long long)r->last.step, text);
+    return x.kinds;
+}
+
+/* Writes a line of metrics.jsonl, with values gathered from every rank. */
+static ek_status write_metrics(ek_run *r, double step_ms)
+{
+    ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed, 0};
+
+    r->of_rank[r->rank] = (ek_rank_metrics){(double)r->last.comm_bytes, (double)ek_rss_peak_bytes(),
+                                            (double)r->model->n_elements, r->last.flops};
+    EK_TRY(ek_gather(r->world, r->of_rank, sizeof(*r->of_rank)));
+    if (r->rank != 0)
+        return EK_OK;
+    look_at_layers(r);
+    s.spikes = look_for_spikes(r);
+    return ek_metrics_write(&r->metrics, &s);
+}
+
+/* Before a step: sets this rank's vote, so that all stop or save after the same step. */
+static void set_vote(ek_run *r)
+{
+    const ek_train_hooks *h = r->hooks;
+    double passed = (double)(ek_clock_ns() - r->saved_ns) / 1e9;
+    int save = r->rank == 0 && r->cfg->save_seconds > 0 && passed >= (double)r->cfg->save_seconds;
+
+    r->votes = save ? save_vote : 0;
+    if (r->ranks > 1)
+        ek_trainer_vote(r->trainer, r->votes + (r->data_status < 0 ||
+                                                (h->stop != NULL && h->stop(h->context))));
+}
+
+/* After a step: whether to stop. */
+static int count_votes(ek_run *r)
+{
+    const ek_train_hooks *h = r->hooks;
+
+    if (r->ranks == 1)
+        return r->data_status < 0 || (h->stop != NULL && h->stop(h->context));
+    r->votes = r->last.votes;
+    return fmod(r->votes, save_vote) > 0;
+}
+
+/* Broadcasts rank 0's start time for all timelines; clocks of hosts are not synchronised. */
+static ek_status set_origin(ek_run *r, int64_t now)
+{
+    double *all = calloc((size_t)r->ranks, sizeof(*all));
+    ek_status st = EK_OK;
+
+    EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
+    all[r->rank] = (double)now;
+    EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
+    r->origin_ns = (int64_t)all[0];
+out:
+    free(all);
+    return st;
+}
+
+/* Before the first step of a start that continues: evaluates the model, if the previous start has
+ * not.  *done: no steps follow, as none remain or a rank asked to stop; then unsaved state is
+ * saved. */
+static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
+{
+    *done = 0;
+    if (r->first_step > 0)
+        EK_TRY(ek_run_evaluate(r, r->first_step, stop));
+    *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_stops_early(r);
+    if (!*done)
+        return r->new_best ? save_checkpoint(r, 0) : EK_OK;
+    r->out->end.loss = r->memory_step >= 0 && r->recovery.decision.record >= 0
+                           ? ek_run_recovered_record(r).result.losses.loss
+                           : NAN;
+    if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
+        return EK_OK;
+    return save_checkpoint(r, 1);
+}
+
+/* Ends a run that was asked to stop: EK_OK if it had nothing left to do. */
+static ek_status end_stopped(ek_run *r)
+{
+    const ek_train_progress *p = &r->out->end;
+    int all_steps = p->step >= p->steps;
+
+    r->step = p->step;
+    EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
+    if (all_steps && !ek_run_is_evaluation_due(r, p->step))
+        return EK_OK;
+    return EK_FAIL(
+        EK_ECANCELED,
+        "interrupted after step %lld of %lld%s; the checkpoint is written, continue with "
+        "--resume",
+        (long long)p->step, (long long)p->steps, all_steps ? ", in the last evaluation" : "");
+}
+
+static ek_status step_loop(ek_run *r)
+{
+    ek_train_progress *p = &r->out->end;
+    int64_t begin = ek_clock_ns(), last = begin;
+    const ek_train_hooks *h = r->hooks;
+    int stop = 0, done;
+
+    EK_TRY(set_origin(r, begin));
+    r->saved_ns = begin;
+    p->steps = r->training.optimizer.steps;
+    p->step = r->first_step;
+    EK_TRY(apply_schedules(r, r->first_step));
+    EK_TRY(run_pending_evaluation(r, &stop, &done));
+    if (done)
+        return stop ? end_stopped(r) : EK_OK;
+    if (r->ranks > 1) /* not before: one rank may tokenise for hours while the others wait */
+        ek_comm_set_watchdog(r->world, r->cfg->watchdog);
+    EK_TRY(begin_data(r));
+    ek_run_report_phase(r, "step");
+    while (!stop && !ek_run_stops_early(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
+        int64_t now;
+
+        r->step = ek_trainer_steps_done(r->trainer);
+        next_data(r);
+        set_vote(r);
+        EK_TRY(one_step(r, &r->last));
+        p->step = ek_trainer_steps_done(r->trainer);
+        stop = count_votes(r);
+        now = ek_clock_ns();
+        p->step_ms = (double)(now - last) / 1e6;
+        EK_TRY(write_metrics(r, p->step_ms));
+        last = now; /* the next step's time includes saving */
+        p->loss = r->last.losses.loss;
+        p->expert_max_over_mean = r->last.losses.expert_max_over_mean;
+        p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
+        p->seconds = (double)(now - begin) / 1e9;
+        if (p->step == r->first_step + 1)
+            r->counted_ns = now;
+        else
+            ek_run_add_balance(r, p->step - r->first_step - 1);
+        if (p->step > r->first_step + 1)
+            r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
+                                   ((double)(now - r->counted_ns) / 1e9);
+        EK_TRY(ek_run_evaluate(r, p->step, &stop));
+        if (h->step != NULL)
+            h->step(h->context, p);
+        EK_TRY(poll_save(r));
+        if (wants_save(r, p->step, stop))
+            EK_TRY(save_checkpoint(r, stop || p->step == p->steps || ek_run_stops_early(r)));
+    }
+    return stop ? end_stopped(r) : EK_OK;
+}
+
+/* Adds the number of the current step, as in metrics.jsonl, to the message of a failure. */
+static ek_status take_steps(ek_run *r)
+{
+    ek_status st = step_loop(r);
+    char text[1024];
+
+    if (st >= 0 || st == EK_ECANCELED)
+        return st;
+    snprintf(text, sizeof(text), "%s", ek_err_message());
+    return EK_FAIL(st, "step %lld: %s", (long long)r->step, text);
+}
+
+/* st: the status of the run. */
+static void close_all(ek_run *r, ek_status st)
+{
+    ek_train_save_abandon(&r->saving);
+    ek_metrics_close(&r->metrics);
+    if (r->replaces && ek_out_restore(r->cfg->out))
+        ek_log("train", EK_LOG_WARN, "%s keeps the checkpoints of the run that was to be replaced",
+               r->cfg->out);
+    ek_routing_trace_close(&r->trace);
+    ek_trainer_destroy(&r->trainer);
+    ek_plan_record_close(&r->plans);
+    ek_trace_close(&r->replay);
+    ek_model_destroy(&r->model);
+    ek_mesh_close(&r->mesh);
+    free(r->machine);
+    free(r->layers);
+    free(r->step_ns);
+    free(r->of_rank);
+    free(r->of_layer);
+    free(r->ahead);
+    ek_sources_close(&r->sources);
+    ek_tokens_close(&r->held_out);
+    ek_tokenizer_destroy(&r->tokenizer);
+    ek_tokenizer_files_free(&r->tokenizer_files);
+    ek_kernels_destroy(&r->kernels);
+    json_decref(r->settings);
+    json_decref(r->all_settings);
+    free(r->run_file);
+    ek_run_close_state(r, st);
+    if (r->world != r->all)
+        ek_comm_close(&r->world);
+    if (r->lock >= 0)
+        close(r->lock);
+}
+
+ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                         ek_train_summary *out)
+{
+    ek_run r = {.cfg = cfg,
+                .hooks = hooks,
+                .out = out,
+                .world = cfg->world,
+                .all = cfg->world,
+                .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
+                .ranks = cfg->world != NULL ? ek_comm_size(cfg->world) : 1,
+                .metrics = {.fd = -1},
+                .eval = ek_eval_state_new(0, 0, 0),
+                .memory_step = -1,
+                .lock = -1};
+    int draining;
+    ek_status st = EK_OK;
+
+    EK_TRY_OUT(ek_run_split_draining(&r, &draining));
+    EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
+    if (!out->finished_before && cfg->n_draining == 0 && !cfg->dry_run) {
+        st = take_steps(&r);
+        if (st == EK_OK)
+            st = ek_run_explain(&r);
+        if (st == EK_OK)
+            st = ek_run_evaluate_survivability(&r);
+        if (st == EK_OK || st == EK_ECANCELED) {
+            ek_status extra = write_extras(&r);
+
+            st = extra < 0 ? extra : st;
+        }
+    }
+    out->peak_rss_bytes = ek_rss_peak_bytes();
+out:
+    if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
+        (st != EK_ECANCELED || cfg->n_draining > 0)) /* of which other ranks may not know */
+        ek_comm_give_up(r.all);
+    close_all(&r, st);
+    return st;
+}

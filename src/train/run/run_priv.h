@@ -1,0 +1,227 @@
+/* train/run/run_priv.h - the state of a run, shared by the files of this folder. */
+#ifndef TRAIN_RUN_RUN_PRIV_H
+#define TRAIN_RUN_RUN_PRIV_H
+
+#include "evenkeel/train.h"
+
+#include "balance/roofline.h"
+#include "balance/trace.h"
+#include "cost/machine.h"
+#include "data/sources.h"
+#include "data/tokens.h"
+#include "data/windows.h"
+#include "model/hf/source.h"
+#include "recover/recover.h"
+#include "store/checkpoint.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/eval_state.h"
+#include "train/output/metrics.h"
+#include "train/output/plan_record.h"
+#include "train/output/routing_trace.h"
+#include "train/output/spikes.h"
+#include "train/step.h"
+#include "train/trainer.h"
+#include "train/value_schedule.h"
+
+/* The state of a run. */
+typedef struct {
+    const ek_train_config *cfg;
+    const ek_train_hooks *hooks;
+    ek_train_summary *out;
+    ek_comm *world; /* NULL: one rank */
+    int rank, ranks;
+    ek_comm *all;        /* the world; with cfg->n_draining, of staying and draining ranks */
+    ek_mesh_sizes sizes; /* with --elastic, fitted to the number of ranks */
+    ek_mesh *mesh;       /* NULL: one rank */
+    ek_model_source source;
+    ek_kernels *kernels;
+    ek_tokenizer *tokenizer;
+    ek_sources sources;
+    ek_tokenizer_files tokenizer_files;
+    ek_windows windows;
+    ek_tokens *held_out; /* of --eval-data; NULL: none */
+    ek_eval_state eval;  /* of this start; without --eval-data, of earlier starts */
+    int new_best;        /* 1: the model is the best so far, and not saved yet */
+    ek_model *model;
+    ek_trainer *trainer;
+    ek_trainer_config training;
+    ek_machine *machine;      /* measured costs; NULL: no planner uses them */
+    ek_roofline_work *layers; /* [layers], of the steps but the first; NULL like machine */
+    ek_mode mode;
+    int shuffled;
+    int adaptive_r;     /* -1: tuned */
+    const int *rack_of; /* [ranks]; NULL: there are not several racks */
+    ek_metrics metrics;
+    ek_spikes spikes;           /* on rank 0 */
+    ek_rank_metrics *of_rank;   /* [ranks], of the last step */
+    ek_layer_balance *of_layer; /* [routed], likewise */
+    int32_t *ahead;             /* [2, sequences, seq]: prefetched inputs and targets */
+    ek_status data_status;      /* of the prefetch */
+    char data_failure[1024];    /* its message */
+    int routed;                 /* MoE layers */
+    ek_routing_trace trace;
+    ek_plan_record plans;
+    ek_trace replay;      /* of --replay-routing */
+    json_t *settings;     /* those that a checkpoint and state in memory must share */
+    json_t *all_settings; /* those of run.json */
+    char *run_file;       /* text of run.json */
+    ek_checkpoint_found found;
+    ek_step_result last;
+    ek_value_schedule top_k_schedule, capacity_schedule;
+    ek_train_saving *saving; /* a save in progress; NULL: none */
+    int background;          /* 1: memory suffices to save in the background */
+    int64_t first_step, base_rss;
+    int64_t step;       /* the current one */
+    int64_t saved_ns;   /* start of the last save, else of the first step */
+    double votes;       /* sum over ranks of the current or last step */
+    int64_t counted_ns; /* end of the first step of this process; 0: not yet */
+    int64_t origin_ns;  /* rank 0's start of steps: time 0 of the timelines */
+    int64_t *step_ns;   /* [n_recorded] start of each recorded step; NULL: none */
+    int64_t first_recorded, n_recorded;
+    int timeline_done; /* 1: it is written */
+    int replaces;      /* 1: checkpoint.replaced exists until there is a new checkpoint */
+    int lock;          /* descriptor of the lock of --out; -1: not taken */
+
+    /* with --elastic */
+    ek_rank_state state;
+    ek_recovery recovery;
+    uint64_t fingerprint;
+    ek_path out_path;                     /* absolute path of --out */
+    int64_t checkpoint_step, memory_step; /* steps done there; memory_step -1: none */
+    int64_t saving_step;                  /* of the current or last save */
+} ek_run;
+
+/* Executes a whole run; *out is zero.  Collective. */
+EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                                    ek_train_summary *out);
+
+/* Calls the phase hook, which only rank 0 has. */
+static inline void ek_run_report_phase(const ek_run *r, const char *name)
+{
+    if (r->hooks->phase != NULL)
+        r->hooks->phase(r->hooks->context, name);
+}
+
+static inline int64_t ek_run_timeline_from(const ek_run *r)
+{
+    return r->cfg->timeline_from >= 0 ? r->cfg->timeline_from : r->first_step;
+}
+
+/* Whether the ops of a step are recorded. */
+static inline int ek_run_is_recorded(const ek_run *r, int64_t step)
+{
+    int64_t from = ek_run_timeline_from(r);
+
+    return r->cfg->timeline && step >= from && step - from < r->cfg->timeline_steps;
+}
+
+/* Whether a step of this process but its first one is recorded. */
+static inline int ek_run_is_timed(const ek_run *r)
+{
+    int64_t from = ek_run_timeline_from(r), second = r->first_step + 1;
+
+    return ek_run_is_recorded(r, from > second ? from : second) &&
+           from < r->training.optimizer.steps;
+}
+
+/* Everything before the first step.  Collective. */
+EK_CHECKED ek_status ek_run_open(ek_run *r);
+/* The part of it that draining ranks need as well; r->mode is set. */
+EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
+
+/* Finds the newest checkpoint and its number of steps; --resume requires one.  With memory_step >=
+ * 0 checksums are not verified, as the state in memory will most likely be used.  Collective. */
+EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
+
+/* Calls `work` on rank 0, then on the first rank of each other host, then on the rest, so that
+ * later ranks find the files that earlier ones wrote; all ranks agree in between.  Collective. */
+EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
+                                          ek_status (*work)(ek_run *r));
+
+/* --- with --elastic, without which these do nothing (elastic.c); collective ------------------- */
+
+/* With cfg->n_draining: splits the world into staying and draining ranks, with new rank numbers;
+ * *draining: whether this rank drains.  Then draining ranks call ek_run_drain, and the others open
+ * the run. */
+EK_CHECKED ek_status ek_run_split_draining(ek_run *r, int *draining);
+EK_CHECKED ek_status ek_run_drain(ek_run *r);
+/* Before the model is laid out: looks for the run's state in memory. */
+EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
+/* At step 0 on several hosts: EK_EINVAL if one host alone would hold a shard of non-expert weights.
+ * A run that continues is not checked. */
+EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
+/* After the model is laid out: fills it from memory, if the run continues from there.  If memory
+ * does not hold the whole model, memory_step becomes -1 and first_step the checkpoint's. */
+EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
+/* With persistent replicas, at starts that are not filled from memory: creates replicas before this
+ * generation becomes valid, so that a lost host never finds a valid generation without replicas. */
+EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
+/* After the model is filled, from any source: makes this generation valid. */
+EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
+/* Sets out->info.memory_blocks, which a joining host preallocates.  Not collective. */
+void ek_run_describe_memory(ek_run *r);
+/* The record of the last step done, if recovery.decision.record >= 0. */
+ek_step_record ek_run_recovered_record(const ek_run *r);
+/* Writes the metrics line of the last step done, if rank 0 was lost before it wrote it. */
+EK_CHECKED ek_status ek_run_write_recovered_step(ek_run *r);
+/* When all steps are done: removes the state in memory. */
+EK_CHECKED ek_status ek_run_release_memory(ek_run *r);
+/* Without --elastic and --resume, after --out is locked: removes an earlier run's state. */
+EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
+/* After the model is destroyed.  st: the status of the run; removes the state in memory if a
+ * checkpoint holds it. */
+void ek_run_close_state(ek_run *r, ek_status st);
+
+/* Sum of a number over the ranks of this host; its minimum over ranks (NULL: one).  Collective. */
+EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
+EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
+
+/* With --replicas-min above 1: computes which losses of hosts the current placement tolerates, into
+ * out->balance.  Collective (survivability.c). */
+EK_CHECKED ek_status ek_run_evaluate_survivability(ek_run *r);
+
+/* --- evaluations: without --eval-data none are made (evaluate.c) ------------------------------ */
+
+/* Opens the held-out data, configured like the training data.  Not collective. */
+EK_CHECKED ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like);
+/* Steps between evaluations; 0: there are none. */
+int64_t ek_run_eval_every(const ek_run *r);
+/* After the first step of this start is known: restores the evaluation state, and whether the model
+ * is the best one and not saved as such yet.  Collective. */
+EK_CHECKED ek_status ek_run_restore_eval_state(ek_run *r);
+/* On rank 0: writes <out>/evaluation.json. */
+EK_CHECKED ek_status ek_run_write_eval_state(const ek_run *r);
+/* Whether --patience ends the run. */
+int ek_run_stops_early(const ek_run *r);
+/* Whether the model after `step` steps has to be evaluated and was not. */
+int ek_run_is_evaluation_due(const ek_run *r, int64_t step);
+/* After `step` steps and their metrics line: evaluates, if due.  *stop becomes 1 if a rank asked to
+ * stop during the evaluation.  Collective. */
+EK_CHECKED ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop);
+/* Records a failure to read data: the run ends with a checkpoint after the current step or
+ * evaluation, which all ranks finish first (run.c). */
+void ek_run_keep_data_failure(ek_run *r, ek_status st);
+/* Fills out->evaluation. */
+void ek_run_describe_evaluations(ek_run *r);
+
+/* With cfg->dry_run, after check_memory: fills out->plan instead of starting.  Collective
+ * (dry.c). */
+EK_CHECKED ek_status ek_run_dry(ek_run *r);
+/* Bytes available on this host, or on the device; 0: unknown. */
+double ek_run_memory_available(const ek_run *r);
+
+/* Fingerprints of inputs (fingerprint.c), from a sample of each token stream; errors as of
+ * ek_tokens_read.  0 without held-out data. */
+EK_CHECKED ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out);
+EK_CHECKED ek_status ek_run_held_out_fingerprint(const ek_run *r, uint64_t *out);
+uint64_t ek_run_replay_fingerprint(const ek_run *r);
+/* Adds those of data, tokenizer.json and replayed trace to r->settings. */
+EK_CHECKED ek_status ek_run_add_fingerprints(ek_run *r);
+
+/* Fails if ranks have not read the same data and settings.  Collective. */
+EK_CHECKED ek_status ek_run_check_same(ek_run *r);
+
+/* Fails if --out, which rank 0 creates, is not the same folder on all ranks.  Collective. */
+EK_CHECKED ek_status ek_run_check_shared(ek_run *r);
+
+#endif

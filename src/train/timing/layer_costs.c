@@ -1,0 +1,32 @@
+/* Cost factors of a layer on a mesh. */
+#include "train/timing/layer_costs.h"
+
+int32_t ek_layer_nodes(const ek_mesh *mesh)
+{
+    int32_t ranks = mesh->ep * mesh->etp, nodes = 0;
+
+    for (int32_t r = 0; r < ranks; r++) {
+        int32_t same = 0;
+
+        while (ek_comm_node(mesh->stage, same) != ek_comm_node(mesh->stage, r))
+            same++;
+        nodes += same == r;
+    }
+    return nodes;
+}
+
+ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec, const ek_mesh *mesh,
+                         double tokens, int64_t top_k, ek_plan_costs *out, ek_cost_reason *reason)
+{
+    ek_model_spec cut = *spec;
+    ek_plan_setting s = {.spec = &cut,
+                         .ranks = mesh->ep * mesh->etp,
+                         .nodes = ek_layer_nodes(mesh),
+                         .rows = tokens * (double)top_k / mesh->stage_size};
+    ek_coll *op = NULL;
+
+    cut.ff = (spec->ff + mesh->etp - 1) / mesh->etp; /* the width of an expert's shard */
+    EK_TRY(ek_plan_costs_of(m, &s, out, reason));
+    EK_TRY(ek_comm_broadcast(mesh->stage, out, sizeof(*out), 0, &op));
+    return ek_coll_wait(&op); /* plans must be the same, and processors may round differently */
+}
