@@ -86,7 +86,7 @@ static ek_status judge(member *v, uint64_t seed)
         node_of[i] = i / v->of_host;
         rack_of[i] = v->hosts_of_rack > 0 ? 9 - node_of[i] / v->hosts_of_rack : 0;
     }
-    r.rack_of = v->hosts_of_rack > 0 ? rack_of : NULL;
+    r.options.rack_of = v->hosts_of_rack > 0 ? rack_of : NULL;
     ek_comm_set_nodes(v->world, node_of);
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &r.kernels));
     EK_TRY(ek_mesh_open(v->world, &v->sizes, &r.mesh));

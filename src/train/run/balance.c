@@ -35,24 +35,25 @@ static ek_status check_r(ek_run *r)
     ek_moe_config *m = &r->training.moe;
     int etp = c->etp > 1 ? c->etp : 1;
 
-    EK_TRY(read_r(c->adaptive_r, etp, &r->adaptive_r));
-    if (r->adaptive_r == etp || (r->sizes.ep <= 1 && etp == 1))
+    EK_TRY(read_r(c->adaptive_r, etp, &r->options.adaptive_r));
+    if (r->options.adaptive_r == etp || (r->options.sizes.ep <= 1 && etp == 1))
         return EK_OK;
     EK_REQUIRE(
-        m->planner == NULL || m->planner->plan_transient != NULL || r->sizes.ep <= 1, EK_EINVAL,
+        m->planner == NULL || m->planner->plan_transient != NULL || r->options.sizes.ep <= 1,
+        EK_EINVAL,
         "--balance %s keeps experts with optimizer state in every slot, which --adaptive-r %s "
         "needs for transient copies; use --adaptive-r etp, or another policy",
         m->planner->name, c->adaptive_r);
-    EK_REQUIRE(r->adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
+    EK_REQUIRE(r->options.adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
                "--smart-groups %d: its steps are not tuned, so --adaptive-r cannot be auto",
                c->smart_group);
-    if (r->adaptive_r > 0 || m->planner == NULL)
+    if (r->options.adaptive_r > 0 || m->planner == NULL)
         return EK_OK;
-    if (r->adaptive_r == 0 && m->planner != &ek_planner_auto && r->rank == 0)
+    if (r->options.adaptive_r == 0 && m->planner != &ek_planner_auto && r->rank == 0)
         ek_log("balance", EK_LOG_WARN,
                "--balance %s does nothing: with --adaptive-r 0 rows stay where they are",
                m->planner->name);
-    m->planner = r->adaptive_r == 0 ? NULL : m->planner;
+    m->planner = r->options.adaptive_r == 0 ? NULL : m->planner;
     return EK_OK;
 }
 
@@ -75,7 +76,7 @@ static void find_racks(ek_run *r)
                 return;
             }
     }
-    r->rack_of = several ? rack_of : NULL;
+    r->options.rack_of = several ? rack_of : NULL;
 }
 
 ek_status ek_run_read_balance(ek_run *r)
@@ -93,7 +94,7 @@ ek_status ek_run_read_balance(ek_run *r)
     find_racks(r);
     EK_TRY(check_r(r));
     EK_REQUIRE(
-        !c->record_plans || (r->training.moe.planner != NULL && r->sizes.ep > 1), EK_EINVAL,
+        !c->record_plans || (r->training.moe.planner != NULL && r->options.sizes.ep > 1), EK_EINVAL,
         "--record-plans: there are no plans with --balance off, --ep 1 or --adaptive-r 0; leave it "
         "out (or, with --resume, give --record-plans=false)");
     return EK_OK;
@@ -112,7 +113,7 @@ static ek_status set_costs(ek_run *r)
     ek_cost_reason reason = {0};
     char line[256];
 
-    EK_TRY(ek_layer_costs(r->machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
+    EK_TRY(ek_layer_costs(r->costs.machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
                           &r->training.moe.costs, &reason));
     for (int i = 0; i < reason.n && r->rank == 0; i++)
         ek_log("balance", EK_LOG_DEBUG, "%s",
@@ -136,10 +137,10 @@ ek_status ek_run_calibrate(ek_run *r)
     r->training.moe.batches = micros;
     if (r->cfg->dry_run) /* costs do not affect memory */
         return EK_OK;
-    r->machine = calloc(1, sizeof(*r->machine));
-    r->layers = calloc((size_t)r->source.spec.layers, sizeof(*r->layers));
+    r->costs.machine = calloc(1, sizeof(*r->costs.machine));
+    r->costs.layers = calloc((size_t)r->source.spec.layers, sizeof(*r->costs.layers));
     EK_TRY(ek_agree(r->world, "get memory for costs",
-                    r->machine != NULL && r->layers != NULL
+                    r->costs.machine != NULL && r->costs.layers != NULL
                         ? EK_OK
                         : EK_FAIL(EK_ENOMEM, "no memory for costs")));
     if (r->cfg->elastic) {
@@ -147,11 +148,11 @@ ek_status ek_run_calibrate(ek_run *r)
                    ? ek_path_set(&last, "%s/machine.json", r->cfg->out)
                    : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank));
         c.last = last.s;
-        c.hurry = r->memory_step >= 0;
+        c.hurry = r->memory.step >= 0;
     }
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
-    EK_TRY(ek_calibrate(&c, r->machine, NULL));
+    EK_TRY(ek_calibrate(&c, r->costs.machine, NULL));
     return set_costs(r);
 }
 
@@ -195,8 +196,8 @@ static ek_status check_hosts(const ek_run *r)
         ek_log("balance", EK_LOG_WARN,
                "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
                "and have %d slots for %d experts",
-               want, each, r->rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "", domains,
-               slots, experts);
+               want, each, r->options.rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "",
+               domains, slots, experts);
     if (p == &ek_planner_auto_persistent)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto makes persistent replicas, as replicate does, and no "
@@ -215,9 +216,9 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     if (p == NULL)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
-        r->training.moe.listener = ek_plan_record_listener(&r->plans);
-    if (r->rack_of != NULL)
-        r->training.moe.domain_of = r->rack_of + r->mesh->pp_rank * r->mesh->stage_size;
+        r->training.moe.listener = ek_plan_record_listener(&r->records.plans);
+    if (r->options.rack_of != NULL)
+        r->training.moe.domain_of = r->options.rack_of + r->mesh->pp_rank * r->mesh->stage_size;
     EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
@@ -237,7 +238,7 @@ ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
 {
     ek_moe_config *c = &r->training.moe;
     int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1;
-    int want = r->adaptive_r;
+    int want = r->options.adaptive_r;
     int64_t experts = r->source.spec.experts, spare = experts - (experts + ep - 1) / ep;
 
     if (want == etp || ep * etp == 1)
@@ -267,7 +268,7 @@ static void add_mean(double *mean, double x, int64_t n)
 
 void ek_run_add_balance(ek_run *r, int64_t n)
 {
-    const ek_losses *l = &r->last.losses;
+    const ek_losses *l = &r->progress.last.losses;
     ek_train_balance *b = &r->out->balance;
 
     if (!is_balanced(r))

@@ -19,7 +19,7 @@ static ek_status check_weights(ek_run *r)
     ek_slice_set *files = NULL;
     ek_status st;
 
-    if (r->rank != 0 || r->found.path.s[0] != '\0')
+    if (r->rank != 0 || r->saves.found.path.s[0] != '\0')
         return EK_OK;
     if (path[0] == '\0')
         return ek_model_source_no_weights(&r->source);
@@ -75,7 +75,7 @@ static void add_file(char *list, size_t cap, int wanted, const char *name)
 static void list_files(const ek_run *r, ek_train_plan *p)
 {
     const ek_train_config *c = r->cfg;
-    int saves_best = r->held_out != NULL;
+    int saves_best = r->eval.held_out != NULL;
 
     add_file(p->files, sizeof(p->files), 1, "run.json");
     add_file(p->files, sizeof(p->files), 1, "metrics.jsonl");
@@ -115,8 +115,8 @@ ek_status ek_run_dry(ek_run *r)
     const ek_mesh *m = r->mesh != NULL ? r->mesh : &ek_mesh_one;
     const ek_train_config *c = r->cfg;
     ek_train_plan *p = &r->out->plan;
-    int several = c->save_every > 0 || c->save_seconds > 0 || r->held_out != NULL;
-    double tokens = (double)ek_sources_tokens(&r->sources);
+    int several = c->save_every > 0 || c->save_seconds > 0 || r->eval.held_out != NULL;
+    double tokens = (double)ek_sources_tokens(&r->data.sources);
 
     EK_TRY(ek_agree(r->world, "check the initial weights", check_weights(r)));
     *p = (ek_train_plan){.made = 1,
@@ -129,8 +129,8 @@ ek_status ek_run_dry(ek_run *r)
                          .etp = m->etp,
                          .step_tokens = r->training.batch * r->training.seq,
                          .eval_every = ek_run_eval_every(r),
-                         .eval_windows = r->held_out != NULL ? r->eval.windows : 0,
-                         .checkpoints_most = several ? c->keep + 1 + (r->held_out != NULL) : 1,
+                         .eval_windows = r->eval.held_out != NULL ? r->eval.state.windows : 0,
+                         .checkpoints_most = several ? c->keep + 1 + (r->eval.held_out != NULL) : 1,
                          .disk_free = disk_free(c->out)};
     p->epochs = (double)r->training.optimizer.steps * (double)p->step_tokens / tokens;
     p->memory_available = c->dry_run == 1 ? ek_run_memory_available(r) : 0;

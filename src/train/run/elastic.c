@@ -65,7 +65,7 @@ static ek_status check_host_loss(const ek_run *r)
 
 ek_status ek_run_check_host_loss(ek_run *r)
 {
-    if (!r->cfg->elastic || r->mesh == NULL || r->memory_step >= 0 || r->first_step > 0)
+    if (!r->cfg->elastic || r->mesh == NULL || r->memory.step >= 0 || r->first_step > 0)
         return EK_OK; /* a run that continues accepts the hosts there are */
     if (on_one_host(r, 0, 1, r->ranks))
         return EK_OK; /* one host cannot be protected against its loss */
@@ -86,14 +86,14 @@ static ek_status broadcast_to_all(ek_run *r, uint64_t *number)
 /* The run number, from rank 0's absolute path of --out. */
 static ek_status find_run_id(ek_run *r, uint64_t *id)
 {
-    EK_TRY(ek_path_absolute(r->cfg->out, &r->out_path));
-    *id = ek_run_id(r->out_path.s);
+    EK_TRY(ek_path_absolute(r->cfg->out, &r->folder.path));
+    *id = ek_run_id(r->folder.path.s);
     return broadcast_to_all(r, id);
 }
 
 static ek_status state_fingerprint(const ek_run *r, uint64_t *out)
 {
-    char *settings = json_dumps(r->settings, JSON_SORT_KEYS), *model = NULL;
+    char *settings = json_dumps(r->options.settings, JSON_SORT_KEYS), *model = NULL;
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(settings != NULL, EK_ENOMEM, "no memory for the settings");
@@ -136,7 +136,7 @@ static ek_status find_survivors(ek_run *r, uint64_t run)
                                 .record_bytes = sizeof(ek_step_record),
                                 .real_bytes = (int)ek_dtype_size(r->kernels->real)};
 
-    return ek_recover_find(&r->recovery, r->all, run, r->cfg->supervisor_id, &update);
+    return ek_recover_find(&r->memory.recovery, r->all, run, r->cfg->supervisor_id, &update);
 }
 
 ek_status ek_run_find_memory(ek_run *r)
@@ -150,14 +150,14 @@ ek_status ek_run_find_memory(ek_run *r)
     EK_TRY(ek_agree(r->world, "check --elastic", check_options(r)));
     if (r->cfg->dry_run) /* finding segments would lock them */
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->fingerprint)));
+    EK_TRY(ek_agree(r->world, "compare settings", state_fingerprint(r, &r->memory.fingerprint)));
     EK_TRY(find_survivors(r, id));
-    EK_TRY(ek_recover_check(&r->recovery, r->fingerprint, r->cfg->out));
-    segment = (ek_segment_id){id, r->recovery.generation, r->rank};
-    ek_state_reserve(&r->state, &segment, r->ranks, r->fingerprint, r->cfg->supervisor_id,
-                     r->out_path.s);
-    if (r->recovery.decision.generation >= 0)
-        r->memory_step = r->recovery.decision.steps_done;
+    EK_TRY(ek_recover_check(&r->memory.recovery, r->memory.fingerprint, r->cfg->out));
+    segment = (ek_segment_id){id, r->memory.recovery.generation, r->rank};
+    ek_state_reserve(&r->memory.state, &segment, r->ranks, r->memory.fingerprint,
+                     r->cfg->supervisor_id, r->folder.path.s);
+    if (r->memory.recovery.decision.generation >= 0)
+        r->memory.step = r->memory.recovery.decision.steps_done;
     return EK_OK;
 }
 
@@ -202,20 +202,20 @@ ek_status ek_run_drain(ek_run *r)
     ek_status st = EK_OK;
 
     EK_TRY(ek_agree(r->world, "read the settings",
-                    ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->mode)));
+                    ek_mode_parse(r->cfg->dtype, r->cfg->device, &r->options.mode)));
     EK_TRY(ek_agree(r->world, "open the kernels", ek_run_open_kernels(r)));
     EK_TRY(find_run_id(r, &id));
     EK_TRY(find_survivors(r, id));
     EK_TRY(broadcast_to_all(r, &what));
     if (what == DRAIN_RELEASE)
-        return ek_recover_remove(&r->recovery);
+        return ek_recover_remove(&r->memory.recovery);
     if (what == DRAIN_SEND) {
-        EK_TRY(ek_recover_read_tables(&r->recovery));
-        st = ek_recover_load(&r->recovery, NULL, &missing);
+        EK_TRY(ek_recover_read_tables(&r->memory.recovery));
+        st = ek_recover_load(&r->memory.recovery, NULL, &missing);
     }
     if (st < 0 && missing < 0)
         return st;
-    return ek_recover_commit(&r->recovery, NULL);
+    return ek_recover_commit(&r->memory.recovery, NULL);
 }
 
 /* --- filling ---------------------------------------------------------------------------------- */
@@ -224,29 +224,31 @@ ek_status ek_run_drain(ek_run *r)
  */
 static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 {
-    int64_t memory_step = r->memory_step;
+    int64_t memory_step = r->memory.step;
     ek_hf_tensor t;
 
     ek_hf_tensor_at(&r->source.spec, tensor, &t);
-    r->memory_step = -1;
+    r->memory.step = -1;
     EK_TRY(ek_run_find_checkpoint(r)); /* now with its checksums */
-    r->first_step = r->checkpoint_step;
+    r->first_step = r->saves.checkpoint_step;
     EK_TRY(ek_run_restore_eval_state(r)); /* evaluations of lost steps are repeated */
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_WARN,
                "memory of the remaining hosts lacks a part of %s; going back from step %lld to %s; "
                "%lld steps are repeated",
                t.name, (long long)memory_step,
-               r->checkpoint_step > 0 ? r->found.path.s : "the start, as there is no checkpoint",
+               r->saves.checkpoint_step > 0 ? r->saves.found.path.s
+                                            : "the start, as there is no checkpoint",
                (long long)(memory_step - r->first_step));
-    EK_TRY(ek_state_start(&r->state, r->model, r->first_step));
-    return ek_agree(r->world, "get its memory", ek_recover_create_blocks(&r->recovery, &r->state));
+    EK_TRY(ek_state_start(&r->memory.state, r->model, r->first_step));
+    return ek_agree(r->world, "get its memory",
+                    ek_recover_create_blocks(&r->memory.recovery, &r->memory.state));
 }
 
 /* Sums byte counts over ranks into the run's info. */
 static ek_status sum_byte_counts(ek_run *r)
 {
-    const ek_recover_bytes_by_source *from = &r->recovery.bytes;
+    const ek_recover_bytes_by_source *from = &r->memory.recovery.bytes;
     double bytes[4] = {(double)from->copied, (double)from->received, (double)from->adopted,
                        (double)from->prealloc};
     ek_coll *op = NULL;
@@ -265,7 +267,7 @@ static ek_status sum_byte_counts(ek_run *r)
 /* Restores tuners and planners. */
 static void load_warm_state(ek_run *r)
 {
-    const ek_recovery *found = &r->recovery;
+    const ek_recovery *found = &r->memory.recovery;
 
     if (found->n_tables > 0)
         ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
@@ -282,7 +284,8 @@ static ek_status assume_placement(void *context, int64_t layer, const ek_placeme
 static ek_status restart_experts(ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
-    ek_restart_experts x = {&r->recovery, r->model, r->rack_of, r->cfg->replicas_min};
+    ek_restart_experts x = {&r->memory.recovery, r->model, r->options.rack_of,
+                            r->cfg->replicas_min};
     int whole;
 
     if (p == NULL || p->plan_persistent == NULL || p->plan_transient != NULL ||
@@ -290,7 +293,7 @@ static ek_status restart_experts(ek_run *r)
         return EK_OK;
     EK_TRY(ek_restart_experts_place(&x, assume_placement, r->trainer, &whole));
     if (whole)
-        ek_trainer_keep_placements(r->trainer, r->memory_step);
+        ek_trainer_keep_placements(r->trainer, r->memory.step);
     return EK_OK;
 }
 
@@ -302,15 +305,15 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     if (!r->cfg->elastic)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "lay out its state",
-                    ek_state_start(&r->state, r->model, r->first_step)));
-    EK_TRY(command_draining(r, r->memory_step >= 0 ? DRAIN_SEND : DRAIN_KEEP));
-    if (r->memory_step < 0)
+                    ek_state_start(&r->memory.state, r->model, r->first_step)));
+    EK_TRY(command_draining(r, r->memory.step >= 0 ? DRAIN_SEND : DRAIN_KEEP));
+    if (r->memory.step < 0)
         return ek_agree(r->world, "get its memory",
-                        ek_recover_create_blocks(&r->recovery, &r->state));
-    EK_TRY(ek_recover_read_tables(&r->recovery));
+                        ek_recover_create_blocks(&r->memory.recovery, &r->memory.state));
+    EK_TRY(ek_recover_read_tables(&r->memory.recovery));
     load_warm_state(r);
     EK_TRY(ek_agree(r->world, "place experts", restart_experts(r)));
-    st = ek_recover_load(&r->recovery, &r->state, &missing);
+    st = ek_recover_load(&r->memory.recovery, &r->memory.state, &missing);
     if (st == EK_ENOENT && missing >= 0)
         return fall_back_to_checkpoint(r, missing);
     EK_TRY(st);
@@ -320,8 +323,8 @@ ek_status ek_run_fill_from_memory(ek_run *r)
                "generation %d continues from the state of %d ranks, %lld of which had to finish "
                "the last step; %.1f MB were adopted in place, %.1f MB copied within hosts, %.1f MB "
                "sent to other hosts; %.1f MB of memory were preallocated on joining hosts",
-               (int)r->recovery.generation, (int)r->recovery.n_survivors,
-               (long long)r->recovery.finished, r->out->info.memory_taken / 1e6,
+               (int)r->memory.recovery.generation, (int)r->memory.recovery.n_survivors,
+               (long long)r->memory.recovery.finished, r->out->info.memory_taken / 1e6,
                r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
                r->out->info.memory_prealloc / 1e6);
     return EK_OK;
@@ -332,7 +335,7 @@ ek_status ek_run_spread_experts(ek_run *r)
     const ek_planner *p = r->training.moe.planner;
     int64_t moved;
 
-    if (!r->cfg->elastic || r->memory_step >= 0 || p == NULL || p->plan_persistent == NULL ||
+    if (!r->cfg->elastic || r->memory.step >= 0 || p == NULL || p->plan_persistent == NULL ||
         p->plan_transient != NULL)
         return EK_OK;
     return ek_trainer_place(r->trainer, NULL, &moved);
@@ -340,14 +343,14 @@ ek_status ek_run_spread_experts(ek_run *r)
 
 ek_status ek_run_commit_state(ek_run *r)
 {
-    const ek_recovery *found = &r->recovery;
+    const ek_recovery *found = &r->memory.recovery;
 
     if (!r->cfg->elastic)
         return EK_OK;
-    if (r->memory_step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
-        ek_journal_record(&r->state.journal, r->memory_step - 1, found->record,
+    if (r->memory.step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
+        ek_journal_record(&r->memory.state.journal, r->memory.step - 1, found->record,
                           found->update.record_bytes);
-    return ek_recover_commit(&r->recovery, &r->state);
+    return ek_recover_commit(&r->memory.recovery, &r->memory.state);
 }
 
 void ek_run_describe_memory(ek_run *r)
@@ -357,10 +360,10 @@ void ek_run_describe_memory(ek_run *r)
     out[0] = '\0';
     if (!r->cfg->elastic)
         return;
-    ek_prealloc_describe(&r->state.segment, blocks, sizeof(blocks));
+    ek_prealloc_describe(&r->memory.state.segment, blocks, sizeof(blocks));
     if (blocks[0] != '\0')
-        snprintf(out, sizeof(r->out->info.memory_blocks), "%016" PRIx64 " %s", r->state.id.run,
-                 blocks);
+        snprintf(out, sizeof(r->out->info.memory_blocks), "%016" PRIx64 " %s",
+                 r->memory.state.id.run, blocks);
 }
 
 ek_status ek_run_release_memory(ek_run *r)
@@ -368,14 +371,14 @@ ek_status ek_run_release_memory(ek_run *r)
     if (!r->cfg->elastic)
         return EK_OK;
     EK_TRY(command_draining(r, DRAIN_RELEASE));
-    return ek_recover_remove(&r->recovery);
+    return ek_recover_remove(&r->memory.recovery);
 }
 
 ek_step_record ek_run_recovered_record(const ek_run *r)
 {
     ek_step_record record;
 
-    memcpy(&record, r->recovery.record, sizeof(record));
+    memcpy(&record, r->memory.recovery.record, sizeof(record));
     return record;
 }
 
@@ -384,27 +387,27 @@ ek_status ek_run_write_recovered_step(ek_run *r)
     ek_step_record record = ek_run_recovered_record(r);
     ek_metrics_step s = {&record.result, record.elapsed_ms, NULL, record.ranks, NULL, 0, 0};
 
-    if (r->rank != 0 || r->memory_step <= 0 || r->metrics.next == r->first_step)
+    if (r->rank != 0 || r->memory.step <= 0 || r->records.metrics.next == r->first_step)
         return EK_OK;
-    if (r->metrics.next == r->first_step - 1 && r->recovery.decision.record >= 0)
-        return ek_metrics_write(&r->metrics, &s);
+    if (r->records.metrics.next == r->first_step - 1 && r->memory.recovery.decision.record >= 0)
+        return ek_metrics_write(&r->records.metrics, &s);
     ek_log("elastic", EK_LOG_WARN, "metrics.jsonl lacks the lines of steps %lld to %lld",
-           (long long)r->metrics.next, (long long)r->first_step - 1);
+           (long long)r->records.metrics.next, (long long)r->first_step - 1);
     return EK_OK;
 }
 
 void ek_run_close_state(ek_run *r, ek_status st)
 {
-    ek_segment_id id = r->state.id;
-    int made = r->state.segment.head != NULL;
-    int ready = made && ek_segment_phase_of(&r->state.segment) != EK_SEGMENT_BUILDING;
+    ek_segment_id id = r->memory.state.id;
+    int made = r->memory.state.segment.head != NULL;
+    int ready = made && ek_segment_phase_of(&r->memory.state.segment) != EK_SEGMENT_BUILDING;
     int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
     /* a committed checkpoint holds all of the state */
     int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->n_draining == 0 &&
-                r->checkpoint_step == last;
+                r->saves.checkpoint_step == last;
 
-    ek_state_close(&r->state);
-    ek_recover_close(&r->recovery);
+    ek_state_close(&r->memory.state);
+    ek_recover_close(&r->memory.recovery);
     if (made && (saved || !ready))
         (void)!ek_segment_remove(&id);
 }

@@ -45,20 +45,21 @@ ek_status ek_run_open_held_out(ek_run *r, const ek_tokens_config *like)
     EK_TRY(check_paths(c));
     tc.paths = c->eval_data;
     tc.n_paths = c->n_eval_data;
-    EK_TRY(ek_tokens_open(&tc, &r->held_out));
-    windows = taken = ek_eval_windows(r->held_out, seq);
+    EK_TRY(ek_tokens_open(&tc, &r->eval.held_out));
+    windows = taken = ek_eval_windows(r->eval.held_out, seq);
     EK_REQUIRE(windows > 0, EK_EFORMAT, "--eval-data: %lld tokens; a loss needs at least two",
-               (long long)ek_tokens_get_info(r->held_out).n_tokens);
+               (long long)ek_tokens_get_info(r->eval.held_out).n_tokens);
     if (c->eval_tokens > 0 && windows > c->eval_tokens / seq)
         taken = c->eval_tokens / seq > 0 ? c->eval_tokens / seq : 1;
-    r->eval = ek_eval_state_new(ek_tokens_get_info(r->held_out).n_tokens, seq, taken);
+    r->eval.state = ek_eval_state_new(ek_tokens_get_info(r->eval.held_out).n_tokens, seq, taken);
     return EK_OK;
 }
 
 /* Which window of the stream is the i-th of an evaluation. */
 static int64_t window_at(const ek_run *r, int64_t i)
 {
-    int64_t all = ek_eval_windows(r->held_out, r->eval.seq), taken = r->eval.windows;
+    int64_t all = ek_eval_windows(r->eval.held_out, r->eval.state.seq),
+            taken = r->eval.state.windows;
 
     return taken == all ? i : i * (all / taken) + i * (all % taken) / taken;
 }
@@ -115,25 +116,25 @@ static ek_status find_best_model(const ek_run *r, ek_eval_state *s)
  * there, as later steps are repeated. */
 static ek_status read_state(const ek_run *r, restored_state *x)
 {
-    int from_memory = r->memory_step >= 0, found = 0;
+    int from_memory = r->memory.step >= 0, found = 0;
     ek_eval_state *s = &x->state;
     ek_path path;
 
     if (from_memory)
         EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out));
     else
-        EK_TRY(ek_path_set(&path, "%s/state.json", r->found.path.s));
+        EK_TRY(ek_path_set(&path, "%s/state.json", r->saves.found.path.s));
     EK_TRY(ek_eval_state_read(path.s, from_memory ? NULL : "evaluation", s, &found));
     if (!found || s->step <= 0 || s->step > r->first_step) { /* 0: written without --eval-data */
-        *s = r->eval;
+        *s = r->eval.state;
         return EK_OK;
     }
-    if (r->held_out != NULL && !ek_eval_state_same_data(s, &r->eval)) {
+    if (r->eval.held_out != NULL && !ek_eval_state_same_data(s, &r->eval.state)) {
         ek_log("train", EK_LOG_WARN,
                "--eval-data, --seq or --eval-tokens changed: the best loss (%.4f, step %lld) and "
                "the patience count are reset",
                s->best_loss, (long long)s->best_step);
-        *s = r->eval;
+        *s = r->eval.state;
         return EK_OK;
     }
     if (from_memory)
@@ -148,9 +149,10 @@ ek_status ek_run_restore_eval_state(ek_run *r)
     restored_state x = {0};
     ek_coll *op = NULL;
 
-    r->eval = ek_eval_state_new(r->eval.data_tokens, r->eval.seq, r->eval.windows);
-    r->new_best = 0;
-    x.state = r->eval;
+    r->eval.state =
+        ek_eval_state_new(r->eval.state.data_tokens, r->eval.state.seq, r->eval.state.windows);
+    r->eval.new_best = 0;
+    x.state = r->eval.state;
     if (r->first_step == 0)
         return EK_OK;
     EK_TRY(ek_agree(r->world, "read the evaluations", r->rank == 0 ? read_state(r, &x) : EK_OK));
@@ -158,8 +160,8 @@ ek_status ek_run_restore_eval_state(ek_run *r)
         EK_TRY(ek_comm_broadcast(r->world, &x, sizeof(x), 0, &op));
         EK_TRY(ek_coll_wait(&op));
     }
-    r->eval = x.state;
-    r->new_best = x.new_best != 0;
+    r->eval.state = x.state;
+    r->eval.new_best = x.new_best != 0;
     return EK_OK;
 }
 
@@ -169,10 +171,10 @@ ek_status ek_run_write_eval_state(const ek_run *r)
     int found = 0;
     ek_path path;
 
-    if (r->held_out == NULL)
+    if (r->eval.held_out == NULL)
         return EK_OK;
-    if (r->eval.step > 0)
-        return ek_eval_state_write(&r->eval, r->cfg->out);
+    if (r->eval.state.step > 0)
+        return ek_eval_state_write(&r->eval.state, r->cfg->out);
     EK_TRY(ek_path_set(&path, "%s/" EK_EVAL_FILE, r->cfg->out)); /* of steps that are repeated */
     if (ek_eval_state_read(path.s, NULL, &later, &found) < 0 || !found)
         return EK_OK; /* no file, or not one of a run */
@@ -181,7 +183,8 @@ ek_status ek_run_write_eval_state(const ek_run *r)
 
 int ek_run_stops_early(const ek_run *r)
 {
-    return r->held_out != NULL && r->cfg->patience > 0 && r->eval.since_best >= r->cfg->patience;
+    return r->eval.held_out != NULL && r->cfg->patience > 0 &&
+           r->eval.state.since_best >= r->cfg->patience;
 }
 
 /* --- evaluating ------------------------------------------------------------------------------- */
@@ -197,8 +200,8 @@ static void read_window(void *context, int64_t i, int32_t *inputs, int32_t *targ
 {
     const window_run *w = context;
     int64_t n;
-    ek_status st = ek_eval_window(w->r->held_out, w->r->eval.seq, window_at(w->r, w->first + i),
-                                  inputs, targets, &n);
+    ek_status st = ek_eval_window(w->r->eval.held_out, w->r->eval.state.seq,
+                                  window_at(w->r, w->first + i), inputs, targets, &n);
 
     if (st >= 0)
         return;
@@ -222,7 +225,7 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     ek_coll *op = NULL;
 
     EK_TRY(ek_trainer_forward(r->trainer, windows, seq, &reader, &mine.sums));
-    mine.stop = r->data_status < 0 || (r->hooks->stop != NULL && r->hooks->stop(r->hooks->context));
+    mine.stop = r->data.status < 0 || (r->hooks->stop != NULL && r->hooks->stop(r->hooks->context));
     if (r->ranks > 1) {
         EK_TRY(ek_comm_all_reduce(r->world, &mine, sizeof(mine) / sizeof(double), EK_SUM_F64, &op));
         EK_TRY(ek_coll_wait(&op));
@@ -232,17 +235,17 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
     all->stop += mine.stop;
     ek_run_report_phase(r, "evaluate");
     if (r->hooks->evaluating != NULL)
-        r->hooks->evaluating(r->hooks->context, first + windows, r->eval.windows);
+        r->hooks->evaluating(r->hooks->context, first + windows, r->eval.state.windows);
     return EK_OK;
 }
 
 /* Evaluates all windows; ends early if a rank asks to stop. */
 static ek_status evaluate_windows(ek_run *r, round_sums *all)
 {
-    int64_t seq = r->eval.seq, batch = r->training.batch, full = r->eval.windows;
-    int64_t tokens = r->eval.data_tokens - 1, ragged = 0;
+    int64_t seq = r->eval.state.seq, batch = r->training.batch, full = r->eval.state.windows;
+    int64_t tokens = r->eval.state.data_tokens - 1, ragged = 0;
 
-    if (full == ek_eval_windows(r->held_out, seq) && tokens % seq != 0) {
+    if (full == ek_eval_windows(r->eval.held_out, seq) && tokens % seq != 0) {
         ragged = tokens % seq;
         full--;
     }
@@ -257,7 +260,7 @@ int ek_run_is_evaluation_due(const ek_run *r, int64_t step)
 {
     int64_t every = ek_run_eval_every(r);
 
-    return every > 0 && step > r->eval.step &&
+    return every > 0 && step > r->eval.state.step &&
            (step % every == 0 || step == r->training.optimizer.steps);
 }
 
@@ -266,7 +269,7 @@ static ek_status keep_result(ek_run *r, const ek_metrics_eval *e, int64_t step)
 {
     if (r->rank != 0)
         return EK_OK;
-    EK_TRY(ek_metrics_add_eval(&r->metrics, step - 1, e));
+    EK_TRY(ek_metrics_add_eval(&r->records.metrics, step - 1, e));
     return ek_run_write_eval_state(r);
 }
 
@@ -277,7 +280,7 @@ static void write_result(ek_run *r, const ek_metrics_eval *e)
 
     p->eval_tokens = e->tokens;
     p->eval_loss = e->loss;
-    p->eval_best = r->eval.best_step == r->eval.step;
+    p->eval_best = r->eval.state.best_step == r->eval.state.step;
     out->count++;
     ek_run_describe_evaluations(r);
 }
@@ -286,13 +289,13 @@ void ek_run_describe_evaluations(ek_run *r)
 {
     ek_train_evaluation *out = &r->out->evaluation;
 
-    if (r->held_out == NULL || r->eval.step < 0)
+    if (r->eval.held_out == NULL || r->eval.state.step < 0)
         return;
-    out->step = r->eval.step;
-    out->loss = r->eval.loss;
-    out->best_step = r->eval.best_step;
-    out->best_loss = r->eval.best_loss;
-    out->since_best = r->eval.since_best;
+    out->step = r->eval.state.step;
+    out->loss = r->eval.state.loss;
+    out->best_step = r->eval.state.best_step;
+    out->best_loss = r->eval.state.best_loss;
+    out->since_best = r->eval.state.since_best;
     out->stopped_early = ek_run_stops_early(r);
 }
 
@@ -319,7 +322,7 @@ ek_status ek_run_evaluate(ek_run *r, int64_t step, int *stop)
                           .seconds = (double)(ek_clock_ns() - begin) / 1e9};
     EK_REQUIRE(isfinite(e.loss), EK_ENONFINITE, "the loss of --eval-data is not finite: %g",
                e.loss);
-    r->new_best |= ek_eval_state_add(&r->eval, step, e.loss);
+    r->eval.new_best |= ek_eval_state_add(&r->eval.state, step, e.loss);
     EK_TRY(ek_agree(r->world, "keep the evaluation", keep_result(r, &e, step)));
     write_result(r, &e);
     return EK_OK;

@@ -21,9 +21,9 @@ void ek_run_add_layers(ek_run *r)
 {
     const ek_model_spec *s = &r->source.spec;
 
-    if (ek_run_is_timed(r) && !ek_run_is_recorded(r, r->step))
+    if (ek_run_is_timed(r) && !ek_run_is_recorded(r, r->progress.step))
         return; /* its time is not measured */
-    for (int64_t l = 0; l < s->layers && r->layers != NULL; l++) {
+    for (int64_t l = 0; l < s->layers && r->costs.layers != NULL; l++) {
         ek_roofline_counts n = ek_pass_work(ek_trainer_pass(r->trainer), l);
         ek_roofline_work step;
 
@@ -31,7 +31,7 @@ void ek_run_add_layers(ek_run *r)
         n.replicas /= r->mesh->etp;
         step = ek_roofline_work_of_counts(r->mesh->stage_size, &r->training.moe.costs, row_flops(s),
                                           &n);
-        ek_roofline_add(&r->layers[l], &step);
+        ek_roofline_add(&r->costs.layers[l], &step);
     }
 }
 
@@ -45,12 +45,12 @@ static ek_status time_layers(ek_run *r)
     ek_status st = EK_OK;
 
     EK_TRY_OUT(ek_agree(r->world, "time the layers",
-                        seconds != NULL ? ek_layer_times(events, n, r->counted_ns, seconds)
+                        seconds != NULL ? ek_layer_times(events, n, r->progress.counted_ns, seconds)
                                         : EK_FAIL(EK_ENOMEM, "no memory for times of layers")));
     EK_TRY_OUT(ek_comm_all_reduce(r->world, seconds, layers, EK_MAX_F64, &op));
     EK_TRY_OUT(ek_coll_wait(&op));
     for (int64_t l = 0; l < layers; l++)
-        r->layers[l].time_s = seconds[l];
+        r->costs.layers[l].time_s = seconds[l];
 out:
     free(seconds);
     return st;
@@ -62,7 +62,7 @@ static void report_layers(const ek_run *r)
     char line[LINE];
 
     for (int64_t l = 0; l < r->source.spec.layers; l++) {
-        const ek_roofline_work *w = &r->layers[l];
+        const ek_roofline_work *w = &r->costs.layers[l];
         ek_roofline at = ek_roofline_of(w);
         ek_train_layer layer = {.layer = l,
                                 .r_cc = at.r_cc,
@@ -102,7 +102,7 @@ static int64_t count_nodes(const ek_mesh *mesh)
 static void compare_ops(const ek_run *r, ek_compare *c)
 {
     const ek_mesh *mesh = r->mesh;
-    ek_predict_config cfg = {.machine = r->machine,
+    ek_predict_config cfg = {.machine = r->costs.machine,
                              .spec = &r->source.spec,
                              .ranks = (int64_t)mesh->ep * mesh->etp,
                              .nodes = count_nodes(mesh),
@@ -113,7 +113,7 @@ static void compare_ops(const ek_run *r, ek_compare *c)
 
     ek_compare_begin(c);
     for (int64_t i = 0; i < n; i++)
-        if (events[i].start_ns >= r->counted_ns)
+        if (events[i].start_ns >= r->progress.counted_ns)
             ek_predict_add(&cfg, &events[i], 1, c);
     ek_compare_sort(c);
 }
@@ -141,7 +141,7 @@ static void report_costs(const ek_run *r)
 
 ek_status ek_run_explain(ek_run *r)
 {
-    if (r->layers == NULL || r->counted_ns == 0 || r->out->balance.policy == NULL)
+    if (r->costs.layers == NULL || r->progress.counted_ns == 0 || r->out->balance.policy == NULL)
         return EK_OK;
     if (ek_run_is_timed(r))
         EK_TRY(time_layers(r));

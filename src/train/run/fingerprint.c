@@ -49,8 +49,8 @@ ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out)
 {
     uint64_t sum = 0;
 
-    for (int64_t i = 0; i < r->sources.n; i++)
-        EK_TRY(add_stream(r->sources.tokens[i], &sum));
+    for (int64_t i = 0; i < r->data.sources.n; i++)
+        EK_TRY(add_stream(r->data.sources.tokens[i], &sum));
     *out = sum;
     return EK_OK;
 }
@@ -58,12 +58,12 @@ ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out)
 ek_status ek_run_held_out_fingerprint(const ek_run *r, uint64_t *out)
 {
     *out = 0;
-    return r->held_out != NULL ? add_stream(r->held_out, out) : EK_OK;
+    return r->eval.held_out != NULL ? add_stream(r->eval.held_out, out) : EK_OK;
 }
 
 uint64_t ek_run_replay_fingerprint(const ek_run *r)
 {
-    const ek_trace *t = &r->replay;
+    const ek_trace *t = &r->options.replay;
     const int64_t sizes[] = {t->iterations, t->layers, t->sources};
     uint64_t sum = add_bytes(0, sizes, sizeof(sizes));
 
@@ -80,7 +80,7 @@ static ek_status add_setting(ek_run *r, const char *name, uint64_t sum)
     char hex[20];
 
     snprintf(hex, sizeof(hex), "%016" PRIx64, sum);
-    EK_REQUIRE(json_object_set_new(r->settings, name, json_string(hex)) == 0, EK_ENOMEM,
+    EK_REQUIRE(json_object_set_new(r->options.settings, name, json_string(hex)) == 0, EK_ENOMEM,
                "no memory for the settings");
     return EK_OK;
 }
@@ -91,12 +91,12 @@ static ek_status add_tokenizer(ek_run *r)
     const char *name, *text;
     size_t bytes;
 
-    if (r->tokenizer == NULL)
+    if (r->data.tokenizer == NULL)
         return EK_OK;
     EK_TRY(ek_model_source_tokenizer(&r->source, r->cfg->tokenizer, &name));
     if (strcmp(name, "bytes") == 0)
         return EK_OK;
-    text = ek_tokenizer_json(r->tokenizer, &bytes);
+    text = ek_tokenizer_json(r->data.tokenizer, &bytes);
     return add_setting(r, EK_TOKENIZER_FINGERPRINT, add_bytes(0, text, bytes));
 }
 
@@ -107,7 +107,7 @@ ek_status ek_run_add_fingerprints(ek_run *r)
     EK_TRY(add_tokenizer(r));
     EK_TRY(ek_run_data_fingerprint(r, &data));
     EK_TRY(add_setting(r, EK_DATA_FINGERPRINT, data));
-    if (r->replay.data != NULL)
+    if (r->options.replay.data != NULL)
         EK_TRY(add_setting(r, EK_REPLAY_FINGERPRINT, ek_run_replay_fingerprint(r)));
     return EK_OK;
 }

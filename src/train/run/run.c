@@ -25,18 +25,18 @@ static ek_status save_ended(ek_run *r)
     ek_checkpoint_found found;
     ek_path best;
 
-    if (r->saving != NULL)
+    if (r->saves.current != NULL)
         return EK_OK;
-    r->checkpoint_step = r->saving_step;
+    r->saves.checkpoint_step = r->saves.saving_step;
     if (r->rank != 0)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
     memcpy(r->out->checkpoint, found.path.s, sizeof(r->out->checkpoint));
-    EK_TRY(ek_checkpoint_best(r->cfg->out, r->eval.best_step, &best));
+    EK_TRY(ek_checkpoint_best(r->cfg->out, r->eval.state.best_step, &best));
     memcpy(r->out->evaluation.best_checkpoint, best.s, sizeof(r->out->evaluation.best_checkpoint));
-    if (r->replaces)
+    if (r->folder.replaces)
         EK_TRY(ek_out_drop_replaced(r->cfg->out));
-    r->replaces = 0;
+    r->folder.replaces = 0;
     return EK_OK;
 }
 
@@ -44,36 +44,36 @@ static ek_status save_ended(ek_run *r)
 static ek_status save_checkpoint(ek_run *r, int last)
 {
     ek_train_save_config c = {.model = r->model,
-                              .tokenizer = r->tokenizer,
-                              .tokenizer_files = &r->tokenizer_files,
-                              .settings = r->settings,
-                              .run_file = r->run_file,
+                              .tokenizer = r->data.tokenizer,
+                              .tokenizer_files = &r->data.tokenizer_files,
+                              .settings = r->options.settings,
+                              .run_file = r->options.run_file,
                               .steps_done = ek_trainer_steps_done(r->trainer),
                               .keep = r->cfg->keep,
-                              .evaluation = r->eval.step > 0 ? &r->eval : NULL,
-                              .best = r->new_best,
+                              .evaluation = r->eval.state.step > 0 ? &r->eval.state : NULL,
+                              .best = r->eval.new_best,
                               .out_dir = r->cfg->out,
-                              .background = r->background && !last};
+                              .background = r->saves.background && !last};
 
-    r->saved_ns = ek_clock_ns();
+    r->saves.began_ns = ek_clock_ns();
     ek_run_report_phase(r, "checkpoint");
-    EK_TRY(ek_train_save_finish(&r->saving));
+    EK_TRY(ek_train_save_finish(&r->saves.current));
     EK_TRY(ek_agree(r->world, "write the metrics",
-                    r->rank == 0 ? ek_metrics_sync(&r->metrics) : EK_OK));
-    EK_TRY(ek_train_save_begin(&c, &r->saving));
-    r->saving_step = c.steps_done;
-    r->new_best = 0;
+                    r->rank == 0 ? ek_metrics_sync(&r->records.metrics) : EK_OK));
+    EK_TRY(ek_train_save_begin(&c, &r->saves.current));
+    r->saves.saving_step = c.steps_done;
+    r->eval.new_best = 0;
     if (!c.background)
-        EK_TRY(ek_train_save_finish(&r->saving));
+        EK_TRY(ek_train_save_finish(&r->saves.current));
     ek_run_report_phase(r, last ? "end" : "step");
     return save_ended(r);
 }
 
 static ek_status poll_save(ek_run *r)
 {
-    if (r->saving == NULL)
+    if (r->saves.current == NULL)
         return EK_OK;
-    EK_TRY(ek_train_save_poll(&r->saving));
+    EK_TRY(ek_train_save_poll(&r->saves.current));
     return save_ended(r);
 }
 
@@ -81,10 +81,10 @@ static ek_status write_events(ek_run *r, const char *path)
 {
     ek_timeline_rank who = {.rank = r->rank,
                             .ranks = r->ranks,
-                            .origin_ns = r->origin_ns,
-                            .step_ns = r->step_ns,
-                            .first_step = r->first_recorded,
-                            .n_steps = r->n_recorded};
+                            .origin_ns = r->timeline.origin_ns,
+                            .step_ns = r->timeline.step_ns,
+                            .first_step = r->timeline.first,
+                            .n_steps = r->timeline.n};
     int64_t n;
     const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
 
@@ -97,7 +97,7 @@ static ek_status write_timeline(ek_run *r)
     const char *out = r->cfg->out;
     ek_path path;
 
-    r->timeline_done = 1;
+    r->timeline.written = 1;
     if (r->rank > 0)
         EK_TRY(ek_path_set(&path, "%s/timeline-rank%d.json", out, r->rank));
     else
@@ -110,47 +110,47 @@ static ek_status write_extras(ek_run *r)
     int64_t from = ek_run_timeline_from(r);
     ek_path path;
 
-    if (r->cfg->timeline && r->n_recorded == 0)
+    if (r->cfg->timeline && r->timeline.n == 0)
         ek_log("train", EK_LOG_WARN,
                "--timeline: this process took none of the steps from %lld to %lld, so there is no "
                "timeline of it",
                (long long)from, (long long)(from + r->cfg->timeline_steps - 1));
-    else if (r->cfg->timeline && !r->timeline_done)
+    else if (r->cfg->timeline && !r->timeline.written)
         EK_TRY(write_timeline(r));
     if (r->cfg->record_routing && r->rank == 0 && r->out->end.step > r->first_step) {
         EK_TRY(ek_path_set(&path, "%s/routing.npy", r->cfg->out));
-        EK_TRY(ek_routing_trace_write(&r->trace, path.s));
+        EK_TRY(ek_routing_trace_write(&r->records.trace, path.s));
     }
     return EK_OK;
 }
 
 void ek_run_keep_data_failure(ek_run *r, ek_status st)
 {
-    if (st >= 0 || r->data_status < 0)
+    if (st >= 0 || r->data.status < 0)
         return;
-    r->data_status = st;
-    snprintf(r->data_failure, sizeof(r->data_failure), "%s", ek_err_message());
+    r->data.status = st;
+    snprintf(r->data.failure, sizeof(r->data.failure), "%s", ek_err_message());
 }
 
-/* Prefetches this rank's sequences of a step into r->ahead; records a failure. */
+/* Prefetches this rank's sequences of a step into r->data.ahead; records a failure. */
 static void read_ahead(ek_run *r, int64_t step)
 {
     int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
 
-    for (int64_t i = 0; i < n && r->data_status == EK_OK; i++)
-        ek_run_keep_data_failure(r, ek_windows_row(&r->windows, step,
-                                                   ek_trainer_sequence(r->trainer, i),
-                                                   r->ahead + i * seq, r->ahead + (n + i) * seq));
+    for (int64_t i = 0; i < n && r->data.status == EK_OK; i++)
+        ek_run_keep_data_failure(
+            r, ek_windows_row(&r->data.windows, step, ek_trainer_sequence(r->trainer, i),
+                              r->data.ahead + i * seq, r->data.ahead + (n + i) * seq));
 }
 
 static ek_status begin_data(ek_run *r)
 {
     size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
 
-    r->ahead = malloc((2 * n + 1) * sizeof(*r->ahead));
-    EK_REQUIRE(r->ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
+    r->data.ahead = malloc((2 * n + 1) * sizeof(*r->data.ahead));
+    EK_REQUIRE(r->data.ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
     read_ahead(r, r->first_step);
-    return ek_agree(r->world, "read the data", r->data_status);
+    return ek_agree(r->world, "read the data", r->data.status);
 }
 
 /* Copies the prefetched tokens to the trainer and prefetches the next step's.  If that fails the
@@ -161,8 +161,8 @@ static void next_data(ek_run *r)
     size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
 
     if (n > 0) {
-        memcpy(ek_trainer_inputs(r->trainer), r->ahead, n * sizeof(*r->ahead));
-        memcpy(ek_trainer_targets(r->trainer), r->ahead + n, n * sizeof(*r->ahead));
+        memcpy(ek_trainer_inputs(r->trainer), r->data.ahead, n * sizeof(*r->data.ahead));
+        memcpy(ek_trainer_targets(r->trainer), r->data.ahead + n, n * sizeof(*r->data.ahead));
     }
     if (step + 1 < r->training.optimizer.steps)
         read_ahead(r, step + 1);
@@ -170,11 +170,11 @@ static void next_data(ek_run *r)
 
 static ek_status data_failure(const ek_run *r)
 {
-    if (r->data_status == EK_OK)
+    if (r->data.status == EK_OK)
         return EK_OK;
-    return EK_FAIL(r->data_status,
+    return EK_FAIL(r->data.status,
                    "%s; the completed steps are in a checkpoint: continue with --resume",
-                   r->data_failure);
+                   r->data.failure);
 }
 
 /* Switches the recording of ops on or off, and records the start time of recorded steps. */
@@ -186,13 +186,13 @@ static ek_status record_step(ek_run *r, int64_t step)
     ek_trainer_record(r->trainer, on);
     if (!on)
         return EK_OK;
-    if (r->step_ns == NULL) {
+    if (r->timeline.step_ns == NULL) {
         most = most < r->cfg->timeline_steps ? most : r->cfg->timeline_steps;
-        r->step_ns = calloc((size_t)most, sizeof(*r->step_ns));
-        EK_REQUIRE(r->step_ns != NULL, EK_ENOMEM, "no memory for a timeline");
-        r->first_recorded = step;
+        r->timeline.step_ns = calloc((size_t)most, sizeof(*r->timeline.step_ns));
+        EK_REQUIRE(r->timeline.step_ns != NULL, EK_ENOMEM, "no memory for a timeline");
+        r->timeline.first = step;
     }
-    r->step_ns[r->n_recorded++] = ek_clock_ns();
+    r->timeline.step_ns[r->timeline.n++] = ek_clock_ns();
     return EK_OK;
 }
 
@@ -200,10 +200,10 @@ static ek_status record_step(ek_run *r, int64_t step)
 static ek_status apply_schedules(ek_run *r, int64_t step)
 {
     const ek_train_config *c = r->cfg;
-    double top_k = ek_value_schedule_at(&r->top_k_schedule, step, (double)c->top_k);
+    double top_k = ek_value_schedule_at(&r->options.top_k_schedule, step, (double)c->top_k);
 
     ek_trainer_set_capacity_factor(
-        r->trainer, ek_value_schedule_at(&r->capacity_schedule, step, c->capacity_factor));
+        r->trainer, ek_value_schedule_at(&r->options.capacity_schedule, step, c->capacity_factor));
     return top_k > 0 ? ek_trainer_set_top_k(r->trainer, (int64_t)top_k) : EK_OK;
 }
 
@@ -212,14 +212,14 @@ static ek_status one_step(ek_run *r, ek_step_result *result)
     int64_t step = ek_trainer_steps_done(r->trainer);
 
     EK_TRY(apply_schedules(r, step));
-    ek_plan_record_begin(&r->plans, step, r->source.spec.layers);
+    ek_plan_record_begin(&r->records.plans, step, r->source.spec.layers);
     EK_TRY(record_step(r, step));
     EK_TRY(ek_trainer_step(r->trainer, result));
-    EK_TRY(ek_plan_record_end(&r->plans));
+    EK_TRY(ek_plan_record_end(&r->records.plans));
     if (ek_run_is_recorded(r, step) && !ek_run_is_recorded(r, step + 1))
         EK_TRY(write_timeline(r));
     if (r->cfg->record_routing && r->rank == 0)
-        EK_TRY(ek_routing_trace_add(&r->trace, ek_trainer_pass(r->trainer)));
+        EK_TRY(ek_routing_trace_add(&r->records.trace, ek_trainer_pass(r->trainer)));
     return EK_OK;
 }
 
@@ -228,7 +228,7 @@ static int wants_save(const ek_run *r, int64_t done, int stop)
     int64_t every = r->cfg->save_every;
 
     return stop || done == r->training.optimizer.steps || (every > 0 && done % every == 0) ||
-           r->new_best || ek_run_stops_early(r) || r->votes >= save_vote;
+           r->eval.new_best || ek_run_stops_early(r) || r->progress.votes >= save_vote;
 }
 
 /* Collects the balance of layers in the last step. */
@@ -237,52 +237,55 @@ static void look_at_layers(const ek_run *r)
     const ek_model_spec *spec = &r->source.spec;
     int n = 0;
 
-    for (int64_t l = 0; l < spec->layers && r->routed > 0; l++)
+    for (int64_t l = 0; l < spec->layers && r->records.routed > 0; l++)
         if (!spec->dense[l])
-            r->of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
+            r->records.of_layer[n++] = ek_pass_balance(ek_trainer_pass(r->trainer), l);
 }
 
 /* Checks the last step for spikes of loss or gradient norm, and warns. */
 static int look_for_spikes(ek_run *r)
 {
-    double loss = r->last.losses.loss, norm = r->last.grad_norm;
-    ek_spike x = ek_spikes_add(&r->spikes, loss, norm);
+    double loss = r->progress.last.losses.loss, norm = r->progress.last.grad_norm;
+    ek_spike x = ek_spikes_add(&r->records.spikes, loss, norm);
     char text[256];
 
-    r->out->spikes = r->spikes.count;
+    r->out->spikes = r->records.spikes.count;
     if (!x.is_new)
         return x.kinds;
     ek_spike_describe(&x, loss, norm, r->training.optimizer.clip, text, sizeof(text));
-    ek_log("train", EK_LOG_WARN, "step %lld: %s", (long long)r->last.step, text);
+    ek_log("train", EK_LOG_WARN, "step %lld: %s", (long long)r->progress.last.step, text);
     return x.kinds;
 }
 
 /* Writes a line of metrics.jsonl, with values gathered from every rank. */
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
-    ek_metrics_step s = {&r->last, step_ms, r->of_rank, r->ranks, r->of_layer, r->routed, 0};
+    ek_metrics_step s = {
+        &r->progress.last, step_ms, r->records.of_rank, r->ranks, r->records.of_layer,
+        r->records.routed, 0};
 
-    r->of_rank[r->rank] = (ek_rank_metrics){(double)r->last.comm_bytes, (double)ek_rss_peak_bytes(),
-                                            (double)r->model->n_elements, r->last.flops};
-    EK_TRY(ek_gather(r->world, r->of_rank, sizeof(*r->of_rank)));
+    r->records.of_rank[r->rank] =
+        (ek_rank_metrics){(double)r->progress.last.comm_bytes, (double)ek_rss_peak_bytes(),
+                          (double)r->model->n_elements, r->progress.last.flops};
+    EK_TRY(ek_gather(r->world, r->records.of_rank, sizeof(*r->records.of_rank)));
     if (r->rank != 0)
         return EK_OK;
     look_at_layers(r);
     s.spikes = look_for_spikes(r);
-    return ek_metrics_write(&r->metrics, &s);
+    return ek_metrics_write(&r->records.metrics, &s);
 }
 
 /* Before a step: sets this rank's vote, so that all stop or save after the same step. */
 static void set_vote(ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
-    double passed = (double)(ek_clock_ns() - r->saved_ns) / 1e9;
+    double passed = (double)(ek_clock_ns() - r->saves.began_ns) / 1e9;
     int save = r->rank == 0 && r->cfg->save_seconds > 0 && passed >= (double)r->cfg->save_seconds;
 
-    r->votes = save ? save_vote : 0;
+    r->progress.votes = save ? save_vote : 0;
     if (r->ranks > 1)
-        ek_trainer_vote(r->trainer, r->votes + (r->data_status < 0 ||
-                                                (h->stop != NULL && h->stop(h->context))));
+        ek_trainer_vote(r->trainer, r->progress.votes + (r->data.status < 0 ||
+                                                         (h->stop != NULL && h->stop(h->context))));
 }
 
 /* After a step: whether to stop. */
@@ -291,9 +294,9 @@ static int count_votes(ek_run *r)
     const ek_train_hooks *h = r->hooks;
 
     if (r->ranks == 1)
-        return r->data_status < 0 || (h->stop != NULL && h->stop(h->context));
-    r->votes = r->last.votes;
-    return fmod(r->votes, save_vote) > 0;
+        return r->data.status < 0 || (h->stop != NULL && h->stop(h->context));
+    r->progress.votes = r->progress.last.votes;
+    return fmod(r->progress.votes, save_vote) > 0;
 }
 
 /* Broadcasts rank 0's start time for all timelines; clocks of hosts are not synchronised. */
@@ -305,7 +308,7 @@ static ek_status set_origin(ek_run *r, int64_t now)
     EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
     all[r->rank] = (double)now;
     EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
-    r->origin_ns = (int64_t)all[0];
+    r->timeline.origin_ns = (int64_t)all[0];
 out:
     free(all);
     return st;
@@ -321,11 +324,11 @@ static ek_status run_pending_evaluation(ek_run *r, int *stop, int *done)
         EK_TRY(ek_run_evaluate(r, r->first_step, stop));
     *done = *stop || r->first_step >= r->training.optimizer.steps || ek_run_stops_early(r);
     if (!*done)
-        return r->new_best ? save_checkpoint(r, 0) : EK_OK;
-    r->out->end.loss = r->memory_step >= 0 && r->recovery.decision.record >= 0
+        return r->eval.new_best ? save_checkpoint(r, 0) : EK_OK;
+    r->out->end.loss = r->memory.step >= 0 && r->memory.recovery.decision.record >= 0
                            ? ek_run_recovered_record(r).result.losses.loss
                            : NAN;
-    if (*stop && !r->new_best && r->first_step == r->checkpoint_step)
+    if (*stop && !r->eval.new_best && r->first_step == r->saves.checkpoint_step)
         return EK_OK;
     return save_checkpoint(r, 1);
 }
@@ -336,7 +339,7 @@ static ek_status end_stopped(ek_run *r)
     const ek_train_progress *p = &r->out->end;
     int all_steps = p->step >= p->steps;
 
-    r->step = p->step;
+    r->progress.step = p->step;
     EK_TRY(ek_agree(r->world, "read the data", data_failure(r)));
     if (all_steps && !ek_run_is_evaluation_due(r, p->step))
         return EK_OK;
@@ -355,7 +358,7 @@ static ek_status step_loop(ek_run *r)
     int stop = 0, done;
 
     EK_TRY(set_origin(r, begin));
-    r->saved_ns = begin;
+    r->saves.began_ns = begin;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
     EK_TRY(apply_schedules(r, r->first_step));
@@ -369,27 +372,28 @@ static ek_status step_loop(ek_run *r)
     while (!stop && !ek_run_stops_early(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
-        r->step = ek_trainer_steps_done(r->trainer);
+        r->progress.step = ek_trainer_steps_done(r->trainer);
         next_data(r);
         set_vote(r);
-        EK_TRY(one_step(r, &r->last));
+        EK_TRY(one_step(r, &r->progress.last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = count_votes(r);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(write_metrics(r, p->step_ms));
         last = now; /* the next step's time includes saving */
-        p->loss = r->last.losses.loss;
-        p->expert_max_over_mean = r->last.losses.expert_max_over_mean;
-        p->tokens_per_s = (double)r->last.tokens / p->step_ms * 1e3;
+        p->loss = r->progress.last.losses.loss;
+        p->expert_max_over_mean = r->progress.last.losses.expert_max_over_mean;
+        p->tokens_per_s = (double)r->progress.last.tokens / p->step_ms * 1e3;
         p->seconds = (double)(now - begin) / 1e9;
         if (p->step == r->first_step + 1)
-            r->counted_ns = now;
+            r->progress.counted_ns = now;
         else
             ek_run_add_balance(r, p->step - r->first_step - 1);
         if (p->step > r->first_step + 1)
-            r->out->tokens_per_s = (double)((p->step - r->first_step - 1) * r->last.tokens) /
-                                   ((double)(now - r->counted_ns) / 1e9);
+            r->out->tokens_per_s =
+                (double)((p->step - r->first_step - 1) * r->progress.last.tokens) /
+                ((double)(now - r->progress.counted_ns) / 1e9);
         EK_TRY(ek_run_evaluate(r, p->step, &stop));
         if (h->step != NULL)
             h->step(h->context, p);
@@ -409,42 +413,42 @@ static ek_status take_steps(ek_run *r)
     if (st >= 0 || st == EK_ECANCELED)
         return st;
     snprintf(text, sizeof(text), "%s", ek_err_message());
-    return EK_FAIL(st, "step %lld: %s", (long long)r->step, text);
+    return EK_FAIL(st, "step %lld: %s", (long long)r->progress.step, text);
 }
 
 /* st: the status of the run. */
 static void close_all(ek_run *r, ek_status st)
 {
-    ek_train_save_abandon(&r->saving);
-    ek_metrics_close(&r->metrics);
-    if (r->replaces && ek_out_restore(r->cfg->out))
+    ek_train_save_abandon(&r->saves.current);
+    ek_metrics_close(&r->records.metrics);
+    if (r->folder.replaces && ek_out_restore(r->cfg->out))
         ek_log("train", EK_LOG_WARN, "%s keeps the checkpoints of the run that was to be replaced",
                r->cfg->out);
-    ek_routing_trace_close(&r->trace);
+    ek_routing_trace_close(&r->records.trace);
     ek_trainer_destroy(&r->trainer);
-    ek_plan_record_close(&r->plans);
-    ek_trace_close(&r->replay);
+    ek_plan_record_close(&r->records.plans);
+    ek_trace_close(&r->options.replay);
     ek_model_destroy(&r->model);
     ek_mesh_close(&r->mesh);
-    free(r->machine);
-    free(r->layers);
-    free(r->step_ns);
-    free(r->of_rank);
-    free(r->of_layer);
-    free(r->ahead);
-    ek_sources_close(&r->sources);
-    ek_tokens_close(&r->held_out);
-    ek_tokenizer_destroy(&r->tokenizer);
-    ek_tokenizer_files_free(&r->tokenizer_files);
+    free(r->costs.machine);
+    free(r->costs.layers);
+    free(r->timeline.step_ns);
+    free(r->records.of_rank);
+    free(r->records.of_layer);
+    free(r->data.ahead);
+    ek_sources_close(&r->data.sources);
+    ek_tokens_close(&r->eval.held_out);
+    ek_tokenizer_destroy(&r->data.tokenizer);
+    ek_tokenizer_files_free(&r->data.tokenizer_files);
     ek_kernels_destroy(&r->kernels);
-    json_decref(r->settings);
-    json_decref(r->all_settings);
-    free(r->run_file);
+    json_decref(r->options.settings);
+    json_decref(r->options.all_settings);
+    free(r->options.run_file);
     ek_run_close_state(r, st);
     if (r->world != r->all)
         ek_comm_close(&r->world);
-    if (r->lock >= 0)
-        close(r->lock);
+    if (r->folder.lock >= 0)
+        close(r->folder.lock);
 }
 
 ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
@@ -457,10 +461,10 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
                 .all = cfg->world,
                 .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
                 .ranks = cfg->world != NULL ? ek_comm_size(cfg->world) : 1,
-                .metrics = {.fd = -1},
-                .eval = ek_eval_state_new(0, 0, 0),
-                .memory_step = -1,
-                .lock = -1};
+                .records = {.metrics = {.fd = -1}},
+                .eval = {.state = ek_eval_state_new(0, 0, 0)},
+                .memory = {.step = -1},
+                .folder = {.lock = -1}};
     int draining;
     ek_status st = EK_OK;
 

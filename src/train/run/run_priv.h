@@ -23,72 +23,130 @@
 #include "train/trainer.h"
 #include "train/value_schedule.h"
 
-/* The state of a run. */
+/* What the options ask for, read once. */
 typedef struct {
-    const ek_train_config *cfg;
-    const ek_train_hooks *hooks;
-    ek_train_summary *out;
-    ek_comm *world; /* NULL: one rank */
-    int rank, ranks;
-    ek_comm *all;        /* the world; with cfg->n_draining, of staying and draining ranks */
     ek_mesh_sizes sizes; /* with --elastic, fitted to the number of ranks */
-    ek_mesh *mesh;       /* NULL: one rank */
-    ek_model_source source;
-    ek_kernels *kernels;
-    ek_tokenizer *tokenizer;
-    ek_sources sources;
-    ek_tokenizer_files tokenizer_files;
-    ek_windows windows;
-    ek_tokens *held_out; /* of --eval-data; NULL: none */
-    ek_eval_state eval;  /* of this start; without --eval-data, of earlier starts */
-    int new_best;        /* 1: the model is the best so far, and not saved yet */
-    ek_model *model;
-    ek_trainer *trainer;
-    ek_trainer_config training;
-    ek_machine *machine;      /* measured costs; NULL: no planner uses them */
-    ek_roofline_work *layers; /* [layers], of the steps but the first; NULL like machine */
     ek_mode mode;
     int shuffled;
     int adaptive_r;     /* -1: tuned */
     const int *rack_of; /* [ranks]; NULL: there are not several racks */
-    ek_metrics metrics;
-    ek_spikes spikes;           /* on rank 0 */
-    ek_rank_metrics *of_rank;   /* [ranks], of the last step */
-    ek_layer_balance *of_layer; /* [routed], likewise */
-    int32_t *ahead;             /* [2, sequences, seq]: prefetched inputs and targets */
-    ek_status data_status;      /* of the prefetch */
-    char data_failure[1024];    /* its message */
-    int routed;                 /* MoE layers */
-    ek_routing_trace trace;
-    ek_plan_record plans;
+    ek_value_schedule top_k_schedule, capacity_schedule;
     ek_trace replay;      /* of --replay-routing */
     json_t *settings;     /* those that a checkpoint and state in memory must share */
     json_t *all_settings; /* those of run.json */
     char *run_file;       /* text of run.json */
-    ek_checkpoint_found found;
-    ek_step_result last;
-    ek_value_schedule top_k_schedule, capacity_schedule;
-    ek_train_saving *saving; /* a save in progress; NULL: none */
-    int background;          /* 1: memory suffices to save in the background */
-    int64_t first_step, base_rss;
-    int64_t step;       /* the current one */
-    int64_t saved_ns;   /* start of the last save, else of the first step */
-    double votes;       /* sum over ranks of the current or last step */
-    int64_t counted_ns; /* end of the first step of this process; 0: not yet */
-    int64_t origin_ns;  /* rank 0's start of steps: time 0 of the timelines */
-    int64_t *step_ns;   /* [n_recorded] start of each recorded step; NULL: none */
-    int64_t first_recorded, n_recorded;
-    int timeline_done; /* 1: it is written */
-    int replaces;      /* 1: checkpoint.replaced exists until there is a new checkpoint */
-    int lock;          /* descriptor of the lock of --out; -1: not taken */
+} ek_run_options;
 
-    /* with --elastic */
+/* The training data, and the tokens of the next step. */
+typedef struct {
+    ek_tokenizer *tokenizer;
+    ek_tokenizer_files tokenizer_files;
+    ek_sources sources;
+    ek_windows windows;
+    int32_t *ahead;     /* [2, sequences, seq]: prefetched inputs and targets */
+    ek_status status;   /* of the prefetch */
+    char failure[1024]; /* its message */
+} ek_run_data;
+
+/* Evaluations. */
+typedef struct {
+    ek_tokens *held_out; /* of --eval-data; NULL: none */
+    ek_eval_state state; /* of this start; without --eval-data, of earlier starts */
+    int new_best;        /* 1: the model is the best so far, and not saved yet */
+} ek_run_evaluation;
+
+/* With a planner that uses measured costs; else NULL. */
+typedef struct {
+    ek_machine *machine;
+    ek_roofline_work *layers; /* [layers], of the steps but the first */
+} ek_run_costs;
+
+/* What is recorded of each step. */
+typedef struct {
+    ek_metrics metrics;
+    ek_spikes spikes;           /* on rank 0 */
+    int routed;                 /* MoE layers */
+    ek_rank_metrics *of_rank;   /* [ranks], of the last step */
+    ek_layer_balance *of_layer; /* [routed], likewise */
+    ek_routing_trace trace;
+    ek_plan_record plans;
+} ek_run_records;
+
+/* The steps whose ops are recorded. */
+typedef struct {
+    int64_t origin_ns; /* rank 0's start of steps: time 0 of the timelines */
+    int64_t *step_ns;  /* [n] start of each recorded step; NULL: none */
+    int64_t first, n;
+    int written;
+} ek_run_timeline;
+
+/* Checkpoints. */
+typedef struct {
+    ek_checkpoint_found found; /* the newest at the start */
+    ek_train_saving *current;  /* a save in progress; NULL: none */
+    int64_t saving_step;       /* of the current or last save */
+    int64_t checkpoint_step;   /* steps done in the newest checkpoint */
+    int64_t began_ns;          /* start of the last save, else of the first step */
+    int background;            /* 1: memory suffices to save in the background */
+} ek_run_saves;
+
+/* The folder --out. */
+typedef struct {
+    ek_path path; /* absolute; "": not needed yet */
+    int lock;     /* descriptor of its lock; -1: not taken */
+    int replaces; /* 1: checkpoint.replaced exists until there is a new checkpoint */
+} ek_run_folder;
+
+/* With --elastic: the state in memory that outlives this process. */
+typedef struct {
     ek_rank_state state;
     ek_recovery recovery;
     uint64_t fingerprint;
-    ek_path out_path;                     /* absolute path of --out */
-    int64_t checkpoint_step, memory_step; /* steps done there; memory_step -1: none */
-    int64_t saving_step;                  /* of the current or last save */
+    int64_t step; /* steps done in the memory of an earlier generation; -1: none */
+} ek_run_memory;
+
+/* The step under way and the last one. */
+typedef struct {
+    int64_t step;        /* the current one */
+    double votes;        /* sum over ranks of the current or last step */
+    ek_step_result last; /* result of the last one */
+    int64_t counted_ns;  /* end of the first step of this process; 0: not yet */
+} ek_run_progress;
+
+/* The state of a run. */
+typedef struct {
+    /* the caller's */
+    const ek_train_config *cfg;
+    const ek_train_hooks *hooks;
+    ek_train_summary *out;
+
+    /* ranks */
+    ek_comm *world; /* NULL: one rank */
+    ek_comm *all;   /* the world; with cfg->n_draining, of staying and draining ranks */
+    int rank, ranks;
+    ek_mesh *mesh; /* NULL: one rank */
+
+    /* constant after the first step is known */
+    ek_run_options options;
+    ek_trainer_config training;
+    ek_model_source source;
+    ek_run_costs costs;
+    int64_t first_step, base_rss;
+
+    /* state of steps */
+    ek_run_data data;
+    ek_kernels *kernels;
+    ek_model *model;
+    ek_trainer *trainer;
+    ek_run_progress progress;
+    ek_run_evaluation eval;
+    ek_run_memory memory;
+
+    /* files */
+    ek_run_folder folder;
+    ek_run_records records;
+    ek_run_timeline timeline;
+    ek_run_saves saves;
 } ek_run;
 
 /* Executes a whole run; *out is zero.  Collective. */
@@ -126,17 +184,57 @@ static inline int ek_run_is_timed(const ek_run *r)
 
 /* Everything before the first step.  Collective. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
-/* The part of it that draining ranks need as well; r->mode is set. */
-EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
+/* --- options and data (read_options.c, open_data.c); not collective
+ * -------------------------------- */
 
-/* Finds the newest checkpoint and its number of steps; --resume requires one.  With memory_step >=
+/* Reads and checks the options: options, training, source, --replay-routing. */
+EK_CHECKED ek_status ek_run_read_options(ek_run *r);
+/* Opens the tokenizer, the training data and the held-out data. */
+EK_CHECKED ek_status ek_run_open_data(ek_run *r);
+/* After that: the settings that a resumed run must share, and those of run.json. */
+EK_CHECKED ek_status ek_run_describe_settings(ek_run *r);
+
+/* --- the first step and --out (start.c) ------------------------------------------------------- */
+
+/* On rank 0, before anything is read: protects the contents of --out.  Not collective. */
+EK_CHECKED ek_status ek_run_check_out(ek_run *r);
+/* Finds the newest checkpoint and its number of steps; --resume requires one.  With memory.step >=
  * 0 checksums are not verified, as the state in memory will most likely be used.  Collective. */
 EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
+/* Finds the first step, in memory or in a checkpoint, and compares the settings with those of the
+ * run that continues.  Collective. */
+EK_CHECKED ek_status ek_run_find_start(ek_run *r);
+/* On rank 0: creates --out, or removes files of an earlier run.  Called after all inputs have been
+ * read: a mistake in them has no effect, and the earlier run may itself be the model.  With
+ * --elastic generations.jsonl stays.  Not collective. */
+EK_CHECKED ek_status ek_run_open_out(ek_run *r);
+
+/* --- kernels, model and memory (layout.c) ----------------------------------------------------- */
+
+/* The part of opening a run that draining ranks need as well; r->options.mode is set.  Collective.
+ */
+EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
+/* Collective. */
+EK_CHECKED ek_status ek_run_configure_exec(ek_run *r);
+/* Creates the model, without weights, and predicts the memory of the run.  Not collective. */
+EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
+/* EK_ENOMEM if the host has less memory than the run needs; sets saves.background.  Collective. */
+EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
+/* Bytes available on this host, or on the device; 0: unknown. */
+double ek_run_memory_available(const ek_run *r);
+/* Fills the weights: from memory, a checkpoint, files or the seed.  Collective. */
+EK_CHECKED ek_status ek_run_fill_model(ek_run *r);
+
+/* --- ranks (ranks.c) -------------------------------------------------------------------------- */
 
 /* Calls `work` on rank 0, then on the first rank of each other host, then on the rest, so that
  * later ranks find the files that earlier ones wrote; all ranks agree in between.  Collective. */
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
+
+/* Sum of a number over the ranks of this host; its minimum over ranks (NULL: one).  Collective. */
+EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
+EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
 /* --- with --elastic, without which these do nothing (elastic.c); collective ------------------- */
 
@@ -151,7 +249,7 @@ EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
  * A run that continues is not checked. */
 EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
 /* After the model is laid out: fills it from memory, if the run continues from there.  If memory
- * does not hold the whole model, memory_step becomes -1 and first_step the checkpoint's. */
+ * does not hold the whole model, memory.step becomes -1 and first_step the checkpoint's. */
 EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
 /* With persistent replicas, at starts that are not filled from memory: creates replicas before this
  * generation becomes valid, so that a lost host never finds a valid generation without replicas. */
@@ -171,10 +269,6 @@ EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
 /* After the model is destroyed.  st: the status of the run; removes the state in memory if a
  * checkpoint holds it. */
 void ek_run_close_state(ek_run *r, ek_status st);
-
-/* Sum of a number over the ranks of this host; its minimum over ranks (NULL: one).  Collective. */
-EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
-EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
 /* With --replicas-min above 1: computes which losses of hosts the current placement tolerates, into
  * out->balance.  Collective (survivability.c). */
@@ -207,15 +301,12 @@ void ek_run_describe_evaluations(ek_run *r);
 /* With cfg->dry_run, after check_memory: fills out->plan instead of starting.  Collective
  * (dry.c). */
 EK_CHECKED ek_status ek_run_dry(ek_run *r);
-/* Bytes available on this host, or on the device; 0: unknown. */
-double ek_run_memory_available(const ek_run *r);
-
 /* Fingerprints of inputs (fingerprint.c), from a sample of each token stream; errors as of
  * ek_tokens_read.  0 without held-out data. */
 EK_CHECKED ek_status ek_run_data_fingerprint(const ek_run *r, uint64_t *out);
 EK_CHECKED ek_status ek_run_held_out_fingerprint(const ek_run *r, uint64_t *out);
 uint64_t ek_run_replay_fingerprint(const ek_run *r);
-/* Adds those of data, tokenizer.json and replayed trace to r->settings. */
+/* Adds those of data, tokenizer.json and replayed trace to r->options.settings. */
 EK_CHECKED ek_status ek_run_add_fingerprints(ek_run *r);
 
 /* Fails if ranks have not read the same data and settings.  Collective. */

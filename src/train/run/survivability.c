@@ -37,7 +37,7 @@ static ek_status reserve_work(survivability_work *j, const ek_run *r, int32_t do
 /* Whether two ranks are on the same host, or rack. */
 static int same_domain(const ek_run *r, int racks, int a, int b)
 {
-    return racks ? r->rack_of[a] == r->rack_of[b]
+    return racks ? r->options.rack_of[a] == r->options.rack_of[b]
                  : ek_comm_node(r->world, a) == ek_comm_node(r->world, b);
 }
 
@@ -134,7 +134,7 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
 
     if (p == NULL || !p->enforces_replicas_min || r->cfg->replicas_min <= 1)
         return EK_OK;
-    for (int racks = 0; racks <= (r->rack_of != NULL) && st == EK_OK; racks++) {
+    for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};
 
         st = collect_replica_sets(&j, r, racks);
