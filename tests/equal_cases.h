@@ -338,7 +338,7 @@ static inline equal_held_out equal_held_out_of(const equal_layout *l, int step)
 static inline ek_status equal_evaluate(ek_trainer *tr, const equal_layout *l, int step, double *out)
 {
     equal_held_out h = equal_held_out_of(l, step);
-    ek_trainer_reader reader = {equal_read, &h};
+    ek_batch_reader reader = {equal_read, &h};
     ek_comm *world = ek_trainer_pass(tr)->model->cfg.mesh->world;
     ek_eval_sums sums = {0};
     ek_coll *op = NULL;

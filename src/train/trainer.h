@@ -10,6 +10,7 @@
 #define TRAIN_TRAINER_H
 
 #include "exec/exec.h"
+#include "train/batch.h"
 #include "train/optimizer.h"
 
 typedef struct {
@@ -61,12 +62,6 @@ void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t b
  * not finite. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);
 
-/* Callback that fills in sequence i of an evaluated batch: inputs and targets, each [seq]. */
-typedef struct {
-    void (*read)(void *context, int64_t i, int32_t *inputs, int32_t *targets);
-    void *context;
-} ek_trainer_reader;
-
 /* This rank's partial sums of an evaluation; every target counts on one rank only. */
 typedef struct {
     double loss;   /* cross entropy, nats */
@@ -78,7 +73,7 @@ typedef struct {
  * weights, optimizer, planners and their statistics, router biases and the last step's sums
  * unchanged.  Adds to *sums.  Collective. */
 EK_CHECKED ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
-                                        const ek_trainer_reader *reader, ek_eval_sums *sums);
+                                        const ek_batch_reader *reader, ek_eval_sums *sums);
 
 /* Sets whether the ops of steps are recorded for a timeline; those of ek_trainer_forward never
  * are. */

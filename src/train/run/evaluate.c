@@ -220,7 +220,7 @@ static ek_status evaluate_batch(ek_run *r, int64_t first, int64_t windows, int64
                                 round_sums *all)
 {
     window_run w = {r, first};
-    ek_trainer_reader reader = {read_window, &w};
+    ek_batch_reader reader = {read_window, &w};
     round_sums mine = {0};
     ek_coll *op = NULL;
 

@@ -1,0 +1,125 @@
+/* A batch cut into micro-batches, and those into the sequences of ranks. */
+#include "train/batch.h"
+
+#include "data/documents.h"
+
+#include <stdlib.h>
+
+static int64_t count_micros(int64_t batch, int64_t micro_batch)
+{
+    return (batch + micro_batch - 1) / micro_batch;
+}
+
+/* This rank's sequences of micro-batch i of a batch: consecutive ones; the last micro-batch may be
+ * smaller. */
+static int64_t sequences_of(const ek_mesh *mesh, int64_t micro_batch, int64_t batch, int64_t i,
+                            int64_t *first, int64_t *of_all)
+{
+    int64_t begin = i * micro_batch, all = batch - begin;
+
+    all = all < micro_batch ? all : micro_batch;
+    *first = begin + ek_range_first(all, mesh->dp, mesh->dp_rank);
+    *of_all = all;
+    return ek_range_length(all, mesh->dp, mesh->dp_rank);
+}
+
+static int64_t count_sequences(const ek_mesh *mesh, const ek_batch_config *c)
+{
+    int64_t n = 0, first, all;
+
+    for (int64_t i = 0; i * c->micro_batch < c->batch; i++)
+        n += sequences_of(mesh, c->micro_batch, c->batch, i, &first, &all);
+    return n;
+}
+
+size_t ek_batch_bytes(const ek_mesh *mesh, const ek_batch_config *c)
+{
+    return (c->document_mask ? 3 : 2) * sizeof(int32_t) *
+           (size_t)(count_sequences(mesh, c) * c->seq);
+}
+
+/* Micro-batch i of `batch` sequences of `seq` tokens; `done`: this rank's sequences before it. */
+static ek_micro micro_at(const ek_batch *b, int64_t batch, int64_t seq, int64_t i, int64_t done)
+{
+    const ek_mesh *mesh = b->mesh;
+    int64_t first, whole;
+    int64_t seqs = sequences_of(mesh, b->cfg.micro_batch, batch, i, &first, &whole);
+    int64_t all = seqs * seq;
+
+    return (ek_micro){.seqs = seqs,
+                      .seq = seq,
+                      .all = all,
+                      .first = ek_range_first(all, mesh->tp, mesh->tp_rank),
+                      .n = ek_range_length(all, mesh->tp, mesh->tp_rank),
+                      .total = whole * seq,
+                      .share = (double)whole / (double)batch,
+                      .first_sequence = (uint64_t)first,
+                      .micro_first = (uint64_t)(i * b->cfg.micro_batch),
+                      .inputs = b->inputs + done * seq,
+                      .targets = b->targets + done * seq,
+                      .starts = b->starts != NULL ? b->starts + done * seq : NULL};
+}
+
+static void cut_batch(ek_batch *b)
+{
+    int64_t done = 0;
+
+    for (int64_t i = 0; i < b->n_micro; i++) {
+        b->micro[i] = micro_at(b, b->cfg.batch, b->cfg.seq, i, done);
+        for (int64_t j = 0; j < b->micro[i].seqs; j++)
+            b->sequence[done++] = (int64_t)b->micro[i].first_sequence + j;
+    }
+}
+
+ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg)
+{
+    *b = (ek_batch){.mesh = m->cfg.mesh, .cfg = *cfg};
+    b->n_micro = count_micros(cfg->batch, cfg->micro_batch);
+    b->n_sequences = count_sequences(b->mesh, cfg);
+    b->sequence = calloc((size_t)b->n_sequences + 1, sizeof(*b->sequence));
+    b->micro = calloc((size_t)b->n_micro, sizeof(*b->micro));
+    b->eval_micro = calloc((size_t)b->n_micro, sizeof(*b->eval_micro));
+    EK_REQUIRE(b->sequence != NULL && b->micro != NULL && b->eval_micro != NULL, EK_ENOMEM,
+               "no memory for %lld sequences", (long long)b->n_sequences);
+    EK_TRY(ek_model_reserve_tokens(m, b->n_sequences * cfg->seq, &b->tokens, &b->inputs,
+                                   &b->targets, cfg->document_mask ? &b->starts : NULL));
+    cut_batch(b);
+    return EK_OK;
+}
+
+void ek_batch_fini(ek_batch *b)
+{
+    free(b->micro);
+    free(b->eval_micro);
+    free(b->sequence);
+    ek_arena_fini(&b->tokens);
+}
+
+/* Of this rank's sequences. */
+static void mark_documents(ek_batch *b, int64_t sequences, int64_t seq)
+{
+    for (int64_t i = 0; b->starts != NULL && i < sequences; i++)
+        ek_documents_mark(seq, b->cfg.document_end, b->inputs + i * seq, b->targets + i * seq,
+                          b->starts + i * seq);
+}
+
+void ek_batch_begin_step(ek_batch *b)
+{
+    mark_documents(b, b->n_sequences, b->cfg.seq);
+}
+
+int64_t ek_batch_read(ek_batch *b, int64_t batch, int64_t seq, const ek_batch_reader *reader)
+{
+    int64_t n = count_micros(batch, b->cfg.micro_batch), done = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        ek_micro *mb = &b->eval_micro[i];
+
+        *mb = micro_at(b, batch, seq, i, done);
+        for (int64_t j = 0; j < mb->seqs; j++, done++)
+            reader->read(reader->context, (int64_t)mb->first_sequence + j, b->inputs + done * seq,
+                         b->targets + done * seq);
+    }
+    mark_documents(b, done, seq);
+    return n;
+}

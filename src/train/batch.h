@@ -1,0 +1,50 @@
+/* train/batch.h - the tokens of a step, and how they are cut: a batch into micro-batches, and each
+ * of those into consecutive sequences for the data-parallel ranks.
+ *
+ * The buffers hold this rank's sequences of a step; an evaluation uses the same ones. */
+#ifndef TRAIN_BATCH_H
+#define TRAIN_BATCH_H
+
+#include "model/model.h"
+#include "nn/batch.h"
+
+typedef struct {
+    int64_t batch, seq, micro_batch; /* sequences a step, tokens a sequence, sequences at once */
+    int document_mask;               /* 1: attention within documents only (data/documents.h), */
+    int32_t document_end;            /* which end with this token */
+} ek_batch_config;
+
+typedef struct {
+    const ek_mesh *mesh;
+    ek_batch_config cfg;
+    int64_t n_micro;
+    ek_micro *micro;           /* [n_micro] of a step */
+    ek_micro *eval_micro;      /* [n_micro] of ek_batch_read */
+    int64_t n_sequences;       /* of this rank in a step */
+    int64_t *sequence;         /* [n_sequences]: their indices in the batch */
+    ek_arena tokens;           /* of the following */
+    int32_t *inputs, *targets; /* [n_sequences, seq] */
+    int32_t *starts;           /* likewise; NULL: no document mask */
+} ek_batch;
+
+/* Callback that fills in sequence i of an evaluated batch: inputs and targets, each [seq]. */
+typedef struct {
+    void (*read)(void *context, int64_t i, int32_t *inputs, int32_t *targets);
+    void *context;
+} ek_batch_reader;
+
+/* Bytes of the tokens of a step on this rank. */
+size_t ek_batch_bytes(const ek_mesh *mesh, const ek_batch_config *c);
+
+/* The caller calls fini, also on failure. */
+EK_CHECKED ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg);
+void ek_batch_fini(ek_batch *b);
+
+/* Before a step, when inputs and targets are filled in: marks documents. */
+void ek_batch_begin_step(ek_batch *b);
+
+/* Cuts `batch` sequences of `seq` tokens into eval_micro and reads this rank's; returns the number
+ * of micro-batches. */
+int64_t ek_batch_read(ek_batch *b, int64_t batch, int64_t seq, const ek_batch_reader *reader);
+
+#endif
