@@ -34,19 +34,20 @@ static double row_seconds(const conversion *c)
             ek_cost_products(c->m, (ek_cost_product)p, spec->hidden, spec->ff, rows, here) / rows;
         sum += seconds[p];
     }
-    ek_cost_say(c->reason, 0, "expert row", sum + copies, "s",
-                "products and copies, %.0f rows an expert%s", rows / here,
-                c->m->hidden != spec->hidden || c->m->ff != spec->ff
-                    ? "; measured with experts of another size"
-                    : "");
+    ek_cost_add_line(c->reason, 0, "expert row", sum + copies, "s",
+                     "products and copies, %.0f rows an expert%s", rows / here,
+                     c->m->hidden != spec->hidden || c->m->ff != spec->ff
+                         ? "; measured with experts of another size"
+                         : "");
     for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        ek_cost_say(c->reason, 1, names[p], seconds[p], "s", "6 x %lld x %lld = %s at %s",
-                    (long long)spec->hidden, (long long)spec->ff,
-                    ek_cost_quantity(flops, ek_cost_row_flops(spec->hidden, spec->ff), "FLOP"),
-                    ek_cost_quantity(rate, ek_cost_rate_at(&c->m->rate[p], rows / here), "FLOP/s"));
-    ek_cost_say(c->reason, 1, "copies", copies, "s", "(%d x %lld + %d x %lld) x %g B at %s",
-                COPIES_HIDDEN, (long long)spec->hidden, COPIES_FF, (long long)spec->ff, c->comp,
-                ek_cost_quantity(rate, c->m->copy, "B/s"));
+        ek_cost_add_line(
+            c->reason, 1, names[p], seconds[p], "s", "6 x %lld x %lld = %s at %s",
+            (long long)spec->hidden, (long long)spec->ff,
+            ek_cost_quantity(flops, ek_cost_row_flops(spec->hidden, spec->ff), "FLOP"),
+            ek_cost_quantity(rate, ek_cost_rate_at(&c->m->rate[p], rows / here), "FLOP/s"));
+    ek_cost_add_line(c->reason, 1, "copies", copies, "s", "(%d x %lld + %d x %lld) x %g B at %s",
+                     COPIES_HIDDEN, (long long)spec->hidden, COPIES_FF, (long long)spec->ff,
+                     c->comp, ek_cost_quantity(rate, c->m->copy, "B/s"));
     return sum + copies;
 }
 
@@ -60,9 +61,10 @@ static double send_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_say(c->reason, 0, "row sent", 0, "s",
-                "%d all-to-alls of %.0f rows / %.0f; a row is %d x %lld x %g + 2 x %g B in all",
-                EXCHANGES, rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp, c->real);
+    ek_cost_add_line(
+        c->reason, 0, "row sent", 0, "s",
+        "%d all-to-alls of %.0f rows / %.0f; a row is %d x %lld x %g + 2 x %g B in all", EXCHANGES,
+        rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp, c->real);
     one = ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, c->reason, 1);
     seconds = EXCHANGES * one / rows;
     if (c->reason != NULL && at < c->reason->n)
@@ -90,12 +92,12 @@ static double replica_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_say(c->reason, 0, "replica", 2 * out + back, "s", "a hop %s each",
-                link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
-    ek_cost_say(c->reason, 1, "weights out, twice", out, "s", "%s each",
-                ek_cost_quantity(a, c->weights * c->comp, "B"));
-    ek_cost_say(c->reason, 1, "gradients back", back, "s", "%s",
-                ek_cost_quantity(b, c->weights * c->real, "B"));
+    ek_cost_add_line(c->reason, 0, "replica", 2 * out + back, "s", "a hop %s each",
+                     link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
+    ek_cost_add_line(c->reason, 1, "weights out, twice", out, "s", "%s each",
+                     ek_cost_quantity(a, c->weights * c->comp, "B"));
+    ek_cost_add_line(c->reason, 1, "gradients back", back, "s", "%s",
+                     ek_cost_quantity(b, c->weights * c->real, "B"));
     return 2 * out + back;
 }
 
@@ -122,10 +124,10 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     out->migrate_s_per_expert =
         hop_seconds(&c, 3 * c.weights * c.real); /* master weights and two moments */
     out->state_bytes = c.weights * 3 * c.real;
-    ek_cost_say(reason, 0, "replica bytes", out->replica_bytes, "B",
-                "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,
-                (long long)s->spec->ff, c.comp, c.real);
-    ek_cost_say(reason, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
-                (long long)s->spec->hidden, (long long)s->spec->ff, c.real);
+    ek_cost_add_line(reason, 0, "replica bytes", out->replica_bytes, "B",
+                     "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,
+                     (long long)s->spec->ff, c.comp, c.real);
+    ek_cost_add_line(reason, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
+                     (long long)s->spec->hidden, (long long)s->spec->ff, c.real);
     return EK_OK;
 }

@@ -24,7 +24,7 @@ void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most)
     pthread_mutex_unlock(&lock);
 }
 
-int ek_log_heard(ek_log_level level)
+int ek_log_is_enabled(ek_log_level level)
 {
     return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);
 }
@@ -34,7 +34,7 @@ void ek_log(const char *component, ek_log_level level, const char *fmt, ...)
     char message[MESSAGE_CAP];
     va_list ap;
 
-    if (!ek_log_heard(level))
+    if (!ek_log_is_enabled(level))
         return;
     va_start(ap, fmt);
     ek_printable_format(message, sizeof(message), fmt, ap);

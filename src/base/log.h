@@ -26,7 +26,7 @@ typedef void ek_log_sink(void *context, ek_log_level level, const char *componen
 void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most);
 
 /* Whether messages of this level are logged: to skip preparing an expensive one. */
-int ek_log_heard(ek_log_level level);
+int ek_log_is_enabled(ek_log_level level);
 
 /* Logs one message, formatted as printf does and escaped (base/printable.h), if its level is
  * logged. */

@@ -81,17 +81,17 @@ static const ek_option_table table = {.command = "generate",
 /* Reads a prompt from a file or stdin, without a trailing line break; to be freed by the caller. */
 static ek_status read_prompt(FILE *f, const char *name, char **out)
 {
-    size_t room = 0, n = 0, got;
+    size_t cap = 0, n = 0, got;
     char *text = NULL;
     ek_status st = EK_OK;
 
     do {
-        if (n + PROMPT_PIECE + 1 > room) {
-            char *grown = realloc(text, 2 * room + PROMPT_PIECE + 1);
+        if (n + PROMPT_PIECE + 1 > cap) {
+            char *grown = realloc(text, 2 * cap + PROMPT_PIECE + 1);
 
             EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for a prompt of %zu bytes", n);
             text = grown;
-            room = 2 * room + PROMPT_PIECE + 1;
+            cap = 2 * cap + PROMPT_PIECE + 1;
         }
         got = fread(text + n, 1, PROMPT_PIECE, f);
         n += got;

@@ -8,8 +8,8 @@
 
 /* --- reasons ---------------------------------------------------------------------------------- */
 
-void ek_cost_say(ek_cost_reason *reason, int depth, const char *name, double value,
-                 const char *unit, const char *fmt, ...)
+void ek_cost_add_line(ek_cost_reason *reason, int depth, const char *name, double value,
+                      const char *unit, const char *fmt, ...)
 {
     ek_cost_line *l;
     va_list args;
@@ -92,13 +92,13 @@ static double class_seconds(const ek_machine *m, ek_link link, double n, double 
 
     if (n <= 0)
         return 0;
-    ek_cost_say(reason, depth, link == EK_LINK_NET ? "between nodes" : "inside a node", n * one,
-                "s", "%g messages of %s x %s%s%s", n, ek_cost_quantity(a, bytes, "B"),
-                ek_cost_quantity(b, one, "s"),
-                share > 1   ? ", more ranks sharing a node's link than measured"
-                : share < 1 ? ", fewer ranks sharing a node's link than measured"
-                            : "",
-                from != link ? "; the other class, as this was not measured" : "");
+    ek_cost_add_line(reason, depth, link == EK_LINK_NET ? "between nodes" : "inside a node",
+                     n * one, "s", "%g messages of %s x %s%s%s", n, ek_cost_quantity(a, bytes, "B"),
+                     ek_cost_quantity(b, one, "s"),
+                     share > 1   ? ", more ranks sharing a node's link than measured"
+                     : share < 1 ? ", fewer ranks sharing a node's link than measured"
+                                 : "",
+                     from != link ? "; the other class, as this was not measured" : "");
     return n * one;
 }
 
@@ -114,7 +114,7 @@ double ek_cost_all_to_all(const ek_machine *m, int64_t ranks, int64_t nodes, dou
     nodes = nodes < 1 ? 1 : nodes > ranks ? ranks : nodes;
     a_node = ceil((double)ranks / (double)nodes); /* the largest */
     message = bytes / (double)(ranks - 1);
-    ek_cost_say(reason, depth, "all-to-all", 0, "s", "the longer of its classes");
+    ek_cost_add_line(reason, depth, "all-to-all", 0, "s", "the longer of its classes");
     near = class_seconds(m, EK_LINK_NODE, a_node - 1, message, a_node, reason, depth + 1);
     far = class_seconds(m, EK_LINK_NET, (double)ranks - a_node, message, a_node, reason, depth + 1);
     seconds = fmax(near, far);

@@ -31,8 +31,8 @@ typedef struct {
 } ek_cost_reason;
 
 /* Adds a line; reason NULL: does nothing.  name and unit: static text. */
-void ek_cost_say(ek_cost_reason *reason, int depth, const char *name, double value,
-                 const char *unit, const char *fmt, ...) EK_PRINTF(6, 7);
+void ek_cost_add_line(ek_cost_reason *reason, int depth, const char *name, double value,
+                      const char *unit, const char *fmt, ...) EK_PRINTF(6, 7);
 
 enum { EK_COST_QUANTITY = 24 };
 

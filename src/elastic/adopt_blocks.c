@@ -51,7 +51,8 @@ static ek_status build_block_index(const ek_state_blocks *p, block_index *c)
     return EK_OK;
 }
 
-static int same_layout(const ek_shard *a, uint64_t a_at, const ek_shard *b, uint64_t b_at)
+static int same_layout(const ek_state_shard *a, uint64_t a_at, const ek_state_shard *b,
+                       uint64_t b_at)
 {
     int alike = a->ld == b->ld && a->slice.row == b->slice.row && a->slice.col == b->slice.col &&
                 a->slice.rows == b->slice.rows && a->slice.cols == b->slice.cols;
@@ -73,7 +74,7 @@ static int64_t block_shard_count(const block_ref *x)
     return x->c->first[x->k + 1] - x->c->first[x->k];
 }
 
-static const ek_shard *block_shard(const block_ref *x, int64_t i)
+static const ek_state_shard *block_shard(const block_ref *x, int64_t i)
 {
     return &x->p->shards->shard[x->c->list[x->c->first[x->k] + i]];
 }
@@ -99,7 +100,7 @@ static int block_matches(const block_ref *survivor, const block_ref *want)
     if (block_bytes(survivor) != block_bytes(want) || block_shard_count(survivor) != n || n == 0)
         return 0;
     for (int64_t i = 0; i < n; i++) {
-        const ek_shard *a = block_shard(want, i), *b = block_shard(survivor, i);
+        const ek_state_shard *a = block_shard(want, i), *b = block_shard(survivor, i);
         int32_t tensor = a->tensor;
 
         if ((tensor >= 0 && b->tensor != tensor) ||

@@ -17,12 +17,12 @@ enum { HEAD_BYTES = 64 };
 
 size_t ek_shard_table_bytes(int64_t n)
 {
-    return HEAD_BYTES + (((size_t)n * sizeof(ek_shard)) + 63) / 64 * 64;
+    return HEAD_BYTES + (((size_t)n * sizeof(ek_state_shard)) + 63) / 64 * 64;
 }
 
-static ek_shard *shards_in(void *memory)
+static ek_state_shard *shards_in(void *memory)
 {
-    return (ek_shard *)(void *)((char *)memory + HEAD_BYTES);
+    return (ek_state_shard *)(void *)((char *)memory + HEAD_BYTES);
 }
 
 void ek_shard_table_create(void *memory, int64_t n, ek_shard_table *out)
@@ -37,14 +37,15 @@ void ek_shard_table_create(void *memory, int64_t n, ek_shard_table *out)
     memcpy(h->magic, magic, sizeof(magic));
 }
 
-int64_t ek_shard_at(const ek_shard *p, int array, const ek_tensor_slice *slice, int real_bytes)
+int64_t ek_shard_at(const ek_state_shard *p, int array, const ek_tensor_slice *slice,
+                    int real_bytes)
 {
     return p->at[array] +
            ((slice->row - p->slice.row) * p->ld + slice->col - p->slice.col) * real_bytes;
 }
 
 /* Whether all numbers of a shard lie in the body. */
-static int shard_is_inside(const ek_shard *p, size_t body_bytes, int real_bytes)
+static int shard_is_inside(const ek_state_shard *p, size_t body_bytes, int real_bytes)
 {
     int64_t cap = (int64_t)body_bytes / real_bytes;
     const ek_tensor_slice *b = &p->slice;
@@ -66,7 +67,7 @@ ek_status ek_shard_table_open(void *memory, size_t bytes, size_t body_bytes, int
     const table_head *h = memory;
 
     EK_REQUIRE(bytes >= HEAD_BYTES && memcmp(h->magic, magic, sizeof(magic)) == 0 && h->n >= 0 &&
-                   (uint64_t)h->n <= (bytes - HEAD_BYTES) / sizeof(ek_shard),
+                   (uint64_t)h->n <= (bytes - HEAD_BYTES) / sizeof(ek_state_shard),
                EK_ECORRUPT, "the state of a rank has no shard table");
     *out = (ek_shard_table){shards_in(memory), h->n};
     for (int64_t i = 0; i < h->n; i++)
@@ -124,7 +125,7 @@ static void list_survivor_shards(copy_plan *x, int32_t n_survivors)
 {
     for (int32_t i = 0; i < n_survivors; i++)
         for (int64_t j = 0; j < x->survivors[i].shards.n; j++) {
-            const ek_shard *p = &x->survivors[i].shards.shard[j];
+            const ek_state_shard *p = &x->survivors[i].shards.shard[j];
             int32_t tensor = atomic_load_explicit(&p->tensor, memory_order_relaxed);
 
             if (tensor >= 0)
@@ -200,7 +201,7 @@ static ek_status append_copy(copy_plan *x, const ek_state_copy *c)
 static ek_status plan_shard_copies(copy_plan *x, int32_t want, int64_t shard, int64_t *available)
 {
     const ek_shard_owner *w = &x->wants[want];
-    const ek_shard *p = &w->shards.shard[shard];
+    const ek_state_shard *p = &w->shards.shard[shard];
     int32_t tensor = atomic_load_explicit(&p->tensor, memory_order_relaxed);
     int64_t end;
 
@@ -252,7 +253,7 @@ ek_status ek_shard_copy_plan(const ek_shard_owner *survivors, int32_t n_survivor
     list_survivor_shards(&x, n_survivors);
     for (int32_t i = 0; i < n_wants; i++)
         for (int64_t j = 0; j < wants[i].shards.n; j++) {
-            const ek_shard *p = &wants[i].shards.shard[j];
+            const ek_state_shard *p = &wants[i].shards.shard[j];
             int32_t tensor = atomic_load_explicit(&p->tensor, memory_order_relaxed);
             int64_t available;
 

@@ -24,11 +24,11 @@ typedef struct {
     ek_tensor_slice slice;
     int64_t ld;                  /* row stride, in numbers */
     int64_t at[EK_STATE_ARRAYS]; /* byte offset in the body of the first number */
-} ek_shard;
+} ek_state_shard;
 
 /* A shard table in memory. */
 typedef struct {
-    ek_shard *shard;
+    ek_state_shard *shard;
     int64_t n;
 } ek_shard_table;
 
@@ -65,6 +65,7 @@ EK_CHECKED ek_status ek_shard_copy_plan(const ek_shard_owner *survivors, int32_t
                                         ek_state_copy **copies, int64_t *n, int32_t *missing);
 
 /* Byte offset in the body of the first number of a slice within shard p, in one of its arrays. */
-int64_t ek_shard_at(const ek_shard *p, int array, const ek_tensor_slice *slice, int real_bytes);
+int64_t ek_shard_at(const ek_state_shard *p, int array, const ek_tensor_slice *slice,
+                    int real_bytes);
 
 #endif

@@ -74,7 +74,7 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
                       ek_evaluation *out)
 {
     ek_pass_config pc = {.max_seqs = cfg->batch, .max_seq = cfg->seq};
-    int64_t room = cfg->batch * cfg->seq;
+    int64_t capacity = cfg->batch * cfg->seq;
     evaluator e = {.m = m, .document_end = cfg->document_end};
     ek_status st = EK_OK;
 
@@ -83,7 +83,7 @@ ek_status ek_evaluate(ek_model *m, const ek_tokens *tokens, const ek_evaluate_co
                "the data hold %lld tokens; a loss needs two at least",
                (long long)ek_tokens_get_info(tokens).n_tokens);
     ek_graph_init(&e.graph);
-    EK_TRY_OUT(ek_model_reserve_tokens(m, room, &e.tokens, &e.inputs, &e.targets,
+    EK_TRY_OUT(ek_model_reserve_tokens(m, capacity, &e.tokens, &e.inputs, &e.targets,
                                        cfg->document_mask ? &e.starts : NULL));
     out->load = calloc((size_t)(m->spec.layers * m->spec.experts), sizeof(*out->load));
     EK_REQUIRE_OUT(out->load != NULL, EK_ENOMEM, "no memory for the loads");

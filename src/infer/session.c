@@ -216,10 +216,10 @@ static ek_status fit_positions(ek_session *s, int64_t n)
 
 ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
 {
-    int64_t room = s->cfg.capacity - s->position, vocab = s->model->spec.vocab;
+    int64_t positions_left = s->cfg.capacity - s->position, vocab = s->model->spec.vocab;
 
     EK_REQUIRE(n >= 1, EK_EINVAL, "%lld tokens to feed; there must be at least 1", (long long)n);
-    EK_REQUIRE(n <= room, EK_EINVAL,
+    EK_REQUIRE(n <= positions_left, EK_EINVAL,
                "%lld tokens do not fit: the session holds %lld of at most %lld positions",
                (long long)n, (long long)s->position, (long long)s->cfg.capacity);
     for (int64_t i = 0; i < n; i++)

@@ -100,14 +100,14 @@ typedef struct {
     void **memory_of;          /* [1 + others], by ek_moe_planner_at */
     int32_t *node_of;          /* [edp, ep] */
     int32_t *domain_of;        /* [edp, ep]; NULL: nodes */
-    ek_replica_sets others;    /* replica sets of other layers, for plan_persistent; .room 0: the
-                                  planner does not use them */
-    int32_t *others_domain;    /* [ep], domain numbers of the first group used in `others` */
-    int32_t *primary;          /* [experts] */
-    int64_t *quota;            /* [ep * slots] */
-    int64_t *counts;           /* [ep, experts] */
-    int64_t *total;            /* [experts] */
-    ek_plan persistent;        /* result of ek_routing_plan_persistent */
+    ek_replica_sets others; /* replica sets of other layers, for plan_persistent; .capacity 0: the
+                               planner does not use them */
+    int32_t *others_domain; /* [ep], domain numbers of the first group used in `others` */
+    int32_t *primary;       /* [experts] */
+    int64_t *quota;         /* [ep * slots] */
+    int64_t *counts;        /* [ep, experts] */
+    int64_t *total;         /* [experts] */
+    ek_plan persistent;     /* result of ek_routing_plan_persistent */
     int64_t *split, *rows, *parts;
     int32_t *slots;
     int64_t *traffic; /* [kinds, expert ranks], of a micro-batch */

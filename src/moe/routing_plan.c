@@ -528,7 +528,7 @@ void ek_routing_plan_reset_other_layers(ek_moe *m)
 {
     ek_moe_planning *d = m->planning;
 
-    if (d->others.room == 0)
+    if (d->others.capacity == 0)
         return;
     set_group_limits(d, 0);
     ek_plan_number_domains(&d->limits, d->others_domain);
@@ -542,7 +542,7 @@ void ek_routing_plan_add_other_layer(ek_moe *m, const ek_placement *p)
     ek_placement first = *p; /* the first group's; the others are alike */
 
     first.ranks = d->limits.ranks;
-    if (d->others.room > 0)
+    if (d->others.capacity > 0)
         ek_replica_sets_add_placement(&d->others, &first, d->others_domain, d->limits.replicas_min);
 }
 
@@ -559,7 +559,7 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     d->limits.layer = m->w->layer;
     d->persistent.of = m->history.of;
     d->persistent.explain =
-        d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_heard(EK_LOG_DEBUG));
+        d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_is_enabled(EK_LOG_DEBUG));
     st = d->planner->plan_persistent(d->memory, &d->limits, m->history.counts, &d->persistent);
     if (st == EK_OK)
         st = ek_plan_check(&d->limits, m->history.counts, &d->persistent);

@@ -12,13 +12,13 @@ enum { TRIED = 1 << 26, DRAWN = 1 << 16, DRAWN_LEAST = 1 << 10 };
 static const double doubt = 0.05; /* probability that an estimate is off by more than its error */
 static const uint64_t seed = UINT64_C(0x7375727669766521); /* of the drawn sets */
 
-void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t room)
+void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t capacity)
 {
     memset(h, 0, sizeof(*h));
     h->domains = domains;
     h->words = (domains + 63) / 64;
-    h->room = room;
-    h->mask = ek_arena_alloc(a, (room + 1) * h->words, sizeof(*h->mask));
+    h->capacity = capacity;
+    h->mask = ek_arena_alloc(a, (capacity + 1) * h->words, sizeof(*h->mask));
     h->lost = ek_arena_alloc(a, domains, sizeof(*h->lost));
 }
 
@@ -76,7 +76,7 @@ static int32_t count_bits(const uint64_t *mask, int32_t words)
 void ek_replica_sets_add_placement(ek_replica_sets *h, const ek_placement *p,
                                    const int32_t *domain_of, int32_t least)
 {
-    uint64_t *mask = mask_at(h, h->room);
+    uint64_t *mask = mask_at(h, h->capacity);
 
     for (int32_t e = 0; e < p->experts; e++) {
         memset(mask, 0, (size_t)h->words * sizeof(*mask));
@@ -130,7 +130,7 @@ static double binomial(int32_t n, int32_t k)
 /* Whether the loss of the k domains in h->lost loses an expert. */
 static int is_fatal(const ek_replica_sets *h, int32_t k)
 {
-    uint64_t *dead = mask_at(h, h->room);
+    uint64_t *dead = mask_at(h, h->capacity);
 
     memset(dead, 0, (size_t)h->words * sizeof(*dead));
     for (int32_t i = 0; i < k; i++)

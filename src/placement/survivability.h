@@ -26,13 +26,13 @@
 /* The minimal replica sets. */
 typedef struct {
     int32_t domains, words;
-    int64_t n, room; /* number of sets, capacity */
-    uint64_t *mask;  /* [room + 1][words]; the last one is scratch */
-    int32_t *lost;   /* [domains] scratch */
+    int64_t n, capacity; /* number of sets, capacity */
+    uint64_t *mask;      /* [capacity + 1][words]; the last one is scratch */
+    int32_t *lost;       /* [domains] scratch */
 } ek_replica_sets;
 
-/* Reserves memory for up to `room` sets: the experts of all layers. */
-void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t room);
+/* Reserves memory for up to `capacity` sets: the experts of all layers. */
+void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, int64_t capacity);
 void ek_replica_sets_clear(ek_replica_sets *h);
 /* Adds the replica set of an expert: mask [words]. */
 void ek_replica_sets_add(ek_replica_sets *h, const uint64_t *mask);

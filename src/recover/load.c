@@ -18,8 +18,8 @@ typedef struct {
 } exchange;
 
 /* Broadcasts the table of n shards of rank `from`; mine: its table, on that rank only. */
-static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n, const ek_shard *mine,
-                                 int from)
+static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n,
+                                 const ek_state_shard *mine, int from)
 {
     size_t bytes = (size_t)n * sizeof(*h->shards.shard);
 
@@ -93,7 +93,7 @@ typedef struct {
     int64_t rows, row_bytes, stride;
 } slice_layout;
 
-static slice_layout slice_layout_of(const ek_shard *p, unsigned char *body,
+static slice_layout slice_layout_of(const ek_state_shard *p, unsigned char *body,
                                     const ek_tensor_slice *slice, int real)
 {
     slice_layout x = {.rows = slice->rows, .row_bytes = slice->cols * real, .stride = p->ld * real};
@@ -198,7 +198,7 @@ out:
     return st;
 }
 
-static int is_adopted(const ek_rank_state *s, const ek_shard *p)
+static int is_adopted(const ek_rank_state *s, const ek_state_shard *p)
 {
     ek_state_blocks mine = state_blocks_of(&s->segment, &s->shards);
     int64_t k = ek_state_block_of(&mine, p->at[0]);

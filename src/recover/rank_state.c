@@ -58,7 +58,7 @@ static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
 }
 
 /* Sets a shard's byte offsets to number `first` of masters and moments. */
-static void set_shard_offsets(ek_shard *p, const ek_rank_state *s,
+static void set_shard_offsets(ek_state_shard *p, const ek_rank_state *s,
                               void *const arrays[EK_STATE_ARRAYS], int64_t first, int64_t real)
 {
     for (int j = 0; j < EK_STATE_ARRAYS; j++)
@@ -66,7 +66,7 @@ static void set_shard_offsets(ek_shard *p, const ek_rank_state *s,
 }
 
 /* The shards of an expert's state: gate and up in one matrix, down in another. */
-static void set_expert_shards(const ek_rank_state *s, const ek_model *m, ek_shard *p,
+static void set_expert_shards(const ek_rank_state *s, const ek_model *m, ek_state_shard *p,
                               void *const up[EK_STATE_ARRAYS], void *const down[EK_STATE_ARRAYS],
                               int64_t ff)
 {
@@ -82,7 +82,7 @@ static void set_expert_shards(const ek_rank_state *s, const ek_model *m, ek_shar
     set_shard_offsets(&p[2], s, down, 0, real);
 }
 
-static void set_shard_tensors(ek_rank_state *s, const ek_model *m, int64_t layer, ek_shard *p,
+static void set_shard_tensors(ek_rank_state *s, const ek_model *m, int64_t layer, ek_state_shard *p,
                               int32_t expert)
 {
     for (int i = 0; i < OF_EXPERT; i++)
@@ -96,7 +96,7 @@ static void set_shard_tensors(ek_rank_state *s, const ek_model *m, int64_t layer
 static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
-    ek_shard *p = &s->shards.shard[first_shard(s, m, layer)];
+    ek_state_shard *p = &s->shards.shard[first_shard(s, m, layer)];
 
     for (int32_t slot = 0; slot < w->placement.slots; slot++, p += OF_EXPERT) {
         int32_t at = w->param_of[slot];
@@ -116,7 +116,7 @@ static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
 static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
 {
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;
-    ek_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
+    ek_state_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
 
     for (int64_t slot = 0; slot < slots_per_rank(m); slot++, p += OF_EXPERT) {
         char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_staging_bytes(m);
@@ -128,7 +128,7 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
 }
 
 /* The number of non-expert tensors of which this rank has a slice; fills shards unless NULL. */
-static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_shard *shards)
+static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_shard *shards)
 {
     int64_t count = ek_hf_count(&m->spec), n = 0;
 

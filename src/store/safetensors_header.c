@@ -97,7 +97,7 @@ static ek_status parse_offsets(const char *path, const char *name, json_t *entry
     return EK_OK;
 }
 
-static ek_status parse_tensor(const ek_shard *s, const char *name, json_t *entry,
+static ek_status parse_tensor(const ek_tensor_file *s, const char *name, json_t *entry,
                               const unsigned char *data, int64_t data_bytes, ek_safetensor *t)
 {
     const char *path = s->path;
@@ -163,7 +163,7 @@ static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t 
 }
 
 /* The JSON of the header, and the offset of the data. */
-static ek_status load_header(const ek_shard *s, json_t **root, uint64_t *header_bytes)
+static ek_status load_header(const ek_tensor_file *s, json_t **root, uint64_t *header_bytes)
 {
     const unsigned char *p = s->map.data;
     size_t bytes = s->map.bytes;
@@ -190,7 +190,7 @@ static ek_status load_header(const ek_shard *s, json_t **root, uint64_t *header_
     return EK_OK;
 }
 
-ek_status ek_safetensors_header(const ek_shard *s, ek_safetensor **list, int64_t *n)
+ek_status ek_safetensors_header(const ek_tensor_file *s, ek_safetensor **list, int64_t *n)
 {
     const unsigned char *data;
     int64_t data_bytes, first = *n;

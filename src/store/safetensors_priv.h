@@ -9,17 +9,18 @@ typedef struct {
     ek_file_map map;
     int mapped; /* owned: unmap at close */
     char *path;
-} ek_shard;
+} ek_tensor_file;
 
 struct ek_safetensors {
-    ek_shard *shards;
-    int64_t n_shards;
+    ek_tensor_file *files;
+    int64_t n_files;
     ek_safetensor *tensors; /* sorted by name; owns the names */
     int64_t n;
 };
 
 /* Checks the header of a file and appends its tensors, in any order, to *list.  The caller frees
  * their names, even after a failure. */
-EK_CHECKED ek_status ek_safetensors_header(const ek_shard *s, ek_safetensor **list, int64_t *n);
+EK_CHECKED ek_status ek_safetensors_header(const ek_tensor_file *s, ek_safetensor **list,
+                                           int64_t *n);
 
 #endif

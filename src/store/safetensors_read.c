@@ -15,15 +15,15 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const ek_safetensor *)a)->name, ((const ek_safetensor *)b)->name);
 }
 
-static ek_status create_set(int64_t shards, ek_safetensors **out)
+static ek_status create_set(int64_t files, ek_safetensors **out)
 {
     ek_safetensors *st = calloc(1, sizeof(*st));
 
     if (st != NULL)
-        st->shards = calloc((size_t)shards + 1, sizeof(*st->shards));
-    if (st == NULL || st->shards == NULL) {
+        st->files = calloc((size_t)files + 1, sizeof(*st->files));
+    if (st == NULL || st->files == NULL) {
         free(st);
-        return EK_FAIL(EK_ENOMEM, "no memory for a set of %" PRId64 " safetensors files", shards);
+        return EK_FAIL(EK_ENOMEM, "no memory for a set of %" PRId64 " safetensors files", files);
     }
     *out = st;
     return EK_OK;
@@ -37,35 +37,35 @@ void ek_safetensors_close(ek_safetensors **st)
         return;
     for (int64_t i = 0; i < s->n; i++)
         free((void *)(uintptr_t)s->tensors[i].name);
-    for (int64_t i = 0; i < s->n_shards; i++) {
-        if (s->shards[i].mapped)
-            ek_file_map_close(&s->shards[i].map);
-        free(s->shards[i].path);
+    for (int64_t i = 0; i < s->n_files; i++) {
+        if (s->files[i].mapped)
+            ek_file_map_close(&s->files[i].map);
+        free(s->files[i].path);
     }
     free(s->tensors);
-    free(s->shards);
+    free(s->files);
     free(s);
     *st = NULL;
 }
 
-/* Opens a file as the next entry of s->shards. */
-static ek_status add_shard(ek_safetensors *s, const char *path, const ek_file_map *memory)
+/* Opens a file as the next entry of s->files. */
+static ek_status add_file(ek_safetensors *s, const char *path, const ek_file_map *memory)
 {
-    ek_shard *shard = &s->shards[s->n_shards];
+    ek_tensor_file *file = &s->files[s->n_files];
 
-    shard->path = strdup(path);
-    EK_REQUIRE(shard->path != NULL, EK_ENOMEM, "no memory for the name %s", path);
-    s->n_shards++;
+    file->path = strdup(path);
+    EK_REQUIRE(file->path != NULL, EK_ENOMEM, "no memory for the name %s", path);
+    s->n_files++;
     if (memory != NULL) {
-        shard->map = *memory;
+        file->map = *memory;
     } else {
-        EK_TRY(ek_file_map_open(path, &shard->map));
-        shard->mapped = 1;
+        EK_TRY(ek_file_map_open(path, &file->map));
+        file->mapped = 1;
     }
-    return ek_safetensors_header(shard, &s->tensors, &s->n);
+    return ek_safetensors_header(file, &s->tensors, &s->n);
 }
 
-/* Sorts by name; EK_EFORMAT if two shards have a tensor of the same name. */
+/* Sorts by name; EK_EFORMAT if two files have a tensor of the same name. */
 static ek_status sort_tensors(ek_safetensors *s)
 {
     if (s->n > 1)
@@ -83,7 +83,7 @@ static ek_status open_one(const char *path, const ek_file_map *memory, ek_safete
     ek_status st;
 
     EK_TRY_OUT(create_set(1, &s));
-    EK_TRY_OUT(add_shard(s, path, memory));
+    EK_TRY_OUT(add_file(s, path, memory));
     EK_TRY_OUT(sort_tensors(s));
     *out = s;
     s = NULL;
@@ -127,8 +127,8 @@ static ek_status shard_path(const char *index, const char *folder, const char *t
 
 static int is_open(const ek_safetensors *s, const char *path)
 {
-    for (int64_t i = 0; i < s->n_shards; i++)
-        if (strcmp(s->shards[i].path, path) == 0)
+    for (int64_t i = 0; i < s->n_files; i++)
+        if (strcmp(s->files[i].path, path) == 0)
             return 1;
     return 0;
 }
@@ -176,7 +176,7 @@ static ek_status open_index(const char *index, ek_safetensors **out)
             continue;
         EK_REQUIRE_OUT(ek_file_kind_of(path.s) != EK_FILE_NONE, EK_ENOENT,
                        "%s: the file %s of tensor '%.200s' is missing", index, path.s, tensor);
-        EK_TRY_OUT(add_shard(s, path.s, NULL));
+        EK_TRY_OUT(add_file(s, path.s, NULL));
     }
     EK_TRY_OUT(sort_tensors(s));
     EK_TRY_OUT(check_index(s, index, folder.s, map));

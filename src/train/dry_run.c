@@ -33,7 +33,7 @@ static void *dry_rank_main(void *self)
 }
 
 /* Whether a rank only reports the failure of another one. */
-static int is_heard(ek_status st)
+static int is_reported_by_peer(ek_status st)
 {
     return ek_status_class(st) == EK_CLASS_RANK || st == EK_ECOMM;
 }
@@ -44,8 +44,8 @@ static ek_status first_failure(const dry_rank *r, int n)
     const dry_rank *first = NULL;
 
     for (int i = 0; i < n; i++)
-        if (r[i].status < 0 &&
-            (first == NULL || (is_heard(first->status) && !is_heard(r[i].status))))
+        if (r[i].status < 0 && (first == NULL || (is_reported_by_peer(first->status) &&
+                                                  !is_reported_by_peer(r[i].status))))
             first = &r[i];
     return first == NULL ? EK_OK : EK_FAIL(first->status, "%s", first->message);
 }

@@ -122,16 +122,16 @@ static void logging(void)
     int calls = 0;
 
     ek_log("test", EK_LOG_ERROR, "without a sink");
-    CHECK(!ek_log_heard(EK_LOG_ERROR));
+    CHECK(!ek_log_is_enabled(EK_LOG_ERROR));
     ek_log_set_sink(keep_message, &calls, EK_LOG_INFO);
-    CHECK(ek_log_heard(EK_LOG_INFO) && !ek_log_heard(EK_LOG_DEBUG));
+    CHECK(ek_log_is_enabled(EK_LOG_INFO) && !ek_log_is_enabled(EK_LOG_DEBUG));
     ek_log("store", EK_LOG_WARN, "step %d took %.1f ms", 3, 2.5);
     CHECK(strcmp(logged, "warn store step 3 took 2.5 ms") == 0);
     ek_log("store", EK_LOG_DEBUG, "too fine");
     CHECK_INT(calls, 1);
     ek_log_set_sink(NULL, NULL, EK_LOG_TRACE);
     ek_log("store", EK_LOG_ERROR, "gone");
-    CHECK(!ek_log_heard(EK_LOG_ERROR));
+    CHECK(!ek_log_is_enabled(EK_LOG_ERROR));
     CHECK_INT(calls, 1);
 }
 

@@ -106,9 +106,9 @@ static void reasons(void)
     CHECK(strcmp(ek_cost_line_text(&reason.line[2], text, sizeof(text)),
                  "    between nodes          20 ms  = 2 messages of 1 MB x 10 ms") == 0);
     for (int i = 0; i < 2 * EK_COST_LINES; i++)
-        ek_cost_say(&reason, 0, "x", i, "s", "%d", i);
+        ek_cost_add_line(&reason, 0, "x", i, "s", "%d", i);
     CHECK_INT(reason.n, EK_COST_LINES);
-    ek_cost_say(NULL, 0, "x", 1, "s", "nobody asks");
+    ek_cost_add_line(NULL, 0, "x", 1, "s", "nobody asks");
 }
 
 /* --- predicted against measured ----------------------------------------------------------------

@@ -8,7 +8,7 @@ enum { PIECES = 12, IN_PIECE = 3, PARTS = PIECES * IN_PIECE, HOLDERS = 3 };
 
 /* A body of equal blocks behind a front of 64 bytes, each with shards of the same slices. */
 typedef struct {
-    unsigned char table[PARTS * sizeof(ek_shard) + 64];
+    unsigned char table[PARTS * sizeof(ek_state_shard) + 64];
     uint64_t at[PIECES + 1];
     ek_shard_table shards;
     ek_state_blocks blocks;
@@ -24,7 +24,7 @@ static ek_state_blocks lay(holder *h, const int32_t *content, int64_t n, int64_t
     for (int64_t k = 0; k <= n; k++)
         h->at[k] = (uint64_t)(64 + k * block_bytes);
     for (int64_t i = 0; i < n * IN_PIECE; i++) {
-        ek_shard *p = &h->shards.shard[i];
+        ek_state_shard *p = &h->shards.shard[i];
         int64_t k = i / IN_PIECE;
 
         p->slice = (ek_tensor_slice){0, 4, 0, 2 + i % IN_PIECE};
@@ -94,7 +94,7 @@ static void what_does_not_fit(void)
     static const int32_t content[] = {3}, none[] = {-1};
     ek_state_blocks left = lay(&left_holder[0], content, 1, 1000),
                     want = lay(&want_holder, content, 1, 1000);
-    ek_shard *p = &left_holder[0].shards.shard[1];
+    ek_state_shard *p = &left_holder[0].shards.shard[1];
 
     CHECK(takes(&left, &want));
     p->at[2]++;

@@ -12,7 +12,7 @@ static const int64_t shape[TENSORS][2] = {{1, 1},  {7, 1},  {16, 12}, {5, 9},
 /* One rank's memory: a shard table and its numbers. */
 typedef struct {
     float body[BODY];
-    unsigned char table[PARTS * sizeof(ek_shard) + 64];
+    unsigned char table[PARTS * sizeof(ek_state_shard) + 64];
     int64_t used; /* of the body, in numbers */
     int64_t n;
 } memory;
@@ -35,7 +35,7 @@ static void begin(memory *m, ek_shard_owner *h, int32_t host, int32_t rank)
 static void add_part(memory *m, ek_shard_owner *h, int32_t tensor, const ek_tensor_slice *slice,
                      int fill)
 {
-    ek_shard *p = &h->shards.shard[m->n++];
+    ek_state_shard *p = &h->shards.shard[m->n++];
 
     p->slice = *slice;
     p->ld = slice->cols + (int64_t)(m->n % 3);
@@ -80,8 +80,8 @@ static void begin_all(ek_shard_owner *left, ek_shard_owner *wants)
 
 static void apply(const ek_shard_owner *left, const ek_shard_owner *wants, const ek_state_copy *c)
 {
-    const ek_shard *from = &left[c->from].shards.shard[c->from_shard];
-    const ek_shard *to = &wants[c->to].shards.shard[c->to_shard];
+    const ek_state_shard *from = &left[c->from].shards.shard[c->from_shard];
+    const ek_state_shard *to = &wants[c->to].shards.shard[c->to_shard];
 
     for (int j = 0; j < EK_STATE_ARRAYS; j++) {
         int64_t a = ek_shard_at(from, j, &c->slice, 4) / 4,
@@ -101,7 +101,7 @@ static void check_whole(const ek_shard_owner *wants)
 {
     for (int i = 0; i < HOLDERS; i++)
         for (int64_t k = 0; k < wants_memory[i].n; k++) {
-            const ek_shard *p = &wants[i].shards.shard[k];
+            const ek_state_shard *p = &wants[i].shards.shard[k];
 
             for (int64_t e = 0; e < EK_STATE_ARRAYS * p->slice.rows * p->slice.cols; e++) {
                 int64_t j = e % 3, r = e / 3 / p->slice.cols, c = e / 3 % p->slice.cols;
@@ -219,7 +219,7 @@ static void tables_that_lie(void)
     ek_shard_table found;
     memory *m = &left_memory[0];
     ek_tensor_slice b = {0, 4, 0, 5};
-    ek_shard kept;
+    ek_state_shard kept;
 
     begin(m, &h, 0, 0);
     add_part(m, &h, 1, &b, 1);

@@ -25,7 +25,7 @@ static uint64_t run_of_test(void)
 {
     char out[64];
 
-    snprintf(out, sizeof(out), "/t_train_take_over/%d", (int)getpid());
+    snprintf(out, sizeof(out), "/t_recover_adopt_blocks/%d", (int)getpid());
     return ek_run_id(out);
 }
 
@@ -40,7 +40,7 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &s->k));
     EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, &no_update));
     id = (ek_segment_id){run_of_test(), s->found.generation, 0};
-    ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_train_take_over");
+    ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_recover_adopt_blocks");
     s->state.memory.moves = 1;
     mc.state = &s->state.memory;
     EK_TRY(ek_model_create(&spec, s->k, &mc, &s->m));

@@ -63,7 +63,7 @@ static void NAME(attention_forward)(const ek_attention *a, const void *qkv, void
 {
     int64_t dim = a->head_dim, seq = a->seq, heads = a->heads, per = heads / a->kv_heads;
     C *out = o;
-    R *l = lse, *room = ws;
+    R *l = lse, *scratch = ws;
 
 #pragma omp parallel for collapse(2) if (a->batch * heads * seq * seq * dim > SMALL)
     for (int64_t b = 0; b < a->batch; b++) {
@@ -78,7 +78,7 @@ static void NAME(attention_forward)(const ek_attention *a, const void *qkv, void
                 l[(b * heads + h) * seq + t] = NAME(attend)(
                     t + 1 - first, dim, (R)a->scale, q + t * a->ld, key + first * a->ld,
                     value + first * a->ld, a->ld, out + ((b * seq + t) * heads + h) * dim,
-                    room + omp_get_thread_num() * seq);
+                    scratch + omp_get_thread_num() * seq);
                 ek_progress();
             }
         }
@@ -90,7 +90,7 @@ static void NAME(attention_cached)(const ek_attention *a, int64_t m, int64_t pos
 {
     int64_t dim = a->head_dim, heads = a->heads, per = heads / a->kv_heads;
     C *out = o;
-    R *room = ws;
+    R *scratch = ws;
 
 #pragma omp parallel for collapse(2) if (m * heads * (pos0 + m) * dim > SMALL)
     for (int64_t t = 0; t < m; t++) {
@@ -99,7 +99,7 @@ static void NAME(attention_cached)(const ek_attention *a, int64_t m, int64_t pos
                                (const C *)k_cache + h / per * dim,
                                (const C *)v_cache + h / per * dim, a->kv_heads * dim,
                                out + (t * heads + h) * dim,
-                               room + omp_get_thread_num() * (pos0 + m));
+                               scratch + omp_get_thread_num() * (pos0 + m));
     }
 }
 
@@ -180,7 +180,7 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
 {
     int64_t dim = a->head_dim, seq = a->seq, heads = a->heads, per = heads / a->kv_heads;
     int64_t rows = a->batch * seq, work = rows * heads * seq * dim;
-    R *delta = ws, *room = delta + rows * heads;
+    R *delta = ws, *scratch = delta + rows * heads;
     C *grad = dqkv;
 
 #pragma omp parallel for collapse(2) if (work > SMALL)
@@ -198,14 +198,14 @@ static void NAME(attention_backward)(const ek_attention *a, const void *qkv, con
             HEAD s = NAME(head_of)(a, qkv, d_o, lse, delta, r / seq, h);
 
             NAME(query_gradient)
-            (&s, r % seq, grad + r * a->ld + h * dim, room + omp_get_thread_num() * 2 * dim);
+            (&s, r % seq, grad + r * a->ld + h * dim, scratch + omp_get_thread_num() * 2 * dim);
             ek_progress();
         }
     }
 #pragma omp parallel for collapse(2) if (work > SMALL)
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-            R *dk = room + omp_get_thread_num() * 2 * dim, *dv = dk + dim;
+            R *dk = scratch + omp_get_thread_num() * 2 * dim, *dv = dk + dim;
             C *to = grad + r * a->ld + (heads + kv) * dim;
 
             memset(dk, 0, (size_t)(2 * dim) * sizeof(R));

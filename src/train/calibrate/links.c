@@ -33,7 +33,7 @@ typedef struct {
     int pair[EK_LINKS][2];  /* this rank's hop; -1: none */
     int64_t *rows;          /* [ranks][ranks] */
     unsigned char *send, *recv;
-    int64_t room; /* bytes of each */
+    int64_t buffer_bytes; /* bytes of each */
 } links;
 
 /* --- communicating ranks ---------------------------------------------------------------------- */
@@ -87,25 +87,25 @@ static void find_pairs(links *l)
 /* Limits message sizes by the budget, the same on all ranks. */
 static ek_status links_open(links *l, double budget_s)
 {
-    int64_t room = budget_s * BUFFER_A_SECOND > BUFFER_MOST ? BUFFER_MOST
-                   : budget_s > 0                           ? (int64_t)(budget_s * BUFFER_A_SECOND)
-                                                            : 0;
+    int64_t buffer_cap = budget_s * BUFFER_A_SECOND > BUFFER_MOST ? BUFFER_MOST
+                         : budget_s > 0 ? (int64_t)(budget_s * BUFFER_A_SECOND)
+                                        : 0;
     int most = 1;
 
     count_messages(l);
     find_pairs(l);
     for (int k = 0; k < EK_LINKS; k++)
         most = l->messages[k] > most ? l->messages[k] : most;
-    l->room = (int64_t)most * LARGEST > room ? room : (int64_t)most * LARGEST;
-    if (l->room < (int64_t)most * SMALLEST)
-        l->room = (int64_t)most * SMALLEST;
+    l->buffer_bytes = (int64_t)most * LARGEST > buffer_cap ? buffer_cap : (int64_t)most * LARGEST;
+    if (l->buffer_bytes < (int64_t)most * SMALLEST)
+        l->buffer_bytes = (int64_t)most * SMALLEST;
     l->rows = calloc((size_t)l->c->ranks * (size_t)l->c->ranks, sizeof(*l->rows));
-    l->send = malloc((size_t)l->room);
-    l->recv = malloc((size_t)l->room);
+    l->send = malloc((size_t)l->buffer_bytes);
+    l->recv = malloc((size_t)l->buffer_bytes);
     EK_REQUIRE(l->rows != NULL && l->send != NULL && l->recv != NULL, EK_ENOMEM,
                "no memory for messages between %d ranks", l->c->ranks);
-    memset(l->send, 1, (size_t)l->room);
-    memset(l->recv, 1, (size_t)l->room);
+    memset(l->send, 1, (size_t)l->buffer_bytes);
+    memset(l->recv, 1, (size_t)l->buffer_bytes);
     return EK_OK;
 }
 
@@ -176,7 +176,8 @@ static ek_status measure_table(links *l, const figure *f, double share, ek_cost_
     double seconds[EK_COST_POINTS];
     int n = 0;
 
-    for (int64_t bytes = SMALLEST; bytes <= LARGEST && bytes * per_call <= l->room; bytes *= STEP)
+    for (int64_t bytes = SMALLEST; bytes <= LARGEST && bytes * per_call <= l->buffer_bytes;
+         bytes *= STEP)
         sizes[n++] = bytes;
     EK_TRY(ek_calibrate_sizes(time_calls, &of, l->spent, share, sizes, seconds, &n));
     for (t->n = 0; t->n < n; t->n++) {
