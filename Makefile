@@ -7,13 +7,14 @@ BALANCE ?=
 # Where `make install` puts things.
 PREFIX ?= /usr/local
 
-.PHONY: help build demo demo-elastic install test test-all test-cuda bench bench-balance clean
+.PHONY: help build demo demo-elastic install docs test test-all test-cuda bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
 	@echo "make demo-elastic  as root: the same on a cluster of this machine whose nodes die and return"
 	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
 	@echo "make install   build, and install to PREFIX (/usr/local): command, library, headers, manual pages"
+	@echo "make docs      install doxygen if it is missing, write the API reference to build/api/html"
 	@echo "make test      install what is missing, build, run the tests, with sanitizers and without"
 	@echo "make test-all  make test and the long tests"
 	@echo "make test-cuda  the tests of --device cuda alone, on a machine with a GPU"
@@ -66,6 +67,11 @@ bench: build
 # With EK_TRACES, the folder of recorded traces, their routing too.
 bench-balance: build
 	bench/balance.py --command build/evenkeel --resume $(BALANCE)
+
+docs:
+	tools/setup.sh --docs
+	cmake --preset release
+	cmake --build --preset release --target docs
 
 install: build
 	cmake --install build --prefix $(PREFIX)

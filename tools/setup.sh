@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh          packages for building and running
 #   tools/setup.sh --test   also packages for the tests
+#   tools/setup.sh --docs   also doxygen, for `make docs`
 #   tools/setup.sh --dev    also clang, for the tsan and fuzz presets
 #
 # Does nothing, and needs neither network nor root, if all are installed.
@@ -24,15 +25,16 @@ release="$ID $VERSION_ID"
 
 case "${1:-}" in
 '') ;;
+--docs) packages="$packages doxygen" ;;
 --test | --dev)
     packages="$packages g++ python3 shellcheck openmpi-bin libopenmpi-dev iproute2
-              locales util-linux"
+              locales util-linux doxygen"
     case "$release" in # the sources are formatted by version 14; others differ
     'debian 12' | 'ubuntu 22.04' | 'ubuntu 24.04') packages="$packages clang-format-14" ;;
     esac
     ;;
 *)
-    echo "usage: tools/setup.sh [--test | --dev]" >&2
+    echo "usage: tools/setup.sh [--test | --docs | --dev]" >&2
     exit 2
     ;;
 esac

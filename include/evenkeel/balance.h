@@ -1,17 +1,28 @@
-/* evenkeel/balance.h - the expert-placement planners alone, for any program that trains or serves
- * Mixture-of-Experts layers.  Input: assignment counts.  Output: which slot holds which expert, and
- * which slot serves which source's assignments.  No MPI, no threads of its own, no files.
+/** @file
+ *  evenkeel/balance.h - the expert-placement planners alone, for any program that trains or
+ *  serves Mixture-of-Experts layers.  Input: assignment counts.  Output: which slot holds which
+ *  expert, and which slot serves which source's assignments.  No MPI, no threads of its own, no
+ *  files.
  *
- * Terms        An assignment is one token's row for one expert (top-k expanded).  A rank has
- *              ceil(experts / ranks) + spare_slots slots for experts; slot s of rank r has number
- *              r * slots + s.  The slot with an expert's optimizer state is its primary copy; any
- *              other slot that holds the expert is a replica.  Primary copies start in block order:
- *              where ranks does not divide experts, the first ranks hold one more.
- * Determinism  The same calls with the same arguments in the same order give the same results on
- *              every rank and machine.  No call is collective: each rank plans from the gathered
- *              counts, and no plan has to be communicated.
- * Ownership    ek_balance_create allocates, ek_balance_destroy frees; no other call allocates.
- * Threads      One thread at a time per planner. */
+ *  @par Terms
+ *  An assignment is one token's row for one expert (top-k expanded).  A rank has ceil(experts /
+ *  ranks) + spare_slots slots for experts; slot s of rank r has number r * slots + s. The slot
+ *  with an expert's optimizer state is its primary copy; any other slot that holds the expert is
+ *  a replica.  Primary copies start in block order: where ranks does not divide experts, the
+ *  first ranks hold one more.
+ *
+ *  @par Determinism
+ *  The same calls with the same arguments in the same order give the same results on every rank
+ *  and machine: each rank plans from the gathered counts, and no plan has to be communicated.
+ *
+ *  @par Collective
+ *  No call is.
+ *
+ *  @par Ownership
+ *  ek_balance_create allocates, ek_balance_destroy frees; no other call allocates.
+ *
+ *  @par Threads
+ *  One thread at a time per planner. */
 #ifndef EK_BALANCE_H
 #define EK_BALANCE_H
 
@@ -24,52 +35,62 @@
 extern "C" {
 #endif
 
+/** A planner with its memory and its last plan. */
 typedef struct ek_balance ek_balance;
 
+/** Sizes and costs of the layer that is to be balanced. */
 typedef struct {
-    size_t size;                 /* sizeof(ek_balance_config) */
-    const char *policy;          /* a name that ek_balance_policy lists; NULL: "exact" */
-    int32_t experts, ranks;      /* at least 1 each; ranks need not divide experts */
-    int32_t spare_slots;         /* per rank, 0 or more */
-    const int32_t *node_of;      /* [ranks] node of each rank, copied; NULL: one rank per node */
-    int32_t replicas_min;        /* "replicate", "auto": minimum number of nodes that hold each
-                                    expert; 0 is 1. With 2 or more "auto" plans as "replicate"
-                                    does */
-    double compute_s_per_row;    /* seconds: one rank computes one assignment, forward and
-                                    backward */
-    double comm_s_per_row;       /* one link carries one assignment's rows, all four all-to-alls */
-    double replica_s;            /* one link carries one replica: weights out, gradients back */
-    double migrate_s_per_expert; /* "auto": one link carries the state of an expert whose primary
-                                    copy moves */
-    int64_t horizon; /* "auto": number of plans within which such moves must pay for themselves
-                        twice over; 0: primary copies never move */
+    size_t size;            /**< sizeof(ek_balance_config) */
+    const char *policy;     /**< a name that ek_balance_policy lists; NULL: "exact" */
+    int32_t experts;        /**< at least 1 */
+    int32_t ranks;          /**< at least 1; they need not divide experts */
+    int32_t spare_slots;    /**< per rank, 0 or more */
+    const int32_t *node_of; /**< [ranks] node of each rank, copied; NULL: one rank per node */
+    int32_t replicas_min; /**< "replicate", "auto": minimum number of nodes that hold each expert; 0
+                             is 1.  With 2 or more "auto" plans as "replicate" does */
+    double compute_s_per_row; /**< seconds: a rank computes an assignment, forward and backward */
+    double comm_s_per_row;    /**< seconds: one link carries one assignment's rows, all four
+                                 all-to-alls */
+    double replica_s; /**< seconds: one link carries one replica: weights out, gradients back */
+    double migrate_s_per_expert; /**< seconds, "auto": one link carries the state of an expert whose
+                                    primary copy moves */
+    int64_t horizon; /**< "auto", and registered planners that make both kinds of plans: number of
+                        plans within which such moves must pay for themselves twice over; 0: primary
+                        copies never move */
 } ek_balance_config;
 
 /** A plan.  The planner owns the arrays; they are valid until its next call. */
 typedef struct {
-    int32_t slots;            /* per rank */
-    const int32_t *expert_of; /* [ranks * slots]; -1: empty */
-    const int32_t *primary;   /* [experts] slot number of the primary copy */
-    const int64_t *quota;     /* [ranks * slots] assignments that the slot serves, summed over
-                                 sources */
-    double before_s, after_s; /* layer time predicted by the policy's own model, before and after */
-    const char *reason;       /* one line: the decision and its numbers; may be empty */
-    const char *primary_reason; /* "auto": the same for the last plan of the primary copies; may be
-                                   empty */
+    int32_t slots;            /**< per rank */
+    const int32_t *expert_of; /**< [ranks * slots]; -1: empty */
+    const int32_t *primary;   /**< [experts] slot number of the primary copy */
+    const int64_t *quota; /**< [ranks * slots] assignments served by the slot, over all sources */
+    double before_s;      /**< seconds of the layer, predicted by the policy's own model, with the
+                             placement before */
+    double after_s;       /**< likewise with this one */
+    const char *reason;   /**< one line: the decision and its numbers; may be empty */
+    const char *primary_reason; /**< "auto": the same for the last plan of the primary copies; may
+                                   be empty */
 } ek_balance_plan_result;
 
-/** Name of policy i: "off", "exact", ..., then registered ones (evenkeel/planner.h); NULL behind
- * the last. */
+/** Names of the policies: "off", "exact", ..., then registered ones (evenkeel/planner.h).  Not
+ *  collective.
+ *
+ *  @param[in] i  from 0
+ *  @return the name of policy i, static; NULL behind the last */
 EK_API const char *ek_balance_policy(int i);
 
-/** Creates a planner and allocates all the memory that it will use.
+/** Creates a planner and allocates all the memory that it will use.  Not collective.
  *
- *  @param[out] out  NULL on failure
+ *  @param[in]  cfg  borrowed during the call
+ *  @param[out] out  freed by ek_balance_destroy; NULL on failure
  *  @return EK_EINVAL with the name and value of the bad field; EK_EOVERFLOW: too many slots;
  *          EK_ENOMEM */
 EK_CHECKED EK_API ek_status ek_balance_create(const ek_balance_config *cfg, ek_balance **out);
 
-/** Frees *b and sets it to NULL.  NULL and *b == NULL are allowed. */
+/** Frees a planner.  Not collective.
+ *
+ *  @param[in,out] b  *b is set to NULL; NULL and *b == NULL are allowed */
 EK_API void ek_balance_destroy(ek_balance **b);
 
 /** Plans for these counts.  "place", "replicate" and "eplb" make persistent placements: each plan
@@ -77,10 +98,11 @@ EK_API void ek_balance_destroy(ek_balance **b);
  *  for these counts.  "auto" does both: transient replicas for these counts and, in every
  *  `horizon`th plan, a new placement of the primary copies from the counts of the calls before (the
  *  last `horizon` to 2 `horizon` plans).  Moved experts must be in place before these counts are
- *  dispatched.
+ *  dispatched.  Not collective.
  *
- *  @param[in] counts  [ranks][experts] assignments by source rank; none negative, sum at most 2^62
- *  @param[out] out    filled in; see ek_balance_plan_result for its lifetime
+ *  @param[in]  b       the planner
+ *  @param[in]  counts  [ranks][experts] assignments by source rank; none negative, sum at most 2^62
+ *  @param[out] out     filled in; see ek_balance_plan_result for its lifetime
  *  @return EK_EINVAL with the first count that is out of range.  With a registered planner also its
  *          own failures, and EK_EINVAL with the fault of an invalid plan; ek_balance_split then
  *          works as before the first plan, with the last persistent placement */
@@ -90,10 +112,11 @@ EK_CHECKED EK_API ek_status ek_balance_plan(ek_balance *b, const int64_t *counts
 /** Splits counts over the slots of the last plan.  The counts need not be those of the plan: each
  *  expert's are apportioned to its slots in proportion to the plan's quotas.  A slot serves its own
  *  rank's assignments first, then its node's, then the others'.  Before the first plan the primary
- *  copies serve everything.
+ *  copies serve everything.  Not collective.
  *
- *  @param[in] counts  [ranks][experts], as for ek_balance_plan
- *  @param[out] rows   [ranks][ranks * slots] assignments of a source rank that a slot serves
+ *  @param[in]  b       the planner
+ *  @param[in]  counts  [ranks][experts], as for ek_balance_plan
+ *  @param[out] rows    [ranks][ranks * slots] assignments of a source rank that a slot serves
  *  @return EK_EINVAL with the first count that is out of range */
 EK_CHECKED EK_API ek_status ek_balance_split(ek_balance *b, const int64_t *counts, int64_t *rows);
 

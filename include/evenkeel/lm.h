@@ -1,8 +1,15 @@
-/* evenkeel/lm.h - use of a trained language model: loss over data, text generation, export.
+/** @file
+ *  evenkeel/lm.h - use of a trained language model: loss over data, text generation, export.
  *
- * Ownership    ek_lm_open creates, ek_lm_close releases; strings and arrays that are passed in are
- *              borrowed during the call.
- * Threads      one at a time per model. */
+ *  @par Collective
+ *  No call is: a model is used by one process.
+ *
+ *  @par Ownership
+ *  ek_lm_open creates, ek_lm_close releases; strings and arrays that are passed in are borrowed
+ *  during the call.
+ *
+ *  @par Threads
+ *  One at a time per model. */
 #ifndef EK_LM_H
 #define EK_LM_H
 
@@ -15,95 +22,115 @@
 extern "C" {
 #endif
 
+/** An opened model. */
 typedef struct ek_lm ek_lm;
 
+/** Settings of ek_lm_open. */
 typedef struct {
-    size_t size;           /* size of this struct */
-    const char *tokenizer; /* "bytes" or a tokenizer.json; NULL: the model's */
-    const char *dtype;     /* "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
-    int threads;           /* 0: all cores */
-    const char *device;    /* "cpu" or "cuda"; NULL: cpu */
-    int needs_tokenizer; /* fail before the weights are read if the model has no tokenizer, not when
-                            a text is tokenised */
+    size_t size;           /**< of this struct */
+    const char *tokenizer; /**< "bytes" or a tokenizer.json; NULL: the model's */
+    const char *dtype;     /**< "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
+    int threads;           /**< 0: all cores */
+    const char *device;    /**< "cpu" or "cuda"; NULL: cpu */
+    int needs_tokenizer;   /**< fail before the weights are read if the model has no tokenizer, not
+                              when a text is tokenised */
 } ek_lm_config;
 
-/** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).
+/** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
+ *  collective.
  *
- *  @param[in] cfg  NULL for the defaults
- *  @param[out] out  released by ek_lm_close
+ *  @param[in]  model  the folder
+ *  @param[in]  cfg    NULL for the defaults
+ *  @param[out] out    released by ek_lm_close
  *  @return EK_ENOENT: no config or weights; EK_EFORMAT, EK_EUNSUPPORTED: their contents */
 EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out);
 
-/** Releases *lm and sets it to NULL.  Accepts NULL and *lm == NULL. */
+/** Releases a model.  Not collective.
+ *
+ *  @param[in,out] lm  *lm is set to NULL; NULL and *lm == NULL are allowed */
 EK_API void ek_lm_close(ek_lm **lm);
 
+/** Data and settings of ek_lm_eval. */
 typedef struct {
-    size_t size;
-    const char *const *data; /* texts, JSON Lines and folders, or .bin token files */
-    int64_t n_data;
-    int token_bytes; /* of .bin files: 2 or 4 */
-    int64_t seq; /* tokens per window, without overlap, the last one shorter; 0: 256, or the model's
-                    positions if they are fewer */
-    const char *cache_dir;   /* cache of tokenised texts: a folder private to this user, created if
-                                missing; NULL: no cache, ... */
-    const char *text_field;  /* of JSON Lines files: the key of a line's text; NULL: "text" */
-    const char *scratch_dir; /* ... but an unnamed file in this folder, during the call */
-    int (*stop)(void *context); /* polled; true ends with EK_ECANCELED; may be NULL */
-    void *context;              /* of stop and progress */
-    int document_mask; /* mask documents within a window: a token attends only to its own document,
-                          and the first token of a document is no target.  EK_EFORMAT if no
-                          end-of-document token is known */
-    /* May be NULL. what: "tokenising", in bytes, or "evaluating", in windows. */
+    size_t size;             /**< of this struct */
+    const char *const *data; /**< texts, JSON Lines and folders, or .bin token files */
+    int64_t n_data;          /**< how many */
+    int token_bytes;         /**< of .bin files: 2 or 4 */
+    int64_t seq; /**< tokens per window, without overlap, the last one shorter; 0: 256, or the
+                    model's positions if they are fewer */
+    const char *cache_dir;  /**< cache of tokenised texts: a folder private to this user, created if
+                               missing; NULL: no cache, but scratch_dir is used */
+    const char *text_field; /**< of JSON Lines files: the key of a line's text; NULL: "text" */
+    const char *scratch_dir; /**< without a cache: a folder for an unnamed file during the call */
+    int (*stop)(void *context); /**< polled; true ends with EK_ECANCELED; may be NULL */
+    void *context;              /**< of stop and progress */
+    int document_mask; /**< 1: a token attends only to its own document, and the first token of a
+                          document is no target. EK_EFORMAT if no end-of-document token is known */
+    /** Called with what: "tokenising", in bytes, or "evaluating", in windows.  May be NULL. */
     void (*progress)(void *context, const char *what, int64_t done, int64_t all);
 } ek_lm_eval_config;
 
+/** Results of ek_lm_eval. */
 typedef struct {
-    double loss;    /* mean cross entropy, nats a token */
-    int64_t tokens; /* targets: all tokens but the first, of each document with document_mask */
-    int64_t layers, experts; /* shape of load */
-    int64_t *load; /* [layers, experts], assignments; 0 for dense layers; the caller frees it */
+    double loss;     /**< mean cross entropy, nats a token */
+    int64_t tokens;  /**< targets: all tokens but the first, of each document with document_mask */
+    int64_t layers;  /**< rows of load */
+    int64_t experts; /**< columns of load */
+    int64_t *load;   /**< [layers, experts], assignments; 0 for dense layers; the caller frees it */
 } ek_lm_eval_result;
 
-/** Mean loss over data, read once.
+/** Mean loss over data, read once.  Not collective.
  *
- *  @param[in] config  its size may be that of an earlier, shorter version of the struct
+ *  @param[in]  lm      the model
+ *  @param[in]  config  its size may be that of an earlier, shorter version of the struct
+ *  @param[out] out     filled in; the caller frees its load
  *  @return EK_EFORMAT: data; EK_ENONFINITE: the loss; EK_ECANCELED: stop */
 EK_CHECKED EK_API ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config,
                                        ek_lm_eval_result *out);
 
 /** Durations of a generation. */
 typedef struct {
-    int64_t prompt_tokens;
-    double prompt_s; /* processing the prompt */
-    double tokens_s; /* sampling and processing the generated tokens */
+    int64_t prompt_tokens; /**< tokens of the prompt */
+    double prompt_s;       /**< seconds: processing the prompt */
+    double tokens_s;       /**< seconds: sampling and processing the generated tokens */
 } ek_lm_generate_times;
 
+/** Settings of ek_lm_generate. */
 typedef struct {
-    size_t size;
-    int64_t tokens;     /* maximum number of new tokens; the end token stops earlier */
-    double temperature; /* 0: always the most likely token */
-    double top_p;  /* draw from the most likely tokens that have this share of the probability */
-    int64_t top_k; /* draw from this many of the most likely tokens; 0: all */
-    uint64_t seed;
-    const char *const *stop; /* UTF-8 strings: the text ends before the first one that occurs, even
-                                across tokens; the prompt is not searched */
-    int64_t n_stop;
-    double min_p; /* draw from tokens with at least this share of the most likely one's probability;
-                     0: all */
-    double repetition_penalty;   /* above 1: makes tokens of the prompt and of the text so far less
-                                    likely (their logits are divided by it, or multiplied if
-                                    negative); 1 and 0: off */
-    ek_lm_generate_times *times; /* filled once the text is complete; may be NULL */
+    size_t size;        /**< of this struct */
+    int64_t tokens;     /**< maximum number of new tokens; the end token stops earlier */
+    double temperature; /**< 0: always the most likely token */
+    double top_p;  /**< draw from the most likely tokens that have this share of the probability */
+    int64_t top_k; /**< draw from this many of the most likely tokens; 0: all */
+    uint64_t seed; /**< of the draws */
+    const char *const *stop; /**< UTF-8 strings: the text ends before the first one that occurs,
+                                even across tokens; the prompt is not searched */
+    int64_t n_stop;          /**< how many */
+    double min_p;            /**< draw from tokens with at least this share of the most likely one's
+                                probability; 0: all */
+    double repetition_penalty; /**< above 1: makes tokens of the prompt and of the text so far less
+                                  likely (their logits are divided by it, or multiplied if
+                                  negative); 1 and 0: off */
+    ek_lm_generate_times *times; /**< filled once the text is complete; may be NULL */
 } ek_lm_generate_config;
 
-/** Receives generated text, whole UTF-8 sequences at a time; returns true to stop. */
+/** Receives generated text.
+ *
+ *  @param[in] context  that of ek_lm_generate
+ *  @param[in] text     whole UTF-8 sequences, valid during the call
+ *  @param[in] bytes    length of text
+ *  @return true to stop */
 typedef int ek_lm_text(void *context, const char *text, size_t bytes);
 
 /** Continues a prompt.  Settings apply in this order: repetition penalty, temperature, top_k,
- * top_p, min_p, as in Hugging Face transformers.
+ *  top_p, min_p, as in Hugging Face transformers.  Not collective.
  *
- *  @param[in] config  its size may be that of an earlier, shorter version of the struct
- *  @param[out] made  number of tokens drawn; may be NULL
+ *  @param[in]  lm       the model
+ *  @param[in]  prompt   UTF-8
+ *  @param[in]  config   its size may be that of an earlier, shorter version of the struct
+ *  @param[in]  text     receives the text as it grows; may be NULL
+ *  @param[in]  context  of text
+ *  @param[out] made     number of tokens drawn; may be NULL
  *  @return EK_EUNSUPPORTED: expert-choice gates, which need the whole sequence */
 EK_CHECKED EK_API ek_status ek_lm_generate(ek_lm *lm, const char *prompt,
                                            const ek_lm_generate_config *config, ek_lm_text *text,
@@ -111,10 +138,13 @@ EK_CHECKED EK_API ek_status ek_lm_generate(ek_lm *lm, const char *prompt,
 
 /** Writes a model as a Hugging Face folder: config.json, model.safetensors, tokenizer.json,
  *  tokenizer_config.json, special_tokens_map.json, generation_config.json, chat_template.jinja.
- *  The last four are copied from `from`; missing ones are made, except the template.
+ *  The last four are copied from `from`; missing ones are made, except the template.  Not
+ *  collective.
  *
+ *  @param[in] from   as for ek_lm_open
  *  @param[in] to     must not exist; it appears complete or not at all
- *  @param[in] dtype  "bf16" or "fp32"; NULL: that of the config */
+ *  @param[in] dtype  "bf16" or "fp32"; NULL: that of the config
+ *  @return EK_ENOENT, EK_EFORMAT, EK_EUNSUPPORTED: `from`; EK_ENOSPC, EK_EIO: `to` */
 EK_CHECKED EK_API ek_status ek_lm_export(const char *from, const char *to, const char *dtype);
 
 #ifdef __cplusplus

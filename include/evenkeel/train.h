@@ -1,22 +1,27 @@
-/* evenkeel/train.h - a whole training run, from settings to output files: what `evenkeel train`
- * does.
+/** @file
+ *  evenkeel/train.h - a whole training run, from settings to output files: what `evenkeel train`
+ *  does.
  *
- * A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
- * checkpoint/ (folders that are Hugging Face folders too), with eval_data evaluation.json and best
- * (a link to the best checkpoint), and on request timeline.json, routing.npy and plans.jsonl.
- * Tokenised texts are cached in cache/tokens, which runs share.
+ *  A run leaves in `out`: run.json (all settings), metrics.jsonl (one JSON object a step),
+ *  checkpoint/ (folders that are Hugging Face folders too), with eval_data evaluation.json and
+ *  best (a link to the best checkpoint), and on request timeline.json, routing.npy and
+ *  plans.jsonl. Tokenised texts are cached in cache/tokens, which runs share.
  *
- * Choices are strings, the same as the values of the command's options.
+ *  Choices are strings, the same as the values of the command's options.
  *
- * Threads      a run uses its caller's thread, an OpenMP team and one thread for each lane whose
- *              ops wait (network, disk).  One run at a time per process.
- * `out`        a folder that already holds a run is refused (EK_EINVAL), unless the run continues
- *              (resume, elastic) or replaces it (overwrite).
+ *  @par Threads
+ *  A run uses its caller's thread, an OpenMP team and one thread for each lane whose ops wait
+ *  (network, disk).  One run at a time per process.
  *
- * Errors       EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT /
- *              EK_EFORMAT / EK_EUNSUPPORTED / EK_ECORRUPT an input, EK_ENOSPC / EK_EIO the disk,
- *              EK_ENOMEM more memory than there is, EK_ENONFINITE a loss or gradient that is not
- *              a number, EK_ECANCELED the stop hook. */
+ *  @par The folder `out`
+ *  One that already holds a run is refused (EK_EINVAL), unless the run continues (resume,
+ *  elastic) or replaces it (overwrite).
+ *
+ *  @par Errors
+ *  EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT / EK_EFORMAT /
+ *  EK_EUNSUPPORTED / EK_ECORRUPT an input, EK_ENOSPC / EK_EIO the disk, EK_ENOMEM more memory
+ *  than there is, EK_ENONFINITE a loss or gradient that is not a number, EK_ECANCELED the stop
+ *  hook. */
 #ifndef EK_TRAIN_H
 #define EK_TRAIN_H
 
@@ -32,108 +37,117 @@ extern "C" {
 /** Settings of a run.  A number of 0 (batch to steps) is the preset's.  Words and paths that may be
  *  NULL say so. */
 typedef struct {
-    size_t size;             /* of this struct, set by the initialiser below */
-    const char *model;       /* preset, config.json, or folder */
-    const char *init;        /* initial weights: safetensors file or folder; NULL: random */
-    const char *tokenizer;   /* "bytes" or a tokenizer.json; NULL: the model folder's; bytes for a
-                                preset */
-    const char *out;         /* folder */
-    const char *const *data; /* texts, JSON Lines and folders, or .bin token files; PATH:0.3 gives a
-                                sampling weight */
-    int64_t n_data;
-    int token_bytes;              /* of .bin files: 2 or 4 */
-    int64_t batch, seq;           /* sequences a step, tokens a sequence */
-    int64_t micro_batch;          /* sequences at once */
-    int64_t steps;                /* in total */
-    const char *data_order;       /* "sequential" or "shuffled" */
-    uint64_t seed;                /* of weights, order, noise */
-    double lr, min_lr;            /* min_lr < 0: lr / 10 */
-    const char *lr_schedule;      /* "constant" or "cosine" */
-    int64_t warmup;               /* steps; < 0: 1 % of them */
-    double wd, beta1, beta2, eps; /* AdamW */
-    double clip;                  /* global norm; 0: never */
-    double aux_coef, z_coef;      /* balance loss, router z-loss */
-    double capacity_factor;       /* 0: dropless */
-    int64_t top_k;                /* experts a token in use; 0: the model's */
-    const char *recompute;        /* "off", "attention" or "full" */
-    const char *dtype;  /* "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
-    const char *device; /* "cpu" or "cuda"; NULL: cpu */
-    int threads;        /* compute threads of this process; 0: its share of the host's cores */
-    int64_t save_every, keep; /* steps between checkpoints (0: at the end); how many to keep */
-    /* resume: continues from the newest checkpoint in `out`.  EK_EINVAL if settings that affect
-     * losses differ from run.json.  To continue with the stored settings the caller reads them
-     * from run.json. */
-    int resume, timeline, record_routing, record_plans;
-    int64_t timeline_from, timeline_steps; /* with timeline: its first step (negative: the first of
-                                              this process), and how many steps */
-    int elastic; /* the state of ranks is kept in shared memory, which outlives processes.  The run
-                    continues from there, else from the newest checkpoint, else from the start.  ep
-                    becomes the smallest factor of a stage's ranks that is at least the one given.
-                    The caller must ensure that one run at a time uses `out` (ek_train does not
-                    lock it) */
-    uint64_t supervisor_id; /* elastic: identifies the supervisor that starts the processes (0:
+    size_t size;             /**< of this struct, set by the initialiser below */
+    const char *model;       /**< preset, config.json, or folder */
+    const char *init;        /**< initial weights: safetensors file or folder; NULL: random */
+    const char *tokenizer;   /**< "bytes" or a tokenizer.json; NULL: the model folder's, or bytes */
+    const char *out;         /**< folder */
+    const char *const *data; /**< texts, JSON Lines and folders, or .bin token files; PATH:0.3 gives
+                                a sampling weight */
+    int64_t n_data;          /**< how many */
+    int token_bytes;         /**< of .bin files: 2 or 4 */
+    int64_t batch;           /**< sequences a step */
+    int64_t seq;             /**< tokens a sequence */
+    int64_t micro_batch;     /**< sequences at once */
+    int64_t steps;           /**< in total */
+    const char *data_order;  /**< "sequential" or "shuffled" */
+    uint64_t seed;           /**< of weights, order, noise */
+    double lr;               /**< learning rate, after warmup */
+    double min_lr;           /**< learning rate at the end; negative: lr / 10 */
+    const char *lr_schedule; /**< "constant" or "cosine" */
+    int64_t warmup;          /**< steps; negative: 1 % of them */
+    double wd;               /**< AdamW: weight decay */
+    double beta1;            /**< AdamW: decay of the first moment */
+    double beta2;            /**< AdamW: decay of the second moment */
+    double eps;              /**< AdamW: added to the root of the second moment */
+    double clip;             /**< largest global norm of gradients; 0: any */
+    double aux_coef;         /**< coefficient of the balance loss */
+    double z_coef;           /**< coefficient of the router z-loss */
+    double capacity_factor;  /**< 0: dropless */
+    int64_t top_k;           /**< experts a token in use; 0: the model's */
+    const char *recompute;   /**< "off", "attention" or "full" */
+    const char *dtype;  /**< "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
+    const char *device; /**< "cpu" or "cuda"; NULL: cpu */
+    int threads;        /**< compute threads of this process; 0: its share of the host's cores */
+    int64_t save_every; /**< steps between checkpoints; 0: at the end */
+    int64_t keep;       /**< how many checkpoints to keep */
+    int resume;   /**< 1: continues from the newest checkpoint in `out`.  EK_EINVAL if settings that
+                     affect losses differ from run.json.  To continue with the stored settings the
+                     caller reads them from run.json */
+    int timeline; /**< 1: records the ops of some steps in timeline.json */
+    int record_routing;     /**< 1: records the loads of experts in routing.npy */
+    int record_plans;       /**< 1: records plans with their reasons in plans.jsonl */
+    int64_t timeline_from;  /**< timeline: its first step; negative: the first of this process */
+    int64_t timeline_steps; /**< timeline: how many steps */
+    int elastic; /**< 1: the state of ranks is kept in shared memory, which outlives processes.  The
+                    run continues from there, else from the newest checkpoint, else from the start.
+                    ep becomes the smallest factor of a stage's ranks that is at least the one
+                    given. The caller must ensure that one run at a time uses `out` (ek_train does
+                    not lock it) */
+    uint64_t supervisor_id; /**< elastic: identifies the supervisor that starts the processes (0:
                                none).  Processes of its earlier starts that still run are killed */
-    struct ek_comm *world;  /* the job's processes (evenkeel/job.h); NULL: this process alone.  All
-                               of them give the same settings */
-    int n_draining; /* elastic: the last n_draining ranks of the world hand their state over to the
-                       other ranks, as their hosts are to be released; no step is taken.  0: none */
-    int pp, tp;     /* pipeline stages; tensor-parallel ranks of attention, embeddings and
-                       cross entropy.  Data parallelism takes the rest */
-    int ep, etp;    /* expert-parallel ranks; ranks that share one expert: factors of a
-                       stage's ranks, independent of tp */
-    const char *adaptive_r; /* Tutel's r: the number of an expert's etp shards to which a row is
+    struct ek_comm *world; /**< the job's processes (evenkeel/job.h); NULL: this process alone.  All
+                              of them give the same settings */
+    int n_draining; /**< elastic: the last n_draining ranks of the world hand their state over to
+                       the other ranks, as their hosts are to be released; no step is taken.  0:
+                       none */
+    int pp;         /**< pipeline stages.  Data parallelism takes the ranks that pp and tp leave */
+    int tp;         /**< tensor-parallel ranks of attention, embeddings and cross entropy */
+    int ep;  /**< expert-parallel ranks: ep * etp is a factor of a stage's ranks, independent of tp
+              */
+    int etp; /**< ranks that share one expert */
+    const char *adaptive_r; /**< Tutel's r: the number of an expert's etp shards to which a row is
                                sent, which gather the slices of the others: a divisor of etp, as
                                text; "0": rows stay, and every rank gathers every expert; "auto":
                                tuned while training; "etp": nothing is gathered */
-    int zero;               /* ZeRO stage: data-parallel ranks shard 0 nothing, 1 optimizer state,
-                               2 also gradients, 3 also weights */
-    int embed_columns;      /* data-parallel ranks shard the embedding by columns */
-    int chunks;             /* virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
-    int pipeline_degree;    /* chunks of a MoE layer's rows, so that all-to-all and computation
-                               overlap; 0: tuned while training */
-    int smart_group;     /* FasterMoE's schedule instead, with groups of this many ranks; 0: off */
-    const char *a2a;     /* all-to-all: "linear", "pairwise", "2dh", or "auto": tuned
-                            while training */
-    int force_balance;   /* a gate that spreads tokens evenly over the experts */
-    const char *balance; /* the policy that balances expert ranks (ep > 1): see
+    int zero; /**< ZeRO stage: data-parallel ranks shard 0 nothing, 1 optimizer state, 2 also
+                 gradients, 3 also weights */
+    int embed_columns;   /**< 1: data-parallel ranks shard the embedding by columns */
+    int chunks;          /**< virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
+    int pipeline_degree; /**< chunks of a MoE layer's rows, so that all-to-all and computation
+                            overlap; 0: tuned while training */
+    int smart_group;   /**< FasterMoE's schedule instead, with groups of this many ranks; 0: off */
+    const char *a2a;   /**< all-to-all: "linear", "pairwise", "2dh"; "auto": tuned in training */
+    int force_balance; /**< 1: a gate that spreads tokens evenly over the experts */
+    const char *balance; /**< the policy that balances expert ranks (ep > 1): see
                             evenkeel/balance.h, or a planner of one's own: evenkeel/planner.h */
-    int spare_slots;     /* slots of each rank for replicas of experts */
-    int64_t plan_every;  /* steps between persistent placements (0: never a new one) */
-    const char *cache;   /* folder of machine costs and of tokenised texts (cache/tokens, which must
-                            be accessible to this user alone).  NULL: nothing is cached */
-    int recalibrate;     /* measures machine costs even if they are cached */
-    int replicas_min;    /* hosts that must hold each expert, for policies with persistent
-                            replicas */
-    const int *rack_of;  /* [ranks of world] rack numbers, in any numbering: with several racks
-                            replicas_min counts racks; NULL: unknown */
-    const char *replay_routing; /* a routing trace (.npy) with the same number of experts, whose
+    int spare_slots;     /**< slots of each rank for replicas of experts */
+    int64_t plan_every;  /**< steps between persistent placements; 0: never a new one */
+    const char *cache; /**< folder of machine costs and of tokenised texts (cache/tokens, which must
+                          be accessible to this user alone).  NULL: nothing is cached */
+    int recalibrate;   /**< 1: measures machine costs even if they are cached */
+    int replicas_min;  /**< hosts that must hold each expert, for policies with persistent replicas
+                        */
+    const int *rack_of; /**< [ranks of world] rack numbers, in any numbering: with several racks
+                           replicas_min counts racks; NULL: unknown */
+    const char *replay_routing; /**< a routing trace (.npy) with the same number of experts, whose
                                    loads replace the gate's; NULL: none */
-    const char *reroute;    /* "off"; "topology" or "swipe": replaces some choices of the gate while
-                               training, which CHANGES THE MODEL, topology even with the layout */
-    double reroute_limit;   /* topology: fraction of a sequence's assignments that may leave a
-                               node */
-    double watchdog;        /* seconds without progress after which a run fails; 0: never */
-    const char *text_field; /* of JSON Lines files: the key of a line's text; NULL: "text" */
-    int document_mask;      /* a token attends to tokens of its own document only, and the first
-                               token of a document is no target.  EK_EFORMAT if no end-of-document
-                               token is known */
-    int override;           /* with resume: settings that affect losses may differ */
-    int overwrite;          /* replaces a run in `out` (not with resume or elastic) */
-    const char *const *command; /* [n_command] the command line, for run.json; NULL: none */
-    int64_t n_command;
-    const char *caller_settings;  /* JSON object of further settings, such as the number of
+    const char *reroute;  /**< "off"; "topology" or "swipe": replaces some choices of the gate while
+                             training, which CHANGES THE MODEL, topology even with the layout */
+    double reroute_limit; /**< topology: how much of a sequence's assignments may leave a node */
+    double watchdog;      /**< seconds without progress after which a run fails; 0: never */
+    const char *text_field; /**< of JSON Lines files: the key of a line's text; NULL: "text" */
+    int document_mask; /**< 1: a token attends to tokens of its own document only, and the first
+                          token of a document is no target.  EK_EFORMAT if no end-of-document token
+                          is known */
+    int override;      /**< 1, with resume: settings that affect losses may differ */
+    int overwrite;     /**< 1: replaces a run in `out` (not with resume or elastic) */
+    const char *const *command;   /**< [n_command] the command line, for run.json; NULL: none */
+    int64_t n_command;            /**< its words */
+    const char *caller_settings;  /**< JSON object of further settings, such as the number of
                                      processes, to store in run.json; NULL: none */
-    const char *const *eval_data; /* held-out data, evaluated between steps: paths as of data,
+    const char *const *eval_data; /**< held-out data, evaluated between steps: paths as of data,
                                      without weights; NULL: none */
-    int64_t n_eval_data;
-    int64_t eval_every;  /* steps between evaluations, besides one at the end; 0: a 20th of all */
-    int64_t eval_tokens; /* most tokens of an evaluation; 0: all */
-    int64_t patience;    /* the run ends after this many evaluations without a new best; 0: never */
-    int64_t save_seconds; /* seconds between checkpoints, by rank 0's clock; 0: see save_every */
-    /* Values that hold from a step on, until the next entry: "STEP:VALUE,STEP:VALUE,...", steps
-     * from 0 and ascending; NULL: top_k and capacity_factor hold throughout. */
-    const char *top_k_schedule, *capacity_schedule;
-    int dry_run; /* 1: checks everything up to the first step, writes nothing but the cache of
+    int64_t n_eval_data;          /**< how many */
+    int64_t eval_every;  /**< steps between evaluations, besides one at the end; 0: a 20th of all */
+    int64_t eval_tokens; /**< most tokens of an evaluation; 0: all */
+    int64_t patience; /**< the run ends after this many evaluations without a new best; 0: never */
+    int64_t save_seconds; /**< seconds between checkpoints, by rank 0's clock; 0: see save_every */
+    const char *top_k_schedule; /**< values of top_k that hold from a step on, until the next entry:
+                                   "STEP:VALUE,STEP:VALUE,...", steps from 0 and ascending; NULL:
+                                   top_k holds throughout */
+    const char *capacity_schedule; /**< likewise of capacity_factor */
+    int dry_run; /**< 1: checks everything up to the first step, writes nothing but the cache of
                     tokenised texts, and fills the summary's plan.  2: likewise, and does not
                     require that memory suffices here, as ranks will be on other hosts */
 } ek_train_config;
@@ -228,144 +242,172 @@ typedef struct {
 
 /** Properties of a run, known before its first step. */
 typedef struct {
-    const char *kernels, *products; /* names; valid during the run */
-    int threads;
-    int64_t params, active_params; /* all, and those used by one token */
-    int64_t tokens;                /* of the data */
-    int64_t first_step, steps, batch, seq;
-    int from_memory;         /* first_step and state come from shared memory of an earlier start */
-    double memory_taken;     /* bytes, all ranks: of that state, adopted in place */
-    double memory_copied;    /* bytes, all ranks: copied within hosts */
-    double memory_received;  /* bytes, all ranks: received from other hosts */
-    double memory_prealloc;  /* bytes, all ranks: preallocated by hosts before they joined */
-    char memory_blocks[544]; /* the run's number and a rank's block sizes, which `evenkeel reserve`
-                                preallocates; "": without elastic, or too many sizes */
-    int memory_lacks;        /* shared memory held state, but not the whole model */
-    size_t predicted_bytes;  /* peak resident memory */
+    const char *kernels;   /**< name of the kernels; valid during the run, as the next */
+    const char *products;  /**< name of the matrix products */
+    int threads;           /**< compute threads of this process */
+    int64_t params;        /**< parameters of the model */
+    int64_t active_params; /**< those used by one token */
+    int64_t tokens;        /**< of the data */
+    int64_t first_step;    /**< steps done before */
+    int64_t steps;         /**< in total */
+    int64_t batch;         /**< sequences a step */
+    int64_t seq;           /**< tokens a sequence */
+    int from_memory;     /**< 1: first_step and state come from shared memory of an earlier start */
+    double memory_taken; /**< bytes, all ranks: of that state, adopted in place */
+    double memory_copied;    /**< bytes, all ranks: copied within hosts */
+    double memory_received;  /**< bytes, all ranks: received from other hosts */
+    double memory_prealloc;  /**< bytes, all ranks: preallocated by hosts before they joined */
+    char memory_blocks[544]; /**< the run's number and a rank's block sizes, which `evenkeel
+                                reserve` preallocates; "": without elastic, or too many sizes */
+    int memory_lacks;        /**< 1: shared memory held state, but not the whole model */
+    size_t predicted_bytes;  /**< peak resident memory */
 } ek_train_info;
 
 /** Progress of a run, after each step. */
 typedef struct {
-    int64_t step, steps;          /* done, to do */
-    double loss;                  /* mean cross entropy of the step, nats, before its update; NaN:
-                                     no step was taken */
-    double expert_max_over_mean;  /* busiest expert over the mean, worst layer */
-    double step_ms, tokens_per_s; /* of the step, end to end */
-    double seconds;               /* of this process's steps */
-    int64_t eval_tokens;          /* targets of the evaluation after the step; 0: no evaluation */
-    double eval_loss;             /* its mean cross entropy, nats */
-    int eval_best;                /* 1: the best so far */
+    int64_t step;  /**< steps done */
+    int64_t steps; /**< steps in total */
+    double loss;   /**< mean cross entropy of the step, nats, before its update; NaN: no step was
+                      taken */
+    double expert_max_over_mean; /**< busiest expert over the mean, worst layer */
+    double step_ms;              /**< of the step, end to end */
+    double tokens_per_s;         /**< of the step, end to end */
+    double seconds;              /**< of this process's steps */
+    int64_t eval_tokens;         /**< targets of the evaluation after the step; 0: no evaluation */
+    double eval_loss;            /**< its mean cross entropy, nats */
+    int eval_best;               /**< 1: the best so far */
 } ek_train_progress;
 
 /** A MoE layer on FasterMoE's DDL-Roofline, over the steps of this process but the first.  FLOP/s
  *  of one rank. */
 typedef struct {
-    int64_t layer;
-    double r_cc;       /* compute time of the busiest rank over communication time of the busiest
-                          link; infinite without communication */
-    double achieved;   /* useful FLOP/s in the layer's time */
-    double semi_ideal; /* balanced, computation and communication one after the other */
-    double ideal;      /* computation and communication overlap fully */
-    double peak;       /* of the matrix products alone */
-    int measured;      /* 0: the layer's time is predicted, as there is no timeline */
-    const char *line;  /* the same as text; valid until the hook returns */
+    int64_t layer; /**< from 0 */
+    double r_cc; /**< compute time of the busiest rank over communication time of the busiest link;
+                    infinite without communication */
+    double achieved;   /**< useful FLOP/s in the layer's time */
+    double semi_ideal; /**< balanced, computation and communication one after the other */
+    double ideal;      /**< computation and communication overlap fully */
+    double peak;       /**< of the matrix products alone */
+    int measured;      /**< 0: the layer's time is predicted, as there is no timeline */
+    const char *line;  /**< the same as text; valid until the hook returns */
 } ek_train_layer;
 
 /** Predicted and measured time of the ops of one name on rank 0, over the same steps. */
 typedef struct {
-    const char *op;
-    int64_t count;
-    double predicted_s; /* negative: no prediction */
-    double measured_s;
+    const char *op;     /**< its name; valid until the hook returns */
+    int64_t count;      /**< ops of that name */
+    double predicted_s; /**< seconds; negative: no prediction */
+    double measured_s;  /**< seconds */
 } ek_train_cost;
 
-/** Callbacks of a run; each may be NULL. */
+/** Callbacks of a run; each may be NULL.  Called on the thread that called ek_train, except
+ *  warning, and in the host's locale. */
 typedef struct {
-    void *context;
+    void *context; /**< the first argument of each */
+    /** Once, before the first step. */
     void (*started)(void *context, const ek_train_info *info);
+    /** After each step. */
     void (*step)(void *context, const ek_train_progress *progress);
+    /** While texts are tokenised. */
     void (*tokenising)(void *context, int64_t bytes_done, int64_t bytes_total);
-    int (*stop)(void *context); /* returns 1: save and end with EK_ECANCELED */
-    /* At the end, on rank 0: for every MoE layer if a policy balances; with a timeline, for every
-     * op name */
+    /** Polled; returns 1: save and end with EK_ECANCELED. */
+    int (*stop)(void *context);
+    /** At the end, on rank 0, for every MoE layer, if a policy balances. */
     void (*layer)(void *context, const ek_train_layer *layer);
+    /** At the end, on rank 0, for every op name, with a timeline. */
     void (*cost)(void *context, const ek_train_cost *cost);
-    /* On rank 0, when a phase begins: "transfer" (of weights to ranks), "step", "evaluate",
-     * "checkpoint", "end" */
+    /** On rank 0, when a phase begins: "transfer" (of weights to ranks), "step", "evaluate",
+     *  "checkpoint", "end". */
     void (*phase)(void *context, const char *name);
-    /* During an evaluation, after each batch of windows */
+    /** During an evaluation, after each batch of windows. */
     void (*evaluating)(void *context, int64_t windows_done, int64_t windows);
-    /* On one rank of those concerned, possibly on another thread: the run goes on, but something in
-     * it does not work as asked, such as a planner that failed.  One line; must not call the
-     * library */
+    /** On one rank of those concerned, from any thread: the run goes on, but something does not
+     *  work as asked, such as a planner that failed.  One line; must not call the library. */
     void (*warning)(void *context, const char *message);
 } ek_train_hooks;
 
-enum { EK_TRAIN_LOST = 3 };
+enum {
+    EK_TRAIN_LOST = 3 /**< length of ek_train_balance.survivability */
+};
 
 /** Results of balancing: means over the steps of this process but the first. */
 typedef struct {
-    const char *policy;      /* NULL: there was nothing to balance */
-    double before, after;    /* busiest rank's rows over the mean, worst layer: with the initial
-                                placement without replicas; with the placements used */
-    double replicas;         /* non-primary copies, over layers and micro-batches of a step */
-    double replica_bytes;    /* that these moved in a step */
-    double experts_moved;    /* by persistent placements, a step */
-    double plan_s, waited_s; /* of a step: planning; stall of computation that waits for replicas */
-    /* With replicas_min above 1, for the final placement: the number of hosts; how many of them,
-     * whichever they are, can be lost while every expert of every layer keeps a copy; the
-     * probability of that when 1, 2, ... random hosts are lost; and both as text ("" without). */
-    int hosts, survives;
-    double survivability[EK_TRAIN_LOST];
-    char survivability_text[192], racks_text[192]; /* of hosts; of racks, if there are several */
+    const char *policy; /**< its name, static; NULL: there was nothing to balance */
+    double before;   /**< busiest rank's rows over the mean, worst layer: with the initial placement
+                        without replicas */
+    double after;    /**< likewise with the placements used */
+    double replicas; /**< non-primary copies, over layers and micro-batches of a step */
+    double replica_bytes; /**< bytes that these moved in a step */
+    double experts_moved; /**< by persistent placements, a step */
+    double plan_s;        /**< seconds of a step: planning */
+    double waited_s;      /**< seconds of a step: stall of computation that waits for replicas */
+    int hosts;            /**< with replicas_min above 1: the number of hosts */
+    int survives; /**< with replicas_min above 1, for the final placement: how many hosts, whichever
+                     they are, can be lost while every expert of every layer keeps a copy */
+    double survivability[EK_TRAIN_LOST]; /**< the probability of that when 1, 2, ... random hosts
+                                            are lost */
+    char survivability_text[192];        /**< the same as text; "" without */
+    char racks_text[192];                /**< likewise of racks, if there are several */
 } ek_train_balance;
 
 /** Evaluations on eval_data.  Steps count those done. */
 typedef struct {
-    int64_t count;              /* by this process */
-    int64_t step, best_step;    /* of the last, and of the best of the whole run; 0: none */
-    double loss, best_loss;     /* mean cross entropy, nats */
-    int64_t since_best;         /* evaluations since the best */
-    int stopped_early;          /* 1: patience ended the run */
-    char best_checkpoint[4096]; /* <out>/best, a link to the best checkpoint; "": none */
+    int64_t count;              /**< by this process */
+    int64_t step;               /**< of the last; 0: none */
+    int64_t best_step;          /**< of the best of the whole run; 0: none */
+    double loss;                /**< mean cross entropy of the last, nats */
+    double best_loss;           /**< mean cross entropy of the best, nats */
+    int64_t since_best;         /**< evaluations since the best */
+    int stopped_early;          /**< 1: patience ended the run */
+    char best_checkpoint[4096]; /**< `out`/best, a link to the best checkpoint; "": none */
 } ek_train_evaluation;
 
 /** What a run would do (dry_run). */
 typedef struct {
-    int made; /* 1: the other members are valid */
-    int ranks, pp, dp, tp, edp, ep, etp;
-    int64_t step_tokens;
-    double epochs;                        /* passes over the data of all steps together */
-    int64_t eval_every, eval_windows;     /* 0: no evaluations */
-    double memory_least, memory_most;     /* bytes of a rank */
-    int memory_most_rank;                 /* the rank with the most */
-    double memory_host, memory_available; /* bytes on the first rank's host: needed by its ranks
-                                             together; available; 0: unknown */
-    int64_t checkpoint_bytes;             /* of one checkpoint */
-    int64_t checkpoints_most, disk_free;  /* checkpoints at once, with the one being written;
-                                             bytes */
-    char files[256];                      /* names in `out` */
+    int made;                 /**< 1: the other members are valid */
+    int ranks;                /**< of the job */
+    int pp;                   /**< pipeline stages */
+    int dp;                   /**< data-parallel ranks */
+    int tp;                   /**< tensor-parallel ranks */
+    int edp;                  /**< expert-parallel groups of a stage */
+    int ep;                   /**< expert ranks of a group */
+    int etp;                  /**< ranks that share one expert */
+    int64_t step_tokens;      /**< of all ranks */
+    double epochs;            /**< passes over the data of all steps together */
+    int64_t eval_every;       /**< steps; 0: no evaluations */
+    int64_t eval_windows;     /**< of an evaluation */
+    double memory_least;      /**< bytes of the rank with the least */
+    double memory_most;       /**< bytes of the rank with the most */
+    int memory_most_rank;     /**< that rank */
+    double memory_host;       /**< bytes that the ranks of the first rank's host need together */
+    double memory_available;  /**< bytes available there; 0: unknown */
+    int64_t checkpoint_bytes; /**< of one checkpoint */
+    int64_t checkpoints_most; /**< checkpoints at once, with the one being written */
+    int64_t disk_free;        /**< bytes */
+    char files[256];          /**< names in `out` */
 } ek_train_plan;
 
+/** Results of a run. */
 typedef struct {
-    ek_train_info info;
-    ek_train_plan plan;
-    ek_train_progress end;
-    ek_train_balance balance;
-    ek_train_evaluation evaluation;
-    int64_t spikes;         /* steps of this process with a loss or gradient norm far above the
-                               median (docs/training.md) */
-    double tokens_per_s;    /* mean over this process's steps but the first */
-    int64_t peak_rss_bytes; /* of this process */
-    int finished_before;    /* 1: all steps were done before this start */
-    char checkpoint[4096];  /* the newest; "" if none was written */
+    ek_train_info info;             /**< as the started hook got it */
+    ek_train_plan plan;             /**< with dry_run */
+    ek_train_progress end;          /**< after the last step */
+    ek_train_balance balance;       /**< with a policy that balances */
+    ek_train_evaluation evaluation; /**< with eval_data */
+    int64_t spikes; /**< steps of this process with a loss or gradient norm far above the median
+                       (docs/training.md) */
+    double tokens_per_s;    /**< mean over this process's steps but the first */
+    int64_t peak_rss_bytes; /**< of this process */
+    int finished_before;    /**< 1: all steps were done before this start */
+    char checkpoint[4096];  /**< the newest; "" if none was written */
 } ek_train_summary;
 
-/** Trains, from settings to output files.  Collective over cfg->world.  Errors: see the top.
+/** Trains, from settings to output files.  Collective over cfg->world.
  *
  *  @param[in]  cfg    settings; strings are borrowed until the call returns
  *  @param[in]  hooks  may be NULL
- *  @param[out] out    filled as far as the run came, also on failure */
+ *  @param[out] out    filled as far as the run came, also on failure
+ *  @return see the top */
 EK_CHECKED EK_API ek_status ek_train(const ek_train_config *cfg, const ek_train_hooks *hooks,
                                      ek_train_summary *out);
 

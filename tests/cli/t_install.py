@@ -54,6 +54,12 @@ class Install(ek_cli.Case):
                  "all work ", env=self.env)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertGreater(len(r.stdout), 20)
+        text = read(os.path.join(SOURCE, "README.md")).decode()
+        write(self.path("write.c"), re.search(r"```c\n(.*?)```", text, re.S)[1])
+        os.symlink("run", self.path("mine"))  # the run that README's program reads
+        r = call(self.compile(self.path("write.c")), env=self.env, cwd=self.path())
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertGreater(len(r.stdout), 20)
         r = call(self.compile(os.path.join(SOURCE, "examples", "balance.c")), env=self.env)
         self.assertEqual(r.returncode, 0, r.stderr)
 
@@ -77,6 +83,21 @@ class Install(ek_cli.Case):
                          {"greedy: assignments moved N times"})
         self.assertGreater(float(m[2]), 0)  # its placement was used
         self.assertLess(float(m[3]), float(m[4]))
+
+    def test_the_api_reference_is_installed_if_it_was_made(self):
+        if shutil.which("doxygen") is None:
+            self.skipTest("no doxygen")
+        pages = os.path.join("share", "doc", "evenkeel", "html", "planner_8h.html")
+        api = os.path.join(BUILD, "api")
+        if not os.path.exists(os.path.join(api, "html")):
+            self.assertFalse(os.path.exists(os.path.join(self.prefix, pages)))
+            self.addCleanup(shutil.rmtree, api, ignore_errors=True)
+        os.makedirs(api, exist_ok=True)
+        r = call("doxygen", os.path.join(BUILD, "Doxyfile"))
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        r = call("cmake", "--install", BUILD, "--prefix", self.prefix)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn(b"ek_planner_register", read(os.path.join(self.prefix, pages)))
 
     def test_find_package(self):
         write(self.path("p", "CMakeLists.txt"),
