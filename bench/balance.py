@@ -48,12 +48,12 @@ from nodes import MIXTRAL, Cluster
 
 TRACE_FILE = "gpt_moe_e32_r16.npy"
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
-# Iterations at which a workload changes, or has changed a good deal; the rounds lie around it.
+# The iteration at which a workload changes most; rounds are taken around it.
 CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 
-# Of the search for the bandwidth: where it starts, how many tries, how near it has to come.
+# Search for the bandwidth: first value, largest number of attempts, tolerance.
 FIRST_MBIT, TRIES, CLOSE = 150.0, 4, 0.06
-UNCOUNTED = 2  # steps of a start that warm up
+UNCOUNTED = 2  # warm-up steps of a run
 
 # Defaults, and those of --quick.
 FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, "seq": 256,
@@ -61,7 +61,7 @@ FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, 
 QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "rounds": 2,
          "repeats": 1, "wait_calm": 0.0}
 
-# What has to be the same for results to stand in one table.
+# Settings that must be equal in all results of a table.
 SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "rounds", "policies",
             "spare_slots", "plan_every", "seed", "trace")
 
@@ -70,7 +70,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with")
+                   help="MPI that it is linked with")
     p.add_argument("--traces", default=os.environ.get("EK_TRACES"), metavar="DIR",
                    help="folder with %s (default: EK_TRACES)" % TRACE_FILE)
     p.add_argument("--workloads", help="of %s" % FULL["workloads"])
@@ -90,12 +90,12 @@ def options():
     p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
     p.add_argument("--rounds", type=int, help="of a start: steps of each policy (default: 3)")
     p.add_argument("--repeats", type=int, help="starts of a row (default: 1)")
-    p.add_argument("--seed", type=int, default=0, help="of the workloads that are made up")
-    p.add_argument("--quick", action="store_true", help="tiny: shows that all of it works")
+    p.add_argument("--seed", type=int, default=0, help="of the synthetic workloads")
+    p.add_argument("--quick", action="store_true", help="tiny sizes, to test this script")
     p.add_argument("--wait-calm", type=float, metavar="S", help="seconds to wait, at most, until "
                    "nobody else uses the machine, before each start (default: 60)")
     p.add_argument("--results", default="build/bench-balance.jsonl", metavar="FILE")
-    p.add_argument("--resume", action="store_true", help="go on with --results")
+    p.add_argument("--resume", action="store_true", help="continue --results")
     p.add_argument("--table", action="store_true", help="print the table of --results alone")
     p.add_argument("--estimate", action="store_true",
                    help="measure the bandwidth, say how long the rest takes, and end")
@@ -120,7 +120,7 @@ def options():
 
 
 def machine_seconds():
-    """Of all processors since the start: by programs (steal included), and by all but idling."""
+    """CPU seconds since boot: of programs (steal included), and of everything but idling."""
     with open("/proc/stat") as f:
         n = [int(x) for x in f.readline().split()[1:9]]
     user, nice, system, _, _, irq, softirq, steal = n
@@ -129,7 +129,7 @@ def machine_seconds():
 
 
 def wait_calm(limit):
-    """Waits until nobody uses the machine, at most so many seconds."""
+    """Waits until the machine is idle, at most so many seconds."""
     end = time.monotonic() + limit
     while limit > 0:
         before = machine_seconds()[1]
@@ -142,7 +142,7 @@ def wait_calm(limit):
 
 
 def cut_trace(source, first, n, layers, to):
-    """Iterations from `first` on, and of their layers so many, evenly spread, as a trace."""
+    """A trace of the iterations from `first` on, with so many layers, evenly spread."""
     with open(source, "rb") as f:
         head = f.read(10)
         if head[:8] != b"\x93NUMPY\x01\x00":
@@ -167,13 +167,13 @@ def cut_trace(source, first, n, layers, to):
 
 
 class Routing:
-    """The traces that are replayed, made when they are first wanted."""
+    """The traces that are replayed, made on first use."""
 
     def __init__(self, o, folder):
         self.o, self.folder = o, folder
 
     def file(self, name):
-        """A workload: an iteration that warms up, and those of the rounds."""
+        """A workload: a warm-up iteration, and those of the rounds."""
         o, to = self.o, os.path.join(self.folder, name + ".npy")
         n = 1 + o.rounds
         if os.path.exists(to):
@@ -202,7 +202,7 @@ def find_trace(o):
         return
     path = os.path.join(o.traces, TRACE_FILE) if o.traces else None
     if path is None or not os.path.exists(path):
-        say("no recorded trace: %s; made-up workloads alone" %
+        say("no recorded trace: %s; synthetic workloads only" %
             (path + " is not there" if path else "neither --traces nor EK_TRACES is given"))
         o.workloads.remove("trace")
         return
@@ -214,11 +214,11 @@ def find_trace(o):
     o.trace, o.trace_first = os.path.abspath(path), iterations // 2
 
 
-# ---- one start ----------------------------------------------------------------------------------
+# ---- one run ------------------------------------------------------------------------------------
 
 
 class Work:
-    """The files of all starts."""
+    """The files of all runs."""
 
     def __init__(self, o, folder, cluster):
         self.o, self.folder, self.cluster = o, folder, cluster
@@ -237,7 +237,7 @@ class Work:
             "--replay-routing", self.routing.file(workload)))
 
     def train(self, workload, patience):
-        """What `bench balance` says, or {"failed": why}: also after so many seconds."""
+        """Output of `bench balance`, or {"failed": reason}, also after a timeout in seconds."""
         errors = os.path.join(self.folder, "errors")
         wait_calm(self.o.wait_calm)
         begin, programs = time.monotonic(), machine_seconds()[0]
@@ -276,7 +276,7 @@ def end(job):
         job.wait()
 
 
-# ---- bandwidth, and how long it takes -----------------------------------------------------------
+# ---- bandwidth and duration ---------------------------------------------------------------------
 
 
 def bench_moe(work):
@@ -288,7 +288,7 @@ def bench_moe(work):
 
 
 def find_bandwidth(work):
-    """The head of the results: bandwidth 1, and what was tried for it."""
+    """The header of the results: bandwidth 1, and the attempts of the search."""
     o, tried = work.o, []
     mbit = o.mbit or FIRST_MBIT
     for _ in range(1 if o.mbit or o.quick else TRIES):
@@ -309,8 +309,8 @@ def find_bandwidth(work):
 
 
 def guess(o, head, factor):
-    """Seconds of a start, before any was seen: a layer around its experts takes about a third of
-    their time besides, and loads are uneven."""
+    """Estimated seconds of a run before any was measured: besides its experts a layer takes about a
+    third of their time, and loads are uneven."""
     best = head["best"]
     net = best["net_ms"] * head["mbit"] / best["mbit"] / factor
     steps = UNCOUNTED + o.rounds * (1 + len(o.policies))
@@ -318,7 +318,7 @@ def guess(o, head, factor):
 
 
 class Clock:
-    """How long the rest takes: by what starts took, or the guess where there was none yet."""
+    """Time left: from the durations of runs so far, or from the estimate."""
 
     def __init__(self, o, head, rows):
         self.o, self.head = o, head
@@ -364,7 +364,7 @@ def settings(o):
 
 
 def check_settings(o, head):
-    """Results of other settings do not stand in one table; a trace may be added or left out."""
+    """Refuses results of other settings; a trace may be added or left out."""
     ours, theirs = settings(o), head["settings"]
     for k in SETTINGS:
         if ours[k] != theirs[k] and None not in (ours[k], theirs[k]):
@@ -373,16 +373,16 @@ def check_settings(o, head):
 
 
 def starts_wanted(o):
-    """All of them: repeats outermost, so that each gives a whole table."""
+    """All runs; repeats are outermost, so that each of them gives a whole table."""
     return [{"workload": workload, "bandwidth": factor, "repeat": repeat}
             for repeat in range(o.repeats) for factor in o.bandwidths for workload in o.workloads]
 
 
-# ---- all of it ----------------------------------------------------------------------------------
+# ---- main ---------------------------------------------------------------------------------------
 
 
 def told(row, head):
-    """Of even loads, by policy."""
+    """Speed relative to even loads, by policy."""
     if "failed" in row:
         return row["failed"]
     text = " ".join("%s %.3f" % (p, r.ratio) for p, r in rows_of(head, [row]).items())
@@ -403,7 +403,7 @@ def make_starts(work, head, results, todo, program):
 
 
 def measure(o, head, results, todo, program):
-    """Makes the starts of todo; returns the head, which --estimate alone writes nowhere."""
+    """Executes the runs of todo; returns the header, which --estimate does not write."""
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
         work = Work(o, folder, cluster)
         if head is None:
@@ -446,7 +446,7 @@ def main():
         head = measure(o, head, results, todo, program) if todo else head
     except KeyboardInterrupt:
         head, results = read_results(o.results)
-        say("interrupted: go on with --resume")
+        say("interrupted: continue with --resume")
         if head is None:
             sys.exit(130)
     if o.estimate:

@@ -14,14 +14,14 @@ ORDER = ["off", "shadow", "fastermoe", "place", "prophet", "replicate", "eplb", 
          CEILING]
 WORKLOADS = ["trace", "drifting", "stable", "switching", "flat",
              "W0", "W1", "W2", "W3", "W4", "W5", "W6", "W7"]
-NET_SHARE = 0.5    # of bandwidth 1: all-to-alls over products of experts
+NET_SHARE = 0.5    # at bandwidth 1: time of all-to-alls over time of experts' products
 AUTO_WANTED = 0.92
-CALM = 0.1         # cores that others may keep busy
-LOSS_CLOSE = 1e-3  # between policies, which do the same work
+CALM = 0.1         # cores that other programs may use
+LOSS_CLOSE = 1e-3  # relative difference between policies, which do the same work
 
 
 def say(text):
-    """Progress; stdout is the table's."""
+    """Prints progress to stderr; stdout is for the table."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -36,7 +36,7 @@ def key(row):
 
 
 def read_results(path):
-    """Head and rows; of a start that was made again the last one counts.  A torn line is none."""
+    """Header and rows; of a repeated run the last counts.  Incomplete lines are ignored."""
     head, rows = None, {}
     if not os.path.exists(path):
         return None, {}
@@ -59,12 +59,12 @@ def read_results(path):
 
 
 def charge(of, head):
-    """ms a step of a policy owes for experts that it has moved."""
+    """Milliseconds per step for the migrations of a policy."""
     return of["move_ms"] / head["settings"]["plan_every"] if of["moved"] > 0 else 0.0
 
 
 class Row:
-    """All starts of a workload and bandwidth, as to one policy."""
+    """Results of one policy in all runs of a workload and bandwidth."""
 
     def __init__(self, head, starts, policy):
         self.of = [by_name(s)[policy] for s in starts]
@@ -96,7 +96,7 @@ def by_name(start):
 
 
 def rows_of(head, starts):
-    """{policy: Row} of the starts of a workload and bandwidth, in the order of the table."""
+    """{policy: Row} of the runs of a workload and bandwidth, in the order of the table."""
     return {p: Row(head, starts, p) for p in ORDER if all(p in by_name(s) for s in starts)}
 
 
@@ -151,14 +151,14 @@ def print_table(head, results, rows):
             print(table_line(where, policy, row))
     print()
     if any(r.noisy for of in rows.values() for r in of.values()):
-        print("\\* others kept more than %.1f cores busy meanwhile: not to be relied on.\n" % CALM)
+        print("\\* other programs used more than %.1f cores meanwhile: unreliable.\n" % CALM)
     programs = {r["program"] for r in results.values()}
     if len(programs) > 1:
         print("These are results of %d builds of evenkeel.\n" % len(programs))
 
 
 def check_losses(results):
-    """Policies do the same work: in a round of a start their losses are the same."""
+    """Checks that all policies do the same work: equal losses in each round of a run."""
     good = True
     for r in results.values():
         of = [p for p in r.get("policies", []) if p["policy"] != CEILING]
@@ -172,7 +172,7 @@ def check_losses(results):
 
 
 def check_behind(rows):
-    """Whether auto is behind no other policy by more than the spread of either, in no row."""
+    """Whether auto is in no row behind another policy by more than the spread of either."""
     good, compared, most = True, 0, 0.0
     for where, of in rows.items():
         auto = of.get("auto")
@@ -196,7 +196,7 @@ def check_behind(rows):
 
 
 def check_ceiling(rows):
-    """Whether auto is near enough to the ceiling on the recorded trace; off and exact beside it."""
+    """Whether auto reaches its target on the recorded trace; also prints off and exact."""
     good = True
     for where, of in rows.items():
         for policy in ("off", "exact", "auto"):

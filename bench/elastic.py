@@ -41,14 +41,14 @@ def options():
     p.add_argument("--data", nargs="+", required=True)
     p.add_argument("--model", default="small")
     p.add_argument("--ranks", type=int, default=2)
-    p.add_argument("--pairs", type=int, default=5, help="runs without and with (default: 5)")
+    p.add_argument("--pairs", type=int, default=5, help="pairs of runs, without and with --elastic (default: 5)")
     p.add_argument("--steps", type=int, default=10,
-                   help="of such a run; the first two do not count (default: %(default)s)")
-    p.add_argument("--nodes", type=int, default=0, help="of a cluster; 0: none is made")
+                   help="steps of a run; the first two are not counted (default: %(default)s)")
+    p.add_argument("--nodes", type=int, default=0, help="nodes of a cluster; 0: no cluster")
     p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
     p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with")
+                   help="MPI that it is linked with")
     p.add_argument("--kills", type=int, default=20)
     p.add_argument("--json", action="store_true")
     p.add_argument("train", nargs="*", help="options of evenkeel train")
@@ -76,7 +76,7 @@ def metrics(out):
 
 
 def one_run(o, folder, cluster, *more):
-    """Medians of a run: ms a step, ms of update in it."""
+    """Milliseconds of a run: the median step, and the mean update of a step."""
     out = os.path.join(folder, "run")
     shutil.rmtree(out, True)
     run = words(o, out, *o.train, "--steps", o.steps, "--timeline", *more)
@@ -100,7 +100,7 @@ def one_run(o, folder, cluster, *more):
 def overhead(o, folder, cluster):
     without, with_it = [], []
     for i in range(o.pairs):
-        for how in [[], ["--elastic"]][::1 - i % 2 * 2]:  # either is first in turn
+        for how in [[], ["--elastic"]][::1 - i % 2 * 2]:  # the order alternates
             (with_it if how else without).append(one_run(o, folder, cluster, *how))
         print("  pair %d: %.0f ms a step without, %.0f with; update %.0f and %.0f ms" %
               (i + 1, without[-1][0], with_it[-1][0], without[-1][1], with_it[-1][1]),
@@ -116,7 +116,7 @@ def overhead(o, folder, cluster):
 
 
 def workers(command, out):
-    """Processes of the run that mpiexec has started."""
+    """The workers of the run, started by mpiexec."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -124,7 +124,7 @@ def workers(command, out):
                 line = f.read().decode(errors="replace").split("\0")
             with open("/proc/%s/environ" % pid, "rb") as f:
                 ranked = b"PMI_RANK=" in f.read()
-        except OSError:  # it is gone, or not ours
+        except OSError:  # it has ended, or belongs to another user
             continue
         if ranked and out in line and os.path.realpath(line[0]) == command:
             found.append(int(pid))
@@ -137,7 +137,7 @@ def wait_until(condition):
 
 
 def one_kill(o, out, turn):
-    """Seconds from a kill to a step that was not done before, less a step; and that step."""
+    """Seconds from a kill to the end of the first new step, minus a median step; and that step."""
     command = os.path.realpath(o.command)
     before = len(metrics(out))
     wait_until(lambda: len(metrics(out)) >= before + 4)

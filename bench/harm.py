@@ -26,14 +26,14 @@ def is_kind(text):
 
 
 class Wrong(Exception):
-    """What must not happen."""
+    """A violated requirement."""
 
 
 # ---- traces -------------------------------------------------------------------------------------
 
 
 def make_trace(nodes, seconds, lost, away, seed):
-    """Lines of a trace; a node stays at all times."""
+    """Lines of a random trace, in which at least one node is always up."""
     rng, now, back, lines = random.Random(seed), 0.0, {}, []
     while True:
         now += rng.expovariate(1 / lost)
@@ -58,7 +58,7 @@ def read_lines(path):
 
 
 def read_trace(path, nodes):
-    """(seconds, kind, node): "lost" and "back"."""
+    """A list of (seconds, "lost" or "back", node)."""
     events = []
     for where, words in read_lines(path):
         if len(words) != 3 or words[1] not in nodes or words[2] not in ("up", "down"):
@@ -81,8 +81,8 @@ def read_script(path, nodes):
 
 
 class Disk:
-    """A file system of its own for --out, which all nodes see and which can be full: it is given as
-    much room as it takes."""
+    """A separate file system for --out, visible to all nodes.  It is filled by reducing its size to
+    what is in use."""
 
     def __init__(self, path):
         self.path = path
@@ -96,7 +96,7 @@ class Disk:
     def __enter__(self):
         mounted, said = self.mount("mode=755")
         if not mounted:
-            say("no disk can be made that gets full: %s" % said.strip())
+            say("cannot mount a file system of limited size: %s" % said.strip())
             sys.exit(77)
         return self
 
@@ -105,17 +105,17 @@ class Disk:
 
     def fill(self):
         said = ""
-        for _ in range(100):  # it may grow meanwhile
+        for _ in range(100):  # files may grow meanwhile
             s = os.statvfs(self.path)
             done, said = self.mount("remount,size=%d" % ((s.f_blocks - s.f_bfree) * s.f_frsize))
             if done:
                 return
-        raise Wrong("the disk cannot be made full: %s" % said)
+        raise Wrong("the file system cannot be filled: %s" % said)
 
     def make_room(self):
         done, said = self.mount("remount,size=50%")
         if not done:
-            raise Wrong("the disk stays full: %s" % said)
+            raise Wrong("the file system cannot be enlarged again: %s" % said)
 
 
 # ---- the run ------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def is_stopped(pid):
 
 
 def processes(pids, command, word="train"):
-    """Those that run the command, of these, with such an argument."""
+    """The pids that run `command train` with the argument `word`."""
     found = []
     for pid in pids:
         try:
@@ -146,7 +146,7 @@ def processes(pids, command, word="train"):
 
 
 def check_lines(path):
-    """Of a file of JSON lines none may be cut."""
+    """Checks that every line of a JSON Lines file is complete."""
     try:
         with open(path) as f:
             text = f.read()
@@ -162,7 +162,7 @@ def check_lines(path):
 
 
 class Run:
-    """One run, and what is done to it.  o: the options of tools/chaos, or the like of them."""
+    """One run, and the faults injected into it.  o: options, as those of tools/chaos."""
 
     def __init__(self, o, cluster, folder, disk):
         self.o, self.cluster, self.disk = o, cluster, disk
@@ -171,25 +171,25 @@ class Run:
         if disk is not None:
             self.out = os.path.join(disk.path, "run")
         self.hosts = os.path.join(folder, "hosts")
-        self.stop_at = os.path.join(folder, "stop-at")  # a phase at which rank 0 stops itself
+        self.stop_at = os.path.join(folder, "stop-at")  # the phase in which rank 0 stops itself
         self.errors = os.path.join(folder, "errors")
         self.nodes = ["node%d" % (i + 1) for i in range(o.nodes)]
         self.name_hosts(self.nodes)
         self.failures = []  # {"kind", "node", "at", "steps"}
-        self.due = []       # (when, what to do)
+        self.due = []       # (time, action)
         self.process = None
-        self.said_before = 0     # bytes of its stderr, when it was started
-        self.shown, self.shown_at = 0, 0.0  # bytes of its stderr; when a step was last told
-        self.full = False        # the disk is
-        self.enough = None       # so many steps prove that it did no harm; None: it was not full
-        self.starts_wanted = 0   # lines of generations.jsonl, when the run is started again
+        self.said_before = 0     # length of its stderr at its last start
+        self.shown, self.shown_at = 0, 0.0  # bytes of its stderr shown; time of the last step shown
+        self.full = False        # whether the disk is full
+        self.enough = None       # steps after which a full disk counts as survived; None: none
+        self.starts_wanted = 0   # lines of generations.jsonl after the restart
 
     def name_hosts(self, nodes):
         with open(self.hosts, "w") as f:
             f.write("".join(n + "\n" for n in nodes))
 
     def words(self):
-        """Of `evenkeel train`."""
+        """Arguments of `evenkeel train`."""
         return [*self.o.train, "--out", self.out, "--hosts", self.hosts, "--elastic", "--quiet"]
 
     def start(self):
@@ -201,7 +201,7 @@ class Run:
                                             env={**os.environ, "EK_STOP_AT": self.stop_at})
 
     def lines(self, name):
-        """Whole lines of a file of --out."""
+        """Complete lines of a file in --out."""
         try:
             with open(os.path.join(self.out, name), "rb") as f:
                 text = f.read()
@@ -221,7 +221,7 @@ class Run:
         return processes(self.pids(node), self.command)
 
     def all_workers(self):
-        """On whatever node, but not the command that has started them."""
+        """Workers on all nodes, without the command that started them."""
         found = set()
         pids = map(int, filter(str.isdigit, os.listdir("/proc")))
         for pid in processes(pids, self.command, self.out):
@@ -234,12 +234,12 @@ class Run:
         return found
 
     def kept(self):
-        """Generations of the run that the nodes have in memory."""
+        """Generations of the run in the shared memory of the nodes."""
         found = set()
         for pid in self.holders():
             try:
                 names = os.listdir("/proc/%d/root/dev/shm" % pid)
-            except OSError:  # it is dead
+            except OSError:  # the node is dead
                 continue
             found |= {int(n.split("-")[2]) for n in names if n.startswith("evenkeel-")}
         return found
@@ -252,13 +252,13 @@ class Run:
             self.due.remove(item)
             self.act(*item[1])
 
-    # ---- what may happen
+    # ---- faults
 
     def act(self, what, node):
         if what == "lost":
             self.cluster.call("kill", node)
             self.prove_dead(node)
-        elif what == "given":  # once others take steps without it
+        elif what == "given":  # kill the node once the others continue without it
             noticed = [f for f in self.failures if f["node"] == node][-1]
             if len(self.generations()) > noticed["generation"]:
                 self.act("lost", node)
@@ -286,16 +286,16 @@ class Run:
         r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
                            check=False)
         if r.returncode == 0:
-            raise Wrong("%s was killed, and its memory can be read" % node)
+            raise Wrong("%s was killed, but its memory is still readable" % node)
 
     def prove_empty(self, node):
         r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
                            text=True, check=False)
         if r.returncode != 0 or "evenkeel" in r.stdout:
-            raise Wrong("%s is back with what it had: %s%s" % (node, r.stdout, r.stderr))
+            raise Wrong("%s is back with its old memory: %s%s" % (node, r.stdout, r.stderr))
 
     def fail(self, kind, node, rng):
-        """Whether there was anything to harm."""
+        """Injects a fault; False if there is no suitable node or worker."""
         harmed = {n for _, (_, of) in self.due for n in ([of] if isinstance(of, str) else of)}
         up = [n for n in self.nodes if n not in harmed]
         node = node or rng.choice([n for n in up if self.workers(n)] or [None])
@@ -352,8 +352,8 @@ class Run:
         return True
 
     def fail_again(self, node, kind, rng):
-        """Loses a node, and kills a worker of the start that follows; what it comes to.  At the first
-        step rank 0 stops itself until that is done, so that the step cannot end before."""
+        """Kills a node, and then a worker of the restart that follows; returns the kind of fault.  For
+        "step" rank 0 stops itself in its first step, which so cannot end before the kill."""
         when = kind.partition(":")[2] or rng.choice(RECOVERY)
         before, newest, workers = self.all_workers(), max(self.kept(), default=-1), []
 
@@ -378,7 +378,7 @@ class Run:
         return "recovery:" + when
 
     def holders(self):
-        """Processes that are the nodes themselves."""
+        """The process that holds each node's namespaces."""
         folder = os.environ.get("EVENKEEL_CLUSTER_DIR", "/run/evenkeel-cluster")
         found = []
         for node in self.nodes:
@@ -392,7 +392,7 @@ class Run:
     # ---- waiting
 
     def show(self):
-        """What the run has said since, and every second where it is."""
+        """Prints new messages of the run and, once a second, its last step."""
         with open(self.errors) as f:
             f.seek(self.shown)
             text = f.read()
@@ -411,7 +411,7 @@ class Run:
                                                 entry["steps"]))
 
     def running(self):
-        """Whether it is, or will be: one that a full disk has ended is started again."""
+        """Whether the run goes on.  Restarts it if a full disk ended it."""
         if self.full:
             return True
         if self.enough is not None and self.process.poll() not in (None, 0):
@@ -424,14 +424,14 @@ class Run:
         return self.process.poll() is None
 
     def check_end(self):
-        """It has ended because of a full disk: it has said so, and leaves nothing half-written."""
+        """Checks a run that a full disk ended: its message, and that no file is incomplete."""
         with open(self.errors) as f:
             f.seek(self.said_before)
             said = f.read().splitlines()
         full = [s for s in said if re.search("No space left|disk is full", s)]
         if self.process.returncode != 1 or len(full) != 1 or full != said[-1:] or \
                 not full[0].startswith("evenkeel train: "):
-            raise Wrong("with a full disk it ended with status %d and said\n%s" %
+            raise Wrong("on a full disk it ended with status %d and printed\n%s" %
                         (self.process.returncode, "\n".join(said)))
         for name in ("metrics.jsonl", "generations.jsonl"):
             check_lines(os.path.join(self.out, name))
@@ -439,10 +439,10 @@ class Run:
             r = subprocess.run([self.command, "check", "--checkpoint", self.out],
                                capture_output=True, text=True, check=False)
             if r.returncode != 0:
-                raise Wrong("a full disk has left half a checkpoint: %s" % r.stderr)
+                raise Wrong("a full disk left an incomplete checkpoint: %s" % r.stderr)
 
     def wait(self, until, nap=0.01):
-        """Does what is due; fails when no step is done for too long."""
+        """Executes due actions until the condition holds; fails if no step ends for too long."""
         steps, since = -1, time.monotonic()
         while self.running() and not until():
             self.do_due()
@@ -456,10 +456,10 @@ class Run:
             time.sleep(nap)
 
     def recovered(self):
-        """Whether steps are taken again after the last failure.  A command that was started anew
-        has to have seen one, or it has --watchdog seconds of patience with those that stop."""
+        """Whether the run takes steps again after the last fault.  A restarted command must have seen a
+        step of its own: before that it allows workers that hang --watchdog seconds."""
         last, starts = self.failures[-1], self.generations()
-        if last["kind"] == "part" and not self.due:  # over before it was noticed
+        if last["kind"] == "part" and not self.due:  # it ended unnoticed
             return True
         if last["kind"] not in ("supervisor", "full-disk"):
             return last["kind"] == "slow" or len(starts) > last["generation"]

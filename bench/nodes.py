@@ -9,8 +9,7 @@ import sys
 TOOL = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools", "cluster")
 
 
-# A Mixtral of one layer of 8 experts, as wide as the preset `small`; whose vocabulary is that of
-# bytes.
+# A Mixtral of one layer of 8 experts, as wide as the preset `small`, with the byte vocabulary.
 MIXTRAL = {
     "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu",
     "vocab_size": 320, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 1,
@@ -22,7 +21,7 @@ MIXTRAL = {
 
 
 class Cluster:
-    """A cluster that lasts as long as this object is entered.  o has nodes, cpu (cores of a node),
+    """A cluster that exists inside a `with` block.  o has nodes, cpu (cores of a node),
     mpi and command (path of evenkeel)."""
 
     def __init__(self, o):
@@ -62,7 +61,7 @@ class Cluster:
         self.call("bandwidth", "all", "%dkbit" % round(1000 * mbit))
 
     def mpiexec(self, *args, ppn=1):
-        """The words that run evenkeel with so many ranks on every node."""
+        """The command line of evenkeel with so many ranks on every node."""
         o = self.o
         return ["mpiexec", "--mpi", o.mpi, "--ppn", ppn, "-n", ppn * o.nodes,
                 os.path.abspath(o.command), *args]

@@ -27,7 +27,7 @@ import tempfile
 from nodes import MIXTRAL, Cluster
 
 SPEED_WANTED, LINK_WANTED, MIB = 1.4, 0.9, 1 << 20
-# Of the search: where it starts, how many tries at most, and until the two times differ by how much.
+# Search: first value, largest number of attempts, and accepted difference of the two times.
 FIRST_MBIT, ROUNDS, CLOSE = 75.0, 5, 0.08
 
 
@@ -35,9 +35,9 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with")
+                   help="MPI that it is linked with")
     p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.4", help="cores of a node; all together less than there are")
+    p.add_argument("--cpu", default="0.4", help="cores of a node; in total fewer than the machine has")
     p.add_argument("--batch", type=int, default=32, help="sequences a step, over all nodes")
     p.add_argument("--seq", type=int, default=256, help="tokens a sequence")
     p.add_argument("--ff", type=int, default=1792,
@@ -84,7 +84,7 @@ def find_bandwidth(cluster, config):
 
 
 def judge(o, name, figure, wanted):
-    say(o, "%s: %.2f, at least %.2f is wanted%s\n" %
+    say(o, "%s: %.2f, target %.2f%s\n" %
         (name, figure, wanted, "" if figure >= wanted else ": missed"))
     return figure >= wanted
 

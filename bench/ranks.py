@@ -24,9 +24,9 @@ import subprocess
 import sys
 import tempfile
 
-WARM_UP = 2  # steps of a turn that do not count
+WARM_UP = 2  # steps of a turn that are not counted
 
-# Options of the ranks, of one rank beside them, and the least ratio that is wanted.
+# Options of the ranks, options of one rank, and the smallest acceptable ratio.
 LAYOUTS = {
     "ep": (["--ep", "2", "--force-balance", "--pipeline-degree", "1", "--a2a", "linear"],
             ["--force-balance"], 0.93),
@@ -34,7 +34,7 @@ LAYOUTS = {
     "dp": ([], [], 0.85),
 }
 
-# Open MPI has to be told that ranks may be root, and more than the cores it sees.
+# Open MPI by default refuses to run as root, and more ranks than cores.
 OPENMPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
@@ -45,7 +45,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with; its mpiexec starts the ranks")
+                   help="MPI that it is linked with; its mpiexec starts the ranks")
     p.add_argument("--layouts", nargs="+", choices=list(LAYOUTS), default=list(LAYOUTS))
     p.add_argument("--model", default="small")
     p.add_argument("--batch", type=int, default=32, help="sequences a step")
@@ -75,7 +75,7 @@ class Work:
             f.write(struct.pack("<%dH" % len(ids), *ids))
 
     def train(self, ranks, more):
-        """tokens/s of the steps that count, and the last loss."""
+        """tokens/s of the counted steps, and the last loss."""
         o = self.o
         args = [o.command, "train", "--model", o.model, "--data", self.tokens, "--batch", o.batch,
                 "--micro-batch", o.batch, "--seq", o.seq, "--steps", o.steps, "--dtype", o.dtype,

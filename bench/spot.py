@@ -10,7 +10,7 @@ steps since the last checkpoint.
 The run with --elastic also saves, as often as the first of the others: for state without a replica.
 
 The result of a run is its last step, saved or not.  It is printed beside a prediction from the trace
-and the times of steps, saves and starts (`foretold`).
+and the times of steps, saves and starts (`predicted`).
 
 Arguments after -- are passed to `evenkeel train`; a run of n nodes has --ep n.
 
@@ -41,32 +41,32 @@ from nodes import Cluster
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0],
-                                epilog="What stands behind -- goes to evenkeel train.")
+                                epilog="Arguments after -- are passed to evenkeel train.")
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with")
+                   help="MPI that it is linked with")
     p.add_argument("--nodes", type=int, default=4)
     p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
     p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
     p.add_argument("--seconds", type=float, default=600, help="of a run (default: %(default)s)")
-    p.add_argument("--trace", metavar="FILE", help="lines \"SECONDS NODE up|down\"; else one is "
-                   "made up")
+    p.add_argument("--trace", metavar="FILE", help="lines \"SECONDS NODE up|down\"; "
+                   "default: a random one")
     p.add_argument("--lost", type=float, default=75, metavar="S",
-                   help="mean time until some node is lost (default: %(default)s)")
+                   help="mean seconds between losses of a node (default: %(default)s)")
     p.add_argument("--away", type=float, default=30, metavar="S",
-                   help="mean time that it is away (default: %(default)s)")
+                   help="mean seconds until it returns (default: %(default)s)")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--save-every", default="50,250", metavar="STEPS", help="of the runs that are "
-                   "started again (default: %(default)s)")
-    p.add_argument("--wanted", type=float, metavar="X", help="least ratio")
+    p.add_argument("--save-every", default="50,250", metavar="STEPS", help="of the runs without "
+                   "--elastic (default: %(default)s)")
+    p.add_argument("--wanted", type=float, metavar="X", help="smallest acceptable ratio")
     p.add_argument("--close", type=float, default=0.1, metavar="X",
-                   help="how far a ratio may be off the foretold one (default: %(default)s)")
+                   help="accepted relative error of predicted ratios (default: %(default)s)")
     p.add_argument("--json", action="store_true")
     p.add_argument("train", nargs="*", help="options of evenkeel train")
     o = p.parse_args()
     for word in ("--ep", "--steps", "--save-every", "--out", "--hosts", "--resume", "--elastic"):
         if word in o.train:
-            p.error("%s is not for you to say here" % word)
+            p.error("%s is set by this script" % word)
     o.save_every = [int(n) for n in o.save_every.split(",")]
     o.keep, o.show, o.script, o.patience = None, False, None, 600
     return o
@@ -76,11 +76,11 @@ def options():
 
 
 class Elastic(Run):
-    """One that goes on from memory, for a given time."""
+    """A run with --elastic, for a given time."""
 
     def __init__(self, o, cluster, folder):
         super().__init__(o, cluster, folder, None)
-        self.times = {}  # of steps, by number of ranks, also of those that were lost again
+        self.times = {}  # seconds of each step, by number of ranks, lost steps included
 
     def words(self):
         return [*self.o.train, "--ep", str(self.o.nodes), "--steps", "1000000", "--save-every",
@@ -91,7 +91,7 @@ class Elastic(Run):
         return len(self.lines("metrics.jsonl"))
 
     def note_times(self):
-        """Of the steps in metrics.jsonl; the first is another matter."""
+        """Records the times of the steps in metrics.jsonl, without the first."""
         for m in map(json.loads, self.lines("metrics.jsonl")[1:]):
             if not m.get("recovered"):
                 self.times.setdefault(m["ranks"], {})[m["step"]] = m["step_ms"] / 1e3
@@ -100,16 +100,16 @@ class Elastic(Run):
         return {n: statistics.median(of.values()) for n, of in self.times.items()}
 
     def recoveries(self, joined):
-        """Seconds until the first step, of starts after more hosts had come, or any other end."""
+        """Seconds until the first step of each restart: after hosts joined, or after other events."""
         return [g["total_s"] - g["first_step_s"] for g in self.generations()
                 if "after" in g and (g["after"] == "more hosts can take part") == joined]
 
     def starts(self):
-        """Those seconds after a loss, after a return."""
+        """Seconds of restarts after losses, and after returns."""
         return self.recoveries(False), self.recoveries(True)
 
     def live(self, events):
-        """Seconds from the third step on, in which it is harmed; the steps it gets on by."""
+        """Applies the events from the third step on; returns the number of steps taken meanwhile."""
         self.start()
         self.wait(lambda: self.stands_at() >= 3)
         begin, first = time.monotonic(), self.stands_at()
@@ -125,13 +125,13 @@ class Elastic(Run):
 
 
 class Restarted(Elastic):
-    """One that begins again from its checkpoint, with whoever is there."""
+    """A run that is restarted from its checkpoint, on the available nodes."""
 
     def __init__(self, o, cluster, folder, every):
         super().__init__(o, cluster, folder)
         self.every = every
         self.away, self.used, self.took = set(), set(), []
-        self.began, self.first = None, 0  # when it was lost, and the step that it goes on from
+        self.began, self.first = None, 0  # time of the loss; the step that it continues from
 
     def saved(self):
         folder = os.path.join(self.out, "checkpoint")
@@ -162,14 +162,14 @@ class Restarted(Elastic):
         return self.first if self.began is not None and n <= self.first else n
 
     def running(self):
-        """It is started again when it has ended."""
+        """Always true: restarts the run if it has ended."""
         if self.process.poll() is not None:
             self.began = self.began or time.monotonic()
             self.note_times()
             self.first = self.saved()
             if self.first == 0:
                 shutil.rmtree(self.out, ignore_errors=True)
-            else:  # what it will do itself, a little later
+            else:  # as the run itself does later
                 self.cut_metrics()
             self.start()
         elif self.began is not None and len(self.lines("metrics.jsonl")) > self.first:
@@ -187,18 +187,18 @@ class Restarted(Elastic):
             f.write(b"".join(line + b"\n" for line in lines))
 
 
-# ---- what was to be expected --------------------------------------------------------------------
+# ---- prediction ---------------------------------------------------------------------------------
 
 
 def step_of(seconds, n):
-    """Of n ranks; of a number that was not seen, as if all were as fast."""
+    """Seconds of a step of n ranks; if not measured, scaled from the nearest number of ranks."""
     near = min(seconds, key=lambda m: abs(m - n))
     return seconds[n] if n in seconds else seconds[near] * near / n
 
 
-def foretold(events, o, step_s, lost_s, back_s, every):
-    """Steps by the end of a trace.  lost_s, back_s: from a loss, and from a return that is made use
-    of, to the beginning of the first step.  every: steps from save to save; 0: none is lost."""
+def predicted(events, o, step_s, lost_s, back_s, every):
+    """Predicted number of steps.  lost_s, back_s: seconds from a loss, or from a return that causes a
+    restart, to the first step.  every: steps between saves; 0: no step is lost."""
     if not step_s:
         return 0
     nodes = {"node%d" % (i + 1) for i in range(o.nodes)}
@@ -208,7 +208,7 @@ def foretold(events, o, step_s, lost_s, back_s, every):
         interrupted = node in used if what == "lost" else what == "end" or not every
         if not interrupted:
             continue
-        if at > now:  # else it is not at work yet
+        if at > now:  # else it is still starting
             steps += int((at - now) / step_of(step_s, len(used)))
         if what == "end":
             break
@@ -218,7 +218,7 @@ def foretold(events, o, step_s, lost_s, back_s, every):
     return steps
 
 
-# ---- all of it ----------------------------------------------------------------------------------
+# ---- main ---------------------------------------------------------------------------------------
 
 
 def trace_of(o, folder, nodes):
@@ -233,12 +233,12 @@ def trace_of(o, folder, nodes):
     for at, what, node in events:
         (there.discard if what == "lost" else there.add)(node)
         if not there:
-            sys.exit("%s: at %g s no node is there" % (path, at))
+            sys.exit("%s: no node is up at %g s" % (path, at))
     return events
 
 
 def one(o, cluster, folder, events, every):
-    """The row of a run; every: 0 for --elastic."""
+    """Runs once and returns its row; every: steps between saves, 0 for --elastic."""
     place = os.path.join(folder, "every%d" % every)
     os.mkdir(place)
     cluster.end_all()
@@ -256,20 +256,20 @@ def one(o, cluster, folder, events, every):
     lost_s, back_s = (statistics.median(x) if x else 0.0 for x in (lost, back))
     row = {"save_every": every, "steps": steps, "step_s": step_s, "starts": len(lost) + len(back),
            "lost_s": lost_s, "back_s": back_s,
-           "foretold": foretold(events, o, step_s, lost_s, back_s, every)}
-    say("%s: %d steps, foretold %d; %d starts, %.2f s after a loss, %.2f s after a return; "
-        "steps %s" % ("every %d steps" % every if every else "--elastic", steps, row["foretold"],
+           "predicted": predicted(events, o, step_s, lost_s, back_s, every)}
+    say("%s: %d steps, predicted %d; %d starts, %.2f s after a loss, %.2f s after a return; "
+        "steps %s" % ("every %d steps" % every if every else "--elastic", steps, row["predicted"],
                       row["starts"], lost_s, back_s,
                       ", ".join("of %d ranks %.2f s" % x for x in sorted(step_s.items()))))
     return row
 
 
 def judge(o, rows):
-    """Adds ratios to the rows; whether all is as it should be."""
+    """Adds ratios to the rows; returns whether they meet the requirements."""
     good = True
     for k, r in enumerate(rows[1:]):
         r["ratio"] = rows[0]["steps"] / max(1, r["steps"])
-        r["expected"] = rows[0]["foretold"] / max(1, r["foretold"])
+        r["expected"] = rows[0]["predicted"] / max(1, r["predicted"])
         if o.wanted is None:
             good &= abs(r["ratio"] / r["expected"] - 1) <= o.close
         elif k == 0:
@@ -278,7 +278,7 @@ def judge(o, rows):
 
 
 def print_table(rows):
-    print("| restart from checkpoint, every | steps | --elastic | ratio | foretold |")
+    print("| restart from checkpoint, every | steps | --elastic | ratio | predicted |")
     print("|---|---|---|---|---|")
     for r in rows[1:]:
         print("| %d steps | %d | %d | %.2f | %.2f |" % (r["save_every"], r["steps"],
@@ -287,7 +287,7 @@ def print_table(rows):
 
 def main():
     o = options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # with all that is to be removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # removes cluster and folder on the way out
     folder = tempfile.mkdtemp(prefix="evenkeel-spot-")
     try:
         with Cluster(o) as cluster:

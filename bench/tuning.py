@@ -30,10 +30,10 @@ import tempfile
 from nodes import MIXTRAL, Cluster
 
 STEPS_WANTED, RATIO_WANTED = 200, 1.05
-MOST_STEPS = 230  # that a search is given
+MOST_STEPS = 230  # after which a search is ended
 
-# Where tuning has to find its way: bandwidth in Mbit/s a node, ranks a node, and the experts' width
-# and the tokens of a step, which say whether rows or weights are the shorter message.
+# The clusters and models: bandwidth in Mbit/s a node, ranks a node, width of experts and tokens of a
+# step, which determine whether rows or weights are the shorter message.
 PLACES = [
     {"name": "four nodes, slow, few tokens", "nodes": 4, "ppn": 1, "mbit": 40, "ff": 256,
      "batch": 8, "seq": 64},
@@ -52,7 +52,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="what that evenkeel is linked with")
+                   help="MPI that it is linked with")
     p.add_argument("--cpu", default="0.45", help="cores of a node of one rank (default: 0.45)")
     p.add_argument("--steps", type=int, default=12, help="of a setting and turn (default: 12)")
     p.add_argument("--turns", type=int, default=2, help="through all settings (default: 2)")
@@ -81,7 +81,7 @@ class Place:
             f.write(struct.pack("<%dH" % n, *(int(256 ** rng.random()) for _ in range(n))))
 
     def train(self, cluster, setting, steps):
-        """Lines of metrics, with r, degree and all-to-all as said."""
+        """Lines of metrics of a run with these values of r, degree and all-to-all."""
         out = os.path.join(self.folder, "run")
         r, degree, a2a = setting
         words = cluster.mpiexec(
@@ -102,19 +102,19 @@ def setting_of(line):
 
 
 def settings(place):
-    """All that tuning chooses from."""
+    """All settings that the tuner chooses from."""
     a2a = ["linear", "pairwise"] + ["2dh"] * (place["ppn"] > 1)
     rows = itertools.product(["2", "1"], ["1", "2", "4", "8"], a2a)
     return [*rows, ("0", "1", "linear")]
 
 
 def median_ms(lines):
-    """Of the steps but the first two, which take memory."""
+    """Times of the steps except the first two, which allocate memory."""
     return statistics.median(line["step_ms"] for line in lines[2:])
 
 
 def search(at, cluster):
-    """What tuning settles on, and after how many steps: from where on the setting stays."""
+    """The tuner's final setting, and the step from which on it stays."""
     lines = at.train(cluster, ("auto", "auto", "auto"), MOST_STEPS)
     ways = [setting_of(line) for line in lines]
     settled = len(ways) - 1
@@ -124,7 +124,7 @@ def search(at, cluster):
 
 
 def take_turns(at, cluster, ways, turns, steps):
-    """Median of each setting in ms, over turns, each of which goes the other way round."""
+    """Median of each setting in ms, over turns in alternating order."""
     times = {way: [] for way in ways}
     for turn in range(turns):
         for way in ways if turn % 2 == 0 else ways[::-1]:

@@ -1,5 +1,5 @@
-/* balance_golden.h - recorded counts that planners' golden values are of: the file
- * golden_counts.npy in the folder that EK_TRACES names, which is no part of the repository. */
+/* balance_golden.h - recorded counts for which planners have golden values: golden_counts.npy in
+ * the folder of EK_TRACES, which is not part of the repository. */
 #ifndef BALANCE_GOLDEN_H
 #define BALANCE_GOLDEN_H
 

@@ -1,6 +1,6 @@
-/* equal_cases.h - any layout trains as one rank does: layouts drawn by seed over small models of
- * odd shapes (equal_models.h), compared step by step; and what one layout saves, another goes on
- * with.  For ranks that are threads and for ranks of MPI. */
+/* equal_cases.h - any layout trains as one rank does: layouts drawn by seed, for small models of
+ * odd shapes (equal_models.h), are compared step by step with one rank; and a checkpoint of one
+ * layout is continued by another.  For ranks that are threads and for ranks of MPI. */
 #ifndef EQUAL_CASES_H
 #define EQUAL_CASES_H
 
@@ -21,7 +21,7 @@ typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 
 /* One way to train. */
 typedef struct {
-    int model, shape; /* which of equal_spec, of equal_shape_of */
+    int model, shape; /* numbers for equal_spec, equal_shape_of */
     int ranks, pp, model_chunks, tp, ep, etp, zero;
     int degree, group;
     int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); any unless settings
@@ -30,20 +30,20 @@ typedef struct {
     equal_nodes nodes;
     ek_recompute recompute;
     ek_mode mode;
-    int blind;              /* nothing is evaluated between steps */
-    int worker;             /* a thread of its own serves the network */
-    int columns;            /* the embedding is cut by columns, where it is not the head as well */
-    const ek_trace *replay; /* what the gates replay; in one program with a model always the same */
-    int balance;            /* the planner: of equal_planners */
-    const ek_planner *planner; /* somebody else in its place, like in all that is asked here */
-    int replicas_min;          /* nodes that have to hold each expert */
+    int blind;                 /* 1: no evaluations between steps */
+    int worker;                /* 1: a separate thread runs network ops */
+    int columns;               /* 1: the embedding is sharded by columns, unless it is tied */
+    const ek_trace *replay;    /* replayed by the gates; one trace for each model of a program */
+    int balance;               /* the planner, by index in equal_planners */
+    const ek_planner *planner; /* used instead; must have the same plan functions */
+    int replicas_min;          /* number of nodes that hold each expert */
     equal_ways ways;
     /* Planners that alternate with that one, and the callback before a step. */
     const ek_planner *const *others;
     ek_status (*turn)(ek_trainer *tr, int step);
 } equal_layout;
 
-/* The first EQUAL_DRAWN are drawn, and covered. */
+/* The first EQUAL_DRAWN are used in random layouts and in covering arrays. */
 static const ek_planner *const equal_planners[] = {
     NULL,
     &random_planner,
@@ -90,28 +90,28 @@ static inline int equal_spare(const equal_layout *l)
     return l->balance == 0 ? 0 : 1 + l->shape % 2;
 }
 
-/* Which steps of it, and what is saved and loaded. */
+/* A range of steps, and what is saved and loaded. */
 typedef struct {
     int from, to;
-    int save_at;     /* before this step, one of them; -1: never */
-    int background;  /* how */
-    const char *dir; /* where to; with from > 0 also where from */
+    int save_at;     /* save before this step of the range; -1: never */
+    int background;  /* 1: save in the background */
+    const char *dir; /* folder to save to; with from > 0 also to load from */
     kept_record *record;
 } equal_leg;
 
-/* What training gave; equal on all ranks but for what each holds. */
+/* Results of training; equal on all ranks except for what each holds. */
 typedef struct {
     double eval[EQUAL_STEPS]; /* mean loss of an evaluation before the step; 0: there was none */
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
-    double brought; /* bytes of weights and gradients for products elsewhere */
+    double brought; /* bytes of weights and gradients of replicas and slices */
     ek_moe_traffic way[EQUAL_STEPS];
     int64_t bytes[EQUAL_STEPS];   /* sent */
     int cut[EQUAL_STEPS];         /* token ranges in which a layer's rows were dispatched */
     double before, after;         /* busiest ranks over the mean, sums over steps */
     int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
                                      over experts */
-    int done;                     /* it ended well */
+    int done;                     /* 1: it ended without a failure */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -222,7 +222,7 @@ static inline ek_status equal_begin_save(ek_model *m, const equal_leg *leg, ek_i
                                 .io = io};
 
     *io = ek_io_system;
-    io->sync = equal_no_sync; /* many saves take no time */
+    io->sync = equal_no_sync; /* to be fast */
     kept_enter(leg->record, m);
     return ek_train_save_begin(&cfg, s);
 }
@@ -288,7 +288,7 @@ static inline int equal_least_nodes(const ek_pass *p)
     return least;
 }
 
-/* What is evaluated before a step: every third one. */
+/* Evaluations take place before every third step. */
 typedef struct {
     int64_t step, batch, seq, vocab;
 } equal_held_out;
@@ -308,7 +308,7 @@ static inline void equal_read(void *context, int64_t i, int32_t *inputs, int32_t
     }
 }
 
-/* Targets that count: where documents are kept apart, not what follows the end of one. */
+/* Number of targets; with a document mask without those that follow the end of a document. */
 static inline int64_t equal_targets(const equal_layout *l, const equal_held_out *h)
 {
     int64_t n = 0;
@@ -354,7 +354,7 @@ static inline ek_status equal_evaluate(ek_trainer *tr, const equal_layout *l, in
     return EK_OK;
 }
 
-/* What was summed up in the step before is still there afterwards. */
+/* Sums of the step before are unchanged afterwards. */
 static inline ek_status equal_evaluate_between(ek_trainer *tr, const equal_layout *l, int i,
                                                double *out)
 {
@@ -400,7 +400,8 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
         EK_TRY(l->turn(tr, i));
     if (!l->blind && i % 3 == 1)
         EK_TRY(equal_evaluate_between(tr, l, i, &out->eval[i]));
-    equal_tokens(tr, i, equal_shape_of(l->shape).seq, spec.vocab); /* an evaluation has its own */
+    equal_tokens(tr, i, equal_shape_of(l->shape).seq,
+                 spec.vocab); /* an evaluation has other tokens */
     EK_TRY(ek_trainer_step(tr, &r));
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     out->way[i] = r.traffic;
@@ -456,7 +457,7 @@ out:
     return st;
 }
 
-/* The model as it starts, or as the checkpoint has it. */
+/* Initial weights, or those of the checkpoint. */
 static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
 {
     const ek_mesh *mesh = m->cfg.mesh;
@@ -602,7 +603,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
 
     for (int j = 0; j < DRAWS; j++)
         b[j] = ek_random_bits(seed, (uint64_t)ranks, (uint64_t)(i * DRAWS + j)) >> 7;
-    l.model = (int)((seed + (uint64_t)(i + 4 * ranks)) % EQUAL_MODELS); /* all come in turn */
+    l.model = (int)((seed + (uint64_t)(i + 4 * ranks)) % EQUAL_MODELS); /* each model in turn */
     l.shape = (int)(b[12] % EQUAL_SHAPES);
     do {
         l.pp = equal_divisor(ranks, b[0]++);
@@ -624,7 +625,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
     l.balance = (int)(b[15] % EQUAL_DRAWN);
     if (!equal_legal(&l))
         l.balance = 1;
-    if (b[16] % 2 == 0) /* what nothing can be gathered with stays as it is */
+    if (b[16] % 2 == 0) /* layouts that cannot gather are unchanged */
         l.gather = b[16] % 4 == 0 ? EK_GATHER_ALL : equal_divisor(l.etp, b[16] / 4);
     if (!equal_legal(&l))
         l.gather = 0;

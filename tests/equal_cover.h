@@ -1,5 +1,5 @@
-/* equal_cover.h - layouts such that every pair of choices that go together is in one of them, and
- * every factorisation of the ranks with every level of ZeRO: a covering array, made greedily. */
+/* equal_cover.h - a covering array of layouts, made greedily: every compatible pair of choices, and
+ * every factorisation of the ranks with every ZeRO stage, occurs in at least one layout. */
 #ifndef EQUAL_COVER_H
 #define EQUAL_COVER_H
 
@@ -26,8 +26,8 @@ enum {
     COVER_GATHER,
     COVER_FACTORS,
     COVER_ZEROS = 4,
-    COVER_LEVELS = 16,  /* the most of a factor */
-    COVER_MESHES = 1024 /* room for factorisations */
+    COVER_LEVELS = 16,  /* largest number of levels of a factor */
+    COVER_MESHES = 1024 /* largest number of factorisations */
 };
 
 /* A layout as the level of each factor. */
@@ -40,12 +40,12 @@ typedef struct {
     cover_row mesh[COVER_MESHES]; /* its first factors, up to COVER_ETP */
     int meshes;
     unsigned char fits[COVER_MESHES][EQUAL_MODELS];
-    unsigned char mesh_left[COVER_MESHES][COVER_ZEROS]; /* 1: not covered yet; of pairs likewise */
+    unsigned char mesh_left[COVER_MESHES][COVER_ZEROS]; /* 1: not covered yet */
     unsigned char left[COVER_FACTORS][COVER_LEVELS][COVER_FACTORS][COVER_LEVELS];
     int64_t n_left;
 } cover;
 
-static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* of ranks and of what they factor in */
+static const int cover_sizes[] = {1, 2, 3, 4, 6, 8}; /* numbers of ranks, and values of factors */
 
 static inline int cover_levels(int factor)
 {
@@ -96,7 +96,7 @@ static inline int cover_legal(const cover_row *r)
     return equal_legal(&l);
 }
 
-/* How much a row of a factorisation would cover; take: and now does. */
+/* The number of uncovered pairs in a row of a factorisation; take: marks them as covered. */
 static inline int64_t cover_gain(cover *c, const cover_row *r, int mesh, int take)
 {
     unsigned char *zero = &c->mesh_left[mesh][r->level[COVER_ZERO]];
@@ -115,9 +115,9 @@ static inline int64_t cover_gain(cover *c, const cover_row *r, int mesh, int tak
     return gain;
 }
 
-/* --- what there is to cover ------------------------------------------------------------------- */
+/* --- pairs to be covered ---------------------------------------------------------------------- */
 
-/* All factorisations; with which models they go. */
+/* All factorisations, and the models that each can train. */
 static inline void cover_list_meshes(cover *c)
 {
     cover_row r = {{0}};
@@ -146,8 +146,8 @@ static inline void cover_mark(cover *c, int f, int i, int g, int j)
     c->left[f][i][g][j] = 1;
 }
 
-/* Pairs within a factorisation, and of its factors with the model, are those of some legal layout;
- * all others are free. */
+/* Pairs of factors of a factorisation, and of these with the model, must occur in a legal layout;
+ * all other pairs may be combined freely. */
 static inline void cover_open(cover *c, uint64_t seed)
 {
     memset(c, 0, sizeof(*c));
@@ -180,7 +180,7 @@ static inline int cover_draw(cover *c, int below)
     return (int)((ek_random_bits(c->seed, 9, c->draws++) >> 11) % (uint64_t)below);
 }
 
-/* Sets a free factor to the level that covers most with what is set before it. */
+/* Sets a free factor to the level that covers most pairs with the factors already set. */
 static inline void cover_settle(cover *c, cover_row *r, int mesh, int f)
 {
     int start = cover_draw(c, cover_levels(f)), best = -1;
@@ -212,7 +212,7 @@ static inline cover_row cover_try(cover *c, int mesh)
     return r;
 }
 
-/* The best of many tries; 0: everything is covered. */
+/* The best of many attempts; 0: all pairs are covered. */
 static inline int cover_next(cover *c, equal_layout *out)
 {
     cover_row best = {{0}};

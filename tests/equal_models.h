@@ -1,5 +1,5 @@
-/* equal_models.h - small models and batches of odd sizes, one of each kind that training between
- * ranks could get wrong.  Each model can be said by a config.json, so that it can be saved. */
+/* equal_models.h - small models and batches of odd sizes, one for each feature that parallel
+ * training has to handle.  Each model can be written as a config.json, so that it can be saved. */
 #ifndef EQUAL_MODELS_H
 #define EQUAL_MODELS_H
 
@@ -19,7 +19,7 @@ static inline void equal_qwen2(ek_model_spec *s)
     s->gate.normalise = 0;
 }
 
-/* What makes the odd model number `model`; 0 is the plain one. */
+/* Changes the plain model (0) to model number `model`. */
 static inline void equal_vary(int model, ek_model_spec *s)
 {
     switch (model) {
@@ -42,7 +42,7 @@ static inline void equal_vary(int model, ek_model_spec *s)
         s->dense[2] = s->dense[3] = 1;
         s->dense_ff = 3;
         break;
-    case 4: /* experts choose */
+    case 4: /* expert-choice gate */
         s->gate.kind = EK_GATE_EXPERT_CHOICE;
         s->kv_heads = 6;
         break;
@@ -138,8 +138,8 @@ static inline int64_t equal_top_k(int model, int step)
     return model == 11 ? 1 + step / 2 % 3 : 0;
 }
 
-/* Sequences a step and a micro-batch, tokens a sequence: few divide by anything, and some leave
- * ranks without a sequence. */
+/* Sequences a step and a micro-batch, tokens a sequence: most are odd, and some leave ranks without
+ * a sequence. */
 typedef struct {
     int batch, micro, seq;
 } equal_shape;
@@ -152,7 +152,7 @@ static inline equal_shape equal_shape_of(int shape)
     return shapes[shape];
 }
 
-/* Whether documents are kept apart, which token EQUAL_END ends. */
+/* Whether a document mask is used; token EQUAL_END ends a document. */
 enum { EQUAL_END = 1 };
 
 static inline int equal_masked(int shape)
@@ -160,8 +160,8 @@ static inline int equal_masked(int shape)
     return shape % 2;
 }
 
-/* No token is twice in a row: equal ones at the start of a sequence would tie exactly, and which of
- * them an expert then chooses is a matter of rounding. */
+/* No token occurs twice in a row: equal tokens at the start of a sequence have equal scores, and
+ * rounding would decide which of them an expert chooses. */
 static inline int32_t equal_token(int step, uint64_t at, int64_t vocab)
 {
     uint64_t half = (uint64_t)vocab / 2;

@@ -1,4 +1,4 @@
-/* equal_threads.h - trains as a layout says with ranks that are threads, and compares. */
+/* equal_threads.h - trains a layout on ranks that are threads, and compares it with one rank. */
 #ifndef EQUAL_THREADS_H
 #define EQUAL_THREADS_H
 
@@ -24,7 +24,7 @@ static inline void *equal_rank_main(void *arg)
     return NULL;
 }
 
-/* Takes the steps of a leg; every rank is compared with one rank alone.  result [ranks]. */
+/* Takes the steps of a leg, and compares every rank with one rank alone.  result [ranks]. */
 static inline void equal_check_leg_into(const equal_layout *l, const equal_leg *leg,
                                         equal_result *result)
 {
@@ -73,8 +73,8 @@ static inline void equal_check(const equal_layout *l)
     equal_check_leg(l, &leg);
 }
 
-/* `a` saves before step `at` and takes a few more steps meanwhile; `b`, of the same model, shape
- * and mode, loads that and goes on to the end. */
+/* `a` saves before step `at`, in the background of a few more steps; `b`, of the same model, shape
+ * and mode, loads the checkpoint and takes the remaining steps. */
 static inline void equal_check_pair(const equal_layout *a, const equal_layout *b, int at)
 {
     char dir[] = "/tmp/ek_t_equal_XXXXXX";

@@ -1,5 +1,5 @@
-/* kept_numbers.h - every master and moment that a rank keeps, by tensor and place in it, and a
- * record of them to compare other ranks and other layouts with, bit for bit. */
+/* kept_numbers.h - the master weights and moments that each rank keeps, by tensor and element, and
+ * a record of them for bitwise comparison with other ranks and other layouts. */
 #ifndef KEPT_NUMBERS_H
 #define KEPT_NUMBERS_H
 
@@ -39,14 +39,14 @@ static inline void kept_each(ek_model *m, kept_fn f, void *context)
     }
 }
 
-/* What all ranks of a layout kept.  Several ranks may keep the same number: then the same bits. */
+/* Numbers of all ranks of a layout.  Where several ranks keep a number, its bits are equal. */
 typedef struct {
     pthread_mutex_t mutex;
     int64_t elements;    /* of the whole model */
     int64_t *first;      /* [tensors + 1] */
     double *number;      /* [elements, KEPT_KINDS] */
     unsigned char *seen; /* [elements] 0: not known, 1: kept by a rank, 2: of the layout before */
-    int64_t differ;      /* numbers that were found with other bits */
+    int64_t differ;      /* count of numbers with different bits */
     char where[160];     /* the first of them */
 } kept_record;
 
@@ -102,7 +102,7 @@ static inline void kept_meet(void *context, const ek_hf_tensor *t, int64_t tenso
     r->seen[e] = 1;
 }
 
-/* Enters what m keeps, or compares it with what was entered before.  By any thread. */
+/* Records the numbers of m, or compares them with those recorded before.  From any thread. */
 static inline void kept_enter(kept_record *r, ek_model *m)
 {
     kept_visit v = {r, ek_dtype_size(m->k->real)};
@@ -112,14 +112,14 @@ static inline void kept_enter(kept_record *r, ek_model *m)
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* From here on what is entered is compared with what another layout had. */
+/* From now on numbers are compared with those of the layout before. */
 static inline void kept_turn(kept_record *r)
 {
     r->differ = 0;
     memset(r->seen, 2, (size_t)r->elements);
 }
 
-/* Numbers that no rank of the layout has entered. */
+/* Count of numbers that no rank of the layout has recorded. */
 static inline int64_t kept_missing(const kept_record *r)
 {
     int64_t n = 0;

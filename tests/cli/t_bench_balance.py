@@ -180,7 +180,7 @@ class Table(ek_cli.Case):
     def test_busy_machine(self):
         out = self.table([start({"off": [400, 400], "force-balance": [400, 400]}, others=0.5)], 0)
         self.assertIn("`off` | 2500 | 1.000 (1.000 .. 1.000) * |", out)
-        self.assertIn("others kept more than 0.1 cores busy", out)
+        self.assertIn("other programs used more than 0.1 cores", out)
 
 
 class Cut(ek_cli.Case):

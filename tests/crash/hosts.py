@@ -152,12 +152,12 @@ class Hosts(Elastic):
             time.sleep(0.01)
 
     def wait_for_ranks(self, j, n):
-        """Until so many take steps."""
+        """Waits until the newest generation has n ranks."""
         self.wait_until(j, lambda: [g["ranks"] for g in self.generations()[-1:]] == [n],
                         "%d ranks" % n)
 
     def wait_for_starts(self, j, n):
-        """Until as many have taken a step."""
+        """Waits for n generations."""
         self.wait_until(j, lambda: len(self.generations()) >= n, "%d starts" % n)
 
     def start(self, words="", n=3, **kw):
@@ -182,14 +182,14 @@ class Hosts(Elastic):
         return ek_cli.read(self.path("gave")).decode().splitlines()
 
     def starts(self):
-        """Less those that follow a step that took too long, which happens on a busy machine."""
+        """Generations without those after "no progress", which occur on a busy machine."""
         return [g for g in self.generations() if not g.get("after", "").startswith("no progress for ")]
 
     def ranks_were(self):
         return [g["ranks"] for g in self.starts()]
 
     def assert_takes_part(self, err, hosts, ranks):
-        """In the end; one whose answer takes longer than others' comes later than they do."""
+        """All of these hosts have joined in the end; a host that answers late joins later."""
         for host in hosts:
             self.assertRegex(err, r"train: (\w, )*%s(, \w)* joins?; \d ranks" % host)
         self.assertIn("; %d ranks on %d hosts\n" % (ranks, ranks), err)
@@ -197,7 +197,7 @@ class Hosts(Elastic):
 
 class GoAndCome(Hosts):
     def test_one_is_lost_and_comes_back(self):
-        """With --ep 2 of as many as there are: that of three ranks is 3, of two 2."""
+        """With --ep 2: three ranks use --ep 3, two ranks --ep 2."""
         j = self.start()
         j.wait_for_steps(20)
         told = self.told()
@@ -248,7 +248,7 @@ class GoAndCome(Hosts):
                          r"do(es)? not respond; 1 rank")
 
     def test_experts_that_nobody_has(self):
-        """Back to a checkpoint, with as many experts a rank as two ranks make it."""
+        """The run returns to a checkpoint, and two ranks share the experts."""
         j = self.start("--ep 3 --save-every 10")
         j.wait_for_steps(40)
         self.wait_until(j, self.assert_whole, "a checkpoint")
@@ -403,7 +403,7 @@ class Lists(Hosts):
         self.assertEqual(err.count("keeping the current hosts"), 1, err)
 
     def test_discover(self):
-        """The same, by a command."""
+        """As above, with hosts listed by the command of --discover."""
         j = self.elastic((1, ""), "--discover", "cat %s" % self.path("hosts"))
         self.wait_for_ranks(j, 3)
         self.hosts("a", "b", "c", "d")
@@ -423,7 +423,7 @@ class Lists(Hosts):
         self.assert_done(j)
 
     def test_one_comes_that_is_no_good(self):
-        """It answers, but no job comes about with it: the run goes on as before."""
+        """A host answers, but no job can be started with it: the run continues without it."""
         self.set("broken", "d")
         j = self.start()
         j.wait_for_steps(20)
@@ -459,7 +459,7 @@ class Lists(Hosts):
         return err
 
     def test_notice(self):
-        """What its owner tells a worker stands for its host."""
+        """A reclaim notice to one worker releases its whole host."""
         self.assertEqual(self.give_back().count("b hands over its state; 2 ranks on 2 hosts"), 1)
         given = [g for g in self.generations() if g.get("after") == "a host is released"]
         self.assertEqual([g["from"] for g in given], ["memory"], self.generations())
@@ -487,7 +487,7 @@ class Lists(Hosts):
         self.assertEqual({h for line in self.gave() for h in line.split()}, {"a", "b", "c"})
 
     def test_interrupted_while_one_hands_over(self):
-        """The state is in memory, and the same command goes on."""
+        """After the interrupt the state is in memory, and the same command continues."""
         self.set("held", "1")
         j = self.start("--ep 3")
         j.wait_for_steps(20)

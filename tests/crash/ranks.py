@@ -133,7 +133,7 @@ class Job:
         ek_cli.wait_for_steps(self.process, self.out, n)
 
     def wait_for_words(self, words):
-        """Until it has said this on stderr."""
+        """Waits until this text is on stderr."""
         end, fd = time.monotonic() + ek_cli.TIMEOUT_S, self.process.stderr.fileno()
         while words.encode() not in self.early:
             piece = os.read(fd, 1 << 16) if select.select([fd], [], [], 1)[0] else None
@@ -142,7 +142,7 @@ class Job:
                 raise AssertionError("it never says %r: %s" % (words, self.kill()))
 
     def said(self, err):
-        """All of its stderr, of which this is the rest."""
+        """The job's complete stderr, of which `err` is the rest."""
         return ek_cli.without_waits(self.early.decode(errors="replace") + err)
 
     def end(self, within=ek_cli.TIMEOUT_S):
@@ -155,7 +155,7 @@ class Job:
         return self.process.returncode, out, self.said(err)
 
     def kill(self):
-        """Ends all of it; what it had said."""
+        """Kills all processes of the job; returns its output."""
         mpiexec, workers = self.members()
         for pid in [self.process.pid, mpiexec, *workers]:
             try:
@@ -261,7 +261,7 @@ class Disaster(ek_cli.Case):
     # --- one disaster --------------------------------------------------------------------------
 
     def started_s(self, layout):
-        """How long it takes until the first step of a run, and how long the rest."""
+        """Seconds until the first step of a run, and seconds of the rest."""
         begin = time.monotonic()
         j = self.job(layout, "--save-every", 1)
         j.wait_for_steps(1)

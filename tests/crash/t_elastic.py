@@ -148,7 +148,7 @@ class Killed(Elastic):
                 self.assert_no_segments()
 
     def test_that_nothing_is_copied(self):
-        """Ranks that go on where they were take their state over where it lies."""
+        """Ranks that stay on their host adopt their state in place."""
         self.steps, self.lr = 40, 0.01  # no expert moves then in the step that is broken off
         for layout in LAYOUTS[:1] + MOVING[:1]:
             with self.subTest(layout=layout):
@@ -409,8 +409,8 @@ class OtherUsers(Elastic):
         return r.returncode, r.stderr
 
     def take_names(self, run, generations):
-        """All that can be guessed of a run's, as files, folders that look like its own, and links to
-        one of this user; what was made."""
+        """Creates every name of a run's state that can be guessed: as a file, as a folder like the
+        run's, and as a link to one of this user.  Returns the names."""
         names = ["/dev/shm/evenkeel-%s-%d-%d%s" % (run, g, r, end) for g in generations
                  for r in range(2) for end in ("", "-" + "0" * 32, "-" + "1" * 32)]
         own = self.path("own")

@@ -1,7 +1,6 @@
-/* Calibration with tiny budgets: on one rank and on several that are threads, it gives positive
- * numbers, the same bits everywhere, for the link classes that there are; what is kept is found
- * again, and what cannot be read or written does no harm.  How fast anything is is not looked at.
- */
+/* Calibration with tiny budgets, on one rank and on several that are threads: results are positive,
+ * equal bit for bit on all ranks, and cover the existing link classes; cached results are found
+ * again, and an unreadable or unwritable cache does no harm.  No speed is asserted. */
 #include "base/file.h"
 #include "base/log.h"
 #include "ek_test.h"

@@ -1,6 +1,6 @@
-/* The timing of messages over links that are made up: what comes out is what the link takes, to a
- * half, however slow it is, whatever it gives away after a pause, and whatever holds ranks up (to
- * twice, where they always are); in quiet it keeps to its share of time. */
+/* Timing of messages over simulated links: the result is within a factor of 1.5 of the link's time,
+ * for slow links, links with a burst allowance after a pause, and ranks that are delayed (a factor
+ * of 2, if they always are); without disturbances it keeps to its share of time. */
 #include "base/random.h"
 #include "cost/machine.h"
 #include "ek_test.h"

@@ -1,6 +1,6 @@
-/* Any layout trains as one rank does, and goes on with what any other has saved: a sample, drawn
- * by the seed EK_TEST_SEED (1).  EK_TEST_ONLY=i takes the i-th of each case alone; EK_TEST_RANKS
- * and EK_TEST_COUNT take so many layouts of so many ranks instead.  Ranks are threads. */
+/* Any layout trains as one rank does, and continues a checkpoint of any other: a sample of layouts,
+ * drawn by the seed EK_TEST_SEED (1).  EK_TEST_ONLY=i runs only layout i of each case;
+ * EK_TEST_RANKS and EK_TEST_COUNT set the number of ranks and of layouts.  Ranks are threads. */
 #include "equal_threads.h"
 
 enum { SECONDS = 300 }; /* for a case: sanitizers make it slow */

@@ -1,6 +1,6 @@
-/* Every layout trains as one rank does, and goes on with what any other has saved: a covering
- * array of up to 8 ranks (equal_cover.h), by the seed EK_TEST_SEED (1).  EK_TEST_ONLY=i takes the
- * i-th layout alone; EK_TEST_COUNT the first so many.  Ranks are threads. */
+/* Every layout trains as one rank does, and continues a checkpoint of any other: a covering array
+ * of layouts of up to 8 ranks (equal_cover.h), by the seed EK_TEST_SEED (1).  EK_TEST_ONLY=i runs
+ * only layout i; EK_TEST_COUNT=n the first n.  Ranks are threads. */
 #include "equal_cover.h"
 #include "equal_threads.h"
 

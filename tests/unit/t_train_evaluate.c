@@ -1,6 +1,7 @@
 /* An evaluation between steps changes nothing: losses, gradients, choices and plans of training are
- * the same, bit for bit, with evaluations and without, on any layout and under any planner.  That
- * its loss is the same on any layout is seen by equal_compare, here and in t_train_equal.c. */
+ * the same, bit for bit, with evaluations and without, on any layout and under any planner.  Equal
+ * losses of evaluations on all layouts are checked by equal_compare, here and in t_train_equal.c.
+ */
 #include "equal_threads.h"
 
 enum { SECONDS = 300 };

@@ -1,4 +1,4 @@
-/* Which steps count as spikes, and how often one is told. */
+/* Which steps count as spikes, and how often they are reported. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "train/output/spikes.h"
