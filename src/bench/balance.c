@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "bench/bench_priv.h"
 #include "model/hf/weights.h"
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 #include "train/timing/layer_costs.h"
 #include "train/trainer.h"
 
@@ -215,7 +215,7 @@ static ek_plan *take_plans(const bench *b, balance *x)
 
     for (int64_t l = 0; l < b->spec.layers; l++)
         ek_plan_reserve(plans != NULL ? &plans[l] : &measured, &x->arena,
-                        &ek_trainer_pass(x->trainer)->scratch.planning.limits);
+                        &ek_trainer_pass(x->trainer)->planning.limits);
     return plans;
 }
 
@@ -282,7 +282,7 @@ static ek_status since(const bench *b, int64_t start, double *s)
 /* Fails if a planner was disabled after a failure, as its result would be meaningless. */
 static ek_status check_planner(const balance *x, const policy *p)
 {
-    const ek_moe_planning *d = &ek_trainer_pass(x->trainer)->scratch.planning;
+    const ek_moe_planning *d = &ek_trainer_pass(x->trainer)->planning;
 
     EK_REQUIRE(!d->failed && !d->unfit, EK_EINTERNAL, "the planner of %s has failed", p->name);
     return EK_OK;

@@ -101,8 +101,8 @@ static ek_status open_way(const bench *b, moe *m, way *w)
 
     EK_TRY(ek_pass_create(m->model, &cfg, &w->pass));
     for (int64_t l = 0; l < b->spec.layers; l++) {
-        bench_fill(b->k->real, n, w->pass->moe[l].activations[0].x);
-        bench_fill(b->k->comp, n, w->pass->moe[l].activations[0].y);
+        bench_fill(b->k->real, n, w->pass->moe[l].handles[0].activations.x);
+        bench_fill(b->k->comp, n, w->pass->moe[l].handles[0].activations.y);
     }
     bench_fill(b->k->real, n, w->pass->backward.dx);
     if (b->k->comp != b->k->real)

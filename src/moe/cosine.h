@@ -14,7 +14,7 @@
 #ifndef MOE_COSINE_H
 #define MOE_COSINE_H
 
-#include "moe/moe.h"
+#include "moe/layer.h"
 
 /* Initial value of theta. */
 #define EK_COSINE_THETA 0.69314718055994530942

@@ -5,10 +5,12 @@
  * Distributed: the input is kept->rows, which is saved, and its gradient goes to scratch->rows2, so
  * that weight gradients can wait until the all-to-alls of all chunks have started.
  *
- * Where shards gather slices (moe/replicas.h), products run slice by slice: kept->gu and
+ * Where shards gather slices (moe/replica_weights.h), products run slice by slice: kept->gu and
  * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and sums
  * over slices are accumulated as R. */
-#include "moe/replicas.h"
+#include "moe/experts.h"
+
+#include "moe/replica_weights.h"
 
 /* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
 static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int slice,
@@ -24,11 +26,11 @@ static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_activations *kep
 
         if (!ek_slot_weights_of(m, held, s, slice, backward, &w))
             continue;
-        m->up_groups[n] = (ek_group){offset[s], rows, w.up, w.up_grad};
-        m->down_groups[n] = (ek_group){offset[s], rows, w.down, w.down_grad};
+        m->groups.up[n] = (ek_group){offset[s], rows, w.up, w.up_grad};
+        m->groups.down[n] = (ek_group){offset[s], rows, w.down, w.down_grad};
         n++;
     }
-    m->n_groups = n;
+    m->groups.n = n;
 }
 
 static void *input_of(const ek_moe *m, const ek_moe_activations *kept)
@@ -82,7 +84,7 @@ static ek_status op_up(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 0);
-        EK_TRY(m->k->linear_forward(m->k, m->up_groups, m->n_groups, 2 * s.f, d, input_of(m, kept),
+        EK_TRY(m->k->linear_forward(m->k, m->groups.up, m->groups.n, 2 * s.f, d, input_of(m, kept),
                                     d, s.gu_of_row_0, 2 * s.f, EK_OUT_COMP, m->scratch->ws));
     }
     return EK_OK;
@@ -112,7 +114,7 @@ static ek_status op_down(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 0);
-        EK_TRY(m->k->linear_forward(m->k, m->down_groups, m->n_groups, d, s.f, s.hidden_of_row_0,
+        EK_TRY(m->k->linear_forward(m->k, m->groups.down, m->groups.n, d, s.f, s.hidden_of_row_0,
                                     s.f, m->scratch->rows, d, output_mode(m, i), m->scratch->ws));
     }
     return EK_OK;
@@ -144,7 +146,7 @@ static ek_status op_down_input(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 1);
-        EK_TRY(m->k->linear_backward_input(m->k, m->down_groups, m->n_groups, d, s.f,
+        EK_TRY(m->k->linear_backward_input(m->k, m->groups.down, m->groups.n, d, s.f,
                                            m->scratch->rows, d, s.hidden_of_row_0, s.f, EK_OUT_COMP,
                                            m->scratch->ws));
     }
@@ -190,7 +192,7 @@ static ek_status op_down_weight(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 1);
-        EK_TRY(m->k->linear_backward_weight(m->k, m->down_groups, m->n_groups, d, s.f,
+        EK_TRY(m->k->linear_backward_weight(m->k, m->groups.down, m->groups.n, d, s.f,
                                             m->scratch->rows, d, s.hidden_of_row_0, s.f,
                                             m->scratch->ws));
     }
@@ -208,7 +210,7 @@ static ek_status op_up_input(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 1);
-        EK_TRY(m->k->linear_backward_input(m->k, m->up_groups, m->n_groups, 2 * s.f, d,
+        EK_TRY(m->k->linear_backward_input(m->k, m->groups.up, m->groups.n, 2 * s.f, d,
                                            s.gu_of_row_0, 2 * s.f, to, d, output_mode(m, i),
                                            m->scratch->ws));
     }
@@ -230,7 +232,7 @@ static ek_status op_up_weight(void *self, const ek_op *op)
         slice s = slice_of(m, op, kept, i);
 
         set_groups(m, op, kept, i, 1);
-        EK_TRY(m->k->linear_backward_weight(m->k, m->up_groups, m->n_groups, 2 * s.f, d,
+        EK_TRY(m->k->linear_backward_weight(m->k, m->groups.up, m->groups.n, 2 * s.f, d,
                                             s.gu_of_row_0, 2 * s.f, x, d, m->scratch->ws));
     }
     return EK_OK;

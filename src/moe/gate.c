@@ -52,7 +52,7 @@ static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 
     for (int l = 0; l < m->w->layer; l++)
         of.layer += !m->spec->dense[l];
-    ek_replay_choose(&m->replay, &of, m->cols, ids);
+    ek_replay_choose(&m->gate.replay, &of, m->cols, ids);
 }
 
 /* Whether the gate's choice is replaced. */
@@ -119,9 +119,9 @@ static void count_choices(const ek_moe *m, const ek_moe_activations *kept, int c
                           int64_t n, ek_gate_stats *own)
 {
     int64_t experts = m->spec->experts;
-    const int64_t *count = m->counts;
+    const int64_t *count = m->gate.counts;
 
-    m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, m->counts);
+    m->k->count_choices(n * m->cols, experts, kept->ids + first * m->cols, m->gate.counts);
     for (int64_t e = 0; e < experts; e++) {
         own[ek_gate_stats_rows(experts, chunk) + e].count = count[e];
         own[EK_GATE_STATS_CHOSEN + e].count += count[e] + count[experts + e];
@@ -141,9 +141,9 @@ void ek_gate_count_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept
 
         count_choices(m, kept, c, first, ek_range_first(mb->n, chunks, c + 1) - first, own);
     }
-    m->k->sum_columns(mb->n, experts, kept->probs, m->sums);
+    m->k->sum_columns(mb->n, experts, kept->probs, m->gate.sums);
     for (int64_t e = 0; e < experts; e++)
-        own[ek_gate_stats_probs(experts) + e].sum = m->sums[e];
+        own[ek_gate_stats_probs(experts) + e].sum = m->gate.sums[e];
     if (m->spec->gate.kind != EK_GATE_SIGMOID_BIAS)
         own[EK_GATE_STATS_Z].sum = m->k->sum_squares(mb->n, kept->lse) / (double)mb->total;
 }
@@ -160,9 +160,9 @@ void ek_gate_backward(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept)
     double z = 2 * step->z_coef * mb->share / (double)mb->total;
 
     for (int64_t e = 0; e < experts; e++)
-        m->sums[e] = of_balance * (double)kept->fraction[e];
+        m->gate.sums[e] = of_balance * (double)kept->fraction[e];
     m->k->weigh_backward(&by, mb->n, kept->probs, kept->lse, kept->ids, kept->weights,
-                         m->scratch->dweights, m->sums, z, m->scratch->dlogits);
+                         m->scratch->dweights, m->gate.sums, z, m->scratch->dlogits);
     if (ek_gate_jitters(m) && m->k->real == EK_F64)
         jitter_gradients_f64(m, mb);
     else if (ek_gate_jitters(m))
@@ -201,55 +201,33 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
     if (recompute)
         return;
     for (int64_t e = 0; e < experts; e++) {
-        m->load[e] += kept->fraction[e];
+        m->stats.load[e] += kept->fraction[e];
         if (kept->assigned > 0)
             balance += (double)kept->fraction[e] / (double)kept->assigned *
                        sum_over_ranks(m, kept, ek_gate_stats_probs(experts) + e) /
                        (double)mb->total;
     }
-    m->aux_loss += mb->share * (double)experts * balance;
-    m->z_loss += mb->share * sum_over_ranks(m, kept, EK_GATE_STATS_Z);
-    m->dropped += count_over_ranks(m, kept, EK_GATE_STATS_DROPPED);
+    m->stats.aux_loss += mb->share * (double)experts * balance;
+    m->stats.z_loss += mb->share * sum_over_ranks(m, kept, EK_GATE_STATS_Z);
+    m->stats.dropped += count_over_ranks(m, kept, EK_GATE_STATS_DROPPED);
     for (int r = 0; r < m->x.ranks; r++)
         for (int c = 0; c < m->x.token_chunks; c++)
             for (int64_t e = 0; e < experts; e++)
-                m->primary_rows[r / (m->x.ranks / m->x.ep_groups) * m->mesh->ep +
-                                m->x.start_rank[e]] +=
+                m->stats.primary_rows[r / (m->x.ranks / m->x.ep_groups) * m->mesh->ep +
+                                      m->x.start_rank[e]] +=
                     ek_gate_stats_of(m, kept, r)[ek_gate_stats_rows(experts, c) + e].count;
 }
 
-static double max_over_mean(const ek_moe *m, const int64_t *rows)
-{
-    int ranks = m->x.ranks / m->x.shards;
-    int64_t total = 0, most = 0;
-
-    for (int r = 0; r < ranks; r++) {
-        total += rows[r];
-        most = rows[r] > most ? rows[r] : most;
-    }
-    return total > 0 ? (double)most * ranks / (double)total : 1;
-}
-
-double ek_moe_rank_max_over_mean(const ek_moe *m)
-{
-    return max_over_mean(m, m->x.ranks / m->x.ep_groups > 1 ? m->rank_rows : m->primary_rows);
-}
-
-double ek_moe_primary_max_over_mean(const ek_moe *m)
-{
-    return max_over_mean(m, m->primary_rows);
-}
-
-void ek_moe_update_bias(ek_moe *m)
+void ek_gate_update_bias(ek_moe *m)
 {
     int64_t total = 0, experts = m->spec->experts;
 
     if (m->spec->gate.kind != EK_GATE_SIGMOID_BIAS)
         return;
     for (int64_t e = 0; e < experts; e++)
-        total += m->load[e];
+        total += m->stats.load[e];
     for (int64_t e = 0; e < experts; e++) {
-        int64_t off = total - m->load[e] * experts; /* E (mean - load) */
+        int64_t off = total - m->stats.load[e] * experts; /* E (mean - load) */
         double step = m->spec->gate.bias_rate * (double)((off > 0) - (off < 0));
 
         if (m->k->real == EK_F64)

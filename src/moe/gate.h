@@ -6,7 +6,7 @@
 #ifndef MOE_GATE_H
 #define MOE_GATE_H
 
-#include "moe/moe.h"
+#include "moe/layer.h"
 
 /* Turns logits (in kept->probs) into kept->probs, lse, ids, weights, and drops assignments over
  * capacity.  If ek_gate_needs_sequences, mb's n tokens must be whole sequences. */
@@ -35,5 +35,9 @@ static inline ek_gate_stats *ek_gate_stats_of(const ek_moe *m, const ek_moe_acti
 {
     return kept->gate_stats + rank * m->x.words;
 }
+
+/* Sigmoid gate: adds bias_rate * sign(mean load - load) to each expert's bias, by the step's load.
+ * Other gates: nothing. */
+void ek_gate_update_bias(ek_moe *m);
 
 #endif

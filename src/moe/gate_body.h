@@ -124,10 +124,10 @@ static void NAME(expert_choice)(ek_moe *m, const ek_micro *mb, ek_moe_activation
     for (int64_t s = 0; s < mb->seqs; s++) {
         for (int64_t e = 0; e < experts; e++) {
             for (int64_t t = 0; t < mb->seq; t++)
-                m->order[t] = (int32_t)((s * mb->seq + t) * experts + e);
-            NAME(sort_descending)(p, m->order, mb->seq);
+                m->gate.order[t] = (int32_t)((s * mb->seq + t) * experts + e);
+            NAME(sort_descending)(p, m->gate.order, mb->seq);
             for (int64_t i = 0; i < capacity && i < mb->seq; i++)
-                kept->ids[m->order[i]] = (int32_t)e;
+                kept->ids[m->gate.order[i]] = (int32_t)e;
         }
     }
 }
@@ -143,12 +143,12 @@ static void NAME(drop_over_capacity)(ek_moe *m, const ek_micro *mb, ek_moe_activ
 
             for (int64_t i = s * span; i < (s + 1) * span; i++)
                 if (kept->ids[i] == e)
-                    m->order[n++] = (int32_t)i;
+                    m->gate.order[n++] = (int32_t)i;
             if (n <= capacity)
                 continue;
-            NAME(sort_descending)(kept->weights, m->order, n);
+            NAME(sort_descending)(kept->weights, m->gate.order, n);
             for (int64_t i = capacity; i < n; i++)
-                kept->ids[m->order[i]] = -2 - e;
+                kept->ids[m->gate.order[i]] = -2 - e;
         }
     }
 }

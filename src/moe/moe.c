@@ -1,76 +1,31 @@
 /* The MoE layer as ops of a step graph: the order of its parts. */
-#include "exec/net.h"
-#include "moe/moe_priv.h"
-#include "moe/replicas.h"
+#include "moe/moe.h"
 
-/* --- appending ops ---------------------------------------------------------------------------- */
+#include "moe/build.h"
+#include "moe/replica_prefetch.h"
+#include "moe/replica_weights.h"
+#include "moe/reroute.h"
+#include "moe/router.h"
+#include "moe/token_dispatcher.h"
 
-static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                   double flops, double bytes)
+void ek_moe_begin_graph(ek_moe *m)
 {
-    return (ek_op){.kind = kind,
-                   .run = run,
-                   .self = b->m,
-                   .lane = EK_LANE_COMPUTE,
-                   .layer = b->m->w->layer,
-                   .micro = b->micro,
-                   .part = part,
-                   .recompute = b->recompute,
-                   .flops = flops,
-                   .bytes = bytes};
+    m->ids.reduce = m->ids.backward_fetch = m->ids.forward_fetch = -1;
+    m->ids.next_moe = NULL;
+    ek_replicas_begin_graph(m);
 }
 
-int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                   double flops, double bytes, int32_t dep)
+void ek_moe_begin_step(ek_moe *m)
 {
-    ek_op op = op_of(b, kind, run, part, flops, bytes);
-
-    return ek_graph_after(b->g, &op, dep);
+    ek_moe_stats_clear(&m->stats, m->spec->experts, m->w->placement.ranks);
+    m->mlp.micro = m->step->micro;
+    m->mlp.act_slot_of = m->act_slot_of;
+    ek_moe_begin_graph(m);
+    ek_dispatch_layout_set_degree(&m->x, m->step->traffic.degree);
+    ek_dispatch_layout_set_gather(&m->x, ek_moe_gather(m->cfg, m->step));
+    ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
+    ek_reroute_follow(m);
 }
-
-int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                           double flops, double bytes, int32_t dep)
-{
-    ek_op op = op_of(b, kind, run, part, flops, bytes);
-
-    op.async = b->m->x.ranks == 1; /* with more ranks, the host accesses the data too */
-    return ek_graph_after(b->g, &op, dep);
-}
-
-int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                       double bytes, int32_t dep, int32_t dep2)
-{
-    ek_op op = op_of(b, kind, run, part, 0, bytes);
-    const int32_t deps[] = {dep, dep2};
-
-    op.lane = EK_LANE_NET;
-    op.describe = ek_net_describe;
-    return ek_graph_add(b->g, &op, deps, 2);
-}
-
-static ek_moe_builder builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,
-                                 int recompute)
-{
-    const ek_model_spec *s = m->spec;
-    double per_token =
-        s->gate.kind == EK_GATE_EXPERT_CHOICE ? (double)s->top_k : (double)m->step->top_k;
-    double total = m->x.ranks > 1 ? (double)m->step->micro[micro].total : (double)tokens;
-    double ranks = m->mesh->edp * m->mesh->ep;
-    ek_moe_cost c = {.n = (double)tokens,
-                     .sent = (double)tokens * per_token * m->x.copies,
-                     .rows = ek_moe_is_distributed(m) ? total * per_token / (ranks * m->x.members)
-                                                      : (double)tokens * per_token,
-                     .d = (double)s->hidden,
-                     .f = (double)ek_slice_first(m, m->x.members),
-                     .experts = (double)s->experts,
-                     .here = (double)s->experts / m->mesh->ep,
-                     .comp = (double)ek_dtype_size(m->k->comp),
-                     .real = (double)ek_dtype_size(m->k->real)};
-
-    return (ek_moe_builder){m, g, micro, recompute, c};
-}
-
-/* --- the layer -------------------------------------------------------------------------------- */
 
 static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 {
@@ -88,7 +43,7 @@ static int32_t build_routed_forward(const ek_moe_builder *b, int32_t dep)
 int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int recompute,
                              int32_t dep)
 {
-    ek_moe_builder b = builder_of(m, g, micro, tokens, recompute);
+    ek_moe_builder b = ek_moe_builder_of(m, g, micro, tokens, recompute);
     ek_mlp_start shared = ek_mlp_start_forward(&m->mlp, g, micro, recompute, dep);
 
     dep = shared.after;
@@ -101,7 +56,7 @@ int32_t ek_moe_build_forward(ek_moe *m, ek_graph *g, int32_t micro, int64_t toke
 
 int32_t ek_moe_build_backward(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens, int32_t dep)
 {
-    ek_moe_builder b = builder_of(m, g, micro, tokens, 0);
+    ek_moe_builder b = ek_moe_builder_of(m, g, micro, tokens, 0);
     ek_mlp_start shared = ek_mlp_start_backward(&m->mlp, g, micro, dep);
 
     dep = shared.after;

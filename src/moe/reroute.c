@@ -22,10 +22,10 @@ void ek_reroute_reserve(ek_moe *m, ek_arena *a)
     int64_t experts = m->spec->experts;
 
     if (m->cfg->reroute == EK_REROUTE_TOPOLOGY)
-        m->allowed = ek_arena_alloc(a, m->mesh->tp * experts, sizeof(*m->allowed));
+        m->gate.allowed = ek_arena_alloc(a, m->mesh->tp * experts, sizeof(*m->gate.allowed));
     if (m->cfg->reroute == EK_REROUTE_SWIPE) {
-        m->allowed = ek_arena_alloc(a, experts, sizeof(*m->allowed));
-        m->taken = ek_arena_alloc(a, experts, sizeof(*m->taken));
+        m->gate.allowed = ek_arena_alloc(a, experts, sizeof(*m->gate.allowed));
+        m->gate.taken = ek_arena_alloc(a, experts, sizeof(*m->gate.taken));
     }
 }
 
@@ -50,5 +50,5 @@ void ek_reroute_follow(ek_moe *m)
         return;
     for (int r = 0; r < m->mesh->tp; r++)
         for (int64_t e = 0; e < experts; e++)
-            m->allowed[r * experts + e] = (unsigned char)is_near(m, first + r, e);
+            m->gate.allowed[r * experts + e] = (unsigned char)is_near(m, first + r, e);
 }

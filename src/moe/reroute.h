@@ -28,16 +28,16 @@
 #ifndef MOE_REROUTE_H
 #define MOE_REROUTE_H
 
-#include "moe/moe.h"
+#include "moe/layer.h"
 
 /* EK_EINVAL: this gate or configuration cannot be re-routed. */
 EK_CHECKED ek_status ek_reroute_check(const ek_model_spec *spec, const ek_moe_config *cfg);
 
-/* Reserves m->allowed and m->taken; nothing if re-routing is off. */
+/* Reserves m->gate.allowed and m->gate.taken; nothing if re-routing is off. */
 void ek_reroute_reserve(ek_moe *m, ek_arena *a);
 
-/* topology: sets m->allowed [tp, experts], whether an expert is on the node of a tensor parallel
- * rank, from the placement. */
+/* topology: sets m->gate.allowed [tp, experts], whether an expert is on the node of a tensor
+ * parallel rank, from the placement. */
 void ek_reroute_follow(ek_moe *m);
 
 /* Whether this step re-routes. */

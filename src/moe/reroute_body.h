@@ -56,7 +56,7 @@ static const unsigned char *NAME(near_experts)(const ek_moe *m, const ek_micro *
 
     while (ek_range_first(mb->all, m->mesh->tp, r + 1) <= t)
         r++;
-    return m->allowed + r * m->spec->experts;
+    return m->gate.allowed + r * m->spec->experts;
 }
 
 /* Sequence s: the `limit` best of the assignments that leave the node do, the others stay on it. */
@@ -70,15 +70,15 @@ static void NAME(limit_remote)(ek_moe *m, const ek_micro *mb, ek_moe_activations
 
         for (int64_t i = t * cols; i < t * cols + k; i++)
             if (kept->ids[i] >= 0 && !near[kept->ids[i]])
-                m->order[n++] = (int32_t)i;
+                m->gate.order[n++] = (int32_t)i;
     }
-    NAME(sort_descending)(kept->weights, m->order, n);
+    NAME(sort_descending)(kept->weights, m->gate.order, n);
     for (int64_t i = limit; i < n; i++) {
-        int64_t t = m->order[i] / cols;
+        int64_t t = m->gate.order[i] / cols;
         int32_t e = NAME(best_other)(m, kept, t, NAME(near_experts)(m, mb, t));
 
         if (e >= 0)
-            NAME(assign_expert)(m, kept, m->order[i], e);
+            NAME(assign_expert)(m, kept, m->gate.order[i], e);
     }
 }
 
@@ -98,7 +98,7 @@ static int32_t NAME(swap_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activ
 
             if (old < 0 || NAME(has_expert)(m, kept, i / cols, old))
                 continue;
-            e = NAME(best_other)(m, kept, t, m->allowed);
+            e = NAME(best_other)(m, kept, t, m->gate.allowed);
             if (e < 0)
                 break; /* the same for all assignments of this token */
             NAME(assign_expert)(m, kept, j, e);
@@ -112,14 +112,14 @@ static int32_t NAME(swap_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activ
 static void NAME(swipe_assignment)(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept,
                                    int64_t s, int64_t i, int64_t share)
 {
-    int32_t filled = NAME(best_other)(m, kept, i / m->cols, m->allowed), to = filled;
+    int32_t filled = NAME(best_other)(m, kept, i / m->cols, m->gate.allowed), to = filled;
 
     if (filled < 0)
         filled = NAME(swap_assignment)(m, mb, kept, s, i, &to);
     if (filled < 0)
         return;
     NAME(assign_expert)(m, kept, i, to);
-    m->allowed[filled] = ++m->taken[filled] < share;
+    m->gate.allowed[filled] = ++m->gate.taken[filled] < share;
 }
 
 /* Sequence s: no expert serves more than ceil(k T / E). */
@@ -128,21 +128,21 @@ static void NAME(swipe_sequence)(ek_moe *m, const ek_micro *mb, ek_moe_activatio
     int64_t experts = m->spec->experts, span = mb->seq * m->cols, k = m->step->top_k;
     int64_t share = (k * mb->seq + experts - 1) / experts;
 
-    memset(m->taken, 0, (size_t)experts * sizeof(*m->taken));
+    memset(m->gate.taken, 0, (size_t)experts * sizeof(*m->gate.taken));
     for (int64_t i = s * span; i < (s + 1) * span; i++)
         if (kept->ids[i] >= 0)
-            m->taken[kept->ids[i]]++;
+            m->gate.taken[kept->ids[i]]++;
     for (int64_t e = 0; e < experts; e++)
-        m->allowed[e] = m->taken[e] < share;
+        m->gate.allowed[e] = m->gate.taken[e] < share;
     for (int32_t e = 0; e < (int32_t)experts; e++) {
         int64_t n = 0;
 
-        for (int64_t i = s * span; i < (s + 1) * span && m->taken[e] > share; i++)
+        for (int64_t i = s * span; i < (s + 1) * span && m->gate.taken[e] > share; i++)
             if (kept->ids[i] == e)
-                m->order[n++] = (int32_t)i;
-        NAME(sort_descending)(kept->weights, m->order, n);
+                m->gate.order[n++] = (int32_t)i;
+        NAME(sort_descending)(kept->weights, m->gate.order, n);
         for (int64_t i = share; i < n; i++)
-            NAME(swipe_assignment)(m, mb, kept, s, m->order[i], share);
+            NAME(swipe_assignment)(m, mb, kept, s, m->gate.order[i], share);
     }
 }
 

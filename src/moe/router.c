@@ -1,10 +1,12 @@
 /* Router and gate, the all-gather of gate statistics over the stage, layout of rows, and the
  * gradient back. */
+#include "moe/router.h"
+
 #include "exec/net.h"
 #include "moe/cosine.h"
 #include "moe/gate.h"
-#include "moe/moe_priv.h"
 #include "moe/routing_plan.h"
+#include "moe/token_dispatcher.h"
 
 #include <string.h>
 

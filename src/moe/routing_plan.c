@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Counts of every expert rank in a micro-batch (ek_moe_planning.traffic): rows computed, sent and
- * received, replicas received and sent. */
+/* Counts of every expert rank in a micro-batch (ek_planning_scratch.traffic): rows computed, sent
+ * and received, replicas received and sent. */
 enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, KINDS };
 
 /* Nodes of the expert ranks of a group, numbered by first rank. */
@@ -80,8 +80,9 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
 {
     int64_t all = (int64_t)mesh->ep * slots;
 
-    d->traffic = ek_arena_alloc(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->traffic));
-    d->total = ek_arena_alloc(a, experts, sizeof(*d->total));
+    d->scratch.traffic =
+        ek_arena_alloc(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->scratch.traffic));
+    d->scratch.total = ek_arena_alloc(a, experts, sizeof(*d->scratch.total));
     if (cfg->planner == NULL)
         return;
     d->planner = cfg->planner;
@@ -113,45 +114,47 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     }
     if (ek_moe_may_place(cfg))
         ek_plan_reserve(&d->persistent, a, &d->limits);
-    d->primary = ek_arena_alloc(a, experts, sizeof(*d->primary));
-    d->quota = ek_arena_alloc(a, all, sizeof(*d->quota));
-    d->counts = ek_arena_alloc(a, (int64_t)mesh->ep * experts, sizeof(*d->counts));
-    d->split = ek_arena_alloc(a, mesh->ep + all, sizeof(*d->split));
-    d->slots = ek_arena_alloc(a, all, sizeof(*d->slots));
-    d->rows = ek_arena_alloc(a, mesh->ep * all, sizeof(*d->rows));
-    d->parts = ek_arena_alloc(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
-                              sizeof(*d->parts));
+    d->scratch.primary = ek_arena_alloc(a, experts, sizeof(*d->scratch.primary));
+    d->scratch.quota = ek_arena_alloc(a, all, sizeof(*d->scratch.quota));
+    d->scratch.counts = ek_arena_alloc(a, (int64_t)mesh->ep * experts, sizeof(*d->scratch.counts));
+    d->scratch.split = ek_arena_alloc(a, mesh->ep + all, sizeof(*d->scratch.split));
+    d->scratch.slots = ek_arena_alloc(a, all, sizeof(*d->scratch.slots));
+    d->scratch.rows = ek_arena_alloc(a, mesh->ep * all, sizeof(*d->scratch.rows));
+    d->scratch.source_rows =
+        ek_arena_alloc(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
+                       sizeof(*d->scratch.source_rows));
 }
 
 /* --- counts and plan -------------------------------------------------------------------------- */
 
-/* Sets d->counts [ep, experts] of a group; an expert rank's are the sum over its shards. */
+/* Sets d->scratch.counts [ep, experts] of a group; an expert rank's are the sum over its shards. */
 static void count_assignments(const ek_moe *m, const ek_gate_stats *gate_stats, int ep_group)
 {
     const ek_dispatch_layout *x = &m->x;
     ek_moe_planning *d = m->planning;
     int per_ep_group = x->ranks / x->ep_groups;
 
-    memset(d->counts, 0, (size_t)d->limits.ranks * (size_t)x->experts * sizeof(*d->counts));
+    memset(d->scratch.counts, 0,
+           (size_t)d->limits.ranks * (size_t)x->experts * sizeof(*d->scratch.counts));
     for (int i = 0; i < per_ep_group; i++)
         for (int chunk = 0; chunk < x->token_chunks; chunk++) {
             const ek_gate_stats *rows = gate_stats + (ep_group * per_ep_group + i) * x->words +
                                         ek_gate_stats_rows(x->experts, chunk);
-            int64_t *to = d->counts + (int64_t)(i / x->shards) * x->experts;
+            int64_t *to = d->scratch.counts + (int64_t)(i / x->shards) * x->experts;
 
             for (int32_t e = 0; e < x->experts; e++)
                 to[e] += rows[e].count;
         }
 }
 
-/* Scales the quotas of a placement that was made from other counts to d->counts. */
+/* Scales the quotas of a placement that was made from other counts to d->scratch.counts. */
 static ek_status serve_placement(ek_moe *m, int64_t *made_with, ek_plan *p)
 {
     ek_moe_planning *d = m->planning;
     ek_plan planned = {.placement = p->placement, .quota = made_with};
 
-    ek_plan_totals(&d->limits, d->counts, d->total);
-    ek_plan_serve(&d->limits, d->total, &planned, p->quota);
+    ek_plan_totals(&d->limits, d->scratch.counts, d->scratch.total);
+    ek_plan_serve(&d->limits, d->scratch.total, &planned, p->quota);
     return EK_OK;
 }
 
@@ -161,11 +164,11 @@ int ek_routing_plan_uses_previous(const ek_moe *m)
            m->step->training;
 }
 
-/* Adds d->counts to the history for the next persistent placement. */
+/* Adds d->scratch.counts to the history for the next persistent placement. */
 static void record_history(ek_moe *m)
 {
     if (m->history.counts != NULL && m->step->training)
-        ek_plan_remember(&m->history, &m->planning->limits, m->planning->counts);
+        ek_plan_remember(&m->history, &m->planning->limits, m->planning->scratch.counts);
 }
 
 /* A plan for a group, whose placement is its part of expert_of [all slots]; sets the limits. */
@@ -176,16 +179,16 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
     int32_t first = ep_group * d->limits.ranks * x->slots;
 
     for (int32_t e = 0; e < x->experts; e++)
-        d->primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
+        d->scratch.primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
     set_group_limits(d, ep_group);
     d->limits.layer = m->w->layer;
     return (ek_plan){
-        .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->primary},
+        .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->scratch.primary},
         .quota = quota,
         .explain = d->listener.on_plan != NULL};
 }
 
-/* Makes the plan of a group for d->counts. */
+/* Makes the plan of a group for d->scratch.counts. */
 static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -193,15 +196,15 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
     int32_t first = ep_group * d->limits.ranks * x->slots;
     int64_t start = ek_clock_ns();
     ek_status st = d->planner->plan_transient != NULL
-                       ? d->planner->plan_transient(d->memory, &d->limits, d->counts, p)
+                       ? d->planner->plan_transient(d->memory, &d->limits, d->scratch.counts, p)
                        : serve_placement(m, m->persistent_quota, p);
 
-    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
-    m->plans++;
+    m->stats.plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->stats.plans++;
     if (st < 0)
         return st;
     for (int32_t e = 0; e < x->experts; e++)
-        EK_REQUIRE(d->primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
+        EK_REQUIRE(d->scratch.primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
                    EK_EINVAL, "it moved the primary of expert %d", (int)e);
     return ek_placement_check(&p->placement);
 }
@@ -259,29 +262,30 @@ static void share_rank_rows(ek_moe *m, const ek_gate_stats *gate_stats, int32_t 
                             int64_t *left, int32_t n, int32_t *row_counts)
 {
     const ek_dispatch_layout *x = &m->x;
-    target t = {x, row_counts, m->planning->slots, source};
+    target t = {x, row_counts, m->planning->scratch.slots, source};
 
     for (int i = 0; i < x->shards * x->token_chunks; i++)
-        m->planning->parts[i] =
+        m->planning->scratch.source_rows[i] =
             gate_stats[(source + i / x->token_chunks) * x->words +
                        ek_gate_stats_rows(x->experts, i % x->token_chunks) + expert]
                 .count;
-    ek_routing_plan_share_rows(left, n, m->planning->parts, x->shards * x->token_chunks,
-                               add_row_count, &t);
+    ek_routing_plan_share_rows(left, n, m->planning->scratch.source_rows,
+                               x->shards * x->token_chunks, add_row_count, &t);
 }
 
-/* Sets d->slots [*n] and d->rows [ep, *n] of an expert, and checks that they cover its counts. */
+/* Sets d->scratch.slots [*n] and d->scratch.rows [ep, *n] of an expert, and checks that they cover
+ * its counts. */
 static ek_status split_expert(ek_moe *m, const ek_plan *p, int32_t expert, int32_t *n)
 {
     ek_moe_planning *d = m->planning;
 
-    *n = ek_plan_split(&d->limits, d->counts, &p->placement, p->quota, expert, d->split, d->slots,
-                       d->rows);
+    *n = ek_plan_split(&d->limits, d->scratch.counts, &p->placement, p->quota, expert,
+                       d->scratch.split, d->scratch.slots, d->scratch.rows);
     for (int32_t r = 0; r < d->limits.ranks; r++) {
-        int64_t sum = 0, want = d->counts[(int64_t)r * m->x.experts + expert];
+        int64_t sum = 0, want = d->scratch.counts[(int64_t)r * m->x.experts + expert];
 
         for (int32_t i = 0; i < *n; i++)
-            sum += d->rows[(int64_t)r * *n + i];
+            sum += d->scratch.rows[(int64_t)r * *n + i];
         EK_REQUIRE(sum == want, EK_EINVAL, "it serves %lld of %lld assignments to expert %d",
                    (long long)sum, (long long)want, (int)expert);
     }
@@ -300,19 +304,19 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
 {
     ek_moe_planning *d = m->planning;
     int transient = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
-    int64_t *gets =
-        d->traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks + (int64_t)ep_group * p->ranks;
+    int64_t *gets = d->scratch.traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks +
+                    (int64_t)ep_group * p->ranks;
     int64_t *gives = gets + (REPLICAS_OUT - REPLICAS_IN) * m->w->placement.ranks;
 
-    memset(d->total, 0, (size_t)p->experts * sizeof(*d->total));
+    memset(d->scratch.total, 0, (size_t)p->experts * sizeof(*d->scratch.total));
     for (int32_t s = 0; s < p->ranks * p->slots; s++) {
         if (!ek_plan_is_replica(p, s))
             continue;
-        m->replicas++;
+        m->stats.replicas++;
         if (!transient)
             continue;
         gets[s / p->slots]++;
-        if (d->total[p->expert_of[s]]++ == 0)
+        if (d->scratch.total[p->expert_of[s]]++ == 0)
             gives[p->primary[p->expert_of[s]] / p->slots]++;
     }
 }
@@ -325,7 +329,7 @@ static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts
         d->listener.on_plan(d->listener.context, m->w->layer, ep_group, &d->limits, counts, p);
 }
 
-/* Completes a plan made from the previous micro-batch: quotas for d->counts. */
+/* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts. */
 static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_plan *made = &m->next_plan.made[ep_group];
@@ -344,7 +348,7 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
     ek_moe_planning *d = m->planning;
     int32_t first = ep_group * d->limits.ranks * x->slots;
     int per_ep_group = x->ranks / x->ep_groups;
-    ek_plan p = begin_plan(m, ep_group, route->expert_of, d->quota);
+    ek_plan p = begin_plan(m, ep_group, route->expert_of, d->scratch.quota);
 
     count_assignments(m, gate_stats, ep_group);
     record_history(m);
@@ -355,13 +359,13 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
 
         EK_TRY(split_expert(m, &p, e, &n));
         for (int32_t i = 0; i < n; i++)
-            d->slots[i] += first;
+            d->scratch.slots[i] += first;
         for (int32_t r = 0; r < d->limits.ranks; r++)
             share_rank_rows(m, gate_stats, e, ep_group * per_ep_group + r * x->shards,
-                            d->rows + (int64_t)r * n, n, route->row_counts);
+                            d->scratch.rows + (int64_t)r * n, n, route->row_counts);
     }
     count_replicas(m, &p.placement, ep_group);
-    notify_listener(m, ep_group, d->counts, &p);
+    notify_listener(m, ep_group, d->scratch.counts, &p);
     return EK_OK;
 }
 
@@ -453,7 +457,7 @@ static ek_status plan_ep_groups(ek_moe *m, const ek_gate_stats *gate_stats, ek_m
 static double max_over_ranks(const ek_moe *m, int kind)
 {
     int32_t ranks = m->w->placement.ranks;
-    const int64_t *of = m->planning->traffic + (int64_t)kind * ranks;
+    const int64_t *of = m->planning->scratch.traffic + (int64_t)kind * ranks;
     int64_t most = 0;
 
     for (int32_t r = 0; r < ranks; r++)
@@ -467,7 +471,7 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     const ek_dispatch_layout *x = &m->x;
     const int32_t *rows = route->row_counts;
     int32_t ranks = m->w->placement.ranks;
-    int64_t *served = m->planning->traffic, *sent = served + ROWS_OUT * ranks,
+    int64_t *served = m->planning->scratch.traffic, *sent = served + ROWS_OUT * ranks,
             *got = served + ROWS_IN * ranks;
 
     for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
@@ -493,7 +497,7 @@ static void count_slices(ek_moe *m, const ek_moe_route *route)
 
     for (int32_t s = 0; s < x->all_slots; s++)
         if (route->expert_of[s] >= 0)
-            m->slices += shards * (is_persistent(m, s) ? members - 1 : members);
+            m->stats.slices += shards * (is_persistent(m, s) ? members - 1 : members);
 }
 
 /* Adds the micro-batch to the sums of the step. */
@@ -503,16 +507,16 @@ static void add_to_step_sums(ek_moe *m, const ek_moe_route *route, int planned)
 
     count_rows(m, route);
     for (int32_t r = 0; r < m->w->placement.ranks; r++) {
-        m->rank_rows[r] += m->planning->traffic[r];
-        m->work.rows += (double)m->planning->traffic[r];
+        m->stats.rank_rows[r] += m->planning->scratch.traffic[r];
+        m->stats.work.rows += (double)m->planning->scratch.traffic[r];
     }
-    m->work.busiest += max_over_ranks(m, ROWS_SERVED);
+    m->stats.work.busiest += max_over_ranks(m, ROWS_SERVED);
     /* A shard has 1 / members of its expert rank's rows, and `members` slices of each expert. */
-    m->work.link += fmax(max_over_ranks(m, ROWS_OUT), max_over_ranks(m, ROWS_IN)) / members;
+    m->stats.work.link += fmax(max_over_ranks(m, ROWS_OUT), max_over_ranks(m, ROWS_IN)) / members;
     if (planned)
-        m->work.replicas +=
+        m->stats.work.replicas +=
             fmax(max_over_ranks(m, REPLICAS_IN), max_over_ranks(m, REPLICAS_OUT)) * members;
-    m->work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
+    m->stats.work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
 }
 
 void ek_routing_plan_give_up(ek_moe *m)
@@ -563,8 +567,8 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     st = d->planner->plan_persistent(d->memory, &d->limits, m->history.counts, &d->persistent);
     if (st == EK_OK)
         st = ek_plan_check(&d->limits, m->history.counts, &d->persistent);
-    m->plan_s += (double)(ek_clock_ns() - start) * 1e-9;
-    m->plans++;
+    m->stats.plan_s += (double)(ek_clock_ns() - start) * 1e-9;
+    m->stats.plans++;
     if (st == EK_OK && d->persistent.explain) {
         notify_listener(m, -1, m->history.counts, &d->persistent);
         ek_log("balance", EK_LOG_DEBUG, "layer %d: %s: %s", m->w->layer, d->planner->name,
@@ -581,7 +585,8 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
     int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
                 (d->planner->plan_transient == NULL || !d->failed);
 
-    memset(d->traffic, 0, (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->traffic));
+    memset(d->scratch.traffic, 0,
+           (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->scratch.traffic));
     if (!ek_routing_plan_uses_previous(m)) /* else op_prefetch has set expert_of */
         copy_placement(m, route->expert_of);
     if (plans && plan_ep_groups(m, gate_stats, route) < 0) {
@@ -637,7 +642,7 @@ static ek_status plan_next_groups(ek_moe *m, const ek_gate_stats *gate_stats)
 
         count_assignments(m, gate_stats, ep_group);
         EK_TRY(make_plan(m, ep_group, &p));
-        EK_TRY(ek_plan_check(&m->planning->limits, m->planning->counts, &p));
+        EK_TRY(ek_plan_check(&m->planning->limits, m->planning->scratch.counts, &p));
         m->next_plan.made[ep_group] = p;
     }
     return EK_OK;

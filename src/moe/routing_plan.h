@@ -10,9 +10,41 @@
 #ifndef MOE_ROUTING_PLAN_H
 #define MOE_ROUTING_PLAN_H
 
-#include "moe/moe.h"
+#include "moe/layer.h"
+#include "placement/survivability.h"
 
-/* Reserves the planning scratch that all `layers` of the model share.  slots: of a rank. */
+/* Scratch of the plan at work. */
+typedef struct {
+    int32_t *primary;     /* [experts] */
+    int64_t *quota;       /* [ep * slots] */
+    int64_t *counts;      /* [ep, experts] */
+    int64_t *total;       /* [experts] */
+    int32_t *slots;       /* [ep * slots], the slots of one expert */
+    int64_t *split;       /* ek_plan_split */
+    int64_t *rows;        /* [ep, its slots], the rows that each serves */
+    int64_t *source_rows; /* [etp, token chunks], its rows from one expert rank's tokens */
+    int64_t *traffic;     /* [kinds, expert ranks], of a micro-batch */
+} ek_planning_scratch;
+
+/* What planners need; all layers share it. */
+typedef struct ek_moe_planning {
+    const ek_planner *planner; /* in use; NULL: none */
+    void *memory;              /* the planner's */
+    void **memory_of;          /* [1 + others], by ek_moe_planner_at */
+    ek_plan_limits limits;     /* of one expert-parallel group */
+    int32_t *node_of;          /* [edp, ep] */
+    int32_t *domain_of;        /* [edp, ep]; NULL: nodes */
+    ek_replica_sets others;    /* replica sets of other layers, for plan_persistent; capacity 0: the
+                                  planner does not use them */
+    int32_t *others_domain;    /* [ep], domain numbers of the first group used in `others` */
+    ek_moe_plan_listener listener;
+    ek_plan persistent; /* result of ek_routing_plan_persistent */
+    int failed;         /* the planner failed and is not called again */
+    int unfit;          /* a micro-batch's plan failed: persistent quotas are not used either */
+    ek_planning_scratch scratch;
+} ek_moe_planning;
+
+/* Reserves what that all `layers` of the model share.  slots: of a rank. */
 void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg,
                              const ek_mesh *mesh, int64_t layers, int32_t experts, int32_t slots);
 

@@ -1,8 +1,8 @@
 /* The token dispatcher: permute, dispatch all-to-all, products, combine all-to-all, unpermute, and
  * the same backward; over ranks in overlapping chunks, or within one rank.
  *
- * A row is C [d].  On the way to the experts, and with gradients on the way back, an R is sent
- * behind it: its gate weight, or that weight's gradient.  All layers share the buffers:
+ * A row is C [d].  On the chunk_ops to the experts, and with gradients on the chunk_ops back, an R
+ * is sent behind it: its gate weight, or that weight's gradient.  All layers share the buffers:
  *
  *   send    chunk c's rows begin at send_first[c], with a stride of `wide` bytes; rows that return
  *           in forward are contiguous (`thin`), as unpermute reads them.  So the first combine
@@ -11,8 +11,12 @@
  *           unpacked before the rows to return are packed there
  *
  * The all-to-alls run one chunk at a time, in order, so that the first chunk arrives early. */
+#include "moe/token_dispatcher.h"
+
 #include "exec/net.h"
-#include "moe/replicas.h"
+#include "moe/experts.h"
+#include "moe/replica_prefetch.h"
+#include "moe/replica_weights.h"
 
 #include <string.h>
 
@@ -44,7 +48,7 @@ static void copy_real(const row_format *l, char *to, int64_t to_stride, int64_t 
 
 /* --- within one rank -------------------------------------------------------------------------- */
 
-static ek_status op_dispatch(void *self, const ek_op *op)
+static ek_status op_permute_local(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -60,7 +64,7 @@ static ek_status op_dispatch(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status op_combine_here(void *self, const ek_op *op)
+static ek_status op_unpermute_local(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -71,20 +75,20 @@ static ek_status op_combine_here(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static int32_t build_here(const ek_moe_builder *b, int32_t dep)
+static int32_t build_local(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep =
-        ek_moe_add_kernels(b, EK_OP_PERMUTE, op_dispatch, -1, 0, 2 * c->rows * c->d * c->comp, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_PERMUTE, op_permute_local, -1, 0,
+                             2 * c->rows * c->d * c->comp, dep);
     dep = ek_moe_build_products(b, -1, dep);
     if (b->recompute)
         return dep;
-    return ek_moe_add_kernels(b, EK_OP_UNPERMUTE, op_combine_here, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_UNPERMUTE, op_unpermute_local, -1, 0,
                               c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
 }
 
-static ek_status op_combine_here_backward(void *self, const ek_op *op)
+static ek_status op_unpermute_local_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -95,7 +99,7 @@ static ek_status op_combine_here_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status op_dispatch_here_backward(void *self, const ek_op *op)
+static ek_status op_permute_local_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -106,14 +110,14 @@ static ek_status op_dispatch_here_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static int32_t build_here_backward(const ek_moe_builder *b, int32_t dep)
+static int32_t build_local_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add_kernels(b, EK_OP_UNPERMUTE_BACKWARD, op_combine_here_backward, -1, 0,
+    dep = ek_moe_add_kernels(b, EK_OP_UNPERMUTE_BACKWARD, op_unpermute_local_backward, -1, 0,
                              c->rows * c->d * (c->real + c->comp), dep);
     dep = ek_moe_build_products_backward(b, -1, dep);
-    return ek_moe_add_kernels(b, EK_OP_PERMUTE_BACKWARD, op_dispatch_here_backward, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_PERMUTE_BACKWARD, op_permute_local_backward, -1, 0,
                               c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
 }
 
@@ -258,60 +262,50 @@ static ek_status op_repack_gradient(void *self, const ek_op *op)
 
 /* --- the network ------------------------------------------------------------------------------ */
 
-/* All-to-all of a chunk's rows, `size` bytes each; back: from servers to sources. */
-static ek_status exchange_chunk(ek_moe *m, const ek_op *op, int back, int64_t size,
-                                const char *from, char *to)
+/* All-to-all of a chunk's rows, from sources to servers or `back`; an R is behind each row or not.
+ */
+static ek_status exchange_chunk(ek_moe *m, const ek_op *op, int back, int with_real)
 {
+    int chunk = ek_moe_chunk(op);
+    row_format l = row_format_of(m);
+    region r = region_of(m, ek_moe_activations_of(m, op), chunk, l.wide);
+    char *at_source = back && !with_real ? returned_rows(m, &r, l.thin) : r.send;
+
     if (!ek_net_started(op)) {
-        ek_dispatch_matrix(&m->x, ek_moe_route_of(m, op)->row_counts, ek_moe_chunk(op), back,
+        ek_dispatch_matrix(&m->x, ek_moe_route_of(m, op)->row_counts, chunk, back,
                            m->scratch->matrix);
         EK_TRY(ek_comm_all_to_all(m->mesh->stage, ek_moe_a2a(m->cfg, m->step), m->scratch->matrix,
-                                  (size_t)size, from, to, ek_net_cell(op)));
+                                  (size_t)(with_real ? l.wide : l.thin), back ? r.recv : at_source,
+                                  back ? at_source : r.recv, ek_net_cell(op)));
     }
     return ek_net_test(op);
 }
 
-static ek_status op_send(void *self, const ek_op *op)
+static ek_status op_dispatch_a2a(void *self, const ek_op *op)
 {
-    ek_moe *m = self;
-    row_format l = row_format_of(m);
-    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
-
-    return exchange_chunk(m, op, 0, l.wide, r.send, r.recv);
+    return exchange_chunk(self, op, 0, 1);
 }
 
-static ek_status op_return(void *self, const ek_op *op)
+static ek_status op_combine_a2a(void *self, const ek_op *op)
 {
-    ek_moe *m = self;
-    row_format l = row_format_of(m);
-    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
-
-    return exchange_chunk(m, op, 1, l.thin, r.recv, returned_rows(m, &r, l.thin));
+    return exchange_chunk(self, op, 1, 0);
 }
 
-static ek_status op_send_gradient(void *self, const ek_op *op)
+static ek_status op_combine_a2a_backward(void *self, const ek_op *op)
 {
-    ek_moe *m = self;
-    row_format l = row_format_of(m);
-    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
-
-    return exchange_chunk(m, op, 0, l.thin, r.send, r.recv);
+    return exchange_chunk(self, op, 0, 0);
 }
 
-static ek_status op_return_gradient(void *self, const ek_op *op)
+static ek_status op_dispatch_a2a_backward(void *self, const ek_op *op)
 {
-    ek_moe *m = self;
-    row_format l = row_format_of(m);
-    region r = region_of(m, ek_moe_activations_of(m, op), ek_moe_chunk(op), l.wide);
-
-    return exchange_chunk(m, op, 1, l.wide, r.recv, r.send);
+    return exchange_chunk(self, op, 1, 1);
 }
 
 /* --- over ranks, forward ---------------------------------------------------------------------- */
 
 /* Adds the returned rows of one token chunk; of all tokens if chunks are by distance, as a token's
  * rows are then in several chunks. */
-static ek_status op_combine(void *self, const ek_op *op)
+static ek_status op_unpermute(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -323,7 +317,7 @@ static ek_status op_combine(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static ek_status op_dispatch_backward(void *self, const ek_op *op)
+static ek_status op_permute_backward(void *self, const ek_op *op)
 {
     ek_moe *m = self;
     ek_moe_activations *kept = ek_moe_activations_of(m, op);
@@ -350,43 +344,44 @@ static double rows_sent(const ek_moe_builder *b, int chunk)
 
 /* The ops of a chunk in one pass, forward or backward. */
 typedef struct {
-    ek_op_kind pack_kind, out_kind, back_kind, join_kind;
-    ek_op_fn pack, out, unpack, repack, back, join;
+    ek_op_kind pack_kind, out_kind, back_kind, sum_kind;
+    ek_op_fn pack, out, unpack, repack, back, sum;
     int32_t (*products)(const ek_moe_builder *b, int32_t part, int32_t dep);
-} way;
+} chunk_ops;
 
-static const way forward = {EK_OP_PERMUTE,
-                            EK_OP_DISPATCH_A2A,
-                            EK_OP_COMBINE_A2A,
-                            EK_OP_UNPERMUTE,
-                            op_pack,
-                            op_send,
-                            op_unpack,
-                            op_repack,
-                            op_return,
-                            op_combine,
-                            ek_moe_build_products};
-static const way backward = {EK_OP_UNPERMUTE_BACKWARD,
-                             EK_OP_COMBINE_A2A_BACKWARD,
-                             EK_OP_DISPATCH_A2A_BACKWARD,
-                             EK_OP_PERMUTE_BACKWARD,
-                             op_pack_gradient,
-                             op_send_gradient,
-                             op_unpack_gradient,
-                             op_repack_gradient,
-                             op_return_gradient,
-                             op_dispatch_backward,
-                             ek_moe_build_products_backward};
+static const chunk_ops forward = {.pack_kind = EK_OP_PERMUTE,
+                                  .out_kind = EK_OP_DISPATCH_A2A,
+                                  .back_kind = EK_OP_COMBINE_A2A,
+                                  .sum_kind = EK_OP_UNPERMUTE,
+                                  .pack = op_pack,
+                                  .out = op_dispatch_a2a,
+                                  .unpack = op_unpack,
+                                  .repack = op_repack,
+                                  .back = op_combine_a2a,
+                                  .sum = op_unpermute,
+                                  .products = ek_moe_build_products};
+static const chunk_ops backward = {.pack_kind = EK_OP_UNPERMUTE_BACKWARD,
+                                   .out_kind = EK_OP_COMBINE_A2A_BACKWARD,
+                                   .back_kind = EK_OP_DISPATCH_A2A_BACKWARD,
+                                   .sum_kind = EK_OP_PERMUTE_BACKWARD,
+                                   .pack = op_pack_gradient,
+                                   .out = op_combine_a2a_backward,
+                                   .unpack = op_unpack_gradient,
+                                   .repack = op_repack_gradient,
+                                   .back = op_dispatch_a2a_backward,
+                                   .sum = op_permute_backward,
+                                   .products = ek_moe_build_products_backward};
 
 /* Appends, for all chunks in order, packing and the all-to-all to the servers; then, for each as it
  * arrives, products and the all-to-all back.  fetched: the fetch of replicas; -1: none.  Returns
- * the last compute op, and sets m->back_op to the all-to-alls back. */
-static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched, int32_t dep)
+ * the last compute op, and sets m->ids.back to the all-to-alls back. */
+static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *w, int32_t fetched,
+                            int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
     double row = c->d * c->comp, packed = 2 * row / x->chunks;
-    int32_t *out = b->m->out_op, net = -1, back;
+    int32_t *out = b->m->ids.out, net = -1, back;
 
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, w->pack_kind, w->pack, i, 0, packed * c->sent, dep);
@@ -395,52 +390,52 @@ static int32_t build_way(const ek_moe_builder *b, const way *w, int32_t fetched,
     back = net;
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, EK_OP_UNPACK, w->unpack, i, 0, packed * c->rows, out[i]);
-        if (i == 0)
-            dep = ek_replicas_build_wait(b, fetched, dep);
+        if (i == 0 && fetched >= 0)
+            dep = ek_moe_add_wait(b, EK_OP_WAIT_REPLICAS, fetched, dep);
         dep = w->products(b, i, dep);
         if (b->recompute)
             continue;
         dep = ek_moe_add(b, EK_OP_REPACK, w->repack, i, 0, packed * c->rows, dep);
-        b->m->back_op[i] = back =
+        b->m->ids.back[i] = back =
             ek_moe_add_net(b, w->back_kind, w->back, i, rows_sent(b, i) * row, dep, back);
     }
     return dep;
 }
 
 /* Appends the sums over the returned rows, token chunk by token chunk. */
-static int32_t build_join(const ek_moe_builder *b, const way *w, int32_t dep)
+static int32_t build_sums(const ek_moe_builder *b, const chunk_ops *w, int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
     double bytes = (c->sent * c->d * c->comp + 2 * c->n * c->d * c->real) / x->token_chunks;
 
     for (int i = 0; i < x->token_chunks; i++)
-        dep = ek_moe_add(b, w->join_kind, w->join, i, 0, bytes,
-                         b->m->back_op[x->group > 0 ? x->chunks - 1 : i]);
+        dep = ek_moe_add(b, w->sum_kind, w->sum, i, 0, bytes,
+                         b->m->ids.back[x->group > 0 ? x->chunks - 1 : i]);
     return dep;
 }
 
 int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep)
 {
     if (!ek_moe_is_distributed(b->m))
-        return build_here(b, dep);
-    dep = build_way(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
+        return build_local(b, dep);
+    dep = build_chunks(b, &forward, ek_replicas_build_fetch(b, 0, dep), dep);
     if (b->recompute)
         return dep;
     dep = ek_moe_build_plan_from_previous(b, dep);
-    return build_join(b, &forward, dep);
+    return build_sums(b, &forward, dep);
 }
 
 int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep)
 {
     if (!ek_moe_is_distributed(b->m))
-        return build_here_backward(b, dep);
-    dep = build_way(b, &backward, ek_replicas_build_fetch(b, 1, dep), dep);
+        return build_local_backward(b, dep);
+    dep = build_chunks(b, &backward, ek_replicas_build_fetch(b, 1, dep), dep);
     dep = ek_replicas_build_clear(b, dep);
     for (int i = 0; i < b->m->x.chunks; i++)
         dep = ek_moe_build_weight_gradients(b, i, dep);
     ek_replicas_build_reduce(b, dep);
-    return build_join(b, &backward, dep);
+    return build_sums(b, &backward, dep);
 }
 
 /* --- gradient of the gate weights ------------------------------------------------------------- */

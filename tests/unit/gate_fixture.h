@@ -100,13 +100,13 @@ static inline void set(void *p, int64_t i, double x)
 static inline void forward(fixture *f, const double *logits)
 {
     for (int64_t i = 0; i < f->micro.n * f->spec.experts; i++)
-        set(f->m.activations[0].probs, i, logits[i]);
+        set(f->m.handles[0].activations.probs, i, logits[i]);
     if (mode == EK_MODE_FP64)
-        ek_gate_forward_f64(&f->m, &f->micro, f->m.activations);
+        ek_gate_forward_f64(&f->m, &f->micro, &f->m.handles[0].activations);
     else
-        ek_gate_forward_f32(&f->m, &f->micro, f->m.activations);
-    ek_gate_count_stats(&f->m, &f->micro, f->m.activations);
-    ek_gate_sum_stats(&f->m, &f->micro, f->m.activations, 0);
+        ek_gate_forward_f32(&f->m, &f->micro, &f->m.handles[0].activations);
+    ek_gate_count_stats(&f->m, &f->micro, &f->m.handles[0].activations);
+    ek_gate_sum_stats(&f->m, &f->micro, &f->m.handles[0].activations, 0);
 }
 
 static inline int close_to(double got, double want)
@@ -121,14 +121,14 @@ static inline int close_to(double got, double want)
 static inline void check_ids(const fixture *f, const int32_t *want)
 {
     for (int64_t i = 0; i < f->micro.n * f->m.cols; i++)
-        if (f->m.activations[0].ids[i] != want[i])
+        if (f->m.handles[0].activations.ids[i] != want[i])
             EK_T_FAIL("choice %d of token %d is %d, expected %d", (int)(i % f->m.cols),
-                      (int)(i / f->m.cols), (int)f->m.activations[0].ids[i], (int)want[i]);
+                      (int)(i / f->m.cols), (int)f->m.handles[0].activations.ids[i], (int)want[i]);
 }
 
 static inline double weight(const fixture *f, int64_t token, int64_t j)
 {
-    return get(f->m.activations[0].weights, token * f->m.cols + j);
+    return get(f->m.handles[0].activations.weights, token * f->m.cols + j);
 }
 
 /* Runs every case in double, in float, and on the fast kernels of this CPU. */

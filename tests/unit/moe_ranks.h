@@ -106,6 +106,7 @@ struct layer {
     ek_graph graph;
     ek_moe_weights w;
     ek_moe_scratch scratch;
+    ek_moe_planning planning;
     ek_moe_step step;
     ek_micro micro[MICROS];
     int64_t row[MICROS]; /* global index of this rank's first token */
@@ -248,10 +249,12 @@ static inline void take_state(layer *l)
                     .w = &l->w,
                     .step = &l->step,
                     .scratch = &l->scratch,
+                    .planning = &l->planning,
                     .act_slot_of = l->act_slot_of};
     l->scratch.dx = take_real(l, n * d);
     ek_moe_reserve_scratch(&l->scratch, &l->arena, l->k, &l->s->spec, l->mesh, &l->s->cfg, &room,
                            1);
+    ek_moe_reserve_planning(&l->planning, &l->arena, &l->s->spec, l->mesh, &l->s->cfg, &room);
     ek_moe_reserve_state(&l->m, &l->arena, l->s->seq, MICROS);
     for (int i = 0; i < MICROS; i++) {
         ek_moe_reserve_activations(&l->m, i, &l->arena, &room, 0);
@@ -329,7 +332,8 @@ static inline void fill_y(const layer *l, int32_t i)
     int64_t n = l->micro[i].n;
 
     fill(l, l->scratch.y_real, 5, l->row[i], n);
-    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real, l->m.activations[l->act_slot_of[i]].y);
+    l->k->to_comp(n, l->s->spec.hidden, l->scratch.y_real,
+                  l->m.handles[l->act_slot_of[i]].activations.y);
 }
 
 static inline void copy_out(const layer *l, double *to, const void *from, int32_t i)
@@ -347,13 +351,13 @@ static inline void run_step(layer *l)
 
     ek_moe_begin_step(&l->m);
     for (int32_t i = 0; i < MICROS; i++) {
-        fill(l, l->m.activations[l->act_slot_of[i]].x, 4, l->row[i], l->micro[i].n);
+        fill(l, l->m.handles[l->act_slot_of[i]].activations.x, 4, l->row[i], l->micro[i].n);
         fill_y(l, i);
         ek_moe_build_forward(&l->m, &l->graph, i, l->micro[i].n, 0, -1);
         run_graph(l);
     }
     for (int32_t i = 0; i < MICROS; i++) {
-        const ek_moe_activations *kept = &l->m.activations[l->act_slot_of[i]];
+        const ek_moe_activations *kept = &l->m.handles[l->act_slot_of[i]].activations;
         int64_t n = l->micro[i].n, cols = l->m.cols;
         int32_t dep = -1;
 
@@ -390,14 +394,14 @@ static inline void collect(layer *l)
                 out->down[(e * d + j) * ff + first + i] = get(l->k, down, j * f + i);
             }
     }
-    memcpy(out->load, l->m.load, (size_t)experts * sizeof(*out->load));
-    out->aux = l->m.aux_loss;
-    out->z = l->m.z_loss;
-    out->dropped = l->m.dropped;
-    out->rank_max = ek_moe_rank_max_over_mean(&l->m);
-    out->primary_max = ek_moe_primary_max_over_mean(&l->m);
-    out->work = l->m.work;
-    out->replicas = l->m.replicas;
+    memcpy(out->load, l->m.stats.load, (size_t)experts * sizeof(*out->load));
+    out->aux = l->m.stats.aux_loss;
+    out->z = l->m.stats.z_loss;
+    out->dropped = l->m.stats.dropped;
+    out->rank_max = ek_moe_rank_max_over_mean(&l->m.stats, &l->m.x);
+    out->primary_max = ek_moe_primary_max_over_mean(&l->m.stats, &l->m.x);
+    out->work = l->m.stats.work;
+    out->replicas = l->m.stats.replicas;
 }
 
 static inline void clear_gradient(const layer *l, ek_weight *w)

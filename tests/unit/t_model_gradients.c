@@ -384,14 +384,14 @@ static void placement_moves_rows_only(void)
     setup(&f, &s, EK_RECOMPUTE_OFF);
     before = run(&f);
     p = &f.model->layers[0].experts.placement;
-    row = f.pass->moe[0].activations[0].row_of[0];
+    row = f.pass->moe[0].handles[0].activations.row_of[0];
     for (int32_t e = 0; e < p->experts; e++) {
         p->primary[e] = p->experts - 1 - e;
         p->expert_of[p->primary[e]] = e;
     }
     CHECK(ek_placement_check(p) == EK_OK);
     after = run(&f);
-    CHECK(f.pass->moe[0].activations[0].row_of[0] != row);
+    CHECK(f.pass->moe[0].handles[0].activations.row_of[0] != row);
     CHECK(fabs(before.loss - after.loss) < 1e-14);
     check_all(&f);
     teardown(&f);

@@ -30,8 +30,8 @@ static void weights_are_probabilities(void)
     CHECK_REAL(weight(&f, 1, 0), 3.0 / 8);
     CHECK_REAL(weight(&f, 1, 1), 3.0 / 8);
     for (int t = 0; t < 8; t++)
-        CHECK_REAL(get(f.m.activations[0].probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
-    CHECK_REAL(get(f.m.activations[0].lse, 0), log(12));
+        CHECK_REAL(get(f.m.handles[0].activations.probs, t), exp(logits[t]) / (t < 4 ? 12 : 8));
+    CHECK_REAL(get(f.m.handles[0].activations.lse, 0), log(12));
     f.spec.gate.normalise = 1;
     forward(&f, logits);
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
@@ -72,8 +72,8 @@ static void fewer_choices_in_a_step(void)
     check_ids(&f, (const int32_t[]){2, 3, -1});
     CHECK_REAL(weight(&f, 0, 0), 5.0 / 9);
     CHECK(weight(&f, 0, 2) == 0);
-    CHECK_INT(f.m.load[1], 0);
-    CHECK_INT(f.m.activations[0].assigned, 2);
+    CHECK_INT(f.m.stats.load[1], 0);
+    CHECK_INT(f.m.handles[0].activations.assigned, 2);
     teardown(&f);
 }
 
@@ -106,9 +106,9 @@ static void capacity_drops_the_lowest(double factor)
     f.step.capacity_factor = factor;
     forward(&f, logits);
     check_ids(&f, want);
-    CHECK_INT(f.m.dropped, 2);
-    CHECK_INT(f.m.load[0], 8); /* before drops */
-    CHECK_INT(f.m.load[1], 4);
+    CHECK_INT(f.m.stats.dropped, 2);
+    CHECK_INT(f.m.stats.load[0], 8); /* before drops */
+    CHECK_INT(f.m.stats.load[1], 4);
     CHECK_REAL(weight(&f, 0, 0), 0.7); /* not normalised again after drops */
     teardown(&f);
 }
@@ -131,7 +131,7 @@ static void equal_weights_lose_the_later_tokens(void)
     f.step.capacity_factor = 0.7; /* ceil(3.5) */
     forward(&f, logits);
     check_ids(&f, (const int32_t[]){1, 1, 1, 1, -3, -3, -3, -3, -3, -3});
-    CHECK_INT(f.m.dropped, 6);
+    CHECK_INT(f.m.stats.dropped, 6);
     teardown(&f);
 }
 
@@ -157,9 +157,9 @@ static void capacity_is_rounded_up(void)
         f.step.capacity_factor = table[i].factor;
         forward(&f, logits);
         for (int64_t j = 0; j < table[i].seq * table[i].top_k; j++)
-            kept += f.m.activations[0].ids[j] == 0;
+            kept += f.m.handles[0].activations.ids[j] == 0;
         CHECK_INT(kept, table[i].places);
-        CHECK_INT(f.m.dropped, table[i].top_k * (table[i].seq - table[i].places));
+        CHECK_INT(f.m.stats.dropped, table[i].top_k * (table[i].seq - table[i].places));
         teardown(&f);
     }
 }
@@ -177,8 +177,8 @@ static void drops_do_not_depend_on_micro_batches(void)
     setup(&f, &s, 4, 9);
     f.step.capacity_factor = 0.6;
     forward(&f, logits);
-    memcpy(whole, f.m.activations[0].ids, sizeof(whole));
-    CHECK(f.m.dropped > 0);
+    memcpy(whole, f.m.handles[0].activations.ids, sizeof(whole));
+    CHECK(f.m.stats.dropped > 0);
     teardown(&f);
     for (int q = 0; q < 4; q++) {
         setup(&f, &s, 1, 9);
@@ -259,18 +259,19 @@ static void the_bias_moves_against_the_load(void)
     s.gate.bias_rate = 0.25;
     setup(&f, &s, 1, 1);
     set(f.w.bias.p, 0, 0.125);
-    memcpy(f.m.load, load, sizeof(load));
-    ek_moe_update_bias(&f.m);
+    memcpy(f.m.stats.load, load, sizeof(load));
+    ek_gate_update_bias(&f.m);
     for (int e = 0; e < 4; e++)
         CHECK_REAL(get(f.w.bias.p, e), want[e]);
-    memcpy(f.m.load, (const int64_t[]){1, 0, 0, 0}, sizeof(load)); /* the mean is not an integer */
-    ek_moe_update_bias(&f.m);
+    memcpy(f.m.stats.load, (const int64_t[]){1, 0, 0, 0},
+           sizeof(load)); /* the mean is not an integer */
+    ek_gate_update_bias(&f.m);
     CHECK_REAL(get(f.w.bias.p, 0), want[0] - 0.25);
     CHECK_REAL(get(f.w.bias.p, 3), 0.25);
     teardown(&f);
     s.gate.kind = EK_GATE_SOFTMAX; /* it has no bias */
     setup(&f, &s, 1, 1);
-    ek_moe_update_bias(&f.m);
+    ek_gate_update_bias(&f.m);
     teardown(&f);
 }
 
@@ -294,8 +295,8 @@ static void experts_choose_tokens(void)
     CHECK_REAL(weight(&f, 0, 1), 0.4);
     CHECK_REAL(weight(&f, 1, 0), 0.9);
     CHECK(weight(&f, 1, 1) == 0);
-    CHECK_INT(f.m.load[0], 4);
-    CHECK_INT(f.m.dropped, 0);
+    CHECK_INT(f.m.stats.load[0], 4);
+    CHECK_INT(f.m.stats.dropped, 0);
     f.step.capacity_factor = 1.5; /* 3 tokens an expert */
     forward(&f, logits);
     check_ids(&f, (const int32_t[]){0, 1, 0, -1, -1, 1, 0, 1, 0, 1, 0, 1, 0, 1, -1, -1});
@@ -325,7 +326,7 @@ static void noisy(double *out, int64_t first, int64_t seqs, uint64_t seed, uint6
     f.step.training = training;
     forward(&f, logits);
     for (int64_t i = 0; i < seqs * 15; i++)
-        out[i] = get(f.m.activations[0].probs, i);
+        out[i] = get(f.m.handles[0].activations.probs, i);
     teardown(&f);
 }
 
@@ -378,15 +379,15 @@ static void losses_by_hand(void)
     setup(&f, &s, 1, 2);
     f.micro.share = 0.5;
     forward(&f, logits);
-    CHECK_REAL(f.m.aux_loss, 0.5 * 2 * (0.75 + 0.9) / 2); /* all assignments to expert 0 */
-    CHECK_REAL(f.m.z_loss, 0.5 * 4);
+    CHECK_REAL(f.m.stats.aux_loss, 0.5 * 2 * (0.75 + 0.9) / 2); /* all assignments to expert 0 */
+    CHECK_REAL(f.m.stats.z_loss, 0.5 * 4);
     for (int i = 0; i < 4; i++)
         logits[i] = log(even[i / 2][i % 2]) - 3;
     forward(&f, logits); /* adds to the sums of the step */
-    CHECK_REAL(f.m.aux_loss, 0.5 * 1.65 + 0.5);
-    CHECK_REAL(f.m.z_loss, 0.5 * 4 + 0.5 * 9);
-    CHECK_INT(f.m.load[0], 3);
-    CHECK_INT(f.m.load[1], 1);
+    CHECK_REAL(f.m.stats.aux_loss, 0.5 * 1.65 + 0.5);
+    CHECK_REAL(f.m.stats.z_loss, 0.5 * 4 + 0.5 * 9);
+    CHECK_INT(f.m.stats.load[0], 3);
+    CHECK_INT(f.m.stats.load[1], 1);
     teardown(&f);
 }
 

@@ -1,6 +1,6 @@
 /* Replicas planned from the previous micro-batch: which counts a plan is made from, that it is used
  * whatever the current counts, and that outputs and gradients are those of one rank. */
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
 
@@ -86,7 +86,7 @@ static void check_placements(const layer *l, int turn)
     const ek_moe *m = &l->m;
 
     for (int i = 0; i < MICROS; i++) {
-        const ek_moe_route *route = &m->route[l->act_slot_of[i]];
+        const ek_moe_route *route = &m->handles[l->act_slot_of[i]].route;
         int32_t replicas = 0, want = expected[turn][i];
         int64_t rows = 0;
 

@@ -14,8 +14,8 @@ static void setup_locality(fixture *f, const ek_model_spec *spec, double limit,
 
     setup_as(f, spec, &cfg, seqs, seq);
     for (int64_t e = 0; e < spec->experts; e++)
-        CHECK_INT(f->m.allowed[e], 1); /* one rank alone */
-    memcpy(f->m.allowed, near, (size_t)spec->experts);
+        CHECK_INT(f->m.gate.allowed[e], 1); /* one rank alone */
+    memcpy(f->m.gate.allowed, near, (size_t)spec->experts);
 }
 
 /* Logits of these probabilities [n]. */
@@ -50,7 +50,7 @@ static void the_best_leave_the_node(void)
     CHECK_REAL(weight(&f, 1, 1), 0.15);
     CHECK_REAL(weight(&f, 2, 1), 0.1);
     for (int e = 0; e < 4; e++)
-        CHECK_INT(f.m.load[e], load[e]);
+        CHECK_INT(f.m.stats.load[e], load[e]);
     f.spec.gate.normalise = 1;
     forward(&f, logits_of(four, 16));
     CHECK_REAL(weight(&f, 2, 0), 0.8);
@@ -74,10 +74,10 @@ static void limits_at_their_ends(void)
     f.cfg.reroute_limit = 0;
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){0, 1, 1, 0, 0, 1, 0, 1});
-    memcpy(f.m.allowed, one, sizeof(one)); /* too few near experts: the others are unchanged */
+    memcpy(f.m.gate.allowed, one, sizeof(one)); /* too few near experts: the others are unchanged */
     forward(&f, logits_of(four, 16));
     check_ids(&f, (const int32_t[]){1, 2, 1, 2, 1, 2, 0, 1});
-    memcpy(f.m.allowed, none, sizeof(none));
+    memcpy(f.m.gate.allowed, none, sizeof(none));
     forward(&f, logits_of(four, 16));
     check_ids(&f, chosen);
     teardown(&f);
@@ -183,7 +183,7 @@ static void assignments_are_swapped(void)
 static void check_distinct(const fixture *f)
 {
     int64_t cols = f->m.cols, k = f->step.top_k;
-    const int32_t *ids = f->m.activations[0].ids;
+    const int32_t *ids = f->m.handles[0].activations.ids;
 
     for (int64_t t = 0; t < f->micro.n; t++)
         for (int64_t j = 0; j < k; j++) {
@@ -202,8 +202,8 @@ static void check_shares(const fixture *f)
         int64_t load[8] = {0};
 
         for (int64_t i = q * seq * cols; i < (q + 1) * seq * cols; i++)
-            if (f->m.activations[0].ids[i] >= 0)
-                load[f->m.activations[0].ids[i]]++;
+            if (f->m.handles[0].activations.ids[i] >= 0)
+                load[f->m.handles[0].activations.ids[i]]++;
         for (int64_t e = 0; e < experts; e++)
             if (load[e] > share)
                 EK_T_FAIL("%d experts, k %d, sequence %d: expert %d has %d, its share is %d",
@@ -273,10 +273,10 @@ static void sequences_are_apart(void)
         for (int64_t q = -1; q < 4; q++) {
             setup_as(&f, &s, &cfgs[i], q < 0 ? 4 : 1, 9);
             if (i == 1)
-                memcpy(f.m.allowed, near, sizeof(near));
+                memcpy(f.m.gate.allowed, near, sizeof(near));
             forward(&f, logits + (q < 0 ? 0 : q * 9 * 5));
             if (q < 0)
-                memcpy(whole, f.m.activations[0].ids, sizeof(whole));
+                memcpy(whole, f.m.handles[0].activations.ids, sizeof(whole));
             else
                 check_ids(&f, whole + q * 9 * 2);
             check_distinct(&f);
@@ -295,7 +295,7 @@ static double loss(fixture *f, const double *logits, const double *factor)
 
     forward(f, logits);
     for (int64_t i = 0; i < G_N * f->m.cols; i++)
-        sum += factor[i] * get(f->m.activations[0].weights, i);
+        sum += factor[i] * get(f->m.handles[0].activations.weights, i);
     return sum;
 }
 
@@ -310,7 +310,7 @@ static void check_gradient(fixture *f)
     for (int i = 0; i < G_N * 3; i++)
         factor[i] = ek_random_normal(6, 0, (uint64_t)i);
     loss(f, logits, factor);
-    ek_gate_backward(&f->m, &f->micro, f->m.activations);
+    ek_gate_backward(&f->m, &f->micro, &f->m.handles[0].activations);
     for (int i = 0; i < G_N * G_EXPERTS; i++) {
         double keep = logits[i], up, down;
 

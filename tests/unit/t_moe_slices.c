@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "moe/dispatch_layout.h"
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 
 enum { RANKS_MAX = 8, EXPERTS = 5, COLS = 2, TOKENS = 40, CHUNKS_MAX = 3, SLOTS_MAX = EXPERTS };
 

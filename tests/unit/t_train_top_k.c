@@ -12,7 +12,7 @@ static int64_t assignments(const ek_trainer *tr, int64_t layer)
     int64_t sum = 0;
 
     for (int64_t e = 0; e < p->model->spec.experts; e++)
-        sum += p->moe[layer].load[e];
+        sum += p->moe[layer].stats.load[e];
     return sum;
 }
 

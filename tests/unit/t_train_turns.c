@@ -31,7 +31,7 @@ static _Atomic int64_t asked, sent_primary, refused;
 static void remember(const ek_pass *p)
 {
     for (int64_t l = 0; l < p->model->spec.layers; l++) {
-        const ek_plan_limits *limits = &p->scratch.planning.limits;
+        const ek_plan_limits *limits = &p->planning.limits;
 
         block.of[l] = (ek_plan){.placement = {limits->experts, limits->ranks, limits->slots,
                                               block.expert_of[l], block.primary[l]},

@@ -1,6 +1,7 @@
 /* The forward of one transformer layer: attention, then norm and experts; and what the ops of a
  * layer have in common. */
 #include "model/blocks/layer_priv.h"
+#include "moe/replica_prefetch.h"
 
 ek_layer_args ek_layer_args_of(const ek_forward *f, const ek_op *op)
 {

@@ -2,6 +2,7 @@
  * recomputed of its forward. */
 #include "model/blocks/backward.h"
 #include "model/blocks/layer_priv.h"
+#include "moe/replica_prefetch.h"
 
 #include <string.h>
 

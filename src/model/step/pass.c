@@ -2,6 +2,7 @@
 #include "model/step/pass.h"
 
 #include "model/blocks/rope.h"
+#include "moe/gate.h"
 #include "moe/reroute.h"
 
 #include <stdlib.h>
@@ -107,6 +108,7 @@ static void reserve_layer(ek_pass *p, int32_t l, int32_t first_layer, ek_moe *mo
     moe->w = &p->model->layers[l].experts;
     moe->step = &p->step;
     moe->scratch = &p->scratch;
+    moe->planning = &p->planning;
     ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->act_slots);
     for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
@@ -262,6 +264,8 @@ static void reserve_pass(ek_pass *p)
     reserve_scratch(p);
     ek_moe_reserve_scratch(&p->scratch, &p->arena, p->model->k, &p->model->spec, p->model->cfg.mesh,
                            &p->cfg.moe, &p->limits, p->cfg.training);
+    ek_moe_reserve_planning(&p->planning, &p->arena, &p->model->spec, p->model->cfg.mesh,
+                            &p->cfg.moe, &p->limits);
     reserve_order(p);
     ek_pass_reserve_stats(p);
     p->forward.x = ek_arena_alloc(host, p->act_slots * (2 * layers + 1), sizeof(*p->forward.x));
@@ -325,7 +329,7 @@ static ek_status init_pass(ek_pass *p, ek_model *m, const ek_pass_config *cfg)
         p->cfg.micros = 1;
     p->forward = (ek_forward){.model = m, .scratch = &p->scratch, .micros = p->cfg.micros};
     p->backward = (ek_backward){.forward = &p->forward, .recompute = cfg->recompute};
-    p->rebalance = (ek_rebalance){.model = m, .cfg = &p->cfg.moe, .planning = &p->scratch.planning};
+    p->rebalance = (ek_rebalance){.model = m, .cfg = &p->cfg.moe, .planning = &p->planning};
     p->max_tokens = ek_range_length(p->max_all, mesh->tp, mesh->tp_rank);
     p->act_slots = p->pipe_group = 1;
     p->limits =
@@ -454,5 +458,5 @@ void ek_pass_update_bias(ek_pass *p)
 {
     for (int64_t l = 0; l < p->model->spec.layers; l++)
         if (ek_model_has_layer(p->model, l))
-            ek_moe_update_bias(&p->moe[l]);
+            ek_gate_update_bias(&p->moe[l]);
 }

@@ -93,6 +93,7 @@ typedef struct {
     int64_t cos_sin_length; /* sequence length that forward.cos_sin was filled for */
     ek_moe *moe;            /* [layers] */
     ek_moe_scratch scratch;
+    ek_moe_planning planning;
     ek_tp tp; /* with several tensor parallel ranks */
 
     ek_moe_step step;

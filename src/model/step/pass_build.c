@@ -3,6 +3,8 @@
 #include "exec/net.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
+#include "moe/replica_prefetch.h"
+#include "moe/replica_weights.h"
 
 /* A work item (one virtual stage, one micro-batch, one direction) while its ops are appended. */
 typedef struct {
@@ -160,7 +162,7 @@ static void build_forward(const work *w)
 
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
         dep = ek_rebalance_build_layer(&p->rebalance, w->g, l, dep);
-        p->moe[l].next_moe = next_moe(w, l);
+        p->moe[l].ids.next_moe = next_moe(w, l);
         dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
                                      dep);
     }
@@ -227,7 +229,7 @@ static void build_backward(const work *w)
         dep = ek_layer_build_backward(&p->backward, w->g, l, w->micro, dep);
         if (w->last_backward)
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
-        ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].reduce_op,
+        ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].ids.reduce,
                                       dep);
     }
     if (w->vstage == 0) {

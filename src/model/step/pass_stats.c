@@ -1,6 +1,7 @@
 /* Statistics of a step: gathered from the layers, summed over the ranks, read. */
 #include "exec/net.h"
 #include "model/step/pass.h"
+#include "moe/replica_weights.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,7 +93,7 @@ void ek_pass_sum(ek_pass *p)
     p->stats.sums[SUM_VOTE] = p->stats.vote;
     p->stats.sums[SUM_STEP] = p->stats.last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
-        p->stats.sums[SUM_STALL] += (double)p->moe[l].stall_ns * 1e-9;
+        p->stats.sums[SUM_STALL] += (double)p->moe[l].stats.stall_ns * 1e-9;
     if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -101,22 +102,22 @@ void ek_pass_sum(ek_pass *p)
 
         if (!ek_model_has_layer(p->model, l) || !m->w->routed)
             continue;
-        p->stats.sums[SUM_AUX] += m->aux_loss;
-        p->stats.sums[SUM_Z] += m->z_loss;
-        p->stats.sums[SUM_DROPPED] += (double)m->dropped;
-        p->stats.sums[SUM_PLANS] += (double)m->plans;
-        p->stats.sums[SUM_PLAN] += m->plan_s;
-        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(m);
-        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(m);
-        sums[LAYER_COPIES] = (double)m->replicas;
+        p->stats.sums[SUM_AUX] += m->stats.aux_loss;
+        p->stats.sums[SUM_Z] += m->stats.z_loss;
+        p->stats.sums[SUM_DROPPED] += (double)m->stats.dropped;
+        p->stats.sums[SUM_PLANS] += (double)m->stats.plans;
+        p->stats.sums[SUM_PLAN] += m->stats.plan_s;
+        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(&m->stats, &m->x);
+        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(&m->stats, &m->x);
+        sums[LAYER_COPIES] = (double)m->stats.replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
         sums[LAYER_MOVED] = (double)(p->rebalance.moved[l] * p->model->cfg.mesh->edp);
-        sums[LAYER_ROWS] = m->work.rows;
-        sums[LAYER_BUSIEST] = m->work.busiest;
-        sums[LAYER_LINK] = m->work.link;
-        sums[LAYER_REPLICAS] = m->work.replicas;
+        sums[LAYER_ROWS] = m->stats.work.rows;
+        sums[LAYER_BUSIEST] = m->stats.work.busiest;
+        sums[LAYER_LINK] = m->stats.work.link;
+        sums[LAYER_REPLICAS] = m->stats.work.replicas;
         for (int64_t e = 0; e < s->experts; e++)
-            sums[LAYER_LOAD + e] = (double)m->load[e];
+            sums[LAYER_LOAD + e] = (double)m->stats.load[e];
     }
 }
 

@@ -34,7 +34,7 @@ ek_moe_plan_listener ek_plan_record_listener(ek_plan_record *r)
 
 ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pass *p)
 {
-    const ek_moe_planning *d = &p->scratch.planning;
+    const ek_moe_planning *d = &p->planning;
     size_t layers = (size_t)p->model->spec.layers;
     ek_path path;
 

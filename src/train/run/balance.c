@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "comm/agree.h"
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 #include "train/calibrate/calibrate.h"
 #include "train/run/explain.h"
 #include "train/timing/layer_costs.h"

@@ -1,5 +1,5 @@
-/* moe/replicas.h - transient replicas of experts, for one micro-batch: fetch of their weights from
- * the primary, reduction of their gradients to it.
+/* moe/replica_weights.h - transient replicas of experts, for one micro-batch: fetch of their
+ * weights from the primary, reduction of their gradients to it.
  *
  * A rank has spare slots.  A plan (moe/routing_plan.h) puts experts of other ranks there for one
  * micro-batch of one layer; the optimizer state stays with the primary.
@@ -23,10 +23,10 @@
  *             alternate between two, so that one is reduced while the next layer adds to the other.
  * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
  *             that results are bitwise reproducible. */
-#ifndef MOE_REPLICAS_H
-#define MOE_REPLICAS_H
+#ifndef MOE_REPLICA_WEIGHTS_H
+#define MOE_REPLICA_WEIGHTS_H
 
-#include "moe/moe_priv.h"
+#include "moe/build.h"
 
 /* The messages of one op in flight. */
 typedef struct ek_replica_flight {
@@ -40,7 +40,7 @@ typedef struct {
     void *up_grad[2], *down_grad[2]; /* R; double buffers of alternating layers */
 } ek_replica;
 
-struct ek_replicas {
+typedef struct ek_replicas {
     int32_t n;          /* slices that a rank may fetch; -1: replicas are persistent only */
     ek_replica *slot;   /* [n] */
     int32_t cleared[2]; /* in the graph being built, by gradient buffer: the op after which its
@@ -50,7 +50,7 @@ struct ek_replicas {
     unsigned calls;  /* collectives so far, from which tags are made */
     int32_t *number; /* [experts], index of experts that are sent; -1: not sent */
     int *ranks;      /* [ep * etp] */
-};
+} ek_replicas;
 
 /* EK_EINVAL: so many spare slots a rank need more message tags than there are. */
 EK_CHECKED ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots);
@@ -63,23 +63,11 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
 /* Memory of one layer. */
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a);
 
+/* Forgets the op ids of the previous graph. */
+void ek_replicas_begin_graph(ek_moe *m);
+
 /* Experts in this rank's slots for the micro-batch of an op: [slots], -1: empty. */
 const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op);
-
-/* A rank computes with the slices of its group of shards, in order.  Returns the first column of a
- * slice within the group's width; for slice x.members, that width. */
-static inline int64_t ek_slice_first(const ek_moe *m, int slice)
-{
-    int first = m->mesh->etp_rank / m->x.members * m->x.members;
-
-    return ek_range_first(m->spec->ff, m->mesh->etp, first + slice) -
-           ek_range_first(m->spec->ff, m->mesh->etp, first);
-}
-
-static inline int64_t ek_slice_width(const ek_moe *m, int slice)
-{
-    return ek_slice_first(m, slice + 1) - ek_slice_first(m, slice);
-}
 
 /* Weights and gradients of a slice of the expert in a slot. */
 typedef struct {
@@ -93,11 +81,21 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
 /* Appends the fetch of the replicas' weights, in the form for forward or backward products; returns
  * its network op, that of the prefetch if there was one, or -1 without replicas. */
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
-/* Appends the op of the compute lane that waits for it, before the layer's first product. */
-int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t dep);
 /* Before and after the weight gradients' products: clears the replicas' gradients, and reduces them
  * into the primaries'. */
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep);
 void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep);
+/* Appends a prefetch for the layer's next forward, by an op that has set the route's expert_of when
+ * it calls ek_replicas_fetch_forward; returns its id. */
+int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep);
+EK_CHECKED ek_status ek_replicas_fetch_forward(void *self, const ek_op *op);
+
+/* Appends, after the layer's last backward of a step (dep), the all-reduce of gradients over the
+ * persistent copies of each expert.  Readers of these gradients wait for m->ids.reduce unless it is
+ * negative. */
+void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+
+/* Bytes that the step's replicas moved: weights twice, for forward and backward, and gradients. */
+double ek_moe_replica_bytes(const ek_moe *m);
 
 #endif

@@ -1,7 +1,6 @@
 /* Memory of replicas, and the ops that fetch their weights and reduce their gradients. */
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 
-#include "exec/net.h"
 #include "moe/routing_plan.h"
 
 #include <string.h>
@@ -85,6 +84,14 @@ void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a)
     }
 }
 
+void ek_replicas_begin_graph(ek_moe *m)
+{
+    ek_replicas *r = m->scratch->replicas;
+
+    if (r != NULL)
+        r->cleared[0] = r->cleared[1] = -1;
+}
+
 double ek_moe_replica_bytes(const ek_moe *m)
 {
     const ek_kernels *k = m->k;
@@ -96,7 +103,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
     if (m->persistent > 0) /* gradients reduced and sent back, once a step */
         return (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
-    return (double)(m->slices * bytes);
+    return (double)(m->stats.slices * bytes);
 }
 
 /* --- contents of a slot ----------------------------------------------------------------------- */
@@ -133,7 +140,7 @@ static int is_persistent_here(const ek_moe *m, int32_t expert)
 const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op)
 {
     const int32_t *all =
-        m->route != NULL ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of;
+        ek_moe_is_distributed(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of;
 
     return all + m->x.first_slot;
 }
@@ -383,15 +390,8 @@ static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
     return test_messages(&m->flights[kind]);
 }
 
-static ek_status op_fetch_forward(void *self, const ek_op *op)
+ek_status ek_replicas_fetch_forward(void *self, const ek_op *op)
 {
-    return exchange_replicas(self, op, FETCH_FORWARD);
-}
-
-static ek_status op_prefetch(void *self, const ek_op *op)
-{
-    if (*op->state == NULL)
-        ek_routing_plan_use_previous(self, ek_moe_route_of(self, op));
     return exchange_replicas(self, op, FETCH_FORWARD);
 }
 
@@ -424,13 +424,6 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
 }
 
 /* --- ops of the compute lane ------------------------------------------------------------------ */
-
-static ek_status op_wait(void *self, const ek_op *op)
-{
-    (void)self;
-    (void)op;
-    return EK_OK;
-}
 
 static ek_status op_clear(void *self, const ek_op *op)
 {
@@ -472,9 +465,14 @@ static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op
     return id;
 }
 
+int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep)
+{
+    return add_net(b, EK_OP_REPLICAS, run, bytes_of(b->m, b->m->k->comp), dep);
+}
+
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
-    int32_t *sent = backward ? &b->m->backward_fetch_op : &b->m->forward_fetch_op;
+    int32_t *sent = backward ? &b->m->ids.backward_fetch : &b->m->ids.forward_fetch;
     int32_t prefetched = *sent;
 
     if (!has_replicas(b->m))
@@ -483,26 +481,8 @@ int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t d
         *sent = -1;
         return prefetched;
     }
-    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : op_fetch_forward,
+    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : ek_replicas_fetch_forward,
                    bytes_of(b->m, b->m->k->comp), dep);
-}
-
-int32_t ek_replicas_build_wait(const ek_moe_builder *b, int32_t fetched, int32_t dep)
-{
-    const int32_t deps[] = {dep, fetched};
-    ek_op op = {.kind = EK_OP_WAIT_REPLICAS,
-                .run = op_wait,
-                .self = b->m,
-                .lane = EK_LANE_COMPUTE,
-                .layer = b->m->w->layer,
-                .micro = b->micro,
-                .part = -1,
-                .recompute = b->recompute,
-                .stall_ns = &b->m->stall_ns};
-
-    if (fetched < 0)
-        return dep;
-    return ek_graph_add(b->g, &op, deps, 2);
 }
 
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
@@ -516,12 +496,12 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
                 .layer = m->w->layer,
                 .micro = b->micro,
                 .part = -1,
-                .stall_ns = &m->stall_ns};
+                .stall_ns = &m->stats.stall_ns};
 
     if (!has_replicas(m))
         return dep;
     op.bytes = bytes_of(b->m, b->m->k->real);
-    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->reduce_op, own->cleared[buf_idx_of(m)]}, 3);
+    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->ids.reduce, own->cleared[buf_idx_of(m)]}, 3);
 }
 
 void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
@@ -530,26 +510,9 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m))
         return;
-    m->reduce_op =
+    m->ids.reduce =
         add_net(b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes_of(b->m, b->m->k->real), dep);
-    m->scratch->replicas->cleared[buf_idx_of(m)] = m->reduce_op;
-}
-
-void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
-{
-    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
-
-    if (m->w->routed)
-        m->backward_fetch_op = ek_replicas_build_fetch(&b, 1, dep);
-}
-
-void ek_moe_build_forward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
-{
-    ek_moe_builder b = {.m = m, .g = g, .micro = micro};
-
-    if (m->w->routed && ek_routing_plan_uses_previous(m) && m->forward_fetch_op < 0)
-        m->forward_fetch_op =
-            add_net(&b, EK_OP_REPLICAS, op_prefetch, bytes_of(m, m->k->comp), dep);
+    m->scratch->replicas->cleared[buf_idx_of(m)] = m->ids.reduce;
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
@@ -560,5 +523,5 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
     if (m->persistent == 0)
         return;
     dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes, dep);
-    m->reduce_op = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, bytes, dep);
+    m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, bytes, dep);
 }

@@ -1,17 +1,9 @@
 /* The memory of a MoE layer: bounds of its numbers of rows, and the arrays reserved for them. */
+#include "moe/memory.h"
+
 #include "moe/cosine.h"
-#include "moe/gate.h"
-#include "moe/moe.h"
-#include "moe/replicas.h"
+#include "moe/replica_weights.h"
 #include "moe/reroute.h"
-#include "moe/routing_plan.h"
-
-#include <string.h>
-
-int ek_moe_cols(const ek_model_spec *spec)
-{
-    return (int)(spec->gate.kind == EK_GATE_EXPERT_CHOICE ? spec->experts : spec->top_k);
-}
 
 /* Slots of an expert rank. */
 static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
@@ -23,29 +15,6 @@ static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t 
 typedef struct {
     int64_t most, likely;
 } row_count;
-
-/* The largest number of shards that gather their slices in any step. */
-static int max_members(const ek_moe_config *cfg, const ek_mesh *mesh)
-{
-    int most = cfg->gather_most > cfg->gather ? cfg->gather_most : cfg->gather;
-
-    if (cfg->gather == EK_GATHER_ALL || cfg->gather_most == EK_GATHER_ALL)
-        return mesh->etp;
-    return most > 1 ? most : 1;
-}
-
-int ek_moe_traffic_r(const ek_moe_traffic *t, int etp)
-{
-    return t->gather == EK_GATHER_ALL ? 0 : etp / (t->gather > 1 ? t->gather : 1);
-}
-
-int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather)
-{
-    if (gather == EK_GATHER_ALL)
-        return c->gather == EK_GATHER_ALL || c->gather_most == EK_GATHER_ALL;
-    return gather >= 0 && gather <= max_members(c, mesh) &&
-           mesh->etp % (gather > 1 ? gather : 1) == 0;
-}
 
 static int is_distributed(const ek_mesh *mesh)
 {
@@ -80,51 +49,6 @@ static row_count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
     if (c.likely > c.most)
         c.likely = c.most;
     return c;
-}
-
-ek_status ek_moe_check_limits(const ek_model_spec *spec, const ek_mesh *mesh,
-                              const ek_moe_limits *limits)
-{
-    int64_t per_token = (int64_t)ek_moe_cols(spec) * mesh->etp, rows;
-
-    EK_REQUIRE(limits->tokens <= limits->total &&
-                   !__builtin_mul_overflow(limits->total, per_token, &rows) && rows < INT32_MAX,
-               EK_EOVERFLOW,
-               "a micro-batch of %lld tokens, with up to %lld rows each, is too large: at most "
-               "%d rows",
-               (long long)limits->total, (long long)per_token, INT32_MAX - 1);
-    return EK_OK;
-}
-
-const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i)
-{
-    if (i == 0 || c->others == NULL)
-        return i == 0 ? c->planner : NULL;
-    return c->others[i - 1];
-}
-
-int ek_moe_may_place(const ek_moe_config *c)
-{
-    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->plan_persistent != NULL)
-            return 1;
-    return 0;
-}
-
-int ek_moe_may_plan_transient(const ek_moe_config *c)
-{
-    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->plan_transient != NULL)
-            return 1;
-    return 0;
-}
-
-int ek_moe_may_use_previous(const ek_moe_config *c)
-{
-    for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->uses_previous_counts)
-            return 1;
-    return 0;
 }
 
 static void *reserve_rows(ek_arena *a, row_count rows, int64_t width, size_t size)
@@ -180,20 +104,27 @@ static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
     s->recv = reserve_rows(a, served_rows(spec, mesh, limits), 1, row);
 }
 
-/* Scratch of planning, and memory of replicas. */
-static void reserve_balance(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
-                            const ek_model_spec *spec, const ek_mesh *mesh,
-                            const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
+void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spec *spec,
+                             const ek_mesh *mesh, const ek_moe_config *cfg,
+                             const ek_moe_limits *limits)
+{
+    if (is_distributed(mesh))
+        ek_routing_plan_reserve(d, ek_arena_host(a), cfg, mesh, spec->layers,
+                                (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
+}
+
+/* Memory of replicas. */
+static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
+                             const ek_model_spec *spec, const ek_mesh *mesh,
+                             const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
     if (!is_distributed(mesh))
         return;
-    ek_routing_plan_reserve(&s->planning, ek_arena_host(a), cfg, mesh, spec->layers,
-                            (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_reserve(
             a, k, spec, mesh,
             cfg->planner == NULL || ek_moe_may_plan_transient(cfg) ? limits->spare_slots : -1,
-            max_members(cfg, mesh), training);
+            ek_moe_max_members(cfg, mesh), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -202,7 +133,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 {
     int64_t d = spec->hidden, n = limits->tokens, cols = ek_moe_cols(spec);
     int64_t ff = ek_range_length(spec->ff, mesh->etp, 0), shared;
-    int gathers = max_members(cfg, mesh);
+    int gathers = ek_moe_max_members(cfg, mesh);
     size_t real = ek_dtype_size(k->real), comp = ek_dtype_size(k->comp);
     row_count rows = served_rows(spec, mesh, limits);
     row_count hidden = {ff * gathers * rows.most, ff * rows.likely};
@@ -241,7 +172,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                               .tp = s->tp};
     ek_cosine_reserve(&s->cosine, a, k, spec, n, training);
     reserve_dispatch(s, a, k, spec, mesh, limits);
-    reserve_balance(s, a, k, spec, mesh, cfg, limits, training);
+    reserve_replicas(s, a, k, spec, mesh, cfg, limits, training);
 }
 
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
@@ -257,11 +188,6 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
         ek_placement_block(&w->placement, mesh->edp);
 }
 
-int32_t ek_moe_first_slot(const ek_moe_weights *w, const ek_mesh *mesh)
-{
-    return (mesh->edp_rank * mesh->ep + mesh->ep_rank) * w->placement.slots;
-}
-
 /* Routes of the micro-batches in flight, inputs of planners, and the flights of replicas. */
 static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
 {
@@ -269,9 +195,8 @@ static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
 
     if (!is_distributed(m->mesh))
         return;
-    m->route = ek_arena_alloc(a, slots, sizeof(*m->route));
     for (int i = 0; i < slots; i++) {
-        ek_moe_route measured, *r = m->route != NULL ? &m->route[i] : &measured;
+        ek_moe_route measured, *r = m->handles != NULL ? &m->handles[i].route : &measured;
 
         r->expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*r->expert_of));
         r->row_counts = ek_arena_alloc(a, sources * m->x.all_slots, sizeof(*r->row_counts));
@@ -295,7 +220,7 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     const ek_placement *p = &m->w->placement;
 
     m->cols = ek_moe_cols(m->spec);
-    m->activations = ek_arena_alloc(a, slots, sizeof(*m->activations));
+    m->handles = ek_arena_alloc(a, slots, sizeof(*m->handles));
     m->mlp = (ek_mlp){.k = m->k,
                       .w = &m->w->mlp,
                       .scratch = &m->scratch->mlp,
@@ -304,20 +229,17 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
                       .adds_dy = m->w->routed,
                       .activations = ek_arena_alloc(a, slots, sizeof(*m->mlp.activations))};
     ek_dispatch_layout_reserve(&m->x, a, m->mesh, p, m->cfg->degree, m->cfg->smart_group);
-    m->up_groups = ek_arena_alloc(a, p->slots, sizeof(*m->up_groups));
-    m->down_groups = ek_arena_alloc(a, p->slots, sizeof(*m->down_groups));
-    m->out_op = ek_arena_alloc(a, m->x.chunks, sizeof(*m->out_op));
-    m->back_op = ek_arena_alloc(a, m->x.chunks, sizeof(*m->back_op));
-    m->order = ek_arena_alloc(a, max_seq * m->cols, sizeof(*m->order));
-    m->counts = ek_arena_alloc(a, 2 * m->spec->experts, sizeof(*m->counts));
-    m->sums = ek_arena_alloc(a, m->spec->experts, sizeof(*m->sums));
+    m->groups.up = ek_arena_alloc(a, p->slots, sizeof(*m->groups.up));
+    m->groups.down = ek_arena_alloc(a, p->slots, sizeof(*m->groups.down));
+    m->ids.out = ek_arena_alloc(a, m->x.chunks, sizeof(*m->ids.out));
+    m->ids.back = ek_arena_alloc(a, m->x.chunks, sizeof(*m->ids.back));
+    m->gate.order = ek_arena_alloc(a, max_seq * m->cols, sizeof(*m->gate.order));
+    m->gate.counts = ek_arena_alloc(a, 2 * m->spec->experts, sizeof(*m->gate.counts));
+    m->gate.sums = ek_arena_alloc(a, m->spec->experts, sizeof(*m->gate.sums));
     if (m->cfg->replay != NULL)
-        ek_replay_reserve(&m->replay, a, m->spec->experts);
+        ek_replay_reserve(&m->gate.replay, a, m->spec->experts);
     ek_reroute_reserve(m, a);
-    m->load = ek_arena_alloc(a, m->spec->experts, sizeof(*m->load));
-    m->rank_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->rank_rows));
-    m->primary_rows = ek_arena_alloc(a, p->ranks, sizeof(*m->primary_rows));
-    m->planning = &m->scratch->planning;
+    ek_moe_stats_reserve(&m->stats, a, m->spec->experts, p->ranks);
     reserve_routes(m, a, slots);
 }
 
@@ -341,9 +263,9 @@ static void reserve_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
     s->offset = ek_arena_alloc(host, chunks * (slots + 1), sizeof(*s->offset));
     s->gate_stats = ek_arena_alloc(host, m->x.ranks * m->x.words, sizeof(*s->gate_stats));
     s->fraction = ek_arena_alloc(host, spec->experts, sizeof(*s->fraction));
-    rows.most *= max_members(m->cfg, m->mesh);
+    rows.most *= ek_moe_max_members(m->cfg, m->mesh);
     s->gu = reserve_rows(a, rows, 2 * ek_range_length(spec->ff, m->mesh->etp, 0), comp);
-    rows.most /= max_members(m->cfg, m->mesh);
+    rows.most /= ek_moe_max_members(m->cfg, m->mesh);
     if (!is_distributed(m->mesh))
         return;
     s->rows = reserve_rows(a, rows, spec->hidden, comp);
@@ -362,50 +284,22 @@ void ek_moe_reserve_activations(ek_moe *m, int slot, ek_arena *a, const ek_moe_l
         &m->mlp, m->mlp.activations != NULL ? &m->mlp.activations[slot] : &measured_mlp, a, m->spec,
         m->mesh, limits->all, any);
     if (any || m->w->routed)
-        reserve_routed(m, m->activations != NULL ? &m->activations[slot] : &measured, a, limits);
+        reserve_routed(m, m->handles != NULL ? &m->handles[slot].activations : &measured, a,
+                       limits);
 }
 
 void ek_moe_share_activations(ek_moe *m, int slot, const ek_moe *other)
 {
-    if (m->activations == NULL || m->mlp.activations == NULL) /* while the arena measures */
+    if (m->handles == NULL || m->mlp.activations == NULL) /* while the arena measures */
         return;
-    m->activations[slot] = other->activations[0];
+    m->handles[slot].activations = other->handles[0].activations;
     m->mlp.activations[slot] = other->mlp.activations[0];
 }
 
 void ek_moe_set_tokens(ek_moe *m, int slot, void *x, void *y)
 {
-    if (m->activations == NULL || m->mlp.activations == NULL)
+    if (m->handles == NULL || m->mlp.activations == NULL)
         return;
-    m->activations[slot].x = m->mlp.activations[slot].x = x;
-    m->activations[slot].y = m->mlp.activations[slot].y = y;
-}
-
-void ek_moe_begin_graph(ek_moe *m)
-{
-    ek_replicas *r = m->scratch->replicas;
-
-    m->reduce_op = m->backward_fetch_op = m->forward_fetch_op = -1;
-    m->next_moe = NULL;
-    if (r != NULL)
-        r->cleared[0] = r->cleared[1] = -1;
-}
-
-void ek_moe_begin_step(ek_moe *m)
-{
-    m->aux_loss = m->z_loss = 0;
-    m->dropped = m->plans = m->replicas = m->slices = 0;
-    m->plan_s = 0;
-    m->work = (ek_roofline_counts){0};
-    m->stall_ns = 0;
-    m->mlp.micro = m->step->micro;
-    m->mlp.act_slot_of = m->act_slot_of;
-    ek_moe_begin_graph(m);
-    ek_dispatch_layout_set_degree(&m->x, m->step->traffic.degree);
-    ek_dispatch_layout_set_gather(&m->x, ek_moe_gather(m->cfg, m->step));
-    memset(m->primary_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->primary_rows));
-    memset(m->load, 0, (size_t)m->spec->experts * sizeof(*m->load));
-    memset(m->rank_rows, 0, (size_t)m->w->placement.ranks * sizeof(*m->rank_rows));
-    ek_dispatch_layout_follow_placement(&m->x, &m->w->placement);
-    ek_reroute_follow(m);
+    m->handles[slot].activations.x = m->mlp.activations[slot].x = x;
+    m->handles[slot].activations.y = m->mlp.activations[slot].y = y;
 }

@@ -1,0 +1,84 @@
+/* Appending the ops of a MoE layer: their common fields, and sizes for their costs. */
+#include "moe/build.h"
+
+#include "exec/net.h"
+
+static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
+                   double flops, double bytes)
+{
+    return (ek_op){.kind = kind,
+                   .run = run,
+                   .self = b->m,
+                   .lane = EK_LANE_COMPUTE,
+                   .layer = b->m->w->layer,
+                   .micro = b->micro,
+                   .part = part,
+                   .recompute = b->recompute,
+                   .flops = flops,
+                   .bytes = bytes};
+}
+
+int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
+                   double flops, double bytes, int32_t dep)
+{
+    ek_op op = op_of(b, kind, run, part, flops, bytes);
+
+    return ek_graph_after(b->g, &op, dep);
+}
+
+int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
+                           double flops, double bytes, int32_t dep)
+{
+    ek_op op = op_of(b, kind, run, part, flops, bytes);
+
+    op.async = b->m->x.ranks == 1; /* with more ranks, the host accesses the data too */
+    return ek_graph_after(b->g, &op, dep);
+}
+
+int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
+                       double bytes, int32_t dep, int32_t dep2)
+{
+    ek_op op = op_of(b, kind, run, part, 0, bytes);
+    const int32_t deps[] = {dep, dep2};
+
+    op.lane = EK_LANE_NET;
+    op.describe = ek_net_describe;
+    return ek_graph_add(b->g, &op, deps, 2);
+}
+
+ek_moe_builder ek_moe_builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,
+                                 int recompute)
+{
+    const ek_model_spec *s = m->spec;
+    double per_token =
+        s->gate.kind == EK_GATE_EXPERT_CHOICE ? (double)s->top_k : (double)m->step->top_k;
+    double total = m->x.ranks > 1 ? (double)m->step->micro[micro].total : (double)tokens;
+    double ranks = m->mesh->edp * m->mesh->ep;
+    ek_moe_cost c = {.n = (double)tokens,
+                     .sent = (double)tokens * per_token * m->x.copies,
+                     .rows = ek_moe_is_distributed(m) ? total * per_token / (ranks * m->x.members)
+                                                      : (double)tokens * per_token,
+                     .d = (double)s->hidden,
+                     .f = (double)ek_slice_first(m, m->x.members),
+                     .experts = (double)s->experts,
+                     .here = (double)s->experts / m->mesh->ep,
+                     .comp = (double)ek_dtype_size(m->k->comp),
+                     .real = (double)ek_dtype_size(m->k->real)};
+
+    return (ek_moe_builder){m, g, micro, recompute, c};
+}
+
+static ek_status op_wait(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    return EK_OK;
+}
+
+int32_t ek_moe_add_wait(const ek_moe_builder *b, ek_op_kind kind, int32_t awaited, int32_t dep)
+{
+    ek_op op = op_of(b, kind, op_wait, -1, 0, 0);
+
+    op.stall_ns = &b->m->stats.stall_ns;
+    return ek_graph_add(b->g, &op, (int32_t[]){dep, awaited}, 2);
+}

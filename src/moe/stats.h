@@ -1,0 +1,33 @@
+/* moe/stats.h - what a MoE layer counts in a step: sums over its micro-batches, cleared when the
+ * step begins.
+ *
+ * Values cover all ranks of the stage and are the same on each, unless stated. */
+#ifndef MOE_STATS_H
+#define MOE_STATS_H
+
+#include "balance/roofline.h"
+#include "base/arena.h"
+#include "moe/dispatch_layout.h"
+
+typedef struct {
+    double aux_loss, z_loss; /* without coefficients */
+    int64_t *load;           /* [experts], assignments before drops */
+    int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
+    int64_t *primary_rows;   /* [expert ranks], the same in the initial block placement */
+    int64_t dropped;
+    int64_t plans, replicas; /* plans made, and replicas in them */
+    int64_t slices;          /* slices of experts sent to ranks as replicas */
+    double plan_s;           /* seconds in planners, of this rank */
+    ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */
+    int64_t stall_ns;        /* stall of products that waited for replicas, of this rank */
+} ek_moe_stats;
+
+void ek_moe_stats_reserve(ek_moe_stats *s, ek_arena *a, int64_t experts, int32_t ranks);
+void ek_moe_stats_clear(ek_moe_stats *s, int64_t experts, int32_t ranks);
+
+/* Rows of the busiest expert rank over the mean of the ranks: as computed, and as they would be in
+ * the initial block placement. */
+double ek_moe_rank_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x);
+double ek_moe_primary_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x);
+
+#endif
