@@ -61,7 +61,7 @@ ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks)
     return EK_OK;
 }
 
-int ek_mesh_unit(const ek_mesh_sizes *sizes)
+int ek_mesh_rank_multiple(const ek_mesh_sizes *sizes)
 {
     int tp = or_one(sizes->tp), etp = or_one(sizes->etp), both = tp;
 

@@ -38,11 +38,11 @@ typedef struct {
  * the values that would.  Local. */
 EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 
-/* For elastic worlds.  ek_mesh_unit: all sizes except ep fit every world whose size is a multiple
- * of the returned number of ranks.  ek_mesh_fit sets ep for a world of such a size: to the smallest
- * fitting value not below the given one, else to the largest.  So while there are enough ranks, no
- * rank holds more experts than configured. */
-int ek_mesh_unit(const ek_mesh_sizes *sizes);
+/* For elastic worlds.  ek_mesh_rank_multiple: all sizes except ep fit every world whose size is a
+ * multiple of the returned number of ranks.  ek_mesh_fit sets ep for a world of such a size: to the
+ * smallest fitting value not below the given one, else to the largest.  So while there are enough
+ * ranks, no rank holds more experts than configured. */
+int ek_mesh_rank_multiple(const ek_mesh_sizes *sizes);
 void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
 
 /* Opens the groups; ek_mesh_close closes them and frees *out.  Both are collective over the world.

@@ -60,7 +60,7 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
                                    .resume = ek_options_flag(o, "resume"),
                                    .discover = ek_options_text(o, "discover"),
                                    .elastic = ek_options_flag(o, "elastic"),
-                                   .unit = ek_mesh_unit(&sizes),
+                                   .unit = ek_mesh_rank_multiple(&sizes),
                                    .watchdog = ek_options_real(o, "watchdog"),
                                    .live = isatty(STDERR_FILENO),
                                    .quiet = ek_options_flag(o, "quiet"),

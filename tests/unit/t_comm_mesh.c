@@ -153,7 +153,7 @@ static void fitting(void)
         for (int tp = 1; tp <= 4; tp++)
             for (int etp = 1; etp <= 4; etp++) {
                 ek_mesh_sizes given = {pp, tp, 1, etp};
-                int unit = ek_mesh_unit(&given);
+                int unit = ek_mesh_rank_multiple(&given);
 
                 CHECK(unit % (pp * tp) == 0 && unit % (pp * etp) == 0 && unit <= pp * tp * etp);
                 for (int n = 1; n < unit; n++)
