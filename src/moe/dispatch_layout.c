@@ -21,10 +21,11 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
     ek_dispatch_layout_set_degree(x, 0);
     ek_dispatch_layout_set_gather(x, 1);
     x->serves = ek_arena_alloc(a, (int64_t)x->ep_groups * p->experts, sizeof(*x->serves));
-    x->next_row = ek_arena_alloc(a, (int64_t)x->ranks * p->slots, sizeof(*x->next_row));
-    x->member = ek_arena_alloc(a, x->all_slots, sizeof(*x->member));
-    x->member_left = ek_arena_alloc(a, x->all_slots, sizeof(*x->member_left));
-    x->server_start = ek_arena_alloc(a, x->ranks, sizeof(*x->server_start));
+    x->scratch.next_row =
+        ek_arena_alloc(a, (int64_t)x->ranks * p->slots, sizeof(*x->scratch.next_row));
+    x->scratch.member = ek_arena_alloc(a, x->all_slots, sizeof(*x->scratch.member));
+    x->scratch.member_left = ek_arena_alloc(a, x->all_slots, sizeof(*x->scratch.member_left));
+    x->scratch.server_start = ek_arena_alloc(a, x->ranks, sizeof(*x->scratch.server_start));
     x->list = ek_arena_alloc(a, x->all_slots, sizeof(*x->list));
     x->start_rank = ek_arena_alloc(a, p->experts, sizeof(*x->start_rank));
     for (int r = 0; r < mesh->ep && x->start_rank != NULL; r++)
@@ -32,8 +33,8 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
              e < ek_range_first(p->experts, mesh->ep, r + 1); e++)
             x->start_rank[e] = r;
     x->first = ek_arena_alloc(a, p->experts + 1, sizeof(*x->first));
-    x->cursor = ek_arena_alloc(a, p->experts, sizeof(*x->cursor));
-    x->slot_left = ek_arena_alloc(a, p->experts, sizeof(*x->slot_left));
+    x->scratch.cursor = ek_arena_alloc(a, p->experts, sizeof(*x->scratch.cursor));
+    x->scratch.slot_left = ek_arena_alloc(a, p->experts, sizeof(*x->scratch.slot_left));
 }
 
 void ek_dispatch_layout_set_degree(ek_dispatch_layout *x, int degree)
@@ -63,7 +64,7 @@ void ek_dispatch_layout_follow_placement(ek_dispatch_layout *x, const ek_placeme
 
 void ek_dispatch_layout_list_slots(ek_dispatch_layout *x, const int32_t *expert_of)
 {
-    int32_t *at = x->cursor, n = 0;
+    int32_t *at = x->scratch.cursor, n = 0;
 
     memset(at, 0, (size_t)x->experts * sizeof(*at));
     for (int32_t s = 0; s < x->all_slots; s++)
@@ -141,8 +142,8 @@ void ek_dispatch_matrix(const ek_dispatch_layout *x, const int32_t *row_counts, 
 }
 
 /* Sets where this rank's rows of a token chunk begin in the send buffer, after `row` rows:
- * x->server_start by server; x->next_row by slot and member, relative to the server's start.
- * Returns the end. */
+ * x->scratch.server_start by server; x->scratch.next_row by slot and member, relative to the
+ * server's start. Returns the end. */
 static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int token_chunk,
                           int64_t row, int64_t *send_first)
 {
@@ -153,14 +154,14 @@ static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int 
         send_first[chunk] = row;
         for (int server = 0; server < x->ranks; server++)
             if (ek_dispatch_chunk(x, x->at, server, token_chunk) == chunk) {
-                x->server_start[server] = row;
+                x->scratch.server_start[server] = row;
                 row += rows_for(x, rows, x->at, server);
             }
     }
     for (int member = 0; member < x->members; member++)
         for (int32_t s = 0, at = 0; s < x->all_slots; s++) {
             at = s % x->slots == 0 ? 0 : at;
-            x->next_row[(int64_t)s * x->members + member] = at;
+            x->scratch.next_row[(int64_t)s * x->members + member] = at;
             at += ek_dispatch_member_rows(x, x->at, s, member, rows[s]);
         }
     return row;
@@ -169,20 +170,20 @@ static int64_t place_sent(ek_dispatch_layout *x, const int32_t *row_counts, int 
 /* The slot that serves this rank's next row for an expert. */
 static int32_t next_slot(ek_dispatch_layout *x, const int32_t *rows, int32_t expert)
 {
-    while (x->slot_left[expert] == 0)
-        x->slot_left[expert] = rows[x->list[x->cursor[expert]++]];
-    x->slot_left[expert]--;
-    return x->list[x->cursor[expert] - 1];
+    while (x->scratch.slot_left[expert] == 0)
+        x->scratch.slot_left[expert] = rows[x->list[x->scratch.cursor[expert]++]];
+    x->scratch.slot_left[expert]--;
+    return x->list[x->scratch.cursor[expert] - 1];
 }
 
 /* The member of each group that serves this rank's next row for a slot. */
 static int next_member(ek_dispatch_layout *x, const int32_t *rows, int32_t slot)
 {
-    while (x->member_left[slot] == 0)
-        x->member_left[slot] =
-            ek_dispatch_member_rows(x, x->at, slot, ++x->member[slot], rows[slot]);
-    x->member_left[slot]--;
-    return x->member[slot];
+    while (x->scratch.member_left[slot] == 0)
+        x->scratch.member_left[slot] =
+            ek_dispatch_member_rows(x, x->at, slot, ++x->scratch.member[slot], rows[slot]);
+    x->scratch.member_left[slot]--;
+    return x->scratch.member[slot];
 }
 
 /* Sets the position in send of a slot's next row, for each of its copies: row_of [copies]. */
@@ -190,10 +191,10 @@ static void place_row(ek_dispatch_layout *x, const int32_t *rows, int32_t slot, 
                       int32_t *row_of, int32_t *token_of)
 {
     int member = next_member(x, rows, slot), server = slot / x->slots * x->shards + member;
-    int64_t at = x->next_row[(int64_t)slot * x->members + member]++;
+    int64_t at = x->scratch.next_row[(int64_t)slot * x->members + member]++;
 
     for (int j = 0; j < x->copies; j++, server += x->members) {
-        row_of[j] = (int32_t)(x->server_start[server] + at);
+        row_of[j] = (int32_t)(x->scratch.server_start[server] + at);
         token_of[row_of[j]] = token;
     }
 }
@@ -209,10 +210,10 @@ void ek_dispatch_sort(ek_dispatch_layout *x, const int32_t *row_counts, int64_t 
         const int32_t *to = rows_of(x, row_counts, token_chunk, x->at);
 
         rows = place_sent(x, row_counts, token_chunk, rows, send_first);
-        memcpy(x->cursor, x->first, (size_t)x->experts * sizeof(*x->cursor));
-        memset(x->slot_left, 0, (size_t)x->experts * sizeof(*x->slot_left));
-        memset(x->member_left, 0, (size_t)x->all_slots * sizeof(*x->member_left));
-        memset(x->member, -1, (size_t)x->all_slots * sizeof(*x->member));
+        memcpy(x->scratch.cursor, x->first, (size_t)x->experts * sizeof(*x->scratch.cursor));
+        memset(x->scratch.slot_left, 0, (size_t)x->experts * sizeof(*x->scratch.slot_left));
+        memset(x->scratch.member_left, 0, (size_t)x->all_slots * sizeof(*x->scratch.member_left));
+        memset(x->scratch.member, -1, (size_t)x->all_slots * sizeof(*x->scratch.member));
         for (int64_t i = t * cols; i < end * cols; i++)
             if (ids[i] >= 0)
                 place_row(x, to, next_slot(x, to, ids[i]), (int32_t)(i / cols),
@@ -250,7 +251,7 @@ void ek_dispatch_receive(ek_dispatch_layout *x, const int32_t *row_counts, int64
 
         for (int source = 0; source < x->ranks; source++)
             row += count_received(x, row_counts, chunk, source,
-                                  x->next_row + (int64_t)source * x->slots);
+                                  x->scratch.next_row + (int64_t)source * x->slots);
         offset[x->slots] = base + row;
         row = 0;
         for (int slot = 0; slot < x->slots; slot++) {
@@ -258,7 +259,7 @@ void ek_dispatch_receive(ek_dispatch_layout *x, const int32_t *row_counts, int64
 
             offset[slot] = base + row;
             for (int source = 0; source < x->ranks; source++) {
-                const int64_t *count = x->next_row + (int64_t)source * x->slots;
+                const int64_t *count = x->scratch.next_row + (int64_t)source * x->slots;
 
                 for (int s = 0; s < slot; s++)
                     at += count[s];

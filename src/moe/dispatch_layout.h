@@ -55,6 +55,16 @@ static inline int64_t ek_gate_stats_rows(int64_t experts, int token_chunk)
     return EK_GATE_STATS_CHOSEN + (2 + token_chunk) * experts;
 }
 
+/* Scratch of ek_dispatch_sort and ek_dispatch_receive. */
+typedef struct {
+    int64_t *next_row;     /* [ranks * slots], next row of each (slot, member); counts by source */
+    int32_t *member;       /* [all_slots], member that gets the slot's next row */
+    int32_t *member_left;  /* [all_slots], rows that this member still gets */
+    int64_t *server_start; /* [ranks], first row for each server in send */
+    int32_t *cursor;       /* [experts], position in list */
+    int32_t *slot_left;    /* [experts], rows that the slot at the cursor still gets */
+} ek_dispatch_scratch;
+
 /* Sizes of the exchange of one layer.  Its tables row_counts [token_chunks, ranks, all_slots] give
  * the rows of a source's token chunk that each slot serves. */
 typedef struct {
@@ -74,14 +84,7 @@ typedef struct {
     int32_t *start_rank; /* [experts], expert rank of a group in the initial block placement */
     int32_t *list;       /* [all_slots], slots that hold an expert, sorted by expert */
     int32_t *first;      /* [experts + 1], where an expert's slots begin in list */
-
-    /* scratch of ek_dispatch_sort and ek_dispatch_receive */
-    int64_t *next_row;     /* [ranks * slots], next row of each (slot, member); counts by source */
-    int32_t *member;       /* [all_slots], member that gets the slot's next row */
-    int32_t *member_left;  /* [all_slots], rows that this member still gets */
-    int64_t *server_start; /* [ranks], first row for each server in send */
-    int32_t *cursor;       /* [experts], position in list */
-    int32_t *slot_left;    /* [experts], rows that the slot at the cursor still gets */
+    ek_dispatch_scratch scratch;
 } ek_dispatch_layout;
 
 /* Sets sizes and reserves arrays.  degree, group: of ek_moe_config; a layer that is not distributed
