@@ -36,7 +36,7 @@ typedef struct {
 
 /* Checks that the tensors of one file set (weights or moments) are complete.  *n: their number;
  * *dtype: element type of the first. */
-static ek_status check_part(report *r, const char *name, ek_part part, int64_t *n,
+static ek_status check_part(report *r, const char *name, ek_weight_arrays part, int64_t *n,
                             const char **dtype)
 {
     static const char *const words[] = {
@@ -74,8 +74,8 @@ static ek_status check(const char *dir, report *r)
     EK_TRY(ek_hf_config_read(path.s, &r->spec));
     EK_TRY(ek_json_read(path.s, &r->config));
     EK_TRY(ek_json_text(r->config, path.s, "model_type", EK_JSON_REQUIRED, &r->model));
-    EK_TRY(check_part(r, "model", EK_PART_MASTER, &r->weights, &r->dtype));
-    EK_TRY(check_part(r, "optimizer", EK_PART_MOMENTS, &r->moments, &dtype));
+    EK_TRY(check_part(r, "model", EK_ARRAYS_MASTER, &r->weights, &r->dtype));
+    EK_TRY(check_part(r, "optimizer", EK_ARRAYS_MOMENTS, &r->moments, &dtype));
     for (int64_t i = 0; i < ek_hf_count(&r->spec); i++) {
         ek_hf_tensor t;
 

@@ -287,8 +287,8 @@ void ek_param_buckets_begin_step(ek_model *m)
         us->bucket[i].reduced = us->bucket[i].fetched = -1;
         us->bucket[i].pending = 0;
     }
-    for (int kind = 0; kind < EK_SET_KINDS; kind++)
-        for (int i = 0; i < EK_SETS; i++) {
+    for (int kind = 0; kind < EK_BUFFER_KINDS; kind++)
+        for (int i = 0; i < EK_BUFFERS; i++) {
             us->sets[kind][i].holds = EK_MODULE_NONE;
             us->sets[kind][i].packed = 0;
         }
@@ -313,10 +313,10 @@ int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t
 }
 
 /* Appends the all-gathers of a module's buckets that use the shared buffer of this kind. */
-static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_set_kind kind)
+static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_module_buffer_kind kind)
 {
     ek_param_buckets *us = m->buckets;
-    ek_set *s = ek_param_buckets_buffer(m, kind, module);
+    ek_module_buffer *s = ek_param_buckets_buffer(m, kind, module);
     int32_t first, end, n = 0;
 
     if (s->holds == module)
@@ -379,7 +379,7 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t module, int missing
 static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_set *forms = ek_param_buckets_buffer(m, EK_SET_FORM, module);
+    ek_module_buffer *forms = ek_param_buckets_buffer(m, EK_BUFFER_FORM, module);
     double bytes = cut_forms(m, module);
     int had = forms->holds == module ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
     ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, module, module, 0);
@@ -387,9 +387,9 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
 
     if (bytes < 0)
         return dep;
-    build_fetch(m, g, module, EK_SET_MASTER);
+    build_fetch(m, g, module, EK_BUFFER_MASTER);
     if (missing)
-        build_fetch(m, g, module, EK_SET_STAGED);
+        build_fetch(m, g, module, EK_BUFFER_STAGED);
     ek_param_buckets_of(m, module, &first, &end);
     us->deps[n++] = dep;
     for (int32_t i = first; i < end; i++)
@@ -427,7 +427,7 @@ static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t d
 
 static int32_t use_module(ek_model *m, ek_graph *g, int32_t module, int uses, int32_t dep)
 {
-    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, module);
+    ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
 
     if ((uses & EK_USE_BACKWARD) && s->holds != EK_MODULE_NONE)
         dep = build_collect(m, g, s->holds, dep);
@@ -444,17 +444,17 @@ int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int
     dep = use_module(m, g, module, uses, dep);
     if (m->cfg.zero < 3 || next == EK_MODULE_NONE)
         return dep;
-    if (ek_param_buckets_buffer(m, EK_SET_MASTER, next) !=
-        ek_param_buckets_buffer(m, EK_SET_MASTER, module))
-        build_fetch(m, g, next, EK_SET_MASTER);
-    build_fetch(m, g, next, EK_SET_STAGED);
+    if (ek_param_buckets_buffer(m, EK_BUFFER_MASTER, next) !=
+        ek_param_buckets_buffer(m, EK_BUFFER_MASTER, module))
+        build_fetch(m, g, next, EK_BUFFER_MASTER);
+    build_fetch(m, g, next, EK_BUFFER_STAGED);
     return dep;
 }
 
 void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
                                    int last, int32_t also, int32_t dep)
 {
-    ek_set *s = ek_param_buckets_buffer(m, EK_SET_GRADIENT, module);
+    ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
     int32_t first, end, deps[] = {dep, last_compute_op(g), also};
 
     if (m->cfg.zero < 2 && !last)
@@ -496,9 +496,9 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
     int32_t tied = tied_bucket(m), n = 0;
     ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
 
-    for (int i = 0; i < EK_SETS; i++)
-        if (us->sets[EK_SET_GRADIENT][i].holds != EK_MODULE_NONE)
-            dep = build_collect(m, g, us->sets[EK_SET_GRADIENT][i].holds, dep);
+    for (int i = 0; i < EK_BUFFERS; i++)
+        if (us->sets[EK_BUFFER_GRADIENT][i].holds != EK_MODULE_NONE)
+            dep = build_collect(m, g, us->sets[EK_BUFFER_GRADIENT][i].holds, dep);
     us->deps[n++] = dep;
     for (int32_t i = 0; i < us->n; i++)
         if (us->bucket[i].reduced >= 0)

@@ -223,11 +223,12 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges)
 
 /* --- shared buffers --------------------------------------------------------------------------- */
 
-ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t module)
+ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_kind kind,
+                                          int32_t module)
 {
-    int double_buffered = kind == EK_SET_GRADIENT || kind == EK_SET_MASTER;
-    int i = module == EK_MODULE_EMBED  ? EK_SETS - 2
-            : module == EK_MODULE_HEAD ? EK_SETS - 1
+    int double_buffered = kind == EK_BUFFER_GRADIENT || kind == EK_BUFFER_MASTER;
+    int i = module == EK_MODULE_EMBED  ? EK_BUFFERS - 2
+            : module == EK_MODULE_HEAD ? EK_BUFFERS - 1
             : double_buffered          ? m->buckets->buf_idx[module]
                                        : 0;
 
@@ -235,7 +236,7 @@ ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t mod
 }
 
 /* Reserves `bytes` of a shared buffer for one module; returns their offset. */
-static int64_t reserve_in_buffer(ek_set *s, int64_t *used, int64_t bytes)
+static int64_t reserve_in_buffer(ek_module_buffer *s, int64_t *used, int64_t bytes)
 {
     int64_t at = *used;
 
@@ -248,20 +249,20 @@ static int64_t reserve_in_buffer(ek_set *s, int64_t *used, int64_t bytes)
 /* Places a module's buckets in the shared buffers, and grows those. */
 static void size_buffers(ek_model *m, int32_t module)
 {
-    int64_t used[EK_SET_KINDS] = {0};
+    int64_t used[EK_BUFFER_KINDS] = {0};
     int32_t first, end;
 
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
         int64_t bytes = u->n * (int64_t)real_size(m);
-        ek_set_kind kind = u->packed ? EK_SET_STAGED : EK_SET_MASTER;
+        ek_module_buffer_kind kind = u->packed ? EK_BUFFER_STAGED : EK_BUFFER_MASTER;
 
         if (!u->sharded)
             continue;
         if (m->cfg.zero >= 2) {
-            u->g_set = ek_param_buckets_buffer(m, EK_SET_GRADIENT, module);
-            u->g_at = reserve_in_buffer(u->g_set, &used[EK_SET_GRADIENT], bytes);
+            u->g_set = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
+            u->g_at = reserve_in_buffer(u->g_set, &used[EK_BUFFER_GRADIENT], bytes);
         }
         if (m->cfg.zero == 3) {
             u->p_set = ek_param_buckets_buffer(m, kind, module);
@@ -269,7 +270,7 @@ static void size_buffers(ek_model *m, int32_t module)
         } else if (u->packed) { /* gathered after an update, alternating between two buffers */
             int64_t alone = 0;
 
-            u->p_set = &m->buckets->sets[EK_SET_STAGED][m->buckets->staged++ % 2];
+            u->p_set = &m->buckets->sets[EK_BUFFER_STAGED][m->buckets->staged++ % 2];
             u->p_at = reserve_in_buffer(u->p_set, &alone, bytes);
         }
     }
@@ -290,7 +291,7 @@ static void reserve_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, in
         if (bytes == 0) {
             *at[i] = p->w->p;
         } else if (u->sharded && m->cfg.zero == 3) {
-            ek_set *s = ek_param_buckets_buffer(m, EK_SET_FORM, p->module);
+            ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_FORM, p->module);
             int64_t in = reserve_in_buffer(s, used, (int64_t)bytes);
 
             *at[i] = s->base != NULL ? (char *)s->base + in : NULL;
@@ -307,7 +308,7 @@ static void *element_at(const ek_model *m, void *base, int64_t elements)
     return base != NULL ? (char *)base + elements * (int64_t)real_size(m) : NULL;
 }
 
-static void *in_buffer(const ek_set *s, int64_t bytes)
+static void *in_buffer(const ek_module_buffer *s, int64_t bytes)
 {
     return s != NULL && s->base != NULL ? (char *)s->base + bytes : NULL;
 }
@@ -381,8 +382,8 @@ void ek_param_buckets_reserve(ek_model *m)
     int64_t used = 0;
 
     m->n_elements = 0;
-    for (int kind = 0; kind < EK_SET_KINDS; kind++)
-        for (int i = 0; i < EK_SETS; i++)
+    for (int kind = 0; kind < EK_BUFFER_KINDS; kind++)
+        for (int i = 0; i < EK_BUFFERS; i++)
             us->sets[kind][i].base = ek_arena_alloc(&m->arena, us->sets[kind][i].bytes, 1);
     for (int32_t i = 0; i < us->n; i++) {
         ek_param_bucket *u = &us->bucket[i];

@@ -63,21 +63,21 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
 /* Buffers that modules share.  Even and odd layers of this rank alternate between two buffers for
  * gradients and for masters that kernels read, and share one buffer of each other kind. */
 typedef enum {
-    EK_SET_GRADIENT, /* whole gradients (ZeRO 2 and 3) */
-    EK_SET_MASTER,   /* whole masters that kernels read (ZeRO 3) */
-    EK_SET_STAGED,   /* whole masters that are only packed */
-    EK_SET_FORM,     /* packed forms (ZeRO 3) */
-    EK_SET_KINDS
-} ek_set_kind;
+    EK_BUFFER_GRADIENT, /* whole gradients (ZeRO 2 and 3) */
+    EK_BUFFER_MASTER,   /* whole masters that kernels read (ZeRO 3) */
+    EK_BUFFER_STAGED,   /* whole masters that are only packed */
+    EK_BUFFER_FORM,     /* packed forms (ZeRO 3) */
+    EK_BUFFER_KINDS
+} ek_module_buffer_kind;
 
-enum { EK_SETS = 4 }; /* two for layers, one each for embedding and head */
+enum { EK_BUFFERS = 4 }; /* two for layers, one each for embedding and head */
 
 typedef struct {
     void *base;
     int64_t bytes;
     int32_t holds; /* in the graph being built: the module that it holds; EK_MODULE_NONE */
     int packed;    /* packed forms that are present, EK_USE_* */
-} ek_set;
+} ek_module_buffer;
 
 /* One parameter bucket.  Ranges are in its elements; each weight starts at a cache line. */
 typedef struct {
@@ -97,7 +97,7 @@ typedef struct {
     void *g; /* R [n]: gradients that backward adds to */
     void *p_kept, *g_kept; /* R [kept] */
     void *m, *v;           /* R [kept] */
-    ek_set *p_set,
+    ek_module_buffer *p_set,
         *g_set; /* buffers that hold p and g, and byte offsets in them; NULL: memory of its own */
     int64_t p_at, g_at;
     size_t state_at; /* offset of its memory in m->state */
@@ -117,7 +117,7 @@ struct ek_param_buckets {
     int64_t *ranges; /* storage of ek_param_bucket.first of all buckets */
     int32_t *deps;   /* [n + 4]: scratch of the builders */
     unsigned char buf_idx[EK_LAYERS_MAX]; /* which of two buffers a layer uses */
-    ek_set sets[EK_SET_KINDS][EK_SETS];
+    ek_module_buffer sets[EK_BUFFER_KINDS][EK_BUFFERS];
 };
 
 /* Groups the model's weights into buckets and assigns the ranges of each rank. */
@@ -131,7 +131,8 @@ void ek_param_buckets_reserve(ek_model *m);
 size_t ek_param_buckets_staging_bytes(const ek_model *m);
 
 /* The shared buffer of a kind that a module uses. */
-ek_set *ek_param_buckets_buffer(const ek_model *m, ek_set_kind kind, int32_t module);
+ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_kind kind,
+                                          int32_t module);
 
 /* Buckets of a module: [*first, *end). */
 void ek_param_buckets_of(const ek_model *m, int32_t module, int32_t *first, int32_t *end);

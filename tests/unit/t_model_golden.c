@@ -378,7 +378,7 @@ static ek_status save_and_load(const golden *g, const ek_kernels *k, ek_dtype dt
     EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &a));
     EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &b));
     EK_TRY_OUT(ek_model_load_path(a, g->folder.s));
-    EK_TRY_OUT(ek_model_save(a, EK_PART_MASTER, dtype, NULL, path, EK_WRITE_REPLACE, NULL));
+    EK_TRY_OUT(ek_model_save(a, EK_ARRAYS_MASTER, dtype, NULL, path, EK_WRITE_REPLACE, NULL));
     EK_TRY_OUT(ek_model_load_path(b, path));
     same_masters(g, a, b);
     EK_TRY_OUT(ek_safetensors_open(g->folder.s, &before));

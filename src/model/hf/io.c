@@ -9,7 +9,7 @@
 
 enum { NAME_MAX_LEN = EK_HF_NAME_MAX + 16, COPY_ELEMENTS = 1 << 18 };
 
-/* The arrays of a weight that an ek_part covers, and the suffix of the tensor's name. */
+/* The arrays of a weight that an ek_weight_arrays covers, and the suffix of the tensor's name. */
 typedef struct {
     const char *suffix;
     size_t kept; /* offset in ek_weight of the array of the kept range */
@@ -19,10 +19,10 @@ static const part_array master[] = {{"", offsetof(ek_weight, p_kept)}};
 static const part_array moments[] = {{".exp_avg", offsetof(ek_weight, m)},
                                      {".exp_avg_sq", offsetof(ek_weight, v)}};
 
-static const part_array *arrays_of(ek_part part, int *n)
+static const part_array *arrays_of(ek_weight_arrays part, int *n)
 {
-    *n = part == EK_PART_MASTER ? 1 : 2;
-    return part == EK_PART_MASTER ? master : moments;
+    *n = part == EK_ARRAYS_MASTER ? 1 : 2;
+    return part == EK_ARRAYS_MASTER ? master : moments;
 }
 
 /* The array of the kept range; NULL if there is none. */
@@ -72,7 +72,7 @@ static int is_ignored_tensor(const ek_model_spec *spec, const char *name)
            (spec->tie_embeddings && strcmp(name, "lm_head.weight") == 0);
 }
 
-ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files, ek_part part)
+ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files, ek_weight_arrays part)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
@@ -153,7 +153,7 @@ static ek_status load_one(ek_model *m, const ek_slice_set *files, const ek_hf_te
     return ek_sliced_tensor_read(at.stored, &slice, kept, s->ld, m->k->real);
 }
 
-ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_part part)
+ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
@@ -175,14 +175,14 @@ ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_part part)
 
 /* --- writing --------------------------------------------------------------------------------- */
 
-void ek_owns_free(ek_owns *o)
+void ek_owned_tensors_free(ek_owned_tensors *o)
 {
     free(o->items);
     memset(o, 0, sizeof(*o));
 }
 
 /* Adds the slice of a tensor that this rank owns. */
-static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
+static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_span *s,
                          const part_array *arrays, int n_arrays)
 {
     const ek_weight *w = s->w;
@@ -198,7 +198,7 @@ static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
                "the range of %s that this rank owns is outside the range that it keeps", t->name);
     for (int a = 0; a < n_arrays; a++) {
         const char *kept = kept_array(w, &arrays[a]);
-        ek_own *x = &o->items[o->n++];
+        ek_owned_tensor *x = &o->items[o->n++];
 
         EK_REQUIRE(kept != NULL, EK_ESTATE, "the model has no %s%s to write", t->name,
                    arrays[a].suffix);
@@ -215,12 +215,12 @@ static ek_status add_own(ek_owns *o, const ek_hf_tensor *t, const ek_span *s,
     return EK_OK;
 }
 
-ek_status ek_model_own(ek_model *m, ek_part part, ek_owns *out)
+ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tensors *out)
 {
     int n_arrays;
     const part_array *arrays = arrays_of(part, &n_arrays);
     int64_t count = ek_hf_count(&m->spec);
-    ek_owns o = {.real = m->k->real};
+    ek_owned_tensors o = {.real = m->k->real};
     ek_status st = EK_OK;
 
     o.items = calloc((size_t)(count * n_arrays), sizeof(*o.items));
@@ -241,8 +241,9 @@ out:
     return st;
 }
 
-ek_status ek_owns_write(const ek_owns *o, ek_dtype dtype, const ek_io *io, const char *path,
-                        ek_write_mode mode, const atomic_int *stop, ek_file_sum *sum)
+ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype dtype, const ek_io *io,
+                                 const char *path, ek_write_mode mode, const atomic_int *stop,
+                                 ek_file_sum *sum)
 {
     ek_tensor_decl *decls = calloc((size_t)o->n + 1, sizeof(*decls));
     ek_safetensors_writer *w = NULL;
@@ -251,13 +252,13 @@ ek_status ek_owns_write(const ek_owns *o, ek_dtype dtype, const ek_io *io, const
 
     EK_REQUIRE_OUT(decls != NULL, EK_ENOMEM, "no memory to write %lld tensors", (long long)o->n);
     for (i = 0; i < o->n; i++) {
-        const ek_own *x = &o->items[i];
+        const ek_owned_tensor *x = &o->items[i];
 
         decls[i] = (ek_tensor_decl){x->name, dtype, x->dims, {x->shape[0], x->shape[1]}};
     }
     EK_TRY_OUT(ek_safetensors_create(io, path, mode, decls, o->n, &w));
     while ((i = ek_safetensors_next(w)) >= 0) {
-        const ek_own *x = &o->items[i];
+        const ek_owned_tensor *x = &o->items[i];
 
         EK_REQUIRE_OUT(stop == NULL || !atomic_load(stop), EK_ECANCELED,
                        "%s is not wanted any more", path);
@@ -270,15 +271,15 @@ out:
     return st;
 }
 
-ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *io,
+ek_status ek_model_save(ek_model *m, ek_weight_arrays part, ek_dtype dtype, const ek_io *io,
                         const char *path, ek_write_mode mode, ek_file_sum *sum)
 {
-    ek_owns o = {0};
+    ek_owned_tensors o = {0};
     ek_status st;
 
-    EK_TRY(ek_model_own(m, part, &o));
-    st = ek_owns_write(&o, dtype, io, path, mode, NULL, sum);
-    ek_owns_free(&o);
+    EK_TRY(ek_model_list_owned(m, part, &o));
+    st = ek_owned_tensors_write(&o, dtype, io, path, mode, NULL, sum);
+    ek_owned_tensors_free(&o);
     return st;
 }
 
@@ -324,7 +325,7 @@ ek_status ek_hf_copy(const ek_model_spec *spec, const ek_slice_set *files, ek_dt
 
     EK_REQUIRE_OUT(tensors != NULL && decls != NULL, EK_ENOMEM, "no memory to write %lld tensors",
                    (long long)count);
-    EK_TRY_OUT(ek_hf_check(spec, files, EK_PART_MASTER));
+    EK_TRY_OUT(ek_hf_check(spec, files, EK_ARRAYS_MASTER));
     for (i = 0; i < count; i++) {
         ek_hf_tensor *t = &tensors[i];
 

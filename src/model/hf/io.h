@@ -16,9 +16,9 @@
 
 /* Which arrays of a weight. */
 typedef enum {
-    EK_PART_MASTER, /* named as in Hugging Face files */
-    EK_PART_MOMENTS /* NAME.exp_avg and NAME.exp_avg_sq */
-} ek_part;
+    EK_ARRAYS_MASTER, /* named as in Hugging Face files */
+    EK_ARRAYS_MOMENTS /* NAME.exp_avg and NAME.exp_avg_sq */
+} ek_weight_arrays;
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -26,12 +26,12 @@ typedef enum {
  * experts may also be in grouped 3-D tensors.  EK_EFORMAT names a tensor that is missing,
  * incomplete, of another shape, or unknown.  Reads names and shapes only. */
 EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files,
-                                 ek_part part);
+                                 ek_weight_arrays part);
 
 /* Runs ek_hf_check, then reads the ranges that this rank keeps (converted to R). ek_model_pack()
  * makes masters of other ranks and packed forms.  A failure of the check is the same on every
  * rank. */
-EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_part part);
+EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part);
 
 /* Copies the masters in `files` to one file of whole tensors, as `dtype`, through a buffer of a few
  * rows. */
@@ -48,27 +48,28 @@ typedef struct {
     int64_t shape[2];
     const void *data;        /* R */
     int64_t elements, first; /* first: sum of `elements` of the items before */
-} ek_own;
+} ek_owned_tensor;
 
 typedef struct {
-    ek_own *items;
+    ek_owned_tensor *items;
     int64_t n, elements;
     ek_dtype real;
-} ek_owns;
+} ek_owned_tensors;
 
 /* Lists the tensors and slices that this rank owns.  Data pointers refer to the model's memory.
- * ek_owns_free frees the list. */
-EK_CHECKED ek_status ek_model_own(ek_model *m, ek_part part, ek_owns *out);
-void ek_owns_free(ek_owns *o);
+ * ek_owned_tensors_free frees the list. */
+EK_CHECKED ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tensors *out);
+void ek_owned_tensors_free(ek_owned_tensors *o);
 
 /* Writes a list as `dtype` (EK_F32, EK_F64, EK_BF16). stop: may be NULL; nonzero ends the write
  * with EK_ECANCELED before the next tensor. */
-EK_CHECKED ek_status ek_owns_write(const ek_owns *o, ek_dtype dtype, const ek_io *io,
-                                   const char *path, ek_write_mode mode, const atomic_int *stop,
-                                   ek_file_sum *sum);
+EK_CHECKED ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype dtype,
+                                            const ek_io *io, const char *path, ek_write_mode mode,
+                                            const atomic_int *stop, ek_file_sum *sum);
 
-/* ek_model_own and ek_owns_write. */
-EK_CHECKED ek_status ek_model_save(ek_model *m, ek_part part, ek_dtype dtype, const ek_io *io,
-                                   const char *path, ek_write_mode mode, ek_file_sum *sum);
+/* ek_model_list_owned and ek_owned_tensors_write. */
+EK_CHECKED ek_status ek_model_save(ek_model *m, ek_weight_arrays part, ek_dtype dtype,
+                                   const ek_io *io, const char *path, ek_write_mode mode,
+                                   ek_file_sum *sum);
 
 #endif

@@ -150,7 +150,7 @@ ek_status ek_model_load_path(ek_model *m, const char *path)
     ek_status status;
 
     EK_TRY(ek_slice_set_open(path, &files));
-    status = ek_model_load(m, files, EK_PART_MASTER);
+    status = ek_model_load(m, files, EK_ARRAYS_MASTER);
     ek_slice_set_close(&files);
     return status;
 }

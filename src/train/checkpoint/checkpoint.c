@@ -194,7 +194,7 @@ out:
     return st;
 }
 
-static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_part part)
+static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_weight_arrays part)
 {
     ek_slice_set *files = NULL;
     ek_status st;
@@ -207,8 +207,8 @@ static ek_status load_part(ek_model *m, const char *folder, const char *name, ek
 
 static ek_status load_parts(ek_model *m, const char *folder)
 {
-    EK_TRY(load_part(m, folder, "model", EK_PART_MASTER));
-    return load_part(m, folder, "optimizer", EK_PART_MOMENTS);
+    EK_TRY(load_part(m, folder, "model", EK_ARRAYS_MASTER));
+    return load_part(m, folder, "optimizer", EK_ARRAYS_MOMENTS);
 }
 
 ek_status ek_train_load(ek_model *m, const char *folder)

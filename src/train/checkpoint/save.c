@@ -27,7 +27,7 @@
 enum { PARTS = 2, FAILURE_MAX = 512, FILE_NAME_MAX = 64 };
 
 static const char *const part_names[PARTS] = {"model", "optimizer"};
-static const ek_part part_kinds[PARTS] = {EK_PART_MASTER, EK_PART_MOMENTS};
+static const ek_weight_arrays part_kinds[PARTS] = {EK_ARRAYS_MASTER, EK_ARRAYS_MOMENTS};
 
 /* Progress of this rank. */
 typedef enum { WRITING, WRITTEN, COMMITTING, COMMITTED, FAILED } stage;
@@ -45,7 +45,7 @@ struct ek_train_saving {
     ek_checkpoint *checkpoint;  /* on rank 0 */
     ek_path folder;             /* the temporary one */
     char *config, *state, *run; /* texts of rank 0's small files; run: may be NULL */
-    ek_owns owns[PARTS];
+    ek_owned_tensors owns[PARTS];
     ek_arena copy;           /* copy of the listed slices; empty: written from the model */
     ek_file_sum sums[PARTS]; /* of this rank's files; bytes -1: it has none */
     ek_file_sum *all;        /* [size][PARTS], when gathered */
@@ -116,8 +116,8 @@ static ek_status write_own(ek_train_saving *s)
             continue;
         file_name(name, part, mesh->rank, mesh->size);
         EK_TRY(ek_path_set(&path, "%s/%s", s->folder.s, name));
-        EK_TRY(ek_owns_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s, EK_WRITE_NEW,
-                             &s->stop, &s->sums[part]));
+        EK_TRY(ek_owned_tensors_write(&s->owns[part], s->owns[part].real, s->cfg.io, path.s,
+                                      EK_WRITE_NEW, &s->stop, &s->sums[part]));
     }
     ek_arena_fini(&s->copy); /* free the copy early */
     return mesh->rank == 0 ? EK_OK : ek_folder_sync(s->cfg.io, s->folder.s);
@@ -264,7 +264,7 @@ static ek_status prepare_save(ek_train_saving *s)
 {
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory to save a checkpoint");
     for (int part = 0; part < PARTS; part++)
-        EK_TRY(ek_model_own(s->cfg.model, part_kinds[part], &s->owns[part]));
+        EK_TRY(ek_model_list_owned(s->cfg.model, part_kinds[part], &s->owns[part]));
     s->all = calloc((size_t)s->mesh->size * PARTS, sizeof(*s->all));
     s->first = calloc((size_t)s->mesh->size + 1, sizeof(*s->first));
     EK_REQUIRE(s->all != NULL && s->first != NULL, EK_ENOMEM, "no memory for the sums of %d ranks",
@@ -290,11 +290,11 @@ static int copy_own(ek_train_saving *s)
         return 0;
     to = s->copy.base;
     for (int part = 0; part < PARTS; part++) {
-        ek_owns *o = &s->owns[part];
+        ek_owned_tensors *o = &s->owns[part];
 
 #pragma omp parallel for schedule(dynamic)
         for (int64_t i = 0; i < o->n; i++) {
-            ek_own *x = &o->items[i];
+            ek_owned_tensor *x = &o->items[i];
             unsigned char *at = to + (size_t)x->first * size;
 
             memcpy(at, x->data, (size_t)x->elements * size);
@@ -313,7 +313,7 @@ static void free_saving(ek_train_saving **ps)
         return;
     ek_checkpoint_abort(&s->checkpoint);
     for (int part = 0; part < PARTS; part++)
-        ek_owns_free(&s->owns[part]);
+        ek_owned_tensors_free(&s->owns[part]);
     free(s->config);
     free(s->state);
     free(s->run);

@@ -24,7 +24,7 @@ static ek_status check_weights(ek_run *r)
     if (path[0] == '\0')
         return ek_model_source_no_weights(&r->source);
     EK_TRY(ek_slice_set_open(path, &files));
-    st = ek_hf_check(&r->source.spec, files, EK_PART_MASTER);
+    st = ek_hf_check(&r->source.spec, files, EK_ARRAYS_MASTER);
     ek_slice_set_close(&files);
     return st;
 }
