@@ -47,7 +47,7 @@ start='(^|[^A-Za-z0-9_.>"`-])'
     # fail, and in threads, which begin with the locale of the process.
     public=$(sed -nE 's/^EK_CHECKED EK_API ek_status (ek_[a-z0-9_]+)\(.*/\1/p' include/evenkeel/*.h)
     for name in $public; do
-        file=$(grep -lE "^ek_status $name\(" $library || true)
+        file=$(grep -lE "^ek_status $name\(" $library src/supervisor/program.c || true)
         if [ -z "$file" ] || ! grep -A8 -E "^ek_status $name\(" $file | grep -q EK_C_LOCALE; then
             echo "$name: begin with EK_C_LOCALE (base/c_locale.h)"
             bad=1

@@ -7,6 +7,7 @@
 #include "cli/train_display.h"
 #include "supervisor/command_job.h"
 #include "supervisor/racks.h"
+#include "supervisor/train_reports.h"
 #include "supervisor/worker.h"
 #include "train/dry_run.h"
 #include "train/options.h"
@@ -59,11 +60,13 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     ek_train_summary summary = {0};
     cli_train_display d = cli_train_display_open(o, job);
     ek_train_hooks hooks = cli_train_display_hooks(&d);
+    ek_train_reports reports;
     char *own = own_settings(o);
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
     ek_status st = ek_options_store(o, &cfg);
 
     hooks.stop = stop_wanted;
+    ek_train_reports_init(&reports, &hooks, NULL);
     cfg.command = (const char *const *)argv;
     cfg.n_command = argc;
     cfg.caller_settings = own;
@@ -85,7 +88,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     cfg.rack_of = racks;
     if (st == EK_OK)
         st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, &summary)
-                 : ek_train(&cfg, &hooks, &summary);
+                 : ek_train(&cfg, &reports.hooks, &summary);
     free(racks);
     cli_train_display_end_line();
     if (st == EK_OK && cfg.n_draining == 0) /* draining: the run continues elsewhere */

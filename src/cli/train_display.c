@@ -7,35 +7,11 @@
 #include "base/log.h"
 #include "cli/cli.h"
 #include "cli/dry_run.h"
-#include "supervisor/worker.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Tells the supervisor where the state of this run comes from, and what a rank has in memory. */
-static void report_state(const ek_train_info *i)
-{
-    ek_worker_message recovered = {.kind = EK_MESSAGE_RECOVERED,
-                                   .recovered = {.taken = (int64_t)i->memory_taken,
-                                                 .copied = (int64_t)i->memory_copied,
-                                                 .received = (int64_t)i->memory_received,
-                                                 .prealloc = (int64_t)i->memory_prealloc}};
-    ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
-    const char *blank = strchr(i->memory_blocks, ' ');
-
-    if (i->from_memory)
-        ek_worker_report(&recovered);
-    if (blank != NULL) {
-        snprintf(memory.memory.run, sizeof(memory.memory.run), "%.*s",
-                 (int)(blank - i->memory_blocks), i->memory_blocks);
-        snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s", blank + 1);
-        ek_worker_report(&memory);
-    }
-    if (i->memory_lacks)
-        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING});
-}
 
 static void show_start(void *context, const ek_train_info *i)
 {
@@ -43,7 +19,6 @@ static void show_start(void *context, const ek_train_info *i)
     char a[16], b[16], c[16], m[16], ranks[32] = "";
     cli_text out;
 
-    report_state(i);
     if (d->quiet)
         return;
     if (d->job->size > 1)
@@ -73,10 +48,6 @@ static void show_tokenising(void *context, int64_t done, int64_t total)
     cli_train_display *d = context;
     int64_t now = ek_clock_ns();
 
-    if (now - d->told_ns > 1000000000) {
-        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_PHASE, .phase = {"tokenising"}});
-        d->told_ns = now;
-    }
     if (d->quiet || (done < total && now - d->last_ns < 200000000))
         return;
     d->last_ns = now;
@@ -120,7 +91,6 @@ static void show_step(void *context, const ek_train_progress *p)
     char rate[16], eta[24], line[256];
     int last = left == 0;
 
-    ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_STEP, .step = {p->step, p->steps}});
     if (!d->quiet && p->eval_tokens > 0)
         show_evaluation(d, p);
     if (d->quiet || (!last && d->live && now - d->last_ns < 100000000) ||
@@ -138,12 +108,6 @@ static void show_step(void *context, const ek_train_progress *p)
         fprintf(ek_command_err(), "%s\n", line);
     if (last)
         cli_train_display_end_line();
-}
-
-static void report_phase(void *context, const char *name)
-{
-    (void)context;
-    ek_worker_enter_phase(name);
 }
 
 /* null for values that are not finite, which JSON cannot represent. */
@@ -343,7 +307,6 @@ ek_train_hooks cli_train_display_hooks(cli_train_display *d)
                             .tokenising = show_tokenising,
                             .layer = collect_layer,
                             .cost = collect_cost,
-                            .phase = report_phase,
                             .evaluating = show_evaluating};
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 
 import ek_cli
@@ -18,6 +19,17 @@ def call(*args, **kw):
     return subprocess.run([str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           stdin=subprocess.DEVNULL, text=True, check=False,
                           timeout=ek_cli.TIMEOUT_S, **kw)
+
+
+def is_worker(pid, program):
+    """Whether this process is a worker of the program: its parent is not the test."""
+    try:
+        with open("/proc/%s/cmdline" % pid, "rb") as f:
+            words = f.read().split(b"\0")
+        with open("/proc/%s/environ" % pid, "rb") as f:
+            return words[0] == program.encode() and b"\0EK_LAUNCHED=" in f.read()
+    except OSError:
+        return False
 
 
 class Install(ek_cli.Case):
@@ -98,6 +110,36 @@ class Install(ek_cli.Case):
         r = call("cmake", "--install", BUILD, "--prefix", self.prefix)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn(b"ek_planner_register", read(os.path.join(self.prefix, pages)))
+
+    def test_the_example_of_an_elastic_program(self):
+        """A worker is killed: the others of its generation end, and the next one goes on."""
+        program = self.compile(os.path.join(SOURCE, "examples", "elastic.c"))
+        if not ek_cli.mpiexec():
+            self.skipTest("no mpiexec: no workers")
+        r = call(program, self.path("run"), 1, 1, self.path("nothing"), env=self.env)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("nothing", r.stderr)
+        self.assertFalse(os.path.exists(self.path("run")))
+        texts = write(self.path("texts.txt"), "all work and no play makes jack a dull boy\n" * 200)
+        steps = 40
+        p = subprocess.Popen([program, self.path("run"), "2", str(steps), texts], env=self.env,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(p.kill)
+        said = []
+        while not said or said[-1].split()[:2] != ["step", "5"]:
+            said.append(p.stdout.readline())
+            self.assertNotEqual(said[-1], "", said)
+        workers = [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker(pid, program)]
+        self.assertEqual(len(workers), 2)
+        os.kill(int(max(workers, key=int)), signal.SIGKILL)
+        out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(p.returncode, 0, err)
+        self.assertIn("was killed by signal 9", err)
+        done = [int(line.split()[1]) for line in "".join(said).splitlines() + out.splitlines()]
+        self.assertEqual(sorted(set(done)), list(range(1, steps + 1)))
+        generations = [json.loads(line) for line in open(self.path("run", "generations.jsonl"))]
+        self.assertEqual([(g["from"], g["steps_again"]) for g in generations],
+                         [("start", 0), ("memory", 0)])
 
     def test_find_package(self):
         write(self.path("p", "CMakeLists.txt"),

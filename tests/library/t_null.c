@@ -5,6 +5,7 @@
 #include "ek_test.h"
 
 #include <evenkeel/balance.h>
+#include <evenkeel/elastic.h>
 #include <evenkeel/err.h>
 #include <evenkeel/job.h>
 #include <evenkeel/lm.h>
@@ -36,6 +37,30 @@ static void err(void)
     CHECK(ek_err_text() != NULL && ek_err_message() != NULL);
     CHECK(ek_status_name((ek_status)12345) != NULL);
     CHECK_INT(ek_status_class((ek_status)-12345), EK_CLASS_BUG);
+}
+
+static void elastic(void)
+{
+    ek_elastic_config c = {.size = sizeof(c), .out = "run"};
+    ek_train_config train = EK_TRAIN_CONFIG_INIT;
+    static ek_train_summary summary;
+    char name[] = "program", *argv[] = {name, NULL};
+    ek_elastic *e = NULL;
+
+    CHECK_INT(ek_elastic_enter(NULL, 1, argv, &e), 2);
+    CHECK_INT(ek_elastic_enter(&c, 1, NULL, &e), 2);
+    CHECK_INT(ek_elastic_enter(&c, 1, argv, NULL), 2);
+    c.size = 0;
+    CHECK_INT(ek_elastic_enter(&c, 1, argv, &e), 2);
+    c = (ek_elastic_config){.size = sizeof(c)};
+    CHECK_INT(ek_elastic_enter(&c, 1, argv, &e), 2);
+    REFUSED(ek_elastic_train(NULL, &train, NULL, &summary), "e must not be NULL");
+    REFUSED(ek_elastic_train(any(), NULL, NULL, &summary), "cfg must not be NULL");
+    REFUSED(ek_elastic_train(any(), &train, NULL, NULL), "summary must not be NULL");
+    CHECK_INT(ek_elastic_rank(NULL), -1);
+    CHECK_INT(ek_elastic_is_draining(NULL), 0);
+    CHECK_INT(ek_elastic_leave(NULL, EK_OK), 0);
+    CHECK_INT(ek_elastic_leave(&e, EK_EINVAL), 2);
 }
 
 static void version(void)
@@ -227,7 +252,8 @@ static void train(void)
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* NULL for every argument that allows it */
 }
 
-static const ek_case cases[] = {
-    EK_CASE(err),     EK_CASE(version), EK_CASE(balance),     EK_CASE(planner),   EK_CASE(job),
-    EK_CASE(lm_open), EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
+static const ek_case cases[] = {EK_CASE(err),       EK_CASE(elastic), EK_CASE(version),
+                                EK_CASE(balance),   EK_CASE(planner), EK_CASE(job),
+                                EK_CASE(lm_open),   EK_CASE(lm_eval), EK_CASE(lm_generate),
+                                EK_CASE(lm_export), EK_CASE(train)};
 EK_TEST_MAIN(cases)
