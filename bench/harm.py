@@ -301,14 +301,15 @@ class Run:
         node = node or rng.choice([n for n in up if self.workers(n)] or [None])
         if kind in ("supervisor", "full-disk"):
             node = "head"
-        if node is None or (kind in ("worker", "freeze", "notice") and not self.workers(node)):
+        workers = self.workers(node) if node is not None else []  # once: they may end meanwhile
+        if node is None or (kind in ("worker", "freeze", "notice") and not workers):
             return False
         entry = {"kind": kind, "node": node, "steps": len(self.lines("metrics.jsonl")),
                  "generation": len(self.generations()), "at": time.time()}
         if kind == "worker":
-            signal_to(rng.choice(self.workers(node)), signal.SIGKILL)
+            signal_to(rng.choice(workers), signal.SIGKILL)
         elif kind == "freeze":
-            signal_to(rng.choice(self.workers(node)), signal.SIGSTOP)
+            signal_to(rng.choice(workers), signal.SIGSTOP)
         elif kind == "node":
             self.act("lost", node)
             self.later(self.o.down, "back", node)
@@ -328,7 +329,7 @@ class Run:
                     signal_to(pid, signal.SIGSTOP)
             self.later(self.o.down, "continue", node)
         elif kind == "notice":
-            signal_to(rng.choice(self.workers(node)), signal.SIGTERM)
+            signal_to(rng.choice(workers), signal.SIGTERM)
             if self.o.notice > 0:
                 self.later(self.o.notice, "lost", node)
                 self.later(self.o.notice + self.o.down, "back", node)
