@@ -26,7 +26,7 @@ start='(^|[^A-Za-z0-9_.>"`-])'
 
 # shellcheck disable=SC2086 # lists of files without spaces
 {
-    others=$(echo "$library" | grep -v '^src/train/options\.c$') # whose help texts name stdout
+    others=$(echo "$library" | grep -v '^src/train/settings/options\.c$') # whose help texts name stdout
     forbid "the library does not print: return a failure or log it" \
         "${start}(printf|vprintf|puts|putchar|perror|psignal)[[:space:]]*\(|[^a-z](stdout|stderr)[^a-z]" $others
     forbid "the library does not end the program" \

@@ -1,4 +1,4 @@
-/* evenkeel train: from options (train/options.h) to a run; signals. */
+/* evenkeel train: from options (train/settings/options.h) to a run; signals. */
 #include "evenkeel/train.h"
 
 #include "base/json.h"
@@ -10,7 +10,7 @@
 #include "supervisor/train_reports.h"
 #include "supervisor/worker.h"
 #include "train/dry_run.h"
-#include "train/options.h"
+#include "train/settings/options.h"
 
 #include <jansson.h>
 #include <signal.h>

@@ -5,7 +5,7 @@
 #include "base/option_field.h"
 #include "base/option_value.h"
 #include "ek_test.h"
-#include "train/options.h"
+#include "train/settings/options.h"
 
 static const ek_train_config init = EK_TRAIN_CONFIG_INIT;
 

@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "tensor/select/select.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <math.h>
 #include <pthread.h>

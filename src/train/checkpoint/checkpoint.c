@@ -6,7 +6,7 @@
 #include "comm/agree.h"
 #include "model/hf/config.h"
 #include "model/hf/io.h"
-#include "train/settings.h"
+#include "train/output/run_file.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,10 +8,10 @@
  *                         lists the file of each tensor or slice (store/tensor_slices.h); likewise
  *                         optimizer
  *   tokenizer.json        where there is a tokenizer, with the files of data/tokenizer_files.h
- *   run.json              all settings of the run (train/settings.h)
+ *   run.json              all settings of the run (train/settings/settings.h)
  *   state.json            steps done, the matrix product kernels, the settings that a resumed run
  *                         must share, and with held-out data the evaluation state
- *                         (train/checkpoint/eval_state.h)
+ *                         (train/output/eval_state.h)
  *   manifest.json         sizes and checksums (store/checkpoint.h) */
 #ifndef TRAIN_CHECKPOINT_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_CHECKPOINT_H
@@ -20,7 +20,7 @@
 #include "data/tokenizer_files.h"
 #include "model/model.h"
 #include "store/checkpoint.h"
-#include "train/checkpoint/eval_state.h"
+#include "train/output/eval_state.h"
 
 #include <jansson.h>
 

@@ -15,7 +15,7 @@
 #include "model/hf/config.h"
 #include "model/hf/io.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/settings.h"
+#include "train/output/run_file.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -2,8 +2,8 @@
 #include "train/output/folder.h"
 
 #include "store/checkpoint.h"
-#include "train/checkpoint/eval_state.h"
-#include "train/settings.h"
+#include "train/output/eval_state.h"
+#include "train/output/run_file.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

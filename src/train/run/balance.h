@@ -3,7 +3,7 @@
 #ifndef TRAIN_RUN_BALANCE_H
 #define TRAIN_RUN_BALANCE_H
 
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 /* Reads --balance, --adaptive-r and related options into the settings of the run. */
 EK_CHECKED ek_status ek_run_read_balance(ek_run *r);

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "comm/agree.h"
 #include "model/hf/io.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include "model/hf/names.h"
 #include "recover/restart_experts.h"
 #include "tensor/select/select.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

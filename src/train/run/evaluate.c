@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/agree.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <math.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 #ifndef TRAIN_RUN_EXPLAIN_H
 #define TRAIN_RUN_EXPLAIN_H
 
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 /* Adds the last step to the work of its layers. */
 void ek_run_add_layers(ek_run *r);

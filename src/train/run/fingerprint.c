@@ -1,7 +1,7 @@
 /* Fingerprints of a run's inputs: of their contents, independent of paths, ranks, batch, order and
  * seed. */
 #include "base/random.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "model/hf/weights.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 static int64_t comm_activity(void *world)
 {

@@ -3,7 +3,7 @@
 #include "comm/agree.h"
 #include "model/hf/names.h"
 #include "train/run/balance.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <stdlib.h>
 

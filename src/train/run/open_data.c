@@ -1,7 +1,7 @@
 /* Opens the tokenizer and the training data of a run. */
 #include "base/file.h"
 #include "data/documents.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "comm/agree.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

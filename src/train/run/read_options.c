@@ -2,9 +2,10 @@
  * checkpoints and run.json. */
 #include "base/json.h"
 #include "tensor/select/select.h"
+#include "train/output/run_file.h"
 #include "train/run/balance.h"
-#include "train/run/run_priv.h"
-#include "train/settings.h"
+#include "train/run/state.h"
+#include "train/settings/settings.h"
 
 #include <string.h>
 

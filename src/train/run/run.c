@@ -8,7 +8,7 @@
 #include "train/output/folder.h"
 #include "train/run/balance.h"
 #include "train/run/explain.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <math.h>
 #include <stdio.h>

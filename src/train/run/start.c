@@ -3,8 +3,9 @@
 #include "base/log.h"
 #include "comm/agree.h"
 #include "train/output/folder.h"
-#include "train/run/run_priv.h"
-#include "train/settings.h"
+#include "train/output/run_file.h"
+#include "train/run/state.h"
+#include "train/settings/settings.h"
 
 #include <string.h>
 #include <unistd.h>

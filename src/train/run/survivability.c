@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "comm/agree.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* train/checkpoint/eval_state.h - the evaluation state of a run: the last and the best evaluation,
+/* train/output/eval_state.h - the evaluation state of a run: the last and the best evaluation,
  * and the number of evaluations since the best.
  *
  * state.json of every checkpoint holds it as of that checkpoint, and <out>/evaluation.json the
@@ -9,8 +9,8 @@
  *    "step": 300, "loss": 3.1, "best_step": 200, "best_loss": 3.0, "since_best": 1}
  *
  * Steps count those done, as the names of checkpoints do. */
-#ifndef TRAIN_CHECKPOINT_EVAL_STATE_H
-#define TRAIN_CHECKPOINT_EVAL_STATE_H
+#ifndef TRAIN_OUTPUT_EVAL_STATE_H
+#define TRAIN_OUTPUT_EVAL_STATE_H
 
 #include "evenkeel/err.h"
 

@@ -1,10 +1,10 @@
-/* train/options.h - the options of `evenkeel train`: the one table of its settings.
+/* train/settings/options.h - the options of `evenkeel train`: the one table of its settings.
  *
  * A row with a field is a setting of ek_train: its name in run.json, its type and range, its field
  * of ek_train_config, whose EK_TRAIN_CONFIG_INIT holds the default, and how it is kept in run.json.
  * Rows without a field tell the command how to start the ranks and what to print. */
-#ifndef TRAIN_OPTIONS_H
-#define TRAIN_OPTIONS_H
+#ifndef TRAIN_SETTINGS_OPTIONS_H
+#define TRAIN_SETTINGS_OPTIONS_H
 
 #include "base/options.h"
 

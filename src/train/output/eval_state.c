@@ -1,5 +1,5 @@
 /* The state of evaluations, and its JSON. */
-#include "train/checkpoint/eval_state.h"
+#include "train/output/eval_state.h"
 
 #include "base/file.h"
 #include "base/json.h"

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/threads.h"
-#include "train/run/run_priv.h"
+#include "train/run/state.h"
 
 /* --- hooks ------------------------------------------------------------------------------------ */
 

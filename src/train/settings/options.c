@@ -1,12 +1,12 @@
 /* The table of options of `evenkeel train`, and the settings of the run that it continues. */
-#include "train/options.h"
+#include "train/settings/options.h"
 
 #include "evenkeel/train.h"
 
 #include "base/job_options.h"
 #include "store/checkpoint.h"
 #include "train/output/folder.h"
-#include "train/settings.h"
+#include "train/output/run_file.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* train/run/run_priv.h - the state of a run, shared by the files of this folder. */
-#ifndef TRAIN_RUN_RUN_PRIV_H
-#define TRAIN_RUN_RUN_PRIV_H
+/* train/run/state.h - the state of a run, shared by the files of this folder. */
+#ifndef TRAIN_RUN_STATE_H
+#define TRAIN_RUN_STATE_H
 
 #include "evenkeel/train.h"
 
@@ -14,7 +14,7 @@
 #include "recover/recover.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/checkpoint/eval_state.h"
+#include "train/output/eval_state.h"
 #include "train/output/metrics.h"
 #include "train/output/plan_record.h"
 #include "train/output/routing_trace.h"
