@@ -84,15 +84,14 @@ typedef struct {
                     ep becomes the smallest factor of a stage's ranks that is at least the one
                     given. The caller must ensure that one run at a time uses `out` (ek_train does
                     not lock it) */
-    uint64_t supervisor_id; /**< elastic: identifies the supervisor that starts the processes (0:
-                               none).  Processes of its earlier starts that still run are killed */
+    struct ek_supervised
+        *supervised;       /**< elastic: what the supervisor of this process asks of it, set
+                           by ek_elastic_train() (evenkeel/elastic.h);
+                           NULL: there is none */
     struct ek_comm *world; /**< the job's processes (evenkeel/job.h); NULL: this process alone.  All
                               of them give the same settings */
-    int n_draining; /**< elastic: the last n_draining ranks of the world hand their state over to
-                       the other ranks, as their hosts are to be released; no step is taken.  0:
-                       none */
-    int pp;         /**< pipeline stages.  Data parallelism takes the ranks that pp and tp leave */
-    int tp;         /**< tensor-parallel ranks of attention, embeddings and cross entropy */
+    int pp;  /**< pipeline stages.  Data parallelism takes the ranks that pp and tp leave */
+    int tp;  /**< tensor-parallel ranks of attention, embeddings and cross entropy */
     int ep;  /**< expert-parallel ranks: ep * etp is a factor of a stage's ranks, independent of tp
               */
     int etp; /**< ranks that share one expert */
@@ -195,9 +194,8 @@ typedef struct {
     /* timeline_from */ -1,                                                                        \
     /* timeline_steps */ 10,                                                                       \
     /* elastic */ 0,                                                                               \
-    /* supervisor_id */ 0,                                                                         \
+    /* supervised */ NULL,                                                                         \
     /* world */ NULL,                                                                              \
-    /* n_draining */ 0,                                                                            \
     /* pp */ 1,                                                                                    \
     /* tp */ 1,                                                                                    \
     /* ep */ 1,                                                                                    \
@@ -254,13 +252,11 @@ typedef struct {
     int64_t seq;           /**< tokens a sequence */
     int from_memory;     /**< 1: first_step and state come from shared memory of an earlier start */
     double memory_taken; /**< bytes, all ranks: of that state, adopted in place */
-    double memory_copied;    /**< bytes, all ranks: copied within hosts */
-    double memory_received;  /**< bytes, all ranks: received from other hosts */
-    double memory_prealloc;  /**< bytes, all ranks: preallocated by hosts before they joined */
-    char memory_blocks[544]; /**< the run's number and a rank's block sizes, which `evenkeel
-                                reserve` preallocates; "": without elastic, or too many sizes */
-    int memory_lacks;        /**< 1: shared memory held state, but not the whole model */
-    size_t predicted_bytes;  /**< peak resident memory */
+    double memory_copied;   /**< bytes, all ranks: copied within hosts */
+    double memory_received; /**< bytes, all ranks: received from other hosts */
+    double memory_prealloc; /**< bytes, all ranks: preallocated by hosts before they joined */
+    int memory_lacks;       /**< 1: shared memory held state, but not the whole model */
+    size_t predicted_bytes; /**< peak resident memory */
 } ek_train_info;
 
 /** Progress of a run, after each step. */

@@ -72,9 +72,8 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
-    cfg.supervisor_id = ek_worker_supervisor_id();
-    cfg.n_draining = ek_worker_n_draining();
-    d.quiet |= cfg.n_draining > 0;
+    cfg.supervised = ek_train_reports_supervised(&reports);
+    d.quiet |= reports.supervised.n_draining > 0;
     d.out = cfg.out;
     if (st == EK_OK && dry)
         st = cli_dry_run_ranks(o, job, &ranks);
@@ -91,7 +90,8 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
                  : ek_train(&cfg, &reports.hooks, &summary);
     free(racks);
     cli_train_display_end_line();
-    if (st == EK_OK && cfg.n_draining == 0) /* draining: the run continues elsewhere */
+    if (st == EK_OK &&
+        reports.supervised.n_draining == 0) /* draining: the run continues elsewhere */
         cli_train_display_summary(&d, &summary, &cfg);
     free(own);
     cli_train_display_close(&d);

@@ -147,8 +147,7 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
     ek_train_reports_init(&reports, hooks, is_interrupted);
     own.world = e->job.world;
     own.elastic = 1;
-    own.supervisor_id = ek_worker_supervisor_id();
-    own.n_draining = ek_worker_n_draining();
+    own.supervised = ek_train_reports_supervised(&reports);
     if (own.threads == 0) {
         own.threads = ek_cores_usable();
         EK_TRY(ek_job_cores(e->job.world, &own.threads));

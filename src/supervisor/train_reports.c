@@ -10,7 +10,7 @@
 enum { TOKENISING_NS = 1000000000 }; /* interval of its reports */
 
 /* Where the state of this run comes from, and what a rank has in memory. */
-static void report_state(const ek_train_info *i)
+static void report_state(const ek_supervised *s, const ek_train_info *i)
 {
     ek_worker_message recovered = {.kind = EK_MESSAGE_RECOVERED,
                                    .recovered = {.taken = (int64_t)i->memory_taken,
@@ -18,13 +18,13 @@ static void report_state(const ek_train_info *i)
                                                  .received = (int64_t)i->memory_received,
                                                  .prealloc = (int64_t)i->memory_prealloc}};
     ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
-    const char *blank = strchr(i->memory_blocks, ' ');
+    const char *blank = strchr(s->memory_blocks, ' ');
 
     if (i->from_memory)
         ek_worker_report(&recovered);
     if (blank != NULL) {
         snprintf(memory.memory.run, sizeof(memory.memory.run), "%.*s",
-                 (int)(blank - i->memory_blocks), i->memory_blocks);
+                 (int)(blank - s->memory_blocks), s->memory_blocks);
         snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s", blank + 1);
         ek_worker_report(&memory);
     }
@@ -34,11 +34,11 @@ static void report_state(const ek_train_info *i)
 
 static void started(void *context, const ek_train_info *info)
 {
-    const ek_train_hooks *user = &((ek_train_reports *)context)->user;
+    const ek_train_reports *r = context;
 
-    report_state(info);
-    if (user->started != NULL)
-        user->started(user->context, info);
+    report_state(&r->supervised, info);
+    if (r->user.started != NULL)
+        r->user.started(r->user.context, info);
 }
 
 static void step(void *context, const ek_train_progress *p)
@@ -112,7 +112,9 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
                            int (*is_interrupted)(void))
 {
     *r = (ek_train_reports){.user = user != NULL ? *user : (ek_train_hooks){0},
-                            .is_interrupted = is_interrupted};
+                            .is_interrupted = is_interrupted,
+                            .supervised = {.supervisor_id = ek_worker_supervisor_id(),
+                                           .n_draining = ek_worker_n_draining()}};
     r->hooks = (ek_train_hooks){.context = r,
                                 .started = started,
                                 .step = step,
@@ -123,4 +125,9 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
                                 .phase = phase,
                                 .evaluating = r->user.evaluating != NULL ? evaluating : NULL,
                                 .warning = r->user.warning != NULL ? warning : NULL};
+}
+
+ek_supervised *ek_train_reports_supervised(ek_train_reports *r)
+{
+    return r->supervised.supervisor_id != 0 ? &r->supervised : NULL;
 }

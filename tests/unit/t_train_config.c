@@ -92,9 +92,8 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_NUMBER(record_routing);
     SAME_NUMBER(record_plans);
     SAME_NUMBER(elastic);
-    SAME_NUMBER(supervisor_id);
+    SAME_POINTER(supervised);
     SAME_POINTER(world);
-    SAME_NUMBER(n_draining);
     SAME_NUMBER(pp);
     SAME_NUMBER(tp);
     SAME_NUMBER(ep);

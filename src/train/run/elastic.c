@@ -136,7 +136,8 @@ static ek_status find_survivors(ek_run *r, uint64_t run)
                                 .record_bytes = sizeof(ek_step_record),
                                 .real_bytes = (int)ek_dtype_size(r->kernels->real)};
 
-    return ek_recover_find(&r->memory.recovery, r->all, run, r->cfg->supervisor_id, &update);
+    return ek_recover_find(&r->memory.recovery, r->all, run, ek_supervised_by(r->cfg->supervised),
+                           &update);
 }
 
 ek_status ek_run_find_memory(ek_run *r)
@@ -155,7 +156,7 @@ ek_status ek_run_find_memory(ek_run *r)
     EK_TRY(ek_recover_check(&r->memory.recovery, r->memory.fingerprint, r->cfg->out));
     segment = (ek_segment_id){id, r->memory.recovery.generation, r->rank};
     ek_state_reserve(&r->memory.state, &segment, r->ranks, r->memory.fingerprint,
-                     r->cfg->supervisor_id, r->folder.path.s);
+                     ek_supervised_by(r->cfg->supervised), r->folder.path.s);
     if (r->memory.recovery.decision.generation >= 0)
         r->memory.step = r->memory.recovery.decision.steps_done;
     return EK_OK;
@@ -168,20 +169,20 @@ enum { DRAIN_RELEASE, DRAIN_KEEP, DRAIN_SEND };
 
 static ek_status command_draining(ek_run *r, uint64_t what)
 {
-    return r->cfg->n_draining > 0 ? broadcast_to_all(r, &what) : EK_OK;
+    return ek_supervised_draining(r->cfg->supervised) > 0 ? broadcast_to_all(r, &what) : EK_OK;
 }
 
 ek_status ek_run_split_draining(ek_run *r, int *draining)
 {
-    int all = r->ranks, stay = all - r->cfg->n_draining, *rank;
+    int n = ek_supervised_draining(r->cfg->supervised), all = r->ranks, stay = all - n, *rank;
     ek_status st = EK_OK;
 
     *draining = r->rank >= stay;
-    if (r->cfg->n_draining == 0)
+    if (n == 0)
         return EK_OK;
-    EK_REQUIRE(r->cfg->elastic && r->cfg->n_draining > 0 && stay > 0, EK_EINVAL,
-               "%d of %d ranks are to be drained", r->cfg->n_draining, all);
-    r->ranks = *draining ? r->cfg->n_draining : stay;
+    EK_REQUIRE(r->cfg->elastic && n > 0 && stay > 0, EK_EINVAL, "%d of %d ranks are to be drained",
+               n, all);
+    r->ranks = *draining ? n : stay;
     r->rank -= *draining ? stay : 0;
     r->world = NULL;
     if (r->ranks == 1)
@@ -355,14 +356,15 @@ ek_status ek_run_commit_state(ek_run *r)
 
 void ek_run_describe_memory(ek_run *r)
 {
-    char blocks[EK_PREALLOC_TEXT], *out = r->out->info.memory_blocks;
+    char blocks[EK_PREALLOC_TEXT];
+    ek_supervised *supervisor = r->cfg->supervised;
 
-    out[0] = '\0';
-    if (!r->cfg->elastic)
+    if (!r->cfg->elastic || supervisor == NULL)
         return;
+    supervisor->memory_blocks[0] = '\0';
     ek_prealloc_describe(&r->memory.state.segment, blocks, sizeof(blocks));
     if (blocks[0] != '\0')
-        snprintf(out, sizeof(r->out->info.memory_blocks), "%016" PRIx64 " %s",
+        snprintf(supervisor->memory_blocks, sizeof(supervisor->memory_blocks), "%016" PRIx64 " %s",
                  r->memory.state.id.run, blocks);
 }
 
@@ -403,8 +405,8 @@ void ek_run_close_state(ek_run *r, ek_status st)
     int ready = made && ek_segment_phase_of(&r->memory.state.segment) != EK_SEGMENT_BUILDING;
     int64_t taken = r->out->end.step, last = taken > r->first_step ? taken : r->first_step;
     /* a committed checkpoint holds all of the state */
-    int saved = (st == EK_OK || st == EK_ECANCELED) && r->cfg->n_draining == 0 &&
-                r->saves.checkpoint_step == last;
+    int saved = (st == EK_OK || st == EK_ECANCELED) &&
+                ek_supervised_draining(r->cfg->supervised) == 0 && r->saves.checkpoint_step == last;
 
     ek_state_close(&r->memory.state);
     ek_recover_close(&r->memory.recovery);

@@ -152,7 +152,7 @@ ek_status ek_run_open(ek_run *r)
     continue_run(r);
     EK_TRY(ek_run_spread_experts(r));
     EK_TRY(ek_run_commit_state(r));
-    if (r->cfg->n_draining > 0) { /* a start that only drains hosts */
+    if (ek_supervised_draining(r->cfg->supervised) > 0) { /* a start that only drains hosts */
         fill_info(r);
         if (r->hooks->started != NULL)
             r->hooks->started(r->hooks->context, &r->out->info);

@@ -470,7 +470,7 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
 
     EK_TRY_OUT(ek_run_split_draining(&r, &draining));
     EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
-    if (!out->finished_before && cfg->n_draining == 0 && !cfg->dry_run) {
+    if (!out->finished_before && ek_supervised_draining(cfg->supervised) == 0 && !cfg->dry_run) {
         st = take_steps(&r);
         if (st == EK_OK)
             st = ek_run_explain(&r);
@@ -485,7 +485,8 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
     if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
-        (st != EK_ECANCELED || cfg->n_draining > 0)) /* of which other ranks may not know */
+        (st != EK_ECANCELED ||
+         ek_supervised_draining(cfg->supervised) > 0)) /* of which other ranks may not know */
         ek_comm_give_up(r.all);
     close_all(&r, st);
     return st;

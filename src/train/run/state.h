@@ -12,6 +12,7 @@
 #include "data/windows.h"
 #include "model/hf/source.h"
 #include "recover/recover.h"
+#include "recover/supervised.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/output/eval_state.h"
@@ -122,7 +123,7 @@ typedef struct {
 
     /* ranks */
     ek_comm *world; /* NULL: one rank */
-    ek_comm *all;   /* the world; with cfg->n_draining, of staying and draining ranks */
+    ek_comm *all;   /* the world; while ranks drain, of staying and draining ranks */
     int rank, ranks;
     ek_mesh *mesh; /* NULL: one rank */
 
@@ -238,9 +239,9 @@ EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
 /* --- with --elastic, without which these do nothing (elastic.c); collective ------------------- */
 
-/* With cfg->n_draining: splits the world into staying and draining ranks, with new rank numbers;
- * *draining: whether this rank drains.  Then draining ranks call ek_run_drain, and the others open
- * the run. */
+/* When ranks are to be drained: splits the world into staying and draining ranks, with new rank
+ * numbers; *draining: whether this rank drains.  Then draining ranks call ek_run_drain, and the
+ * others open the run. */
 EK_CHECKED ek_status ek_run_split_draining(ek_run *r, int *draining);
 EK_CHECKED ek_status ek_run_drain(ek_run *r);
 /* Before the model is laid out: looks for the run's state in memory. */
@@ -256,7 +257,8 @@ EK_CHECKED ek_status ek_run_fill_from_memory(ek_run *r);
 EK_CHECKED ek_status ek_run_spread_experts(ek_run *r);
 /* After the model is filled, from any source: makes this generation valid. */
 EK_CHECKED ek_status ek_run_commit_state(ek_run *r);
-/* Sets out->info.memory_blocks, which a joining host preallocates.  Not collective. */
+/* Tells the supervisor the state blocks of a rank, which a joining host preallocates.  Not
+ * collective. */
 void ek_run_describe_memory(ek_run *r);
 /* The record of the last step done, if recovery.decision.record >= 0. */
 ek_step_record ek_run_recovered_record(const ek_run *r);

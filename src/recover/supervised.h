@@ -1,0 +1,31 @@
+/* recover/supervised.h - what the supervisor of an elastic run asks of a process, and what that
+ * tells it: behind ek_train_config.supervised.
+ *
+ * The accessors accept NULL: a process without a supervisor. */
+#ifndef RECOVER_SUPERVISED_H
+#define RECOVER_SUPERVISED_H
+
+#include <stdint.h>
+
+typedef struct ek_supervised {
+    /* from the supervisor */
+    uint64_t supervisor_id; /* processes of its earlier starts that still run are killed */
+    int n_draining; /* the last n_draining ranks of the world hand their state over to the others,
+                       as their hosts are to be released; no step is taken.  0: none */
+
+    /* to the supervisor, before the first step */
+    char memory_blocks[544]; /* the run's number and a rank's block sizes, which a joining host
+                                preallocates; "": too many sizes */
+} ek_supervised;
+
+static inline uint64_t ek_supervised_by(const ek_supervised *e)
+{
+    return e != NULL ? e->supervisor_id : 0;
+}
+
+static inline int ek_supervised_draining(const ek_supervised *e)
+{
+    return e != NULL ? e->n_draining : 0;
+}
+
+#endif
