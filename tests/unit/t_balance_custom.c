@@ -184,7 +184,7 @@ static void registrations_end(void)
 {
     ek_planner_functions f = {.size = sizeof(f), .plan_transient = plan_probe};
     ek_status st = EK_OK;
-    char name[8];
+    char name[16];
     int n = 0;
 
     for (; n <= EK_PLANNER_COUNT && st == EK_OK; n++) {
