@@ -376,11 +376,12 @@ static int32_t add_column(ek_mlp *m, ek_graph *g, ek_op_kind kind, ek_op_fn run,
 ek_mlp_start ek_mlp_start_forward(ek_mlp *m, ek_graph *g, int32_t micro, int recompute, int32_t dep)
 {
     ek_mlp_start s = {dep, -1, -1, -1};
-    sizes c = sizes_of(m, micro);
+    sizes c;
     ek_op op;
 
     if (!m->w->present || m->scratch->tp == NULL)
         return s;
+    c = sizes_of(m, micro);
     op =
         op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start, micro, recompute, 0, 2 * c.n * c.d * c.comp);
     s.after = ek_graph_after(g, &op, dep);
@@ -410,12 +411,13 @@ int32_t ek_mlp_build_forward(ek_mlp *m, ek_graph *g, int32_t micro, int recomput
 ek_mlp_start ek_mlp_start_backward(ek_mlp *m, ek_graph *g, int32_t micro, int32_t dep)
 {
     ek_mlp_start s = {dep, -1, -1, -1};
-    sizes c = sizes_of(m, micro);
     ek_tp *t = m->scratch->tp;
+    sizes c;
     ek_op op;
 
     if (!m->w->present || t == NULL)
         return s;
+    c = sizes_of(m, micro);
     op = op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start_backward, micro, 0, 0,
                c.n * c.d * (3 * c.comp + c.real));
     s.after = ek_graph_after(g, &op, dep);
