@@ -1,5 +1,5 @@
 /* Trains a small model elastically: this program supervises its own workers, which continue when one
- * of them is lost.  Try it: kill one of them (pgrep elastic; kill -9 PID).
+ * of them is lost.  Try it: kill -9 one of them (pgrep elastic; not the first, which supervises).
  *
  *   cc examples/elastic.c -o elastic $(pkg-config --cflags --libs evenkeel)
  *   ./elastic OUT RANKS STEPS DATA... */

@@ -180,7 +180,7 @@ int ek_cleanup_guard_command(int argc, char **argv)
 
     if (argc != 2 || strlen(argv[1]) != EK_RANDOM_NAME_CHARS || !ek_random_name_is_at(argv[1]))
         return ek_command_fail("guard",
-                               EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
+                               EK_FAIL(EK_EINVAL, "internal command, called by the supervisor"));
     prctl(PR_SET_NAME, "evenkeel");
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);

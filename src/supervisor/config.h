@@ -4,7 +4,7 @@
 #define SUPERVISOR_CONFIG_H
 
 typedef struct {
-    const char *command;      /* "train" */
+    const char *command;      /* "train": name in messages */
     int ranks;                /* 0: as many as there are slots */
     const char *hosts;        /* host file; NULL: this host */
     const char *discover;     /* command that prints the hosts, instead of a file; or NULL */
@@ -17,7 +17,7 @@ typedef struct {
     int live;        /* stderr is a terminal */
     int quiet;       /* no progress output */
     int argc;
-    char **argv; /* of the command, its name first */
+    char **argv; /* arguments of this program for its workers */
 } ek_supervisor_config;
 
 #endif

@@ -172,6 +172,7 @@ void ek_core_fini(ek_core *c)
 ek_status ek_core_take(ek_core *c, const ek_core_event *e)
 {
     c->actions.n = 0;
+    c->actions.failed = 0;
     if (c->state == EK_CORE_DONE)
         return EK_OK;
     forgive_stall(c, e->now);

@@ -52,8 +52,8 @@ typedef enum {
 /* --- events ----------------------------------------------------------------------------------- */
 
 typedef enum {
-    EK_CORE_TIME,           /* nothing but time has passed; at least every 0.1 s */
-    EK_CORE_LIST,           /* the host list was read: list */
+    EK_CORE_TIME, /* nothing but time has passed; at least every 0.1 s where something may be due */
+    EK_CORE_LIST, /* the host list was read: list */
     EK_CORE_LIST_FAILED,    /* it could not be read */
     EK_CORE_TASK_ENDED,     /* of host (number): result, took_s */
     EK_CORE_LINK_JOB_ENDED, /* job: result */
@@ -75,7 +75,8 @@ typedef enum {
     EK_CORE_INCOMPLETE,    /* it does not, as the state in shared memory is incomplete */
     EK_CORE_SIZES,         /* the sizes of a rank's state are known: hosts can preallocate */
     EK_CORE_NOTICE,        /* the host of `rank` will be reclaimed */
-    EK_CORE_REACHED,       /* result: failed remote launchers of a running mpiexec; 0: none */
+    EK_CORE_REACHED,       /* result: 1: a remote launcher of mpiexec has failed while workers are
+                               missing */
     EK_CORE_MPIEXEC_ENDED, /* result: its exit status, or -1: killed by a signal */
     EK_CORE_OUTPUT_ENDED,  /* after that; its output was taken in.  step: steps that metrics.jsonl
                               has, if it was written since this command began, else 0 */

@@ -78,9 +78,11 @@ ek_status ek_core_links_begin(ek_core_links *k, const int *host, int n, double l
                          .running = calloc(size, 1),
                          .begin = now,
                          .limit = (int64_t)(limit_s * 1e9)};
-    EK_REQUIRE(k->host != NULL && k->cut != NULL && k->out != NULL && k->pair != NULL &&
-                   k->running != NULL,
-               EK_ENOMEM, "no memory for the links of %d hosts", n);
+    if (k->host == NULL || k->cut == NULL || k->out == NULL || k->pair == NULL ||
+        k->running == NULL) {
+        ek_core_links_fini(k);
+        return EK_FAIL(EK_ENOMEM, "no memory for the links of %d hosts", n);
+    }
     memcpy(k->host, host, size * sizeof(*host));
     run_job(k, 0, k->host, n, out);
     return EK_OK;

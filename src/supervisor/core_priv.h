@@ -9,8 +9,8 @@ void ek_core_report_on(ek_core *c, ek_core_report report, int host, double secon
 /* Says why the supervisor exits, and frees what hosts have preallocated. */
 void ek_core_exit_for(ek_core *c, ek_core_exit why, int64_t now);
 
-/* core_search.c: finds hosts for a generation, and starts it, from the next event on: until then
- * the state shows how the last one ended. */
+/* core_search.c: finds hosts for a generation, and starts it; after OUTPUT_ENDED from the next
+ * event on: until then the state shows how the last one ended. */
 void ek_core_search_begin(ek_core *c, int64_t now);
 EK_CHECKED ek_status ek_core_search_take(ek_core *c, const ek_core_event *e);
 void ek_core_read_list(ek_core *c, int64_t now);

@@ -24,6 +24,7 @@ void ek_job_output_fini(ek_job_output *t)
 {
     free(t->held);
     t->held = NULL;
+    ek_job_output_drop(t);
 }
 
 /* --- printing --------------------------------------------------------------------------------- */

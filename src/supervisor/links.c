@@ -45,7 +45,7 @@ int ek_links_command(int argc, char **argv)
     alarm(LONGEST_S);
     if (argc > 1)
         return ek_command_fail("links",
-                               EK_FAIL(EK_EINVAL, "internal command, called by the launcher"));
+                               EK_FAIL(EK_EINVAL, "internal command, called by the supervisor"));
     st = getppid() != 1 ? ek_job_join(&world) : EK_ECANCELED;
     if (st >= 0)
         st = exchange(world);

@@ -19,7 +19,9 @@ static const double discover_s = 30; /* time limit of --discover */
 /* Keeps an answer to an action until all actions of the event are performed. */
 static void answer(ek_supervisor *x, const ek_core_event *e)
 {
-    if (x->n_answers < EK_ANSWERS_MAX)
+    int most = EK_ANSWERS_MAX - (e->kind == EK_CORE_TASK_ENDED); /* the list always has room */
+
+    if (x->n_answers < most) /* a task without an answer is ended when it is late */
         x->answer[x->n_answers++] = *e;
 }
 
@@ -173,7 +175,7 @@ static ek_status run_task(ek_supervisor *x, const ek_core_action *a)
                    : a->task == EK_TASK_PREALLOC ? run_prealloc(x, a->host)
                                                  : run_free(x, a->host);
 
-    if (st == EK_OK || x->core.state < EK_CORE_RUNNING)
+    if (st == EK_OK || (x->core.state < EK_CORE_RUNNING && a->task != EK_TASK_FREE))
         return st;
     answer(x, &(ek_core_event){
                   .kind = EK_CORE_TASK_ENDED, .host = a->host, .result = EK_RESULT_NOT_STARTED});
@@ -215,6 +217,7 @@ static ek_status start(ek_supervisor *x)
     char *list = NULL, *racks = NULL;
     ek_status st = EK_OK;
 
+    x->run.taken = x->run.copied = x->run.received = x->run.prealloc = 0;
     EK_TRY_OUT(hosts_of_ranks(x, &hosts));
     if (hosts.n > 0)
         EK_TRY_OUT(ek_host_list_text(&hosts, &list));

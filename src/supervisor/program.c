@@ -45,8 +45,6 @@ static const char *name_of(const ek_elastic_config *cfg)
 
 static ek_status check(const ek_elastic_config *cfg)
 {
-    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL, "ek_elastic_config: size is %zu, not %zu",
-               cfg->size, sizeof(*cfg));
     EK_REQUIRE(cfg->out != NULL && cfg->out[0] != '\0', EK_EINVAL,
                "ek_elastic_config: out names no folder");
     EK_REQUIRE(cfg->ranks >= 0 && cfg->unit >= 0 && cfg->watchdog_s >= 0, EK_EINVAL,
@@ -74,7 +72,12 @@ static int supervise(const ek_elastic_config *cfg, int argc, char **argv)
                                    .argv = argv + 1};
     ek_status st = check(cfg);
 
-    return st < 0 ? ek_command_fail(name_of(cfg), st) : ek_supervise(&config);
+    if (st < 0)
+        return ek_command_fail(name_of(cfg), st);
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe does not end the supervisor */
+    if (getenv("OMP_WAIT_POLICY") == NULL)
+        (void)!setenv("GOMP_SPINCOUNT", "0", 0); /* of workers, which may share cores */
+    return ek_supervise(&config);
 }
 
 /* Joins the job of the supervisor that has started this process. */
@@ -115,6 +118,10 @@ int ek_elastic_enter(const ek_elastic_config *cfg, int argc, char **argv, ek_ela
                                                   : argv == NULL ? "argv"
                                                                  : "out"));
     *out = NULL;
+    if (cfg->size != sizeof(*cfg)) /* before any other member is read */
+        return ek_command_fail(
+            "program",
+            EK_FAIL(EK_EINVAL, "ek_elastic_config: size is %zu, not %zu", cfg->size, sizeof(*cfg)));
     if (ek_internal_command(argc, argv, &status))
         return status;
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
@@ -143,6 +150,8 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
     EK_REQUIRE(e != NULL, EK_EINVAL, "e must not be NULL");
     EK_REQUIRE(cfg != NULL, EK_EINVAL, "cfg must not be NULL");
     EK_REQUIRE(summary != NULL, EK_EINVAL, "summary must not be NULL");
+    EK_REQUIRE(cfg->size == sizeof(own), EK_EINVAL, "ek_train_config: size is %zu, not %zu",
+               cfg->size, sizeof(own));
     own = *cfg;
     ek_train_reports_init(&reports, hooks, is_interrupted);
     own.world = e->job.world;
@@ -155,6 +164,7 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
     if (own.rack_of == NULL)
         EK_TRY(ek_racks_get(e->job.size, &racks));
     own.rack_of = racks != NULL ? racks : own.rack_of;
+    uselocale(host_locale); /* in which ek_train calls the hooks */
     st = ek_train(&own, &reports.hooks, summary);
     free(racks);
     return st;
@@ -167,7 +177,7 @@ int ek_elastic_rank(const ek_elastic *e)
 
 int ek_elastic_is_draining(const ek_elastic *e)
 {
-    return e != NULL && e->job.rank >= e->job.size - ek_worker_n_draining();
+    return e != NULL && ek_worker_n_draining() > 0;
 }
 
 int ek_elastic_leave(ek_elastic **e, ek_status st)

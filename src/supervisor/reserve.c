@@ -54,7 +54,7 @@ static ek_status reserve(int argc, char **argv)
                    (argc == 3 || (sscanf(argv[3], "%" SCNd32, &id.generation) == 1 &&
                                   sscanf(argv[4], "%d", &ranks) == 1)) &&
                    id.generation >= 0 && ranks >= 0 && ranks <= RANKS_MAX,
-               EK_EINVAL, "internal command, called by the launcher");
+               EK_EINVAL, "internal command, called by the supervisor");
     if (argc == 3)
         return ek_prealloc_remove(id.run, supervisor_id);
     return preallocate_ranks(&id, ranks, supervisor_id, argv[6], argv[5]);

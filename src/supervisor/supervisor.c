@@ -93,7 +93,8 @@ static void feed(ek_supervisor *x, ek_core_event e)
     if (st == EK_OK || x->core.state >= EK_CORE_FREEING)
         return;
     x->status = ek_command_fail(x->config->command, st);
-    ek_generation_close(&x->generation);
+    ek_generation_signal(&x->generation, SIGKILL); /* closed in run_events(): a line of its output
+                                                      may be the cause */
     e = (ek_core_event){.kind = EK_CORE_ABANDON};
     if (take(x, &e) < 0)
         x->core.state = EK_CORE_DONE;
@@ -189,6 +190,10 @@ static void take_connections(ek_supervisor *x)
         feed(x, (ek_core_event){.kind = EK_CORE_WORKER_CLOSED, .rank = first < 0 ? w->first : -1});
 }
 
+_Static_assert((int)EK_RESULT_KILLED == (int)EK_SUBPROCESS_KILLED &&
+                   (int)EK_RESULT_STUCK == (int)EK_SUBPROCESS_STUCK,
+               "results of tasks are those of their subprocesses");
+
 static void take_ended_tasks(ek_supervisor *x)
 {
     ek_core_event e = {0};
@@ -256,7 +261,8 @@ static int wait_ms(const ek_supervisor *x)
 {
     if (x->core.state == EK_CORE_RUNNING)
         return is_timed(x) ? RUNNING_MS : -1;
-    if (x->core.state == EK_CORE_BACKOFF && x->core.search.until <= ek_clock_ns())
+    if (x->n_answers > 0 || (x->core.state == EK_CORE_FREEING && x->tasks.n == 0) ||
+        (x->core.state == EK_CORE_BACKOFF && x->core.search.until <= ek_clock_ns()))
         return 0;
     return x->tasks.n > 0 || x->discover.pid > 0 ? SEARCHING_MS : WAITING_MS;
 }
@@ -286,12 +292,15 @@ static void run_events(ek_supervisor *x)
         int64_t now;
 
         wait_for_events(x);
+        if (x->core.state >= EK_CORE_FREEING)
+            ek_generation_close(&x->generation);
         take_ended_tasks(x);
         now = ek_clock_ns();
         if (x->core.state == EK_CORE_RUNNING)
             look_at_mpiexec(x, now);
         feed_kind(x, EK_CORE_TIME);
-        if (x->core.ending.kill_at == 0 || x->core.state != EK_CORE_RUNNING)
+        if (x->core.state != EK_CORE_RUNNING ||
+            (x->core.ending.kill_at == 0 && !x->generation.ended))
             ek_wait_report(x, now);
         release_held_output(x, now);
         if (x->core.state == EK_CORE_RUNNING && ek_generation_is_over(&x->generation, now))

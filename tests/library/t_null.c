@@ -57,6 +57,8 @@ static void elastic(void)
     REFUSED(ek_elastic_train(NULL, &train, NULL, &summary), "e must not be NULL");
     REFUSED(ek_elastic_train(any(), NULL, NULL, &summary), "cfg must not be NULL");
     REFUSED(ek_elastic_train(any(), &train, NULL, NULL), "summary must not be NULL");
+    train.size = 0;
+    REFUSED(ek_elastic_train(any(), &train, NULL, &summary), "size is 0");
     CHECK_INT(ek_elastic_rank(NULL), -1);
     CHECK_INT(ek_elastic_is_draining(NULL), 0);
     CHECK_INT(ek_elastic_leave(NULL, EK_OK), 0);
