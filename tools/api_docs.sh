@@ -29,8 +29,11 @@ trap 'rm -rf "$out"' EXIT
 sed -e "s|@EK_DOCS_SOURCE@|$PWD|g; s|@EK_DOCS_OUTPUT@|$out|; s|@PROJECT_VERSION@|0|" \
     cmake/Doxyfile.in >"$out/Doxyfile"
 doxygen "$out/Doxyfile" || status=1
-if [ ! -e "$out/html/planner_8h.html" ]; then
-    echo "there is no page of evenkeel/planner.h"
-    status=1
-fi
+for header in include/evenkeel/*.h; do
+    name=$(basename "$header" .h)
+    if [ ! -e "$out/html/${name}_8h.html" ]; then
+        echo "there is no page of evenkeel/$name.h: its head needs @file"
+        status=1
+    fi
+done
 exit "$status"

@@ -3,7 +3,7 @@
  *
  *  Every call that can fail returns an ek_status.  The function that detects a failure writes one
  *  sentence, with the values concerned, to a record of the calling thread; the library never
- *  prints and never exits.
+ *  prints and never exits (but for evenkeel/elastic.h).
  *
  *  @par Collective
  *  No function of this header is.

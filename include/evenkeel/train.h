@@ -10,8 +10,8 @@
  *  Choices are strings, the same as the values of the command's options.
  *
  *  @par Threads
- *  A run uses its caller's thread, an OpenMP team and one thread for each lane whose ops wait
- *  (network, disk).  One run at a time per process.
+ *  A run uses its caller's thread, an OpenMP team, a thread for network ops if a core is spare,
+ *  and one that writes checkpoints in the background.  One run at a time per process.
  *
  *  @par The folder `out`
  *  One that already holds a run is refused (EK_EINVAL), unless the run continues (resume,
@@ -20,8 +20,9 @@
  *  @par Errors
  *  EK_EINVAL a setting, EK_ESTATE `out` is in use by another run, EK_ENOENT / EK_EFORMAT /
  *  EK_EUNSUPPORTED / EK_ECORRUPT an input, EK_ENOSPC / EK_EIO the disk, EK_ENOMEM more memory
- *  than there is, EK_ENONFINITE a loss or gradient that is not a number, EK_ECANCELED the stop
- *  hook. */
+ *  than there is, EK_ENONFINITE a loss or gradient that is not a number, EK_EPEER another rank
+ *  failed, EK_ETIMEOUT the watchdog, EK_ECOMM MPI, EK_EDEVICE the accelerator, EK_ECANCELED the
+ *  stop hook. */
 #ifndef EK_TRAIN_H
 #define EK_TRAIN_H
 
@@ -84,10 +85,8 @@ typedef struct {
                     ep becomes the smallest factor of a stage's ranks that is at least the one
                     given. The caller must ensure that one run at a time uses `out` (ek_train does
                     not lock it) */
-    struct ek_supervised
-        *supervised;       /**< elastic: what the supervisor of this process asks of it, set
-                           by ek_elastic_train() (evenkeel/elastic.h);
-                           NULL: there is none */
+    struct ek_supervised *supervised; /**< elastic: what the supervisor asks of this process; set
+                                         by ek_elastic_train(); NULL: there is none */
     struct ek_comm *world; /**< the job's processes (evenkeel/job.h); NULL: this process alone.  All
                               of them give the same settings */
     int pp;  /**< pipeline stages.  Data parallelism takes the ranks that pp and tp leave */

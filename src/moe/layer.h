@@ -6,6 +6,7 @@
  *                       the slots that serve its rows; one for each activation slot
  *   ek_moe_stats        a step: sums over its micro-batches (moe/stats.h)
  *   ek_moe_graph_ids    the building of one graph: ids of ops that ops appended later wait for
+ *   ek_moe_next_plan    from a layer's forward to its next one, also across steps
  *   ek_gate_scratch, ek_moe_groups   one op
  *   ek_moe_scratch      one layer's forward or backward; shared by all layers
  *   ek_moe_planning     what planners need, shared by all layers (moe/routing_plan.h)

@@ -55,7 +55,7 @@ static inline void ek_layer_copy(const ek_layer_args *a, void *y, const void *x)
         a->k->copy_rows(a->mb->n, row, x, row, y, row);
 }
 
-/* --- attention: (attention.c)   --------------------------------------------------------- */
+/* --- attention (attention.c) ------------------------------------------------------------------ */
 
 /* Append norm; query, key, value and heads; output.  recompute: the ops are a recomputation. */
 int32_t ek_attention_build_norm(ek_forward *f, ek_graph *g, int32_t l, int32_t micro, int recompute,

@@ -43,7 +43,7 @@ typedef struct {
     int32_t *n_sends;   /* [ep] experts that each rank sends */
     int64_t
         experts_moved; /* experts whose state is sent, over all ranks of an expert-parallel group */
-    int64_t crossed;   /* of these, between nodes */
+    int64_t crossed;   /* of these, between nodes; for tests */
     int changes;       /* the placement changes, even if this rank transfers nothing */
     double barrier;    /* all-reduced over the stage */
     int started;       /* in the graph being built */

@@ -1,9 +1,9 @@
 /* train/calibrate/calibrate_priv.h - declarations shared by the files of calibration.
  *
- *   calibrate.c          order of measurements, agreement of ranks, cache
- *   compute.c  matrix products and copies
- *   links.c    messages
- *   sizes.c    choice of message sizes and repetitions */
+ *   calibrate.c  order of measurements, agreement of ranks, cache
+ *   compute.c    matrix products and copies
+ *   links.c      messages
+ *   sizes.c      choice of message sizes and repetitions */
 #ifndef TRAIN_CALIBRATE_CALIBRATE_PRIV_H
 #define TRAIN_CALIBRATE_CALIBRATE_PRIV_H
 

@@ -35,7 +35,9 @@ typedef struct {
 /* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; 0: empties the file.
  * EK_EFORMAT: it is not a regular file.  The caller closes m, also on failure. */
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
+/* Appends the line of a step. */
 EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s);
+
 /* What an evaluation after a step found. */
 typedef struct {
     double loss;    /* mean cross entropy, nats */

@@ -185,8 +185,8 @@ static inline int ek_run_is_timed(const ek_run *r)
 
 /* Everything before the first step.  Collective. */
 EK_CHECKED ek_status ek_run_open(ek_run *r);
-/* --- options and data (read_options.c, open_data.c); not collective
- * -------------------------------- */
+
+/* --- options and data (read_options.c, open_data.c); not collective --------------------------- */
 
 /* Reads and checks the options: options, training, source, --replay-routing. */
 EK_CHECKED ek_status ek_run_read_options(ek_run *r);
