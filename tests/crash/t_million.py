@@ -5,6 +5,9 @@ import t_long_runs
 from elastic import Elastic
 
 
+LEFT = 200  # steps: the worker is killed long before the last one
+
+
 class Million(Elastic):
     def recover(self, steps):
         """Transfer time of a recovery after this number of steps."""
@@ -12,12 +15,12 @@ class Million(Elastic):
         self.out = self.path("run%d" % steps)
         self.run_job(layout, steps=3)
         t_long_runs.make_old(self.out, steps)
-        j = self.elastic(layout, steps=steps + 30)
+        j = self.elastic(layout, steps=steps + LEFT)
         j.wait_for_steps(steps + 4)
         self.kill_rank(j, 1)
         status, _, err = j.end()
         self.assertEqual(status, ranks.DONE, err)
-        self.assertEqual(ranks.ek_cli.lines_of(self.out + "/metrics.jsonl"), steps + 30)
+        self.assertEqual(ranks.ek_cli.lines_of(self.out + "/metrics.jsonl"), steps + LEFT)
         self.clean()
         last = self.generations()[-1]
         self.assertGreater(last["first_step"], steps)
