@@ -352,7 +352,7 @@ static ek_status open_blocks(ek_segment *s, const char *name)
 static ek_status wait_lock(int fd, const char *name, double wait_s)
 {
     struct timespec nap = {0, 5000000};
-    int64_t end = ek_clock_ns() + (int64_t)(wait_s * 1e9);
+    int64_t end = ek_clock_ns() + ek_clock_from_s(wait_s);
 
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR)

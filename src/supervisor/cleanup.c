@@ -106,7 +106,7 @@ static int kill_marked_once(const char *mark, int whole)
 /* Repeats until none is found, as one of them may just have forked. */
 static void kill_marked(const char *mark, int whole, double seconds)
 {
-    int64_t end = ek_clock_ns() + (int64_t)(seconds * 1e9);
+    int64_t end = ek_clock_ns() + ek_clock_from_s(seconds);
     struct timespec nap = {0, 3000000};
 
     while (kill_marked_once(mark, whole) > 0 && ek_clock_ns() < end)

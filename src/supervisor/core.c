@@ -1,16 +1,12 @@
 /* The states of the supervisor's decision core, and what holds in all of them: the host list, tasks
  * on hosts, interrupts between generations, the exit. */
+#include "base/clock.h"
 #include "supervisor/core_priv.h"
 
 #include <stdlib.h>
 
 /* Time for hosts to free preallocated memory, at the end and after an interrupt. */
 static const double free_s = 5, free_soon_s = 0.5;
-
-static int64_t after_s(int64_t now, double s)
-{
-    return now + (int64_t)(s * 1e9);
-}
 
 void ek_core_report_on(ek_core *c, ek_core_report report, int host, double seconds)
 {
@@ -36,7 +32,7 @@ int ek_core_has_state(const ek_core *c)
 static void free_hosts(ek_core *c, int64_t now)
 {
     c->state = EK_CORE_FREEING;
-    c->search.until = after_s(now, c->interrupts > 0 ? free_soon_s : free_s);
+    c->search.until = now + ek_clock_from_s(c->interrupts > 0 ? free_soon_s : free_s);
     ek_core_links_cancel(&c->links, &c->actions);
     ek_core_hosts_free_all(&c->hosts, now, &c->actions);
 }
@@ -64,7 +60,7 @@ static void poll_freeing(ek_core *c, int64_t now)
 
 void ek_core_read_list(ek_core *c, int64_t now)
 {
-    c->search.read_at = after_s(now, c->cfg.list_s);
+    c->search.read_at = now + ek_clock_from_s(c->cfg.list_s);
     if (c->search.reading)
         return;
     c->search.reading = 1;

@@ -1,4 +1,5 @@
 /* Which ranks a host gets, and what a generation shows of its hosts. */
+#include "base/clock.h"
 #include "supervisor/core_hosts.h"
 
 /* Backoff of a lost host, doubled each time it was lost within soon_s of joining; time until a
@@ -7,11 +8,6 @@ static const double back_s = 2, soon_s = 60, reclaimed_s = 60;
 /* Backoff of a host whose rank failed on its own, as that needs a repair. */
 static const double refused_s = 60;
 enum { BACK_DOUBLES_MAX = 5, DRAIN_TRIES_MAX = 2 };
-
-static int64_t after_s(int64_t now, double s)
-{
-    return now + (int64_t)(s * 1e9);
-}
 
 /* --- what a generation shows ------------------------------------------------------------------ */
 
@@ -66,8 +62,8 @@ static double start_backoff(ek_core_host *x, int64_t now)
     int doubles = x->losses < BACK_DOUBLES_MAX ? x->losses : BACK_DOUBLES_MAX;
     double s = back_s * (double)(1 << doubles);
 
-    x->back_at = after_s(now, s);
-    x->losses = now - x->since < after_s(0, soon_s) ? x->losses + 1 : 0;
+    x->back_at = now + ek_clock_from_s(s);
+    x->losses = now - x->since < ek_clock_from_s(soon_s) ? x->losses + 1 : 0;
     return s;
 }
 
@@ -86,7 +82,7 @@ int ek_core_hosts_exclude(ek_core_hosts *h, int rank, int64_t now, double *s)
     if (refused == NULL || stepped == 0)
         return -1;
     *s = refused_s;
-    refused->back_at = after_s(now, refused_s);
+    refused->back_at = now + ek_clock_from_s(refused_s);
     refused->used = 0;
     return refused->number;
 }
@@ -119,7 +115,7 @@ static void release(ek_core_host *x, int64_t now)
     if (x->health.answer != 0 || x->suspect)
         start_backoff(x, now);
     else
-        x->back_at = x->leaving ? after_s(now, reclaimed_s) : now;
+        x->back_at = x->leaving ? now + ek_clock_from_s(reclaimed_s) : now;
 }
 
 /* Whether a host that gets no rank holds state, responds, and can still be drained. */

@@ -1,6 +1,8 @@
 /* Hosts of an --elastic job: the list, tasks on hosts, and which hosts can be used. */
 #include "supervisor/core_hosts.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,11 +21,6 @@ static const double links_factor = 5, links_least_s = 3, links_unknown_s = 20;
 static const double probe_every_s = 2;
 enum { REFUSALS_DOUBLE = 5 };
 
-static int64_t ns(double s)
-{
-    return (int64_t)(s * 1e9);
-}
-
 void ek_core_hosts_fini(ek_core_hosts *h)
 {
     free(h->host);
@@ -37,6 +34,11 @@ int ek_core_hosts_index(const ek_core_hosts *h, int number)
         if (h->host[i].number == number)
             return i;
     return -1;
+}
+
+const char *ek_core_hosts_name(const ek_core_hosts *h, int number)
+{
+    return h->host[ek_core_hosts_index(h, number)].host.name;
 }
 
 /* --- which hosts can be used ------------------------------------------------------------------ */
@@ -103,7 +105,7 @@ static void run_task(ek_core_host *x, ek_core_task task, double limit_s, int64_t
     cancel_task(x, out);
     x->health.task = task;
     x->health.begin = now;
-    x->health.limit = ns(limit_s);
+    x->health.limit = ek_clock_from_s(limit_s);
     ek_core_act(out, &(ek_core_action){.kind = EK_CORE_RUN_TASK, .host = x->number, .task = task});
 }
 
@@ -158,8 +160,9 @@ static void note_links(ek_core_host *x, int64_t now, int result)
     x->suspect = result != 0;
     a->refusals = result != 0 ? a->refusals + 1 : 0;
     a->probe_at =
-        now + ns(probe_every_s *
-                 (double)(1 << (a->refusals < REFUSALS_DOUBLE ? a->refusals : REFUSALS_DOUBLE)));
+        now + ek_clock_from_s(
+                  probe_every_s *
+                  (double)(1 << (a->refusals < REFUSALS_DOUBLE ? a->refusals : REFUSALS_DOUBLE)));
 }
 
 /* After a failed preallocation the host is probed at once: it may be gone, or lack memory, in which
@@ -171,7 +174,8 @@ static void note_result(ek_core_host *x, int result, double took_s, int64_t now)
     x->health.task = EK_TASK_NONE;
     x->health.answer = result;
     x->health.took_s = took_s;
-    x->health.probe_at = task == EK_TASK_PREALLOC && result != 0 ? now : now + ns(probe_every_s);
+    x->health.probe_at =
+        task == EK_TASK_PREALLOC && result != 0 ? now : now + ek_clock_from_s(probe_every_s);
     if (task == EK_TASK_LINKS)
         note_links(x, now, result);
     x->memory.ready = task == EK_TASK_PREALLOC || (x->memory.ready && result == 0);
@@ -312,7 +316,7 @@ static void shorten_limits(ek_core_hosts *h)
 
     for (int i = 0; i < h->n; i++)
         if (h->host[i].health.task == EK_TASK_PROBE)
-            h->host[i].health.limit = ns(s > least ? s : least);
+            h->host[i].health.limit = ek_clock_from_s(s > least ? s : least);
 }
 
 int ek_core_hosts_probed(ek_core_hosts *h, int reading, int64_t now, ek_core_actions *out)
@@ -357,7 +361,7 @@ int ek_core_hosts_is_probe_pending(const ek_core_hosts *h, int64_t now)
         double s = x->health.task == EK_TASK_PREALLOC ? together_s : answer_least_s;
 
         if (x->used == 0 && x->listed && x->health.task != EK_TASK_NONE &&
-            now - x->health.begin < ns(s))
+            now - x->health.begin < ek_clock_from_s(s))
             return 1;
     }
     return 0;

@@ -76,8 +76,9 @@ typedef struct {
 
 void ek_core_hosts_fini(ek_core_hosts *h);
 
-/* Index of the host with this number; -1: none. */
+/* Index of the host with this number; -1: none.  Its name; there is one. */
 int ek_core_hosts_index(const ek_core_hosts *h, int number);
+const char *ek_core_hosts_name(const ek_core_hosts *h, int number);
 
 /* Replaces the list; slots of a host that is listed twice are added.  Hosts that are neither listed
  * nor in use are forgotten once they have freed preallocated memory. */

@@ -1,6 +1,8 @@
 /* The connectivity test: its jobs, and which hosts to exclude. */
 #include "supervisor/core_links.h"
 
+#include "base/clock.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +79,7 @@ ek_status ek_core_links_begin(ek_core_links *k, const int *host, int n, double l
                          .pair = calloc(2 * size, sizeof(*k->pair)),
                          .running = calloc(size, 1),
                          .begin = now,
-                         .limit = (int64_t)(limit_s * 1e9)};
+                         .limit = ek_clock_from_s(limit_s)};
     if (k->host == NULL || k->cut == NULL || k->out == NULL || k->pair == NULL ||
         k->running == NULL) {
         ek_core_links_fini(k);

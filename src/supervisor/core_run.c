@@ -212,11 +212,6 @@ static void note_end_seen(ek_core *c, int64_t now)
     t->seen_at = t->seen_at != 0 ? t->seen_at : now; /* pending from an earlier generation */
 }
 
-static int hangs(const ek_core *c, int64_t now)
-{
-    return ek_job_progress_hangs(&c->progress, now);
-}
-
 static void watch_elastic(ek_core *c, int64_t now)
 {
     const ek_core_reported *r = &c->reported;
@@ -225,7 +220,7 @@ static void watch_elastic(ek_core *c, int64_t now)
     if (!c->resumed && r->steps > 0)
         note_first_step(c, now);
     if (!g->ended && r->failed == 0 && r->closed == 0 && g->kill_at == 0) {
-        if (hangs(c, now))
+        if (ek_job_progress_hangs(&c->progress, now))
             end_for(c, EK_REASON_HUNG, now);
         else if (c->cfg.listed && g->reason == EK_REASON_NONE && c->interrupts == 0)
             poll_hosts(c, now);
@@ -275,7 +270,7 @@ static void run_timers(ek_core *c, int64_t now)
         forward_interrupt(c, now);
     if (c->cfg.elastic)
         watch_elastic(c, now);
-    else if (g->kill_at == 0 && r->joined < r->n && hangs(c, now))
+    else if (g->kill_at == 0 && r->joined < r->n && ek_job_progress_hangs(&c->progress, now))
         end_for(c, EK_REASON_HUNG, now);
     if (g->kill_at == 0)
         g->kill_at = kill_time(c, now);

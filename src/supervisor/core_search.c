@@ -1,4 +1,5 @@
 /* Before a generation: waits, probes hosts, tests their connectivity, assigns ranks. */
+#include "base/clock.h"
 #include "supervisor/core_priv.h"
 
 /* If too few hosts respond: number of probes, and first wait between them, which doubles. */
@@ -6,11 +7,6 @@ enum { ATTEMPTS_MAX = 7 };
 static const double first_wait_s = 0.25;
 /* Wait after generations without a completed step, which doubles with each. */
 static const double backoff_s = 0.05;
-
-static int64_t after_s(int64_t now, double s)
-{
-    return now + (int64_t)(s * 1e9);
-}
 
 /* --- the start -------------------------------------------------------------------------------- */
 
@@ -37,7 +33,7 @@ static ek_status assign_ranks(ek_core *c, int64_t now)
 /* Whether there were too few hosts for longer than the watchdog's limit. */
 static int has_waited_too_long(const ek_core *c, int64_t now)
 {
-    return c->cfg.watchdog_s > 0 && now > after_s(c->search.begin, c->cfg.watchdog_s) &&
+    return c->cfg.watchdog_s > 0 && now > c->search.begin + ek_clock_from_s(c->cfg.watchdog_s) &&
            ek_core_ranks_on(c, ek_core_hosts_slots(&c->hosts, now)) == 0;
 }
 
@@ -47,7 +43,7 @@ static ek_status end_attempt(ek_core *c, int64_t now)
         return assign_ranks(c, now);
     ek_core_hosts_clear_suspicion(&c->hosts);
     c->state = EK_CORE_RETRYING;
-    c->search.until = after_s(now, first_wait_s * (double)(1 << c->search.attempt));
+    c->search.until = now + ek_clock_from_s(first_wait_s * (double)(1 << c->search.attempt));
     return EK_OK;
 }
 
@@ -154,7 +150,7 @@ void ek_core_search_begin(ek_core *c, int64_t now)
     c->search.begin = now;
     c->search.test_links = c->ending.reason == EK_REASON_HUNG || failed > 1;
     c->state = EK_CORE_BACKOFF;
-    c->search.until = failed > 0 ? after_s(now, backoff_s * (double)(1 << failed)) : now;
+    c->search.until = failed > 0 ? now + ek_clock_from_s(backoff_s * (double)(1 << failed)) : now;
 }
 
 ek_status ek_core_search_take(ek_core *c, const ek_core_event *e)

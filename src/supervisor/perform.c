@@ -89,11 +89,6 @@ static ek_status read_list(ek_supervisor *x)
 
 /* --- commands on hosts ------------------------------------------------------------------------ */
 
-static const char *name_of(const ek_supervisor *x, int number)
-{
-    return x->core.hosts.host[ek_core_hosts_index(&x->core.hosts, number)].host.name;
-}
-
 /* Runs this program with these arguments on hosts, one rank on each. */
 static ek_status run_on(ek_supervisor *x, int key, const int *hosts, int n, char **argv, int argc)
 {
@@ -105,7 +100,7 @@ static ek_status run_on(ek_supervisor *x, int key, const int *hosts, int n, char
 
     EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", n);
     for (int i = 0; i < n; i++)
-        fprintf(f, "%s%s:1", i > 0 ? "," : "", name_of(x, hosts[i]));
+        fprintf(f, "%s%s:1", i > 0 ? "," : "", ek_core_hosts_name(&x->core.hosts, hosts[i]));
     EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", n);
     EK_TRY_OUT(ek_tasks_add(&x->tasks, key, &run));
     st = ek_subprocess_run(run, x->config, x->mpiexec, n, list, argv, argc, 0);

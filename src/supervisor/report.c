@@ -9,11 +9,6 @@
 #include <string.h>
 #include <sys/wait.h>
 
-static const char *name_of(const ek_supervisor *x, int number)
-{
-    return x->core.hosts.host[ek_core_hosts_index(&x->core.hosts, number)].host.name;
-}
-
 /* --- hosts ------------------------------------------------------------------------------------ */
 
 /* An unreadable list does not end the run: one warning until it can be read again. */
@@ -32,10 +27,12 @@ static void report_cut(const ek_supervisor *x, int number)
 
     while (k->host[which] != number)
         which++;
-    fprintf(stderr, "evenkeel %s: %s and ", x->config->command, name_of(x, number));
+    fprintf(stderr, "evenkeel %s: %s and ", x->config->command,
+            ek_core_hosts_name(&x->core.hosts, number));
     for (int i = 0; i < k->n; i++)
         if (!k->out[i] && ek_core_links_cut(k, which, i))
-            fprintf(stderr, "%s%s", n++ > 0 ? ", " : "", name_of(x, k->host[i]));
+            fprintf(stderr, "%s%s", n++ > 0 ? ", " : "",
+                    ek_core_hosts_name(&x->core.hosts, k->host[i]));
     fprintf(stderr, "%s cannot reach each other\n", n > 0 ? "" : "others");
 }
 
@@ -79,7 +76,7 @@ static void report_hosts(const ek_supervisor *x)
                 {EK_HOST_DRAINING, "hands over its state", "hand over their state"},
                 {EK_HOST_RELEASED, "is released", "are released"},
                 {EK_HOST_JOINED, "joins", "join"}};
-    int hosts = 0;
+    int hosts = ek_core_hosts_in_use(&x->core.hosts) - x->core.n_draining;
 
     fprintf(stderr, "evenkeel %s: ", x->config->command);
     for (size_t k = 0; k < sizeof(what) / sizeof(what[0]); k++) {
@@ -88,8 +85,6 @@ static void report_hosts(const ek_supervisor *x)
         if (n > 0)
             fprintf(stderr, " %s; ", n > 1 ? what[k].many : what[k].one);
     }
-    for (int i = 0; i < x->core.hosts.n; i++)
-        hosts += x->core.hosts.host[i].used > 0 && !x->core.hosts.host[i].draining;
     fprintf(stderr, "%d rank%s on %d host%s\n", x->core.ranks, x->core.ranks > 1 ? "s" : "", hosts,
             hosts > 1 ? "s" : "");
 }
@@ -167,7 +162,7 @@ static void report_failure(ek_supervisor *x, int host, double seconds)
                                 : "a rank lost its connection to another");
     if (x->core.restart && host >= 0)
         fprintf(stderr, "evenkeel %s: continuing from memory; %s is excluded for %.0f s\n",
-                x->config->command, name_of(x, host), seconds);
+                x->config->command, ek_core_hosts_name(&x->core.hosts, host), seconds);
     else if (x->core.restart)
         fprintf(stderr, "evenkeel %s: continuing from memory\n", x->config->command);
 }
@@ -207,7 +202,7 @@ void ek_report(ek_supervisor *x, const ek_core_action *a)
     case EK_REPORT_UNPROVEN:
         fprintf(stderr,
                 "evenkeel %s: no step was completed with %s, which is excluded for %.0f s\n",
-                x->config->command, name_of(x, a->host), a->seconds);
+                x->config->command, ek_core_hosts_name(&x->core.hosts, a->host), a->seconds);
         break;
     case EK_REPORT_HOSTS: report_hosts(x); break;
     case EK_REPORT_FIRST_STEP: ek_report_resumption(x); break;

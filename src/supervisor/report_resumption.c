@@ -1,4 +1,5 @@
 /* After the first step of a generation: what the loss before it has cost. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "supervisor/report.h"
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Warns if completed steps are repeated, with the reason. */
@@ -37,14 +37,6 @@ static const char *source_of(const ek_supervisor *x)
     return x->core.reported.first_step > 0 ? "checkpoint" : "start";
 }
 
-static double epoch(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 /* Appends a complete line or nothing; text: its terminating NUL is replaced by a newline. */
 static void append_line(const char *path, char *text)
 {
@@ -68,10 +60,11 @@ static void record(const ek_supervisor *x)
     const ek_core_resumption *r = &c->resumption;
     const double *took = c->progress.took_s;
     int hosts = c->cfg.listed ? ek_core_hosts_in_use(&c->hosts) : 1;
-    json_t *o = json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
-                          (json_int_t)c->history.generations, "time", epoch(), "ranks", c->ranks,
-                          "hosts", hosts, "first_step", (json_int_t)c->reported.first_step, "from",
-                          source_of(x), "steps_again", (json_int_t)r->repeated);
+    json_t *o =
+        json_pack("{s:I, s:f, s:i, s:i, s:I, s:s, s:I}", "generation",
+                  (json_int_t)c->history.generations, "time", ek_clock_epoch_s(), "ranks", c->ranks,
+                  "hosts", hosts, "first_step", (json_int_t)c->reported.first_step, "from",
+                  source_of(x), "steps_again", (json_int_t)r->repeated);
     char *text;
     ek_path path;
 

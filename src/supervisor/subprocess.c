@@ -26,7 +26,7 @@ ek_status ek_subprocess_begin(ek_subprocess *e, char *const *argv, int keep, dou
     ek_status st;
 
     *e = (ek_subprocess){.out = -1, .begin = ek_clock_ns()};
-    e->limit = seconds > 0 ? e->begin + (int64_t)(seconds * 1e9) : INT64_MAX;
+    e->limit = seconds > 0 ? e->begin + ek_clock_from_s(seconds) : INT64_MAX;
     e->looked = e->begin;
     if (keep) {
         process.out = e->out = memfd_create("evenkeel", MFD_CLOEXEC);

@@ -37,14 +37,6 @@ static const double list_s = 1, discover_every_s = 5;
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-static double epoch(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static ek_status perform_all(ek_supervisor *x)
 {
     for (size_t i = 0; i < x->core.actions.n; i++)
@@ -58,7 +50,7 @@ static ek_status take(ek_supervisor *x, ek_core_event *e)
     EK_TRY(ek_core_take(&x->core, e));
     if (x->core.times.seen_at != x->said.seen_at) {
         x->said.seen_at = x->core.times.seen_at;
-        x->said.seen_epoch = x->said.seen_at != 0 ? epoch() : x->said.seen_epoch;
+        x->said.seen_epoch = x->said.seen_at != 0 ? ek_clock_epoch_s() : x->said.seen_epoch;
     }
     return perform_all(x);
 }
