@@ -22,7 +22,7 @@ static ek_coll *pool_alloc(ek_comm *c, int64_t scratch)
     if (*best == NULL)
         return calloc(1, sizeof(*op));
     for (ek_coll **at = &(*best)->next; *at != NULL; at = &(*at)->next) {
-        int64_t cap = (*at)->scratch_cap, best_cap = (*best)->scratch_cap;
+        int64_t cap = (*at)->kept.scratch_cap, best_cap = (*best)->kept.scratch_cap;
 
         if (best_cap < scratch ? cap > best_cap : cap >= scratch && cap < best_cap)
             best = at;
@@ -78,20 +78,20 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
     op->comm = c;
     op->name = name;
     op->site = site;
-    EK_TRY_OUT(
-        grow_buffer(&op->transfers, &op->transfers_cap, transfers, sizeof(ek_transfer), name));
-    EK_TRY_OUT(grow_buffer(&op->table, &op->table_cap, table, sizeof(int64_t), name));
-    EK_TRY_OUT(grow_buffer(&op->scratch, &op->scratch_cap, scratch, 1, name));
+    EK_TRY_OUT(grow_buffer(&op->kept.transfers, &op->kept.transfers_cap, transfers,
+                           sizeof(ek_transfer), name));
+    EK_TRY_OUT(grow_buffer(&op->kept.table, &op->kept.table_cap, table, sizeof(int64_t), name));
+    EK_TRY_OUT(grow_buffer(&op->kept.scratch, &op->kept.scratch_cap, scratch, 1, name));
     op->tag = tag;
     if (tag < 0)
         op->tag = TAG_COLLECTIVE + (int)(c->calls++ % (TAG_END - TAG_COLLECTIVE));
-    op->n_table = table;
-    op->agreed = op->posted = op->done = false;
+    op->kept.n_table = table;
+    op->check.agreed = op->posted = op->done = false;
     op->n_transfers = op->n_done = op->phase = op->n_phase_0 = op->peer = 0;
     op->amount = op->size = 0;
     op->how = EK_SUM_F32;
-    op->next_rank = (c->rank + 1) % c->size;
-    op->prev_rank = (c->rank + c->size - 1) % c->size;
+    op->check.next_rank = (c->rank + 1) % c->size;
+    op->check.prev_rank = (c->rank + c->size - 1) % c->size;
     op->post = NULL;
     op->step = ek_coll_step_wait_transfers;
     *out = op;
@@ -126,10 +126,10 @@ ek_status ek_coll_find_rank(const ek_comm *c, const char *name, const int *ranks
 
 void ek_coll_set_ring(ek_coll *op, const int *ranks, int n, int at)
 {
-    op->next_rank = ranks[(at + 1) % n];
-    op->prev_rank = ranks[(at + n - 1) % n];
+    op->check.next_rank = ranks[(at + 1) % n];
+    op->check.prev_rank = ranks[(at + n - 1) % n];
     for (int i = 0; i < n; i++)
-        op->table[op->n_table - n + i] = ranks[i];
+        op->kept.table[op->kept.n_table - n + i] = ranks[i];
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -217,8 +217,8 @@ ek_status ek_coll_send(ek_coll *op, const void *buf, int64_t bytes, int to)
     int64_t max = longest_to(op->comm, to);
 
     for (; bytes > max; at += max, bytes -= max)
-        EK_TRY(ek_transfer_send(op, &op->transfers[op->n_transfers++], at, max, to));
-    EK_TRY(ek_transfer_send(op, &op->transfers[op->n_transfers++], at, bytes, to));
+        EK_TRY(ek_transfer_send(op, &op->kept.transfers[op->n_transfers++], at, max, to));
+    EK_TRY(ek_transfer_send(op, &op->kept.transfers[op->n_transfers++], at, bytes, to));
     return EK_OK;
 }
 
@@ -228,8 +228,8 @@ ek_status ek_coll_recv(ek_coll *op, void *buf, int64_t bytes, int from)
     int64_t max = longest_to(op->comm, from);
 
     for (; bytes > max; at += max, bytes -= max)
-        EK_TRY(ek_transfer_recv(op, &op->transfers[op->n_transfers++], at, max, from));
-    EK_TRY(ek_transfer_recv(op, &op->transfers[op->n_transfers++], at, bytes, from));
+        EK_TRY(ek_transfer_recv(op, &op->kept.transfers[op->n_transfers++], at, max, from));
+    EK_TRY(ek_transfer_recv(op, &op->kept.transfers[op->n_transfers++], at, bytes, from));
     return EK_OK;
 }
 
@@ -237,8 +237,8 @@ ek_status ek_coll_test_transfers(ek_coll *op, int upto, int *done)
 {
     *done = 0;
     for (; op->n_done < upto; op->n_done++) {
-        EK_TRY(ek_transfer_test(op, &op->transfers[op->n_done]));
-        if (op->transfers[op->n_done].open)
+        EK_TRY(ek_transfer_test(op, &op->kept.transfers[op->n_done]));
+        if (op->kept.transfers[op->n_done].open)
             return EK_OK;
     }
     *done = 1;
@@ -295,9 +295,9 @@ static ek_status advance_op(ek_coll *op)
 
     if (op->done)
         return EK_OK;
-    if (!op->agreed)
+    if (!op->check.agreed)
         EK_TRY(ek_call_test(op));
-    if (!op->agreed)
+    if (!op->check.agreed)
         return EK_OK;
     if (!op->posted) {
         EK_TRY(op->post(op));
@@ -314,8 +314,9 @@ ek_status ek_coll_launch(ek_coll *op, ek_coll **out)
     ek_status st = EK_OK;
 
     link_running(op);
-    op->agreed = !c->world->checked || op->tag < TAG_MULTICAST || op->next_rank == c->rank;
-    if (!op->agreed)
+    op->check.agreed =
+        !c->world->checked || op->tag < TAG_MULTICAST || op->check.next_rank == c->rank;
+    if (!op->check.agreed)
         st = ek_call_post(op);
     if (st == EK_OK)
         st = advance_op(op);
@@ -367,7 +368,7 @@ static const ek_transfer *blocking_transfer(const ek_coll *op)
     const ek_transfer *found = NULL;
 
     for (int i = 0; i < op->n_transfers; i++) {
-        const ek_transfer *t = &op->transfers[i];
+        const ek_transfer *t = &op->kept.transfers[i];
 
         if (t->open && (found == NULL || (t->incoming && !found->incoming)))
             found = t;
@@ -383,9 +384,10 @@ void ek_coll_describe(const ek_coll *op, char *text, size_t cap)
 
     if (op->site != NULL)
         snprintf(from, sizeof(from), ", called at %s", op->site);
-    if (!op->agreed)
+    if (!op->check.agreed)
         snprintf(text, cap, "%s on %s: rank %d of %d waits for %s to make this call%s", op->name,
-                 c->name, c->rank, c->size, peer_text(c, op->prev_rank, peer, sizeof(peer)), from);
+                 c->name, c->rank, c->size, peer_text(c, op->check.prev_rank, peer, sizeof(peer)),
+                 from);
     else if (t == NULL)
         snprintf(text, cap, "%s on %s: rank %d of %d waits for nothing%s", op->name, c->name,
                  c->rank, c->size, from);

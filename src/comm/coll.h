@@ -90,6 +90,24 @@ typedef struct {
     ek_stream_lane in, out[CHILDREN_MAX];
 } ek_stream;
 
+/* In a checked world: this rank's call, sent to the next rank, and the previous rank's call. */
+typedef struct {
+    bool agreed; /* all ranks make this call, or it is not checked */
+    ek_call own_call, prev_call;
+    ek_message call_out, call_in;
+    int next_rank, prev_rank;
+    bool call_received; /* prev_call is complete */
+} ek_coll_check;
+
+/* Buffers that an operation keeps between uses, and that grow as needed. */
+typedef struct {
+    unsigned char *scratch;
+    ek_transfer *transfers;
+    int64_t *table; /* [n_table] starts of ranges [size + 1], or of a stream's chunks, or row counts
+                       [size][size]; then a list of ranks */
+    int64_t scratch_cap, transfers_cap, table_cap, n_table;
+} ek_coll_buffers;
+
 struct ek_coll {
     ek_comm *comm;
     ek_coll *prev, *next;    /* in ek_world.running, or next in ek_comm.idle */
@@ -97,20 +115,9 @@ struct ek_coll {
     int tag;
     ek_status (*post)(ek_coll *op);
     ek_status (*step)(ek_coll *op, int *done);
-    bool agreed, posted, done; /* agreed: all ranks make this call, or it is not checked */
-
-    /* Checked worlds: this rank's call, sent to the next rank, and the previous rank's call. */
-    ek_call own_call, prev_call;
-    ek_message call_out, call_in;
-    int next_rank, prev_rank;
-    bool call_received; /* prev_call is complete */
-
-    /* Buffers that are kept between uses and grow as needed. */
-    unsigned char *scratch;
-    ek_transfer *transfers;
-    int64_t *table; /* [n_table] starts of ranges [size + 1], or of a stream's chunks, or row counts
-                       [size][size]; then a list of ranks */
-    int64_t scratch_cap, transfers_cap, table_cap, n_table;
+    bool posted, done;
+    ek_coll_check check;
+    ek_coll_buffers kept;
 
     int n_transfers, n_done; /* the first n_done transfers are finished */
 

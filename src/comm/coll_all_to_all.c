@@ -15,7 +15,7 @@
 
 static int64_t bytes_of(const ek_coll *op, int from, int to)
 {
-    return op->table[(int64_t)from * op->comm->size + to] * op->size;
+    return op->kept.table[(int64_t)from * op->comm->size + to] * op->size;
 }
 
 /* Offset of the block for `to` (from `from`) in the caller's send (recv) buffer, in bytes. */
@@ -172,7 +172,7 @@ static bool is_gateway_to(const ek_comm *c, int to)
 static ek_status send_to_gateways(ek_coll *op)
 {
     const ek_comm *c = op->comm;
-    unsigned char *at = op->scratch;
+    unsigned char *at = op->kept.scratch;
 
     for (int via = 0; via < c->size; via++) {
         unsigned char *start = at;
@@ -190,7 +190,7 @@ static ek_status send_to_gateways(ek_coll *op)
         if (at > start)
             EK_TRY(ek_coll_send(op, start, at - start, via));
     }
-    op->region[IN] = at - op->scratch;
+    op->region[IN] = at - op->kept.scratch;
     return EK_OK;
 }
 
@@ -198,7 +198,7 @@ static ek_status send_to_gateways(ek_coll *op)
 static ek_status recv_as_gateway(ek_coll *op)
 {
     const ek_comm *c = op->comm;
-    unsigned char *at = op->scratch + op->region[IN];
+    unsigned char *at = op->kept.scratch + op->region[IN];
 
     for (int from = 0; from < c->size; from++) {
         int64_t bytes = is_remote(c, from) ? 0 : via_bytes(op, from, c->rank);
@@ -208,7 +208,7 @@ static ek_status recv_as_gateway(ek_coll *op)
         EK_TRY(ek_coll_recv(op, at, bytes, from));
         at += bytes;
     }
-    op->region[STAGED] = at - op->scratch;
+    op->region[STAGED] = at - op->kept.scratch;
     return EK_OK;
 }
 
@@ -216,7 +216,7 @@ static ek_status recv_as_gateway(ek_coll *op)
 static ek_status recv_from_nodes(ek_coll *op)
 {
     const ek_comm *c = op->comm;
-    unsigned char *at = op->scratch + op->region[STAGED];
+    unsigned char *at = op->kept.scratch + op->region[STAGED];
 
     for (int node = 0; node < c->nodes; node++) {
         int64_t bytes = node_bytes(op, node, c->rank);
@@ -229,7 +229,7 @@ static ek_status recv_from_nodes(ek_coll *op)
                             gateway(c, node, c->rank)));
         at += in_place ? 0 : bytes;
     }
-    op->region[FORWARD] = at - op->scratch;
+    op->region[FORWARD] = at - op->kept.scratch;
     return EK_OK;
 }
 
@@ -257,7 +257,7 @@ static void copy_blocks(ek_coll *op, int from, const unsigned char *blocks)
 {
     const ek_comm *c = op->comm;
     int own_node = c->node_of[c->rank];
-    unsigned char *message = op->scratch + op->region[FORWARD];
+    unsigned char *message = op->kept.scratch + op->region[FORWARD];
 
     for (int to = 0; to < c->size; to++) {
         int64_t bytes = bytes_of(op, from, to), before = 0;
@@ -282,7 +282,7 @@ static ek_status forward_rows(ek_coll *op)
     const ek_comm *c = op->comm;
     int own_node = c->node_of[c->rank];
     bool alone = c->node_size[own_node] == 1;
-    const unsigned char *at = op->scratch + op->region[IN];
+    const unsigned char *at = op->kept.scratch + op->region[IN];
 
     for (int from = 0; from < c->size && !alone; from++) {
         if (is_remote(c, from))
@@ -291,7 +291,7 @@ static ek_status forward_rows(ek_coll *op)
         at += from == c->rank ? 0 : via_bytes(op, from, c->rank);
     }
     for (int pass = 0; pass < 2; pass++) { /* ranks above this one, then those below */
-        at = op->scratch + op->region[FORWARD];
+        at = op->kept.scratch + op->region[FORWARD];
         for (int to = 0; to < c->size; to++) {
             int64_t bytes = is_gateway_to(c, to) ? node_bytes(op, own_node, to) : 0;
 
@@ -307,7 +307,7 @@ static ek_status forward_rows(ek_coll *op)
 static void unpack_staged(ek_coll *op)
 {
     const ek_comm *c = op->comm;
-    const unsigned char *at = op->scratch + op->region[STAGED];
+    const unsigned char *at = op->kept.scratch + op->region[STAGED];
 
     for (int node = 0; node < c->nodes; node++) {
         int first;
@@ -385,7 +385,7 @@ ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, siz
     scratch = how == EK_A2A_2DH ? scratch_2dh(c, rows, (int64_t)size) : 0;
     messages = 4 * (int64_t)c->size + ek_coll_n_transfers(c, moved + scratch);
     EK_TRY(ek_coll_begin(c, forms[how].name, site, -1, messages, n, scratch, &o));
-    memcpy(o->table, rows, (size_t)n * sizeof(*rows));
+    memcpy(o->kept.table, rows, (size_t)n * sizeof(*rows));
     for (int64_t i = 0; i < n; i++)
         o->amount += rows[i];
     o->buf = recv;

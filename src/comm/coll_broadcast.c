@@ -18,8 +18,8 @@ static void setup_stream(ek_coll *op, const int *ranks, int root, int n, int at,
 
     s->chunks = 1;
     s->start = s->reduce_end = s->n_out = 0;
-    op->table[0] = 0;
-    op->table[1] = op->bytes;
+    op->kept.table[0] = 0;
+    op->kept.table[1] = op->bytes;
     op->size = 1;
     low = at & -at; /* the lowest bit: the parent in the tree has it cleared */
     from = chain ? at - 1 : at - low;
@@ -158,8 +158,8 @@ static ek_status post_round(ek_coll *op)
     op->n_transfers = op->n_done = 0;
     if (far >= c->size)
         return EK_OK;
-    EK_TRY(ek_coll_recv(op, op->scratch, 0, (c->rank + c->size - far) % c->size));
-    EK_TRY(ek_coll_send(op, op->scratch, 0, (c->rank + far) % c->size));
+    EK_TRY(ek_coll_recv(op, op->kept.scratch, 0, (c->rank + c->size - far) % c->size));
+    EK_TRY(ek_coll_send(op, op->kept.scratch, 0, (c->rank + far) % c->size));
     return EK_OK;
 }
 

@@ -30,7 +30,7 @@ static void describe_call(const ek_coll *op, ek_call *call)
     snprintf(call->site, sizeof(call->site), "%s", site + skip); /* keeps the end of the path */
     call->amount = op->amount;
     h = fnv1a(h, arguments, sizeof(arguments));
-    call->digest = fnv1a(h, op->table, (size_t)op->n_table * sizeof(*op->table));
+    call->digest = fnv1a(h, op->kept.table, (size_t)op->kept.n_table * sizeof(*op->kept.table));
 }
 
 ek_status ek_call_post(ek_coll *op)
@@ -41,12 +41,12 @@ ek_status ek_call_post(ek_coll *op)
 
     if (tag < TAG_CALL)
         tag += TAG_CALL - TAG_MULTICAST;
-    describe_call(op, &op->own_call);
-    EK_TRY(
-        b->recv(c->state, &op->prev_call, sizeof(op->prev_call), op->prev_rank, tag, &op->call_in));
-    EK_TRY(
-        b->send(c->state, &op->own_call, sizeof(op->own_call), op->next_rank, tag, &op->call_out));
-    op->call_received = false;
+    describe_call(op, &op->check.own_call);
+    EK_TRY(b->recv(c->state, &op->check.prev_call, sizeof(op->check.prev_call), op->check.prev_rank,
+                   tag, &op->check.call_in));
+    EK_TRY(b->send(c->state, &op->check.own_call, sizeof(op->check.own_call), op->check.next_rank,
+                   tag, &op->check.call_out));
+    op->check.call_received = false;
     return EK_OK;
 }
 
@@ -54,21 +54,21 @@ ek_status ek_call_test(ek_coll *op)
 {
     const ek_comm *c = op->comm;
     const ek_backend *b = c->world->backend;
-    const ek_call *own = &op->own_call, *prev = &op->prev_call;
+    const ek_call *own = &op->check.own_call, *prev = &op->check.prev_call;
     int done = 0;
 
-    if (!op->call_received) {
-        EK_TRY(b->test(c->state, &op->call_in, &done));
+    if (!op->check.call_received) {
+        EK_TRY(b->test(c->state, &op->check.call_in, &done));
         if (!done)
             return EK_OK;
-        op->call_received = true;
+        op->check.call_received = true;
         EK_REQUIRE(
             strcmp(own->name, prev->name) == 0 && own->digest == prev->digest, EK_ECOMM,
             "ranks of %s make different calls: rank %d %s of %lld (%s), rank %d %s of %lld (%s)",
-            c->name, op->prev_rank, prev->name, (long long)prev->amount, prev->site, c->rank,
+            c->name, op->check.prev_rank, prev->name, (long long)prev->amount, prev->site, c->rank,
             own->name, (long long)own->amount, own->site);
     }
-    EK_TRY(b->test(c->state, &op->call_out, &done));
-    op->agreed = done != 0;
+    EK_TRY(b->test(c->state, &op->check.call_out, &done));
+    op->check.agreed = done != 0;
     return EK_OK;
 }

@@ -42,12 +42,12 @@ static int64_t size_of(ek_reduce how)
 
 static int64_t range_bytes(const ek_coll *op, int rank)
 {
-    return (op->table[rank + 1] - op->table[rank]) * op->size;
+    return (op->kept.table[rank + 1] - op->kept.table[rank]) * op->size;
 }
 
 static unsigned char *range_at(const ek_coll *op, int rank)
 {
-    return op->buf + op->table[rank] * op->size;
+    return op->buf + op->kept.table[rank] * op->size;
 }
 
 /* --- directly --------------------------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static ek_status post_all_reduce(ek_coll *op)
 
     if (op->bytes == 0)
         return EK_OK;
-    EK_TRY(recv_from_all(op, op->scratch, op->bytes));
+    EK_TRY(recv_from_all(op, op->kept.scratch, op->bytes));
     for (int i = 1; i < c->size; i++)
         EK_TRY(ek_coll_send(op, op->buf, op->bytes, (c->rank + i) % c->size));
     return EK_OK;
@@ -83,7 +83,7 @@ static ek_status post_reduce_scatter(ek_coll *op)
 {
     const ek_comm *c = op->comm;
 
-    EK_TRY(recv_from_all(op, op->scratch, op->bytes));
+    EK_TRY(recv_from_all(op, op->kept.scratch, op->bytes));
     for (int i = 1; i < c->size; i++) {
         int to = (c->rank + i) % c->size;
 
@@ -100,10 +100,10 @@ static void sum_vectors(ek_coll *op, unsigned char *mine)
 
     if (bytes == 0)
         return;
-    memcpy(op->scratch + op->comm->rank * op->bytes, mine, bytes);
+    memcpy(op->kept.scratch + op->comm->rank * op->bytes, mine, bytes);
     for (int r = 1; r < op->comm->size; r++)
-        ek_reduce_bytes(op->how, op->scratch, op->scratch + r * op->bytes, op->bytes);
-    memcpy(mine, op->scratch, bytes);
+        ek_reduce_bytes(op->how, op->kept.scratch, op->kept.scratch + r * op->bytes, op->bytes);
+    memcpy(mine, op->kept.scratch, bytes);
 }
 
 static ek_status step_all_reduce(ek_coll *op, int *done)
@@ -242,8 +242,8 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
                                   : WINDOW * slot,
                          &o));
     for (int r = 0; r <= c->size; r++)
-        o->table[r] = ek_range_first(n, c->size, r);
-    o->bytes = whole ? bytes : (o->table[c->rank + 1] - o->table[c->rank]) * size;
+        o->kept.table[r] = ek_range_first(n, c->size, r);
+    o->bytes = whole ? bytes : (o->kept.table[c->rank + 1] - o->kept.table[c->rank]) * size;
     o->stream.slot = slot;
     if (direct) {
         o->post = whole ? post_all_reduce : post_reduce_scatter;
@@ -282,7 +282,7 @@ ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first,
         o->stream.slot = slot;
         setup_ring(o, c->rank + c->size - 1, c->size - 1, 0);
     }
-    memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
+    memcpy(o->kept.table, first, (size_t)(c->size + 1) * sizeof(*first));
     o->amount = first[c->size];
     o->buf = buf;
     o->bytes = bytes;
@@ -309,7 +309,7 @@ ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, siz
         EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, 0, &o));
         setup_ring(o, c->rank, 0, c->size - 1);
     }
-    memcpy(o->table, first, (size_t)(c->size + 1) * sizeof(*first));
+    memcpy(o->kept.table, first, (size_t)(c->size + 1) * sizeof(*first));
     o->amount = first[c->size];
     o->buf = buf;
     o->size = bytes;
@@ -334,8 +334,8 @@ ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how
         slot = 0;
     EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag, ek_stream_transfers(1), 2 + n_ranks,
                          WINDOW * slot, &o));
-    o->table[0] = 0;
-    o->table[1] = n;
+    o->kept.table[0] = 0;
+    o->kept.table[1] = n;
     ek_coll_set_ring(o, ranks, n_ranks, at);
     setup_chain(o, ranks, n_ranks, at);
     o->stream.slot = slot;

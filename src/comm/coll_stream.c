@@ -16,14 +16,14 @@ static int chunk_of(const ek_stream *s, int step)
 
 static unsigned char *segment_address(const ek_coll *op, ek_stream_pos p)
 {
-    return op->buf + op->table[chunk_of(&op->stream, p.step)] * op->size + p.at;
+    return op->buf + op->kept.table[chunk_of(&op->stream, p.step)] * op->size + p.at;
 }
 
 /* Bytes from p to the end of its segment. */
 static int64_t segment_bytes(const ek_coll *op, ek_stream_pos p)
 {
     int chunk = chunk_of(&op->stream, p.step);
-    int64_t left = (op->table[chunk + 1] - op->table[chunk]) * op->size - p.at;
+    int64_t left = (op->kept.table[chunk + 1] - op->kept.table[chunk]) * op->size - p.at;
     int64_t segment = op->comm->world->segment;
 
     return left < segment ? left : segment;
@@ -64,7 +64,7 @@ ek_status ek_stream_post(ek_coll *op)
         s->out[i].posted = s->out[i].done = skip_empty(op, (ek_stream_pos){0, 0}, s->out_end);
         s->out[i].n_posted = s->out[i].n_done = 0;
     }
-    memset(op->transfers, 0, (size_t)slots * sizeof(*op->transfers));
+    memset(op->kept.transfers, 0, (size_t)slots * sizeof(*op->kept.transfers));
     op->n_transfers = slots;
     return EK_OK;
 }
@@ -91,9 +91,10 @@ static ek_status post_receive(ek_coll *op, bool *moved)
         return EK_OK;
     if (!may_replace(s, in->posted.step))
         return EK_OK;
-    to = in->posted.step < s->reduce_end ? op->scratch + slot * s->slot
+    to = in->posted.step < s->reduce_end ? op->kept.scratch + slot * s->slot
                                          : segment_address(op, in->posted);
-    EK_TRY(ek_transfer_recv(op, &op->transfers[slot], to, segment_bytes(op, in->posted), in->peer));
+    EK_TRY(ek_transfer_recv(op, &op->kept.transfers[slot], to, segment_bytes(op, in->posted),
+                            in->peer));
     in->posted = next_segment(op, in->posted, s->in_end);
     in->n_posted++;
     *moved = true;
@@ -108,11 +109,11 @@ static ek_status test_receive(ek_coll *op, bool *moved)
 
     if (in->n_done == in->n_posted)
         return EK_OK;
-    EK_TRY(ek_transfer_test(op, &op->transfers[slot]));
-    if (op->transfers[slot].open)
+    EK_TRY(ek_transfer_test(op, &op->kept.transfers[slot]));
+    if (op->kept.transfers[slot].open)
         return EK_OK;
     if (in->done.step < s->reduce_end)
-        ek_reduce_bytes(op->how, segment_address(op, in->done), op->scratch + slot * s->slot,
+        ek_reduce_bytes(op->how, segment_address(op, in->done), op->kept.scratch + slot * s->slot,
                         segment_bytes(op, in->done));
     in->done = next_segment(op, in->done, s->in_end);
     in->n_done++;
@@ -124,7 +125,7 @@ static ek_status step_sends(ek_coll *op, int i, bool *moved)
 {
     ek_stream *s = &op->stream;
     ek_stream_lane *out = &s->out[i];
-    ek_transfer *slots = &op->transfers[(1 + i) * WINDOW];
+    ek_transfer *slots = &op->kept.transfers[(1 + i) * WINDOW];
     ek_transfer *t;
 
     if (out->n_done != out->n_posted) {

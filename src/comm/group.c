@@ -13,9 +13,9 @@ static void free_comm(ek_comm *c)
         return;
     for (ek_coll *op = c->idle; op != NULL; op = next) {
         next = op->next;
-        free(op->scratch);
-        free(op->transfers);
-        free(op->table);
+        free(op->kept.scratch);
+        free(op->kept.transfers);
+        free(op->kept.table);
         free(op);
     }
     free(c->world_of);

@@ -18,7 +18,8 @@ static ek_reduce sum_of(const ek_model *m)
 
 /* --- buckets ---------------------------------------------------------------------------------- */
 
-ek_status ek_param_bucket_gather(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
+/* Starts the all-gather of a sharded bucket's masters into u->p.  Collective over u->group. */
+static ek_status gather_bucket(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
 {
     size_t real = real_size(m);
     char *mine = (char *)u->p + u->kept_first * (int64_t)real;
@@ -113,7 +114,8 @@ double ek_param_bucket_pack_bytes(const ek_model *m, const ek_param_bucket *u)
     return bytes;
 }
 
-void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u)
+/* ZeRO 2 and 3: adds the reduced range of u->g to u->g_kept, and clears u->g. */
+static void collect_gradients(const ek_model *m, const ek_param_bucket *u)
 {
     if (m->k->real == EK_F64) {
         const double *from = (const double *)u->g + u->kept_first;
@@ -143,7 +145,7 @@ ek_status ek_model_pack(ek_model *m)
         if (u->sharded) {
             ek_coll *op = NULL;
 
-            EK_TRY(ek_param_bucket_gather(m, u, &op));
+            EK_TRY(gather_bucket(m, u, &op));
             EK_TRY(ek_coll_wait(&op));
         }
         EK_TRY(ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD));
@@ -163,7 +165,7 @@ static ek_status op_gather(void *self, const ek_op *op)
     const ek_model *m = self;
 
     if (!ek_net_started(op))
-        EK_TRY(ek_param_bucket_gather(m, bucket_of(m, op), ek_net_cell(op)));
+        EK_TRY(gather_bucket(m, bucket_of(m, op), ek_net_cell(op)));
     return ek_net_test(op);
 }
 
@@ -236,7 +238,7 @@ static ek_status op_collect(void *self, const ek_op *op)
     ek_param_buckets_of(m, op->part, &first, &end);
     for (int32_t i = first; i < end; i++)
         if (m->buckets->bucket[i].g_set != NULL)
-            ek_param_bucket_collect(m, &m->buckets->bucket[i]);
+            collect_gradients(m, &m->buckets->bucket[i]);
     return EK_OK;
 }
 
@@ -284,8 +286,8 @@ void ek_param_buckets_begin_step(ek_model *m)
     ek_param_buckets *us = m->buckets;
 
     for (int32_t i = 0; i < us->n; i++) {
-        us->bucket[i].reduced = us->bucket[i].fetched = -1;
-        us->bucket[i].pending = 0;
+        us->bucket[i].graph.reduced = us->bucket[i].graph.fetched = -1;
+        us->bucket[i].graph.pending = 0;
     }
     for (int kind = 0; kind < EK_BUFFER_KINDS; kind++)
         for (int i = 0; i < EK_BUFFERS; i++) {
@@ -326,7 +328,7 @@ static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_module_buff
         ek_param_buckets_of(m, s->holds, &first, &end);
         for (int32_t i = first; i < end; i++)
             if (us->bucket[i].p_set == s)
-                us->deps[n++] = us->bucket[i].fetched;
+                us->deps[n++] = us->bucket[i].graph.fetched;
     }
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
@@ -335,7 +337,7 @@ static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_module_buff
             op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, module, i, bytes_sent(m, u));
 
         if (u->p_set == s)
-            u->fetched = ek_graph_add(g, &op, us->deps, n);
+            u->graph.fetched = ek_graph_add(g, &op, us->deps, n);
     }
     s->holds = module;
 }
@@ -379,7 +381,7 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t module, int missing
 static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_module_buffer *forms = ek_param_buckets_buffer(m, EK_BUFFER_FORM, module);
+    ek_module_buffer *forms = ek_param_buckets_buffer(m, EK_BUFFER_PACKED, module);
     double bytes = cut_forms(m, module);
     int had = forms->holds == module ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
     ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, module, module, 0);
@@ -393,7 +395,7 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
     ek_param_buckets_of(m, module, &first, &end);
     us->deps[n++] = dep;
     for (int32_t i = first; i < end; i++)
-        us->deps[n++] = us->bucket[i].fetched;
+        us->deps[n++] = us->bucket[i].graph.fetched;
     if (!missing)
         return ek_graph_add(g, &wait, us->deps, n);
     forms->packed = had | missing;
@@ -416,11 +418,11 @@ static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t d
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &us->bucket[i];
 
-        if (!u->pending)
+        if (!u->graph.pending)
             continue;
-        us->deps[n++] = u->reduced;
+        us->deps[n++] = u->graph.reduced;
         op.bytes += (double)(u->n + 3 * u->kept) * (double)real_size(m);
-        u->pending = 0;
+        u->graph.pending = 0;
     }
     return n > 1 ? ek_graph_add(g, &op, us->deps, n) : dep;
 }
@@ -469,8 +471,8 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
         op.micro = micro;
-        u->reduced = ek_graph_add(g, &op, deps, 3);
-        u->pending = u->g_set != NULL;
+        u->graph.reduced = ek_graph_add(g, &op, deps, 3);
+        u->graph.pending = u->g_set != NULL;
         s->holds = module;
     }
 }
@@ -501,8 +503,8 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
             dep = build_collect(m, g, us->sets[EK_BUFFER_GRADIENT][i].holds, dep);
     us->deps[n++] = dep;
     for (int32_t i = 0; i < us->n; i++)
-        if (us->bucket[i].reduced >= 0)
-            us->deps[n++] = us->bucket[i].reduced;
+        if (us->bucket[i].graph.reduced >= 0)
+            us->deps[n++] = us->bucket[i].graph.reduced;
     if (n > 1)
         dep = ek_graph_add(g, &op, us->deps, n);
     if (tied >= 0 && us->bucket[tied].kept > 0) {

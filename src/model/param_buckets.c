@@ -291,7 +291,7 @@ static void reserve_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, in
         if (bytes == 0) {
             *at[i] = p->w->p;
         } else if (u->sharded && m->cfg.zero == 3) {
-            ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_FORM, p->module);
+            ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_PACKED, p->module);
             int64_t in = reserve_in_buffer(s, used, (int64_t)bytes);
 
             *at[i] = s->base != NULL ? (char *)s->base + in : NULL;

@@ -66,7 +66,7 @@ typedef enum {
     EK_BUFFER_GRADIENT, /* whole gradients (ZeRO 2 and 3) */
     EK_BUFFER_MASTER,   /* whole masters that kernels read (ZeRO 3) */
     EK_BUFFER_STAGED,   /* whole masters that are only packed */
-    EK_BUFFER_FORM,     /* packed forms (ZeRO 3) */
+    EK_BUFFER_PACKED,   /* packed forms (ZeRO 3) */
     EK_BUFFER_KINDS
 } ek_module_buffer_kind;
 
@@ -102,10 +102,11 @@ typedef struct {
     int64_t p_at, g_at;
     size_t state_at; /* offset of its memory in m->state */
 
-    /* in the graph being built */
-    int32_t reduced; /* network op that completes its gradients; -1: none */
-    int32_t fetched; /* op that gathered its masters; -1: none */
-    int pending;     /* gradients are reduced, but not yet added to the kept range */
+    struct {
+        int32_t reduced; /* network op that completes its gradients; -1: none */
+        int32_t fetched; /* op that gathered its masters; -1: none */
+        int pending;     /* gradients are reduced, but not yet added to the kept range */
+    } graph;             /* of the graph being built */
 } ek_param_bucket;
 
 struct ek_param_buckets {
@@ -140,18 +141,12 @@ void ek_param_buckets_of(const ek_model *m, int32_t module, int32_t *first, int3
 /* Sets ek_param.idle and updates the range that this rank owns. */
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle);
 
-/* Starts the all-gather of a sharded bucket's masters into u->p.  Collective over u->group. */
-EK_CHECKED ek_status ek_param_bucket_gather(const ek_model *m, const ek_param_bucket *u,
-                                            ek_coll **op);
 /* Make packed forms (EK_USE_*) from u->p: of a bucket; of one of its weights. */
 EK_CHECKED ek_status ek_param_bucket_pack(const ek_model *m, const ek_param_bucket *u, int uses);
 EK_CHECKED ek_status ek_param_bucket_pack_weight(const ek_model *m, const ek_param_bucket *u,
                                                  const ek_param *p, int uses);
 /* Bytes moved by packing all forms of a bucket: masters read, forms written. */
 double ek_param_bucket_pack_bytes(const ek_model *m, const ek_param_bucket *u);
-/* ZeRO 2 and 3: adds the reduced range of u->g to u->g_kept, and clears u->g. */
-void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u);
-
 /* Appends the ops that complete the step's gradients; returns the op after which g_kept of every
  * bucket is summed over its group. */
 int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep);
