@@ -3,7 +3,7 @@
  *
  * A registered planner is an ek_planner with `custom` set.  Its plan functions pass input and
  * output to the user's functions, and check the plan: a fault fails the call, with a message that
- * begins with what is wrong ("expert 3 is not in ..."); callers add the planner's name. */
+ * says what is wrong and does not name the planner: callers add its name. */
 #ifndef BALANCE_CUSTOM_PLANNER_H
 #define BALANCE_CUSTOM_PLANNER_H
 

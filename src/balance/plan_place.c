@@ -103,7 +103,8 @@ int64_t ek_place_bound(const ek_place *m)
 }
 
 /* Insertion sort: stable, and qsort may allocate. */
-void ek_place_order(const int64_t *load, int32_t n, int32_t *order)
+/* Sorts indices of load [n]: heaviest first, equal loads by number. */
+static void order_by_load(const int64_t *load, int32_t n, int32_t *order)
 {
     for (int32_t e = 0; e < n; e++) {
         int32_t i = e;
@@ -116,7 +117,7 @@ void ek_place_order(const int64_t *load, int32_t n, int32_t *order)
 
 void ek_place_sort(ek_place *m)
 {
-    ek_place_order(m->load, m->experts, m->order);
+    order_by_load(m->load, m->experts, m->order);
 }
 
 /* LPT into any number of bins: fills bin_of [experts], and sum and held of the bins. */
@@ -253,7 +254,9 @@ void ek_place_assign(ek_place_match *m)
         assign_group(m, g);
 }
 
-int32_t ek_place_relabel(ek_place *m, const ek_placement *p)
+/* Renumbers the ranks of m->rank_of so that the most experts stay on their primary rank; returns
+ * the number that move. */
+static int32_t relabel_ranks(ek_place *m, const ek_placement *p)
 {
     ek_place_match *by = &m->match;
     int32_t moved = 0, *rank_of_group = by->slack;
@@ -358,7 +361,7 @@ static int64_t decide_placement(ek_place *m, int64_t before, ek_plan *p)
         explain_stay(p, before, after, "the best packing, with");
         return before;
     }
-    moved = ek_place_relabel(m, &p->placement);
+    moved = relabel_ranks(m, &p->placement);
     place_primaries(m->rank_of, &p->placement);
     explain_move(p, before, after, bound, devices, moved);
     return after;

@@ -39,8 +39,6 @@ ek_place *ek_place_reserve(ek_arena *a, int32_t experts, int32_t ranks);
 int32_t ek_place_capacity(const ek_place *m);
 /* Lower bound of every packing: the heaviest expert or the mean over ranks rounded up. */
 int64_t ek_place_bound(const ek_place *m);
-/* Sorts indices of load [n]: heaviest first, equal loads by number. */
-void ek_place_order(const int64_t *load, int32_t n, int32_t *order);
 /* Fills m->order from m->load. */
 void ek_place_sort(ek_place *m);
 
@@ -56,8 +54,4 @@ int64_t ek_place_pack(ek_place *m, int32_t *devices);
 
 /* Maximises the sum of overlaps: m->group_of. */
 void ek_place_assign(ek_place_match *m);
-/* Renumbers the ranks of m->rank_of so that the most experts stay on their primary rank; returns
- * the number that move. */
-int32_t ek_place_relabel(ek_place *m, const ek_placement *p);
-
 #endif

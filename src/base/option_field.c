@@ -24,8 +24,10 @@ static json_t *index_word(const ek_option *row, int index)
 {
     const char *word = row->allowed;
 
-    for (; index > 0 && word != NULL; index--)
-        word = (word = strchr(word, '|')) != NULL ? word + 1 : NULL;
+    for (; index > 0 && word != NULL; index--) {
+        word = strchr(word, '|');
+        word = word != NULL ? word + 1 : NULL;
+    }
     return word != NULL ? json_stringn(word, strcspn(word, "|")) : NULL;
 }
 

@@ -20,6 +20,7 @@
 #include "bench/bench_priv.h"
 #include "model/hf/weights.h"
 #include "moe/replica_weights.h"
+#include "train/batch.h"
 #include "train/timing/layer_costs.h"
 #include "train/trainer.h"
 
@@ -39,10 +40,10 @@ typedef struct {
 typedef struct {
     const char *name;
     const ek_planner *planner;
-    int even;       /* even loads instead of the trace's */
-    sample *of;     /* [rounds] */
-    ek_plan *homes; /* [layers] persistent placements of this policy; NULL: block order */
-    int64_t moved;  /* experts moved, relative to block order */
+    int even;            /* even loads instead of the trace's */
+    sample *of;          /* [rounds] */
+    ek_plan *placements; /* [layers] persistent placements of this policy; NULL: block order */
+    int64_t moved;       /* experts moved, relative to block order */
     char reason[EK_PLAN_REASON]; /* of the last layer's placement */
     bench_samples migrate_s_per_expert;
 } policy;
@@ -174,7 +175,7 @@ static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
 
 static ek_status open_trainer(const bench *b, balance *x)
 {
-    int64_t micros = (b->cfg->batch + b->cfg->micro_batch - 1) / b->cfg->micro_batch;
+    int64_t micros = ek_batch_micros(b->cfg->batch, b->cfg->micro_batch);
     ek_trainer_config cfg = {.batch = b->cfg->batch,
                              .seq = b->cfg->seq,
                              .micro_batch = b->cfg->micro_batch,
@@ -224,7 +225,7 @@ static void take_placements(const bench *b, balance *x)
     x->block = take_plans(b, x);
     for (int i = 0; i < x->n; i++)
         if (x->of[i].planner->plan_persistent != NULL)
-            x->of[i].homes = take_plans(b, x);
+            x->of[i].placements = take_plans(b, x);
 }
 
 static void copy_placements(const bench *b, const balance *x, ek_plan *plans)
@@ -310,15 +311,15 @@ static ek_status enter(const bench *b, balance *x, policy *p)
     if (x->there != NULL && x->there != p)
         EK_TRY(move_to(b, x, x->block, &moved, &s));
     EK_TRY(ek_trainer_set_planner(x->trainer, p->planner));
-    if (p->homes == NULL || x->there == p) {
-        x->there = p->homes != NULL ? p : NULL;
+    if (p->placements == NULL || x->there == p) {
+        x->there = p->placements != NULL ? p : NULL;
         return EK_OK;
     }
     x->primary_reason[0] = '\0';
-    EK_TRY(move_to(b, x, known ? p->homes : NULL, &p->moved, &s));
+    EK_TRY(move_to(b, x, known ? p->placements : NULL, &p->moved, &s));
     EK_TRY(check_planner(x, p));
     if (!known) {
-        copy_placements(b, x, p->homes);
+        copy_placements(b, x, p->placements);
         memcpy(p->reason, x->primary_reason, sizeof(p->reason));
     }
     bench_add(&p->migrate_s_per_expert, s);
@@ -366,7 +367,7 @@ static ek_status warm_up(const bench *b, balance *x)
             first = &x->of[i];
     EK_TRY(run_step(b, x, first, 0, NULL));
     for (int i = 0; i < x->n; i++)
-        if (x->of[i].homes != NULL)
+        if (x->of[i].placements != NULL)
             EK_TRY(enter(b, x, &x->of[i]));
     return run_step(b, x, even_of(x), 0, NULL);
 }

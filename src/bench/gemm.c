@@ -87,7 +87,7 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Allocates memory for the largest product. */
-static void lay(const bench *b, gemm *m)
+static void reserve_buffers(const bench *b, gemm *m)
 {
     const ek_kernels *k = b->k;
     int64_t x = 0, y = 0, weight = 0, packed = 0, dw = 0, groups = 1, ws = 0;
@@ -126,11 +126,11 @@ static ek_status gemm_create(const bench *b, gemm *m)
 
     m->n_products = bench_products(b, m->products);
     ek_arena_measure(&m->arena);
-    lay(b, m);
+    reserve_buffers(b, m);
     EK_TRY(ek_arena_check(&m->arena, "matrix products"));
     bytes = m->arena.used;
     EK_TRY(ek_arena_init(&m->arena, bytes, "matrix products"));
-    lay(b, m);
+    reserve_buffers(b, m);
     return ek_arena_check(&m->arena, "matrix products");
 }
 

@@ -23,7 +23,7 @@ typedef struct {
     void *x, *y, *master, *pool, *ws;
 } skinny;
 
-static void lay(const bench *b, skinny *f)
+static void reserve_buffers(const bench *b, skinny *f)
 {
     const bench_product *p = &f->product;
     const ek_kernels *k = b->k;
@@ -49,11 +49,11 @@ static ek_status skinny_create(const bench *b, skinny *f)
     weights = weights > POOL_WEIGHTS_MAX ? POOL_WEIGHTS_MAX : weights;
     f->calls = weights < p->few_groups ? 1 : weights / p->few_groups;
     ek_arena_measure(&f->arena);
-    lay(b, f);
+    reserve_buffers(b, f);
     EK_TRY(ek_arena_check(&f->arena, "matrix products"));
     bytes = f->arena.used;
     EK_TRY(ek_arena_init(&f->arena, bytes, "matrix products"));
-    lay(b, f);
+    reserve_buffers(b, f);
     EK_TRY(ek_arena_check(&f->arena, "matrix products"));
     bench_fill(b->k->comp, row_cases[ROW_CASES - 1] * p->few_groups * p->in, f->x);
     bench_fill(b->k->real, p->out * p->in, f->master);

@@ -1,5 +1,4 @@
-/* cli/train_display.h - what `evenkeel train` prints: progress, and the summary at the end; and
- * what a worker tells its supervisor on the way. */
+/* cli/train_display.h - what `evenkeel train` prints: progress, and the summary at the end. */
 #ifndef CLI_TRAIN_DISPLAY_H
 #define CLI_TRAIN_DISPLAY_H
 
@@ -16,7 +15,7 @@ typedef struct {
     const ek_command_job *job;
     const char *out;
     int quiet, live, json;
-    int64_t last_ns, told_ns, every;
+    int64_t last_ns, every;
     json_t *layers; /* objects, or lines of text; NULL: none */
     json_t *costs;  /* objects */
 } cli_train_display;

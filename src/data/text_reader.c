@@ -39,7 +39,8 @@ static int has_suffix(const char *path, size_t n, const char *suffix)
     return n > m && path[n - m - 1] == '.' && strncasecmp(path + n - m, suffix, m) == 0;
 }
 
-int ek_text_is_json_lines(const char *path)
+/* Whether a path names a JSON Lines file, compressed or not. */
+static int is_json_lines(const char *path)
 {
     size_t n = ek_byte_stream_stem(path);
 
@@ -109,7 +110,7 @@ ek_status ek_text_reader_open(ek_text_reader *r, const char *path)
     r->path = path;
     r->n = 0;
     r->begun = r->ended = 0;
-    r->lines = ek_text_is_json_lines(path);
+    r->lines = is_json_lines(path);
     r->line = 1;
     return ek_byte_stream_open(path, &r->stream);
 }

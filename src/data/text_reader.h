@@ -29,9 +29,6 @@ typedef struct {
 /* Frees the text. */
 void ek_text_block_free(ek_text_block *p);
 
-/* Whether a path names a JSON Lines file, compressed or not. */
-int ek_text_is_json_lines(const char *path);
-
 /* EK_EFORMAT for a file that is known to be neither text nor tokens (Parquet, PDF, archives, ...);
  * the message names the format. */
 EK_CHECKED ek_status ek_text_check_name(const char *path);

@@ -75,9 +75,9 @@ static ek_status op_wait(void *self, const ek_op *op)
     return EK_OK;
 }
 
-int32_t ek_moe_add_wait(const ek_moe_builder *b, ek_op_kind kind, int32_t awaited, int32_t dep)
+int32_t ek_moe_add_wait(const ek_moe_builder *b, int32_t awaited, int32_t dep)
 {
-    ek_op op = op_of(b, kind, op_wait, -1, 0, 0);
+    ek_op op = op_of(b, EK_OP_WAIT_REPLICAS, op_wait, -1, 0, 0);
 
     op.stall_ns = &b->m->stats.stall_ns;
     return ek_graph_add(b->g, &op, (int32_t[]){dep, awaited}, 2);

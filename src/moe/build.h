@@ -36,9 +36,9 @@ int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn ru
 /* Appends one op of the network lane after both dep and dep2. */
 int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                        double bytes, int32_t dep, int32_t dep2);
-/* Appends one op of the compute lane that does nothing but wait, after `dep`, for an op of another
- * lane; the time is added to stats.stall_ns. */
-int32_t ek_moe_add_wait(const ek_moe_builder *b, ek_op_kind kind, int32_t awaited, int32_t dep);
+/* Appends one op of the compute lane that does nothing but wait, after `dep`, for a fetch of
+ * replicas; the time is added to stats.stall_ns. */
+int32_t ek_moe_add_wait(const ek_moe_builder *b, int32_t awaited, int32_t dep);
 
 /* The context for the ops of a micro-batch of `tokens` tokens of this rank. */
 ek_moe_builder ek_moe_builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,

@@ -44,7 +44,7 @@ typedef struct ek_moe_planning {
     ek_planning_scratch scratch;
 } ek_moe_planning;
 
-/* Reserves what that all `layers` of the model share.  slots: of a rank. */
+/* Reserves what planners need, which all `layers` of the model share.  slots: of a rank. */
 void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg,
                              const ek_mesh *mesh, int64_t layers, int32_t experts, int32_t slots);
 

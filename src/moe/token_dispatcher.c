@@ -1,8 +1,8 @@
 /* The token dispatcher: permute, dispatch all-to-all, products, combine all-to-all, unpermute, and
  * the same backward; over ranks in overlapping chunks, or within one rank.
  *
- * A row is C [d].  On the chunk_ops to the experts, and with gradients on the chunk_ops back, an R
- * is sent behind it: its gate weight, or that weight's gradient.  All layers share the buffers:
+ * A row is C [d].  On the way to the experts, and with gradients on the way back, an R is sent
+ * behind it: its gate weight, or that weight's gradient.  All layers share the buffers:
  *
  *   send    chunk c's rows begin at send_first[c], with a stride of `wide` bytes; rows that return
  *           in forward are contiguous (`thin`), as unpermute reads them.  So the first combine
@@ -375,7 +375,7 @@ static const chunk_ops backward = {.pack_kind = EK_OP_UNPERMUTE_BACKWARD,
 /* Appends, for all chunks in order, packing and the all-to-all to the servers; then, for each as it
  * arrives, products and the all-to-all back.  fetched: the fetch of replicas; -1: none.  Returns
  * the last compute op, and sets m->ids.back to the all-to-alls back. */
-static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *w, int32_t fetched,
+static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, int32_t fetched,
                             int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
@@ -384,33 +384,34 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *w, int32_t
     int32_t *out = b->m->ids.out, net = -1, back;
 
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, w->pack_kind, w->pack, i, 0, packed * c->sent, dep);
-        net = out[i] = ek_moe_add_net(b, w->out_kind, w->out, i, rows_sent(b, i) * row, dep, net);
+        dep = ek_moe_add(b, ops->pack_kind, ops->pack, i, 0, packed * c->sent, dep);
+        net = out[i] =
+            ek_moe_add_net(b, ops->out_kind, ops->out, i, rows_sent(b, i) * row, dep, net);
     }
     back = net;
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, EK_OP_UNPACK, w->unpack, i, 0, packed * c->rows, out[i]);
+        dep = ek_moe_add(b, EK_OP_UNPACK, ops->unpack, i, 0, packed * c->rows, out[i]);
         if (i == 0 && fetched >= 0)
-            dep = ek_moe_add_wait(b, EK_OP_WAIT_REPLICAS, fetched, dep);
-        dep = w->products(b, i, dep);
+            dep = ek_moe_add_wait(b, fetched, dep);
+        dep = ops->products(b, i, dep);
         if (b->recompute)
             continue;
-        dep = ek_moe_add(b, EK_OP_REPACK, w->repack, i, 0, packed * c->rows, dep);
+        dep = ek_moe_add(b, EK_OP_REPACK, ops->repack, i, 0, packed * c->rows, dep);
         b->m->ids.back[i] = back =
-            ek_moe_add_net(b, w->back_kind, w->back, i, rows_sent(b, i) * row, dep, back);
+            ek_moe_add_net(b, ops->back_kind, ops->back, i, rows_sent(b, i) * row, dep, back);
     }
     return dep;
 }
 
 /* Appends the sums over the returned rows, token chunk by token chunk. */
-static int32_t build_sums(const ek_moe_builder *b, const chunk_ops *w, int32_t dep)
+static int32_t build_sums(const ek_moe_builder *b, const chunk_ops *ops, int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
     double bytes = (c->sent * c->d * c->comp + 2 * c->n * c->d * c->real) / x->token_chunks;
 
     for (int i = 0; i < x->token_chunks; i++)
-        dep = ek_moe_add(b, w->sum_kind, w->sum, i, 0, bytes,
+        dep = ek_moe_add(b, ops->sum_kind, ops->sum, i, 0, bytes,
                          b->m->ids.back[x->group > 0 ? x->chunks - 1 : i]);
     return dep;
 }

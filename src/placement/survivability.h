@@ -26,7 +26,7 @@
 /* The minimal replica sets. */
 typedef struct {
     int32_t domains, words;
-    int64_t n, capacity; /* number of sets, capacity */
+    int64_t n, capacity; /* number of sets, and the most that fit */
     uint64_t *mask;      /* [capacity + 1][words]; the last one is scratch */
     int32_t *lost;       /* [domains] scratch */
 } ek_replica_sets;

@@ -48,6 +48,12 @@ static ek_status broadcast_warm_state(ek_recovery *r)
     return ek_recover_broadcast(r, r->warm_state, r->warm_state_bytes, l->server);
 }
 
+/* Whether the state of this survivor is that of the step to continue from, or will be. */
+static int is_usable(const ek_survivor_info *s)
+{
+    return s->role == EK_SURVIVOR_CURRENT || s->role == EK_SURVIVOR_FINISH;
+}
+
 ek_status ek_recover_read_tables(ek_recovery *r)
 {
     r->tables = calloc((size_t)r->n_survivors + 1, sizeof(*r->tables));
@@ -59,7 +65,7 @@ ek_status ek_recover_read_tables(ek_recovery *r)
         const ek_found_segment *f = ek_recover_served(r, i);
         ek_shard_owner *h = &r->tables[r->n_tables];
 
-        if (l->role != EK_SURVIVOR_CURRENT && l->role != EK_SURVIVOR_FINISH)
+        if (!is_usable(l))
             continue;
         h->host = l->host;
         h->rank = l->server;
@@ -146,9 +152,7 @@ static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of,
     for (int64_t i = 0; i < r->n_found; i++) {
         const ek_found_segment *f = &r->found[i];
 
-        if (!ek_recover_serves_state(r, i) ||
-            (r->survivors[f->survivor].role != EK_SURVIVOR_CURRENT &&
-             r->survivors[f->survivor].role != EK_SURVIVOR_FINISH))
+        if (!ek_recover_serves_state(r, i) || !is_usable(&r->survivors[f->survivor]))
             continue;
         of[n] = f;
         blocks[n++] = state_blocks_of(&f->segment, &f->shards);

@@ -32,12 +32,11 @@ static int64_t real_bytes_of(const ek_model *m)
 
 /* --- the shard table -------------------------------------------------------------------------- */
 
-static int64_t slots_per_rank(const ek_model *m)
+int32_t ek_state_slots(const ek_model *m)
 {
-    for (int64_t l = 0; l < m->spec.layers; l++)
-        if (is_routed(m, l))
-            return m->layers[l].experts.placement.slots;
-    return 0;
+    int32_t l = ek_model_next_moe(m, -1);
+
+    return l < m->spec.layers ? m->layers[l].experts.placement.slots : 0;
 }
 
 /* Index of the first shard of a layer's slots; layer = layers, layers + 1: of a staging buffer. */
@@ -48,13 +47,13 @@ static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t la
     for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
         before += is_routed(m, l);
     before += layer > m->spec.layers; /* the second staging buffer follows the first */
-    return s->tensors + before * OF_EXPERT * slots_per_rank(m);
+    return s->tensors + before * OF_EXPERT * ek_state_slots(m);
 }
 
 static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
 {
     return first_shard(s, m, m->spec.layers) +
-           (s->memory.moves ? 2 * OF_EXPERT * slots_per_rank(m) : 0);
+           (s->memory.moves ? 2 * OF_EXPERT * ek_state_slots(m) : 0);
 }
 
 /* Sets a shard's byte offsets to number `first` of masters and moments. */
@@ -118,7 +117,7 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;
     ek_state_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
 
-    for (int64_t slot = 0; slot < slots_per_rank(m); slot++, p += OF_EXPERT) {
+    for (int64_t slot = 0; slot < ek_state_slots(m); slot++, p += OF_EXPERT) {
         char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_staging_bytes(m);
 
         set_expert_shards(s, m, p, (void *[]){at, at + up, at + 2 * up},
@@ -193,8 +192,7 @@ static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t e
     set_shard_tensors(s, m, layer, &s->shards.shard[at], expert);
 }
 
-/* --- the extents of the step journal ------------------------------------------------------------
- */
+/* --- the extents of the step journal ---------------------------------------------------------- */
 
 /* The journal extents of the model, one for each trained parameter that this rank keeps, by bucket.
  * Returns their number; extents and extents_of [buckets + 1] may be NULL.  base: the start of the
@@ -235,7 +233,7 @@ static int64_t list_extents(const ek_model *m, const void *base, ek_journal_exte
 static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_t end,
                                 size_t *bytes)
 {
-    int64_t n = 0, staged_slots = s->memory.moves ? slots_per_rank(m) : 0;
+    int64_t n = 0, staged_slots = s->memory.moves ? ek_state_slots(m) : 0;
     size_t buckets_end = staged_slots > 0 ? m->staging_at[0] : end;
 
     for (int32_t i = 0; i < m->buckets->n; i++, n++)

@@ -5,18 +5,14 @@
 
 #include <stdlib.h>
 
-static ek_status wait_coll(ek_status st, ek_coll **op)
-{
-    return st < 0 ? st : ek_coll_wait(op);
-}
-
 ek_status ek_recover_broadcast(ek_recovery *r, void *buf, size_t bytes, int root)
 {
     ek_coll *op = NULL;
 
     if (r->ranks == 1 || bytes == 0)
         return EK_OK;
-    return wait_coll(ek_comm_broadcast(r->world, buf, (int64_t)bytes, root, &op), &op);
+    EK_TRY(ek_comm_broadcast(r->world, buf, (int64_t)bytes, root, &op));
+    return ek_coll_wait(&op);
 }
 
 int ek_recover_host(const ek_recovery *r, int rank)

@@ -3,15 +3,11 @@
 
 #include "elastic/restart_placement.h"
 #include "model/hf/names.h"
+#include "recover/rank_state.h"
 
 #include <stdlib.h>
 
 enum { EXPERT_MATRICES = 3 };
-
-static int is_routed(const ek_model *m, int64_t layer)
-{
-    return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
-}
 
 /* Input and result of the placement of a layer. */
 typedef struct {
@@ -118,15 +114,6 @@ static void find_expert_holders(const ek_recovery *r, int64_t layer, workspace *
     }
 }
 
-/* Slots of a rank; 0: its stage has no routed layer. */
-static int32_t slots_per_rank(const ek_model *m)
-{
-    for (int64_t l = 0; l < m->spec.layers; l++)
-        if (is_routed(m, l))
-            return m->layers[l].experts.placement.slots;
-    return 0;
-}
-
 /* Whether all ranks of the earlier generation survive and none is new. */
 static int has_same_ranks(const ek_restart_experts *x)
 {
@@ -174,7 +161,7 @@ ek_status ek_restart_experts_place(const ek_restart_experts *x, ek_assume_fn ass
 {
     const ek_model *model = x->model;
     const ek_mesh *mesh = model->cfg.mesh;
-    int32_t slots = slots_per_rank(model);
+    int32_t slots = ek_state_slots(model);
     workspace m = {0};
     ek_status st = EK_OK;
 
@@ -184,9 +171,8 @@ ek_status ek_restart_experts_place(const ek_restart_experts *x, ek_assume_fn ass
     EK_TRY_OUT(alloc_workspace(x, slots, &m));
     set_placement_input(x, &m);
     *whole = has_same_ranks(x);
-    for (int64_t l = 0; l < model->spec.layers; l++) {
-        if (!is_routed(model, l))
-            continue;
+    for (int32_t l = ek_model_next_moe(model, -1); l < model->spec.layers;
+         l = ek_model_next_moe(model, l)) {
         find_expert_holders(x->recovery, l, &m);
         ek_restart_placement_layer(&m.x, m.scratch, m.to.expert_of, m.to.primary);
         for (int32_t s = 0; s < m.to.ranks * slots; s++)

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static int64_t count_micros(int64_t batch, int64_t micro_batch)
+int64_t ek_batch_micros(int64_t batch, int64_t micro_batch)
 {
     return (batch + micro_batch - 1) / micro_batch;
 }
@@ -74,7 +74,7 @@ static void cut_batch(ek_batch *b)
 ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg)
 {
     *b = (ek_batch){.mesh = m->cfg.mesh, .cfg = *cfg};
-    b->n_micro = count_micros(cfg->batch, cfg->micro_batch);
+    b->n_micro = ek_batch_micros(cfg->batch, cfg->micro_batch);
     b->n_sequences = count_sequences(b->mesh, cfg);
     b->sequence = calloc((size_t)b->n_sequences + 1, sizeof(*b->sequence));
     b->micro = calloc((size_t)b->n_micro, sizeof(*b->micro));
@@ -110,7 +110,7 @@ void ek_batch_begin_step(ek_batch *b)
 
 int64_t ek_batch_read(ek_batch *b, int64_t batch, int64_t seq, const ek_batch_reader *reader)
 {
-    int64_t n = count_micros(batch, b->cfg.micro_batch), done = 0;
+    int64_t n = ek_batch_micros(batch, b->cfg.micro_batch), done = 0;
 
     for (int64_t i = 0; i < n; i++) {
         ek_micro *mb = &b->eval_micro[i];

@@ -47,4 +47,7 @@ void ek_batch_begin_step(ek_batch *b);
  * of micro-batches. */
 int64_t ek_batch_read(ek_batch *b, int64_t batch, int64_t seq, const ek_batch_reader *reader);
 
+/* Number of micro-batches of a batch. */
+int64_t ek_batch_micros(int64_t batch, int64_t micro_batch);
+
 #endif

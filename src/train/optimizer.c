@@ -15,7 +15,8 @@ void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *
     o->record_dep = -1;
 }
 
-double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step)
+/* Learning rate of step `step`, from 0. */
+static double learning_rate(const ek_optimizer_config *cfg, int64_t step)
 {
     const double pi = 3.14159265358979323846;
     int64_t span = cfg->steps - 1 - cfg->warmup, at = step - cfg->warmup;
@@ -89,7 +90,7 @@ static ek_status op_clip(void *self, const ek_op *op)
     o->grad_norm = sqrt(o->sums[0]);
     EK_REQUIRE(isfinite(o->grad_norm), EK_ENONFINITE,
                "the gradient is not finite; lower --lr, or look at the data");
-    o->lr = ek_learning_rate(c, o->steps_done);
+    o->lr = learning_rate(c, o->steps_done);
     o->now = (ek_adamw){o->lr,
                         c->decay,
                         c->beta1,
@@ -130,7 +131,11 @@ static void update_extent(void *context, const void *record, const ek_journal_ex
                           void *const a[EK_JOURNAL_ARRAYS], int lanes, ek_undo_log *undo_logs)
 {
     const ek_kernels *k = context;
-    ek_adamw h = adamw_of(&((const ek_step_record *)record)->adamw, (int)extent->decays);
+    ek_step_record of_step;
+    ek_adamw h;
+
+    memcpy(&of_step, record, sizeof(of_step)); /* bytes of any alignment */
+    h = adamw_of(&of_step.adamw, (int)extent->decays);
 
     k->adamw_resumable(&h, extent->n, a[0], a[1], a[2], a[3], lanes, undo_logs);
 }

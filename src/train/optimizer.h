@@ -48,9 +48,6 @@ ek_journal_rule ek_optimizer_rule(const ek_kernels *k);
 
 void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg);
 
-/* Learning rate of step `step`, from 0. */
-double ek_learning_rate(const ek_optimizer_config *cfg, int64_t step);
-
 /* Appends the ops after `dep`; returns the last.  Their execution increments steps_done and is
  * collective over the world. */
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep);

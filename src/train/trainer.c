@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "train/batch.h"
 #include "train/tune/traffic.h"
 #include "train/tune/warm_state.h"
 
@@ -50,7 +51,7 @@ static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cf
     return (ek_pass_config){.max_seqs = ek_range_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
                             .max_total = cfg->micro_batch * cfg->seq,
                             .max_seq = cfg->seq,
-                            .micros = (cfg->batch + cfg->micro_batch - 1) / cfg->micro_batch,
+                            .micros = ek_batch_micros(cfg->batch, cfg->micro_batch),
                             .training = 1,
                             .recompute = cfg->recompute,
                             .moe = moe};
@@ -182,7 +183,7 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
 }
 
 /* Writes the warm state for the next generation. */
-static void warm_state(const ek_trainer *tr)
+static void write_warm_state(const ek_trainer *tr)
 {
     ek_journal *l = tr->optimizer.journal;
 
@@ -192,14 +193,22 @@ static void warm_state(const ek_trainer *tr)
                                                          EK_JOURNAL_WARM_STATE));
 }
 
-void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes, int others)
+void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes,
+                                int ranks_changed)
 {
-    tr->recalled = ek_warm_state_read(tr->traffic.tune, tr->pass, warm_state, bytes, others);
+    tr->recalled = ek_warm_state_read(tr->traffic.tune, tr->pass, warm_state, bytes, ranks_changed);
     ek_rebalance_set_recalled(&tr->pass->rebalance, tr->recalled.loads);
 }
 
 /* Fills in the results of a step before its update, after losses are summed, for the step journal.
  */
+/* The dispatch settings of the step under way. */
+static void fill_traffic(const ek_trainer *tr, ek_step_result *out)
+{
+    out->traffic = ek_traffic_is_dispatched(tr->model) ? tr->traffic_now : (ek_moe_traffic){0};
+    out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
+}
+
 static void fill_record(void *context, ek_step_record *record)
 {
     ek_trainer *tr = context;
@@ -212,9 +221,7 @@ static void fill_record(void *context, ek_step_record *record)
                             .grad_norm = tr->optimizer.grad_norm,
                             .lr = tr->optimizer.lr};
     ek_pass_losses(tr->pass, &out->losses);
-    if (ek_traffic_is_dispatched(tr->model))
-        out->traffic = tr->traffic_now;
-    out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
+    fill_traffic(tr, out);
 }
 
 void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of)
@@ -223,7 +230,7 @@ void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *
     tr->optimizer.extents_of = extents_of;
     tr->optimizer.fill_record = fill_record;
     tr->optimizer.context = tr;
-    warm_state(tr);
+    write_warm_state(tr);
 }
 
 /* The capacity of a step, by which dispatch settings are tuned. */
@@ -265,9 +272,8 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
-    warm_state(tr);
-    out->traffic = ek_traffic_is_dispatched(tr->model) ? step.traffic : (ek_moe_traffic){0};
-    out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
+    write_warm_state(tr);
+    fill_traffic(tr, out);
     ek_pass_update_bias(tr->pass);
     out->comm_bytes += bytes_sent(tr);
     out->votes = ek_pass_votes(tr->pass);

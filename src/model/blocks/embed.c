@@ -174,12 +174,12 @@ static ek_status exchange_blocks(ek_backward *bw, const ek_op *op, int backward)
     return ek_net_test(op);
 }
 
-static ek_status op_columns_home(void *self, const ek_op *op)
+static ek_status op_gather_columns(void *self, const ek_op *op)
 {
     return exchange_blocks(self, op, 0);
 }
 
-static ek_status op_columns_out(void *self, const ek_op *op)
+static ek_status op_spread_columns(void *self, const ek_op *op)
 {
     return exchange_blocks(self, op, 1);
 }
@@ -254,7 +254,7 @@ static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_
     ek_op embed =
         ek_head_op(bw, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(bw, 2, mb->all));
     ek_op gather =
-        net_op(bw, EK_OP_GATHER_COLUMNS, op_columns_home, micro, bytes_sent(bw, mb->all));
+        net_op(bw, EK_OP_GATHER_COLUMNS, op_gather_columns, micro, bytes_sent(bw, mb->all));
     ek_op join = ek_head_op(bw, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0,
                             row_bytes(bw, 2, mb->all));
 
@@ -269,7 +269,7 @@ static int32_t build_columns_backward(ek_backward *bw, ek_graph *g, int32_t micr
     const ek_micro *mb = &bw->forward->micro[micro];
     ek_op split = ek_head_op(bw, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
                              row_bytes(bw, 2, mb->all));
-    ek_op out = net_op(bw, EK_OP_SPREAD_COLUMNS, op_columns_out, micro, bytes_sent(bw, mb->all));
+    ek_op out = net_op(bw, EK_OP_SPREAD_COLUMNS, op_spread_columns, micro, bytes_sent(bw, mb->all));
     ek_op embed = ek_head_op(bw, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
                              row_bytes(bw, 3, mb->all));
 

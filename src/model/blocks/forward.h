@@ -38,7 +38,7 @@ typedef struct {
 
 typedef struct {
     ek_model *model;
-    ek_moe_scratch *scratch; /* y_real */
+    ek_moe_scratch *scratch; /* of the experts: the norm writes y_real, its backward reads dy */
     ek_tp *tp;               /* NULL: one tensor parallel rank */
     int64_t micros;          /* most micro-batches of a step */
     int32_t *act_slot_of; /* [model chunks][micros], activation slot of each; NULL: always slot 0 */

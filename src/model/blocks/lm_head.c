@@ -3,20 +3,17 @@
  * It works on blocks of rows, so logits of the whole batch are never stored: final norm, logits,
  * cross entropy and, when training, their gradients, block by block. */
 #include "model/blocks/backward.h"
+#include "model/blocks/layer_priv.h"
 #include "model/blocks/lm_head_priv.h"
 
 ek_op ek_head_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
                  double flops, double bytes)
 {
-    return (ek_op){.kind = kind,
-                   .run = run,
-                   .self = bw,
-                   .lane = EK_LANE_COMPUTE,
-                   .layer = -1,
-                   .micro = micro,
-                   .part = part,
-                   .flops = flops,
-                   .bytes = bytes};
+    ek_op op = ek_layer_op(bw->forward, bw, kind, run, -1, micro, flops, bytes);
+
+    op.part = part;
+    op.async = 0;
+    return op;
 }
 
 void ek_head_localise(const ek_model *m, int64_t n, const int32_t *ids, int32_t *local)

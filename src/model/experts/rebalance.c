@@ -217,8 +217,7 @@ int64_t ek_rebalance_moved(const ek_rebalance *b)
     return n;
 }
 
-/* --- ops ---------------------------------------------------------------------------------------
- */
+/* --- ops -------------------------------------------------------------------------------------- */
 
 /* Starts the migration to the layer with experts after l, once dep is done. */
 static void start_moves(ek_rebalance *b, ek_graph *g, int32_t l, int32_t dep)

@@ -115,8 +115,7 @@ int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
     }
 }
 
-/* --- initial values ----------------------------------------------------------------------------
- */
+/* --- initial values --------------------------------------------------------------------------- */
 
 static void set_element(const ek_kernels *k, void *p, int64_t i, double x)
 {

@@ -133,8 +133,8 @@ int32_t ek_pass_build_sum(ek_pass *p, ek_graph *g);
 void ek_pass_set_step_time(ek_pass *p, double seconds);
 void ek_pass_set_vote(ek_pass *p, double vote);
 
-/* Losses of the last step that had statistics; on a mesh, once the op of ek_pass_build_sum is done.
- * This and the next four functions. */
+/* This and the next four functions: results of the last step that had statistics; on a mesh, once
+ * the op of ek_pass_build_sum is done.  Here the losses. */
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
 /* Sum of the votes of the ranks. */
 double ek_pass_votes(const ek_pass *p);

@@ -8,7 +8,7 @@
  *                         lists the file of each tensor or slice (store/tensor_slices.h); likewise
  *                         optimizer
  *   tokenizer.json        where there is a tokenizer, with the files of data/tokenizer_files.h
- *   run.json              all settings of the run (train/settings/settings.h)
+ *   run.json              all settings of the run (train/output/run_file.h)
  *   state.json            steps done, the matrix product kernels, the settings that a resumed run
  *                         must share, and with held-out data the evaluation state
  *                         (train/output/eval_state.h)

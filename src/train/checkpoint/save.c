@@ -6,7 +6,7 @@
  *           failed, is one still writing, is the checkpoint committed?  All ranks get the same
  *           answers
  *   commit  when all have written: rank 0 gathers checksums of all files, writes the indexes,
- * checks that every element is stored exactly once, and writes the manifest */
+ *           checks that every element is stored exactly once, and writes the manifest */
 #include "base/arena.h"
 #include "base/c_locale.h"
 #include "base/log.h"

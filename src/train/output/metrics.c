@@ -15,8 +15,9 @@
 
 enum { LINE_CAP = 2048, STEP_CAP = 48, BLOCK_BYTES = 1 << 16 };
 
-/* --- trimming ---------------------------------------------------------------------------------
- * A file is read from its end, so the cost depends on the lines removed only. */
+/* --- trimming --------------------------------------------------------------------------------- */
+
+/* A file is read from its end, so the cost depends on the lines removed only. */
 
 /* One block of a file at a time. */
 typedef struct {

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-ek_status ek_plan_record_path(ek_path *path, const char *folder, int stage)
+/* The name of a stage's file. */
+static ek_status record_path(ek_path *path, const char *folder, int stage)
 {
     if (stage == 0)
         return ek_path_set(path, "%s/plans.jsonl", folder);
@@ -43,7 +44,7 @@ ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pa
     r->plans = calloc(layers, sizeof(*r->plans));
     r->reason = calloc(layers, sizeof(*r->reason));
     EK_REQUIRE(r->plans != NULL && r->reason != NULL, EK_ENOMEM, "no memory for plans");
-    EK_TRY(ek_plan_record_path(&path, folder, p->model->cfg.mesh->pp_rank));
+    EK_TRY(record_path(&path, folder, p->model->cfg.mesh->pp_rank));
     return ek_plan_lines_open(path.s, EK_WRITE_GROW, &d->limits, &r->lines);
 }
 

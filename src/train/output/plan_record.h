@@ -27,7 +27,4 @@ void ek_plan_record_begin(ek_plan_record *r, int64_t step, int64_t layers);
 EK_CHECKED ek_status ek_plan_record_end(ek_plan_record *r);
 void ek_plan_record_close(ek_plan_record *r);
 
-/* The name of a stage's file. */
-EK_CHECKED ek_status ek_plan_record_path(ek_path *path, const char *folder, int stage);
-
 #endif

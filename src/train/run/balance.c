@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "comm/agree.h"
 #include "moe/replica_weights.h"
+#include "train/batch.h"
 #include "train/calibrate/calibrate.h"
 #include "train/run/explain.h"
 #include "train/timing/layer_costs.h"
@@ -128,7 +129,7 @@ ek_status ek_run_calibrate(ek_run *r)
                              .k = r->kernels,
                              .cache = r->cfg->cache,
                              .anew = r->cfg->recalibrate};
-    int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+    int64_t micros = ek_batch_micros(t->batch, t->micro_batch);
     ek_path last;
 
     if (!is_balanced(r))

@@ -1,7 +1,9 @@
 /* Reads the options of a run into its configuration, checks them, and describes them for
  * checkpoints and run.json. */
 #include "base/json.h"
+#include "base/option_value.h"
 #include "tensor/select/select.h"
+#include "train/batch.h"
 #include "train/output/run_file.h"
 #include "train/run/balance.h"
 #include "train/run/state.h"
@@ -57,25 +59,12 @@ static void fill_training(ek_run *r)
     t->optimizer.warmup = c->warmup >= 0 ? c->warmup : t->optimizer.steps / 100;
 }
 
-/* The index of a word among those allowed; -1: not allowed. */
-static int word_of(const char *word, const char *const *allowed)
-{
-    for (int i = 0; allowed[i] != NULL; i++)
-        if (strcmp(word, allowed[i]) == 0)
-            return i;
-    return -1;
-}
-
 static ek_status read_words(ek_run *r)
 {
-    static const char *const orders[] = {"sequential", "shuffled", NULL};
-    static const char *const schedules[] = {"constant", "cosine", NULL};
-    static const char *const recomputes[] = {"off", "attention", "full", NULL};
-    static const char *const exchanges[] = {"linear", "pairwise", "2dh", "auto", NULL};
-    static const char *const reroutes[] = {"off", "topology", "swipe", NULL};
     const ek_train_config *c = r->cfg;
-    int recompute = word_of(c->recompute, recomputes), a2a = word_of(c->a2a, exchanges);
-    int reroute = word_of(c->reroute, reroutes);
+    int recompute = ek_option_choice_index("off|attention|full", c->recompute);
+    int a2a = ek_option_choice_index("linear|pairwise|2dh|auto", c->a2a);
+    int reroute = ek_option_choice_index("off|topology|swipe", c->reroute);
 
     EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
     EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
@@ -83,9 +72,10 @@ static ek_status read_words(ek_run *r)
     EK_REQUIRE(c->n_eval_data > 0 || (c->eval_every == 0 && c->patience == 0), EK_EINVAL,
                "%s without --eval-data: give --eval-data, or leave it out",
                c->patience > 0 ? "--patience" : "--eval-every");
-    EK_REQUIRE(word_of(c->data_order, orders) >= 0, EK_EINVAL, "no data order %s", c->data_order);
-    EK_REQUIRE(word_of(c->lr_schedule, schedules) >= 0, EK_EINVAL, "no learning rate schedule %s",
-               c->lr_schedule);
+    EK_REQUIRE(ek_option_choice_index("sequential|shuffled", c->data_order) >= 0, EK_EINVAL,
+               "no data order %s", c->data_order);
+    EK_REQUIRE(ek_option_choice_index("constant|cosine", c->lr_schedule) >= 0, EK_EINVAL,
+               "no learning rate schedule %s", c->lr_schedule);
     EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", c->recompute);
     r->options.shuffled = strcmp(c->data_order, "shuffled") == 0;
     EK_REQUIRE(a2a >= 0, EK_EINVAL, "no all-to-all %s", c->a2a);
@@ -114,7 +104,7 @@ static ek_status check_sizes(const ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
     int64_t limit = ek_model_longest(&r->source.spec), window = r->source.spec.sliding_window;
-    int64_t micros = (t->batch + t->micro_batch - 1) / t->micro_batch;
+    int64_t micros = ek_batch_micros(t->batch, t->micro_batch);
 
     EK_REQUIRE(micros <= MICRO_BATCHES_MAX, EK_EINVAL,
                "--batch %lld in micro-batches of %lld makes %lld of them a step, and %d are the "

@@ -154,7 +154,7 @@ typedef struct {
 EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
                                     ek_train_summary *out);
 
-/* Calls the phase hook, which only rank 0 has. */
+/* Calls the phase hook, if there is one. */
 static inline void ek_run_report_phase(const ek_run *r, const char *name)
 {
     if (r->hooks->phase != NULL)
