@@ -10,8 +10,7 @@
 #include <evenkeel/train.h>
 #include <stdio.h>
 
-/* --- the planner: replicas for the busiest rank, as long as that gains a sixteenth
- * ---------------- */
+/* --- the planner: replicas for the busiest rank, while that gains a sixteenth ----------------- */
 
 static int64_t plans; /* how many this process has made */
 
@@ -98,8 +97,7 @@ static ek_status plan_greedy(void *context, void *memory, const ek_planner_input
     return EK_OK;
 }
 
-/* --- its use
- * -------------------------------------------------------------------------------------- */
+/* --- its use ---------------------------------------------------------------------------------- */
 
 static ek_status plan_alone(void)
 {

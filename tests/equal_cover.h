@@ -181,7 +181,7 @@ static inline int cover_draw(cover *c, int below)
 }
 
 /* Sets a free factor to the level that covers most pairs with the factors already set. */
-static inline void cover_settle(cover *c, cover_row *r, int mesh, int f)
+static inline void cover_choose(cover *c, cover_row *r, int mesh, int f)
 {
     int start = cover_draw(c, cover_levels(f)), best = -1;
     int64_t most = -1;
@@ -208,7 +208,7 @@ static inline cover_row cover_try(cover *c, int mesh)
     cover_row r = c->mesh[mesh];
 
     for (int f = COVER_ETP + 1; f < COVER_FACTORS; f++)
-        cover_settle(c, &r, mesh, f);
+        cover_choose(c, &r, mesh, f);
     return r;
 }
 

@@ -5,7 +5,7 @@
  *   - one generation at a time: START only after the output of the last one has ended
  *   - one task per host at a time, one job per link job; only what runs is cancelled
  *   - ranks: a multiple of the unit, at most those wanted, on hosts that are listed, respond, do
- * not leave and are not suspect, each within its slots; draining ranks behind them, one a host
+ *     not leave and are not suspect, each within its slots; draining ranks behind them, one a host
  *   - a completed step is repeated only if the report of the first step says how many are
  *   - mpiexec is killed at most once per generation, and only while it runs
  *   - exactly one exit, when no generation runs; no action after the end
@@ -293,6 +293,8 @@ static void world_step(world *w)
     w->memory = w->step;
     w->progress++;
     world_take(w, (ek_core_event){.kind = EK_CORE_STEP, .step = w->step, .all = WORLD_STEPS});
+    if (w->core.cfg.elastic && w->runs && !w->ended && w->first_reported == 0)
+        world_fault(w, "a first step without a report");
     w->done = w->step;
     if (w->step >= WORLD_STEPS && !w->ended)
         world_mpiexec_ends(w, 0);

@@ -38,6 +38,7 @@ start='(^|[^A-Za-z0-9_.>"`-])'
     others=$(echo "$library" | grep -v '^src/base/threads\.c$')
     forbid "threads are started by ek_thread_start (base/threads.h), with enough stack" \
         "${start}pthread_create[[:space:]]*\(" $others
+    forbid "a banner is one line" '^/\* --- .*-$' $sources
     forbid "no unfinished or switched-off code" 'TODO|FIXME|^[[:space:]]*#[[:space:]]*if 0' $sources
     forbid "arithmetic keeps NaN and order: no fast-math" '-f(fast-math|finite-math-only|associative-math)|-Ofast' \
         $build

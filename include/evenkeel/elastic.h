@@ -1,8 +1,8 @@
 /** @file
  *  evenkeel/elastic.h - programs that train elastically: the program becomes the supervisor of its
  *  own workers, which it starts through mpiexec, watches, and starts again when workers or hosts
- * are lost, when hosts join, and when hosts are to be released.  Workers continue from the state
- * that the ones before them have left in shared memory.  `evenkeel train --elastic` does the same.
+ *  are lost, when hosts join, and when hosts are to be released.  Workers continue from the state
+ *  that the ones before them have left in shared memory.  `evenkeel train --elastic` does the same.
  *
  *      int main(int argc, char **argv)
  *      {

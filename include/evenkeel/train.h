@@ -311,13 +311,14 @@ typedef struct {
     void (*layer)(void *context, const ek_train_layer *layer);
     /** At the end, on rank 0, for every op name, with a timeline. */
     void (*cost)(void *context, const ek_train_cost *cost);
-    /** On rank 0, when a phase begins: "transfer" (of weights to ranks), "step", "evaluate",
+    /** When a phase begins: "transfer" (of weights to ranks), "step", "evaluate",
      *  "checkpoint", "end". */
     void (*phase)(void *context, const char *name);
     /** During an evaluation, after each batch of windows. */
     void (*evaluating)(void *context, int64_t windows_done, int64_t windows);
-    /** On one rank of those concerned, from any thread: the run goes on, but something does not
-     *  work as asked, such as a planner that failed.  One line; must not call the library. */
+    /** On every rank that notices it, which may be all, from any thread: the run goes on, but
+     *  something does not work as asked, such as a planner that failed.  One line; must not call
+     *  the library. */
     void (*warning)(void *context, const char *message);
 } ek_train_hooks;
 

@@ -21,7 +21,7 @@ extern "C" {
 /** The three numbers as a string. */
 #define EK_VERSION "0.2.0"
 
-/** The version of the library that is loaded.
+/** The version of the library that is loaded.  Not collective.
  *
  *  @return such as "0.2.0"; static.  It may differ from EK_VERSION, which is that of the headers */
 EK_API const char *ek_version(void);

@@ -122,8 +122,7 @@ void ek_mpiexec_args_fini(ek_mpiexec_args *a)
     memset(a, 0, sizeof(*a));
 }
 
-/* --- output ------------------------------------------------------------------------------------
- */
+/* --- output ----------------------------------------------------------------------------------- */
 
 /* The text after `key` in the line, or NULL. */
 static const char *find_after(const char *line, const char *key)

@@ -121,7 +121,7 @@ static void faulty_move(char **path, const char *from, const char *to)
 
 /* All changes of names in this folder are safe now.  What lies in a folder that was renamed for
  * good has its place under the new name. */
-static void faulty_settle(const char *folder)
+static void faulty_sync_names(const char *folder)
 {
     size_t n = strlen(folder);
     int kept = 0;
@@ -153,7 +153,7 @@ static int faulty_sync(int fd)
             faulty.files[i].synced = lseek(fd, 0, SEEK_END);
     for (size_t i = 0; i < 16; i++)
         if (faulty.folders[i].path != NULL && faulty.folders[i].fd == fd)
-            faulty_settle(faulty.folders[i].path);
+            faulty_sync_names(faulty.folders[i].path);
     return 0;
 }
 

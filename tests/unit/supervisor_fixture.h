@@ -111,7 +111,7 @@ static inline void take(ek_core_event e)
 }
 
 /* As the supervisor does, goes on at once where there is nothing to wait for. */
-static inline void settle(void)
+static inline void skip_wait(void)
 {
     if (sup.core.state == EK_CORE_BACKOFF && sup.core.search.until <= sup.now)
         take((ek_core_event){.kind = EK_CORE_TIME});
@@ -120,7 +120,7 @@ static inline void settle(void)
 static inline void feed(ek_core_event e)
 {
     take(e);
-    settle();
+    skip_wait();
 }
 
 /* Time passes at once. */
@@ -155,7 +155,7 @@ static inline void begin(const ek_core_config *cfg)
     sup.now = 1000000000;
     CHECK_INT(ek_core_begin(&sup.core, cfg, sup.now), EK_OK);
     record_actions();
-    settle();
+    skip_wait();
 }
 
 static inline void tell_list(const char *slots)

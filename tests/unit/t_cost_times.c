@@ -111,8 +111,7 @@ static void reasons(void)
     ek_cost_add_line(NULL, 0, "x", 1, "s", "nobody asks");
 }
 
-/* --- predicted against measured ----------------------------------------------------------------
- */
+/* --- predicted against measured --------------------------------------------------------------- */
 
 static void comparing(void)
 {

@@ -321,6 +321,10 @@ static void generation_does_not_regroup_in_the_last_step(void)
     feed((ek_core_event){.kind = EK_CORE_STEP, .step = 8, .all = 8});
     pass(1);
     CHECK_INT(did(EK_CORE_KILL), 0);
+    list_third_host(0); /* the same, with a step left */
+    feed((ek_core_event){.kind = EK_CORE_STEP, .step = 7, .all = 9});
+    feed((ek_core_event){.kind = EK_CORE_STEP, .step = 8, .all = 9});
+    CHECK_INT(did(EK_CORE_KILL), 1);
 }
 
 static void generation_does_not_regroup_while_another_host_may_respond(void)

@@ -19,7 +19,7 @@ static void begin(job *j)
     j->s.watch = &j->watch;
 }
 
-static void hear(job *j, const char *text)
+static void read_message(job *j, const char *text)
 {
     ek_worker_message m;
 
@@ -31,9 +31,9 @@ static void hear(job *j, const char *text)
 static void begin_joined(job *j)
 {
     begin(j);
-    hear(j, "rank 0 pid 100 host a");
-    hear(j, "rank 1 pid 101 host a");
-    hear(j, "rank 2 pid 102 host b");
+    read_message(j, "rank 0 pid 100 host a");
+    read_message(j, "rank 1 pid 101 host a");
+    read_message(j, "rank 2 pid 102 host b");
 }
 
 /* Messages that were handed on. */
@@ -51,15 +51,15 @@ static void workers_start_and_join(void)
 
     begin(&j);
     j.s.on_message = (ek_message_listener){count_message, heard};
-    hear(&j, "start 1 pid 101 host x");
-    hear(&j, "rank 0 pid 100 host a"); /* without a start */
+    read_message(&j, "start 1 pid 101 host x");
+    read_message(&j, "rank 0 pid 100 host a"); /* without a start */
     CHECK(j.s.ready == 1 && j.s.workers[1].pid == 101 && !j.s.workers[1].joined);
-    hear(&j, "rank 1 pid 101 host y");
-    hear(&j, "rank 1 pid 101 host y");
-    hear(&j, "rank 2 pid 102 host z");
+    read_message(&j, "rank 1 pid 101 host y");
+    read_message(&j, "rank 1 pid 101 host y");
+    read_message(&j, "rank 2 pid 102 host z");
     CHECK(j.s.ready == 3 && strcmp(j.s.workers[1].host, "y") == 0);
-    hear(&j, "start 3 pid 9 host a"); /* there is no such rank */
-    hear(&j, "step 8 of 9");
+    read_message(&j, "start 3 pid 9 host a"); /* there is no such rank */
+    read_message(&j, "step 8 of 9");
     CHECK(heard[EK_MESSAGE_START] == 2 && heard[EK_MESSAGE_JOINED] == 4);
     CHECK(heard[EK_MESSAGE_STEP] == 1);
     ek_job_state_fini(&j.s);
@@ -70,8 +70,8 @@ static void failures_are_counted(void)
     job j;
 
     begin_joined(&j);
-    hear(&j, "failed 3 rank 2 lost");
-    hear(&j, "failed 1 rank 1");
+    read_message(&j, "failed 3 rank 2 lost");
+    read_message(&j, "failed 1 rank 1");
     CHECK_INT(j.s.reported, 2);
     ek_job_state_fini(&j.s);
 }

@@ -227,6 +227,7 @@ static void links_are_not_tested_if_a_host_is_silent(void)
 {
     step_on_two();
     pass(3);
+    CHECK_INT(sup.core.ending.reason, EK_REASON_HUNG); /* a test would be due */
     end_generation(-1);
     tell_list("11");
     end_task(0, 0, 0.1);

@@ -163,6 +163,12 @@ static void the_longest_messages_fit(void)
 
     memset(m.worker.host, 'h', sizeof(m.worker.host) - 1);
     CHECK(ek_message_write(&m, line) > 0);
+    m.kind = EK_MESSAGE_JOINED;
+    CHECK(ek_message_write(&m, line) > 0);
+    m = (ek_worker_message){.kind = EK_MESSAGE_FAILED, .failed = {INT_MAX, INT_MAX, 1}};
+    CHECK(ek_message_write(&m, line) > 0);
+    m = (ek_worker_message){.kind = EK_MESSAGE_STEP, .step = {INT64_MAX, INT64_MAX}};
+    CHECK(ek_message_write(&m, line) > 0);
     m = (ek_worker_message){.kind = EK_MESSAGE_RECOVERED,
                             .recovered = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX}};
     CHECK(ek_message_write(&m, line) > 0);
