@@ -2,57 +2,15 @@
  * decimal points, results are the same, and the program's locale is unchanged, also in callbacks.
  * Under mpiexec, its ranks train together. */
 #include "decimal_comma.h"
-#include "ek_test.h"
+#include "job_folder.h"
 
 #include <evenkeel/balance.h>
-#include <evenkeel/job.h>
 #include <evenkeel/lm.h>
 #include <evenkeel/train.h>
-#include <ftw.h>
 #include <jansson.h>
-#include <sys/stat.h>
 
-static const char config_text[] =
-    "{\"architectures\": [\"MixtralForCausalLM\"], \"model_type\": \"mixtral\", \"hidden_act\": "
-    "\"silu\", \"vocab_size\": 300, \"hidden_size\": 16, \"intermediate_size\": 24, "
-    "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
-    "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
-    "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1.5e-5, \"rope_theta\": 10000.5, "
-    "\"tie_word_embeddings\": false, \"eos_token_id\": 256, \"torch_dtype\": \"float32\", "
-    "\"initializer_range\": 0.125}";
-
-static char folder[64];
-static ek_comm *world;
-static int rank, ranks = 1;
 static int wants_comma; /* whether callbacks must see commas */
 static int called;
-
-static const char *in(const char *name)
-{
-    static char path[8][4096];
-    static int next;
-    char *p = path[next++ % 8];
-
-    snprintf(p, sizeof(path[0]), "%s/%s", folder, name);
-    return p;
-}
-
-static void write_file(const char *name, const char *text, int times)
-{
-    FILE *f = fopen(in(name), "w");
-
-    CHECK(f != NULL);
-    for (int i = 0; f != NULL && i < times; i++)
-        fputs(text, f);
-    if (f != NULL)
-        fclose(f);
-}
-
-static int remove_one(const char *path, const struct stat *s, int flag, struct FTW *at)
-{
-    (void)s, (void)flag, (void)at;
-    return remove(path);
-}
 
 /* --- running ---------------------------------------------------------------------------------- */
 
@@ -120,16 +78,17 @@ static void on_cost(void *context, const ek_train_cost *cost)
 
 static void train(const char *out, int64_t steps, int resume)
 {
-    const char *data[] = {in("a.txt:0.375"), in("b.txt:0.625")}, *held_out[] = {in("c.txt")};
+    const char *data[] = {in_folder("a.txt:0.375"), in_folder("b.txt:0.625")},
+               *held_out[] = {in_folder("c.txt")};
     ek_train_hooks hooks = {NULL,     on_start, on_step,  on_tokens,     on_stop,
                             on_layer, on_cost,  on_phase, on_evaluating, NULL};
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_train_summary summary;
     ek_status st;
 
-    c.model = in("config.json");
+    c.model = in_folder("config.json");
     c.tokenizer = "bytes";
-    c.out = in(out);
+    c.out = in_folder(out);
     c.data = data;
     c.n_data = 2;
     c.eval_data = held_out;
@@ -169,7 +128,7 @@ static void train(const char *out, int64_t steps, int resume)
 static json_t *read_json(const char *name)
 {
     json_error_t error;
-    json_t *o = json_load_file(in(name), 0, &error);
+    json_t *o = json_load_file(in_folder(name), 0, &error);
 
     if (o == NULL)
         EK_T_FAIL("%s:%d: %s", name, error.line, error.text);
@@ -216,8 +175,8 @@ static void same_lines(const char *name, const char *const *keys, int lines)
 
     snprintf(a, sizeof(a), "point/%s", name);
     snprintf(b, sizeof(b), "comma/%s", name);
-    f = fopen(in(a), "r");
-    g = fopen(in(b), "r");
+    f = fopen(in_folder(a), "r");
+    g = fopen(in_folder(b), "r");
     for (;; n++) {
         json_t *x = next_line(f, a, &line, &room), *y = next_line(g, b, &line, &room);
 
@@ -279,7 +238,7 @@ static int on_text(void *context, const char *text, size_t bytes)
 
 static void use_model(const char *run, const char *export, use_result *r)
 {
-    const char *data[] = {in("a.txt")};
+    const char *data[] = {in_folder("a.txt")};
     ek_lm_eval_config ec = {.size = sizeof(ec),
                             .data = data,
                             .n_data = 1,
@@ -293,7 +252,7 @@ static void use_model(const char *run, const char *export, use_result *r)
     ek_lm *lm = NULL;
 
     *r = (use_result){0};
-    CHECK_INT(ek_lm_open(in(run), NULL, &lm), EK_OK);
+    CHECK_INT(ek_lm_open(in_folder(run), NULL, &lm), EK_OK);
     called = 0;
     CHECK_INT(ek_lm_eval(lm, &ec, &e), EK_OK);
     CHECK(called > 0);
@@ -303,7 +262,7 @@ static void use_model(const char *run, const char *export, use_result *r)
     CHECK_INT(ek_lm_generate(lm, "some ", &gc, on_text, r, NULL), EK_OK);
     CHECK(called > 0);
     ek_lm_close(&lm);
-    CHECK_INT(ek_lm_export(in(run), in(export), NULL), EK_OK);
+    CHECK_INT(ek_lm_export(in_folder(run), in_folder(export), NULL), EK_OK);
 }
 
 static void use_planner(void)
@@ -330,15 +289,6 @@ static void use_planner(void)
 }
 
 /* --- cases ------------------------------------------------------------------------------------ */
-
-/* A barrier, by a collective call. */
-static void wait_for_all(void)
-{
-    int cores;
-
-    if (world != NULL)
-        CHECK_INT(ek_job_cores(world, &cores), EK_OK);
-}
 
 static void a_decimal_comma(void)
 {
@@ -379,30 +329,15 @@ int main(int argc, char **argv)
 {
     int status;
 
-    /* All ranks of a job have the same parent process. */
-    snprintf(folder, sizeof(folder), "/tmp/ek-locale-%ld", (long)getppid());
-    if (getenv("PMI_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL) {
-        if (ek_job_join(&world) < 0) {
-            fprintf(stderr, "%s\n", ek_err_text());
-            return 1;
-        }
-        rank = ek_job_rank(world);
-        ranks = ek_job_size(world);
-    }
+    if (!open_job_folder("locale"))
+        return 1;
     if (rank == 0) {
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-        CHECK(mkdir(folder, 0700) == 0);
-        write_file("config.json", config_text, 1);
-        write_file("a.txt", "some text that comes again and again\n", 60);
         write_file("b.txt", "another text, which comes as well\n", 60);
         write_file("c.txt", "a text that no step is taken on\n", 20);
         (void)compile_decimal_comma(folder);
     }
     wait_for_all();
     status = ek_test_main(argc, argv, cases, 1);
-    wait_for_all();
-    if (rank == 0)
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    ek_job_leave(&world);
+    close_job_folder();
     return status;
 }

@@ -1,55 +1,12 @@
 /* Registered planners in training, through the public headers alone: they are called with what
  * evenkeel/planner.h promises, their plans are used and change no loss, and one that fails is named
  * and not called again.  Under mpiexec, with two or more ranks; one rank alone calls no planner. */
-#include "ek_test.h"
+#include "job_folder.h"
 
-#include <evenkeel/job.h>
 #include <evenkeel/planner.h>
 #include <evenkeel/train.h>
-#include <ftw.h>
-#include <sys/stat.h>
 
 enum { EXPERTS = 4, LAYERS = 2, SLOTS_MAX = 64, STEPS = 6, MICROS = 2 };
-
-static const char config_text[] =
-    "{\"architectures\": [\"MixtralForCausalLM\"], \"model_type\": \"mixtral\", \"hidden_act\": "
-    "\"silu\", \"vocab_size\": 300, \"hidden_size\": 16, \"intermediate_size\": 24, "
-    "\"num_hidden_layers\": 2, \"num_attention_heads\": 2, \"num_key_value_heads\": 1, "
-    "\"head_dim\": 8, \"num_local_experts\": 4, \"num_experts_per_tok\": 2, "
-    "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000.0, "
-    "\"tie_word_embeddings\": false, \"eos_token_id\": 256, \"torch_dtype\": \"float32\", "
-    "\"initializer_range\": 0.125}";
-
-static char folder[64];
-static ek_comm *world;
-static int rank, ranks = 1;
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][128];
-    static int next;
-    char *p = path[next++ % 4];
-
-    snprintf(p, sizeof(path[0]), "%s/%s", folder, name);
-    return p;
-}
-
-static void write_file(const char *name, const char *text, int times)
-{
-    FILE *f = fopen(in_folder(name), "w");
-
-    CHECK(f != NULL);
-    for (int i = 0; f != NULL && i < times; i++)
-        fputs(text, f);
-    if (f != NULL)
-        fclose(f);
-}
-
-static int remove_one(const char *path, const struct stat *s, int flag, struct FTW *at)
-{
-    (void)s, (void)flag, (void)at;
-    return remove(path);
-}
 
 /* --- planners --------------------------------------------------------------------------------- */
 
@@ -300,41 +257,15 @@ static const ek_case cases[] = {EK_CASE(one_rank_plans_nothing), EK_CASE(transie
                                 EK_CASE(persistent_plans_move_experts),
                                 EK_CASE(failing_planners_are_named)};
 
-/* A barrier, by a collective call. */
-static void wait_for_all(void)
-{
-    int cores;
-
-    if (world != NULL)
-        CHECK_INT(ek_job_cores(world, &cores), EK_OK);
-}
-
 int main(int argc, char **argv)
 {
     int status;
 
-    /* All ranks of a job have the same parent process. */
-    snprintf(folder, sizeof(folder), "/tmp/ek-planner-%ld", (long)getppid());
-    if (getenv("PMI_RANK") != NULL || getenv("OMPI_COMM_WORLD_RANK") != NULL) {
-        if (ek_job_join(&world) < 0) {
-            fprintf(stderr, "%s\n", ek_err_text());
-            return 1;
-        }
-        rank = ek_job_rank(world);
-        ranks = ek_job_size(world);
-    }
-    if (rank == 0) {
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-        CHECK(mkdir(folder, 0700) == 0);
-        write_file("config.json", config_text, 1);
-        write_file("a.txt", "some text that comes again and again\n", 60);
-    }
+    if (!open_job_folder("planner"))
+        return 1;
     register_planners();
     wait_for_all();
     status = ek_test_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
-    wait_for_all();
-    if (rank == 0)
-        nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-    ek_job_leave(&world);
+    close_job_folder();
     return status;
 }
