@@ -582,7 +582,8 @@ static void case_groups(peer *p)
     for (int i = 0; i < 2; i++)
         MUST(p, ek_comm_group(p->world, i == 0 ? "one" : "two", ranks, n, &c[i]));
     EXPECT(p, ek_comm_size(c[0]) == n && ek_comm_rank(c[0]) == p->rank / 3);
-    EXPECT(p, strcmp(ek_comm_name(c[1]), "two") == 0);
+    EXPECT(p, ek_comm_send(c[1], NULL, -1, 0, 0, &flight[0]) == EK_EINVAL);
+    EXPECT(p, strcmp(ek_err_message(), "send on two: -1 bytes") == 0);
     EXPECT(p, strcmp(ek_comm_host(c[0], 0), ek_comm_host(p->world, color)) == 0);
     for (int i = 0; i < n; i++) {
         want[0] += ranks[i];

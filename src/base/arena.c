@@ -95,8 +95,6 @@ static void *bump_alloc(ek_arena *a, int64_t n, size_t size)
     }
     bytes = a->used;
     a->used = end;
-    if (end > a->high)
-        a->high = end;
     return a->base == NULL ? NULL : a->base + bytes;
 }
 
@@ -149,16 +147,4 @@ void ek_arena_round(ek_arena *a, size_t to)
         a->overflow = 1;
     else
         a->used = (a->used + to - 1) / to * to;
-    if (a->used > a->high)
-        a->high = a->used;
-}
-
-size_t ek_arena_mark(const ek_arena *a)
-{
-    return a->used;
-}
-
-void ek_arena_reset(ek_arena *a, size_t mark)
-{
-    a->used = mark;
 }

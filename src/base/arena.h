@@ -28,7 +28,7 @@ typedef struct ek_arena ek_arena;
 
 struct ek_arena {
     unsigned char *base; /* NULL: measuring */
-    size_t bytes, used, high;
+    size_t bytes, used;
     size_t unused;         /* bytes of `used` that are not expected to be touched */
     int overflow;          /* a size product or the reservation itself was exceeded */
     int borrowed;          /* the memory belongs to the caller (ek_arena_over) */
@@ -70,10 +70,5 @@ EK_CHECKED ek_status ek_arena_check(const ek_arena *a, const char *what);
 
 /* Aligns the next allocation to `to` bytes, a power of two, from the arena's start. */
 void ek_arena_round(ek_arena *a, size_t to);
-
-/* Scratch allocations: all those made after a mark (in bytes from the start) are released by a
- * reset to it. */
-size_t ek_arena_mark(const ek_arena *a);
-void ek_arena_reset(ek_arena *a, size_t mark);
 
 #endif

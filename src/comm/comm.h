@@ -58,10 +58,9 @@ void ek_comm_close(ek_comm **c);
 EK_CHECKED ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int n,
                                    ek_comm **out);
 
-/* The caller's rank, from 0; the number of ranks; the name given, borrowed. */
+/* The caller's rank, from 0; the number of ranks. */
 int ek_comm_rank(const ek_comm *c);
 int ek_comm_size(const ek_comm *c);
-const char *ek_comm_name(const ek_comm *c);
 /* Host name of a rank of this group; borrowed from it. */
 const char *ek_comm_host(const ek_comm *c, int rank);
 /* Node of a rank: ranks with one host name share a node; nodes are numbered by first rank. */

@@ -183,11 +183,6 @@ int ek_comm_size(const ek_comm *c)
     return c->size;
 }
 
-const char *ek_comm_name(const ek_comm *c)
-{
-    return c->name;
-}
-
 const char *ek_comm_host(const ek_comm *c, int rank)
 {
     return c->hosts[rank];

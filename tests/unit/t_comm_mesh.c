@@ -33,6 +33,7 @@ static void check_group(ek_comm *c, int size, int at, int first, int stride, con
     int rank = ek_comm_rank(me->world);
     int64_t got[3] = {1, rank, rank * rank}, want[3] = {size, 0, 0};
     ek_coll *op = NULL;
+    char text[64];
 
     EXPECT(c != NULL);
     for (int i = 0; i < size; i++) {
@@ -40,7 +41,9 @@ static void check_group(ek_comm *c, int size, int at, int first, int stride, con
         want[2] += (first + i * stride) * (first + i * stride);
     }
     EXPECT(ek_comm_size(c) == size && ek_comm_rank(c) == at);
-    EXPECT(strcmp(ek_comm_name(c), name) == 0);
+    snprintf(text, sizeof(text), "send on %s: -1 bytes", name);
+    EXPECT(ek_comm_send(c, NULL, -1, 0, 0, &op) == EK_EINVAL);
+    EXPECT(strcmp(ek_err_message(), text) == 0);
     EXPECT(ek_comm_all_reduce(c, got, 3, EK_SUM_I64, &op) == EK_OK);
     EXPECT(ek_coll_wait(&op) == EK_OK);
     EXPECT(memcmp(got, want, sizeof(got)) == 0);

@@ -372,13 +372,15 @@ static ek_status save_and_load(const golden *g, const ek_kernels *k, ek_dtype dt
                                const char *path)
 {
     ek_model *a = NULL, *b = NULL;
+    ek_owned_tensors owned = {0};
     ek_safetensors *before = NULL, *after = NULL;
     ek_status st = EK_OK;
 
     EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &a));
     EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 0}, &b));
     EK_TRY_OUT(ek_model_load_path(a, g->folder.s));
-    EK_TRY_OUT(ek_model_save(a, EK_ARRAYS_MASTER, dtype, NULL, path, EK_WRITE_REPLACE, NULL));
+    EK_TRY_OUT(ek_model_list_owned(a, EK_ARRAYS_MASTER, &owned));
+    EK_TRY_OUT(ek_owned_tensors_write(&owned, dtype, NULL, path, EK_WRITE_REPLACE, NULL, NULL));
     EK_TRY_OUT(ek_model_load_path(b, path));
     same_masters(g, a, b);
     EK_TRY_OUT(ek_safetensors_open(g->folder.s, &before));
@@ -387,6 +389,7 @@ static ek_status save_and_load(const golden *g, const ek_kernels *k, ek_dtype dt
     if (ek_safetensors_get(before, 0)->dtype == dtype)
         same_tensors(g, before, after);
 out:
+    ek_owned_tensors_free(&owned);
     ek_safetensors_close(&before);
     ek_safetensors_close(&after);
     ek_model_destroy(&a);

@@ -362,13 +362,17 @@ static int same_file(const char *a, const char *b, const char *name)
 
 static void load_and_save(peer *p)
 {
+    ek_train_save_config cfg = save_config(p);
+    ek_train_saving *s = NULL;
     ek_checkpoint_found found;
     ek_path out;
 
     MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, 1, &found));
     MUST(p, ek_train_load(p->m, found.path.s));
     MUST(p, ek_path_set(&out, "%s/again", root.s));
-    MUST(p, ek_train_save(p->m, NULL, settings, p->j->step, 1, out.s));
+    cfg.out_dir = out.s;
+    MUST(p, ek_train_save_begin(&cfg, &s));
+    MUST(p, ek_train_save_finish(&s));
 }
 
 /* What one rank makes of another layout's checkpoint is, byte for byte, what it makes of its own;

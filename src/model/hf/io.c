@@ -271,18 +271,6 @@ out:
     return st;
 }
 
-ek_status ek_model_save(ek_model *m, ek_weight_arrays part, ek_dtype dtype, const ek_io *io,
-                        const char *path, ek_write_mode mode, ek_file_sum *sum)
-{
-    ek_owned_tensors o = {0};
-    ek_status st;
-
-    EK_TRY(ek_model_list_owned(m, part, &o));
-    st = ek_owned_tensors_write(&o, dtype, io, path, mode, NULL, sum);
-    ek_owned_tensors_free(&o);
-    return st;
-}
-
 /* --- from files to a file --------------------------------------------------------------------- */
 
 /* Appends a tensor, as many rows at a time as the buffer holds.  The buffer is double, so that

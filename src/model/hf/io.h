@@ -67,9 +67,4 @@ EK_CHECKED ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype 
                                             const ek_io *io, const char *path, ek_write_mode mode,
                                             const atomic_int *stop, ek_file_sum *sum);
 
-/* ek_model_list_owned and ek_owned_tensors_write. */
-EK_CHECKED ek_status ek_model_save(ek_model *m, ek_weight_arrays part, ek_dtype dtype,
-                                   const ek_io *io, const char *path, ek_write_mode mode,
-                                   ek_file_sum *sum);
-
 #endif

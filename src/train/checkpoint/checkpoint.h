@@ -68,11 +68,6 @@ void ek_train_save_abandon(ek_train_saving **s);
 /* Bytes of the copy that a background save holds until this rank has written. */
 size_t ek_train_save_bytes(const ek_model *m);
 
-/* Begins and finishes a save, without a copy.  Collective. */
-EK_CHECKED ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer,
-                                   const json_t *settings, int64_t steps_done, int64_t keep,
-                                   const char *out_dir);
-
 /* --- reading ---------------------------------------------------------------------------------- */
 
 /* ek_checkpoint_latest on rank 0, broadcast to all.  needed = 0: if there is no checkpoint, returns

@@ -490,18 +490,3 @@ void ek_train_save_abandon(ek_train_saving **ps)
     join_writer(s);
     free_saving(ps);
 }
-
-ek_status ek_train_save(ek_model *m, const ek_tokenizer *tokenizer, const json_t *settings,
-                        int64_t steps_done, int64_t keep, const char *out_dir)
-{
-    ek_train_save_config cfg = {.model = m,
-                                .tokenizer = tokenizer,
-                                .settings = settings,
-                                .steps_done = steps_done,
-                                .keep = keep,
-                                .out_dir = out_dir};
-    ek_train_saving *s = NULL;
-
-    EK_TRY(ek_train_save_begin(&cfg, &s));
-    return ek_train_save_finish(&s);
-}
