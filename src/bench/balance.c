@@ -237,7 +237,6 @@ static void copy_placements(const bench *b, const balance *x, ek_plan *plans)
 
 static ek_status balance_open(const bench *b, balance *x)
 {
-    int64_t routed = 0;
     size_t bytes;
 
     EK_TRY(read_policies(b, x));
@@ -245,9 +244,8 @@ static ek_status balance_open(const bench *b, balance *x)
     EK_TRY(bench_open_mesh(b, &x->on));
     EK_REQUIRE(x->on.mesh->ep > 1, EK_EINVAL,
                "bench balance needs expert parallelism: --ep 2 or more");
-    for (int64_t l = 0; l < b->spec.layers; l++)
-        routed += !b->spec.dense[l];
-    EK_REQUIRE(routed > 0, EK_EINVAL, "this model has no layer with experts");
+    EK_REQUIRE(ek_model_moe_layers(&b->spec) > 0, EK_EINVAL,
+               "this model has no layer with experts");
     EK_TRY(ek_replicas_check(x->on.mesh, b->cfg->spare_slots));
     EK_TRY(open_trainer(b, x));
     ek_arena_measure(&x->arena);

@@ -116,8 +116,7 @@ static ek_status moe_open(const bench *b, moe *m)
 
     ek_graph_init(&m->graph);
     EK_TRY(read_degrees(b, m));
-    for (int64_t l = 0; l < b->spec.layers; l++)
-        m->layers += !b->spec.dense[l];
+    m->layers = ek_model_moe_layers(&b->spec);
     EK_REQUIRE(m->layers > 0, EK_EINVAL, "this model has no layer with experts");
     EK_TRY(bench_open_mesh(b, &m->on));
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->on.mesh},

@@ -50,6 +50,12 @@ void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
 EK_CHECKED ek_status ek_mesh_open(ek_comm *world, const ek_mesh_sizes *sizes, ek_mesh **out);
 void ek_mesh_close(ek_mesh **m);
 
+/* Whether several ranks share the experts of a layer, so that rows are exchanged between them. */
+static inline int ek_mesh_distributes_experts(const ek_mesh *m)
+{
+    return m->ep * m->etp > 1;
+}
+
 /* The mesh of one rank: all sizes 1, all groups NULL; callers check sizes before using groups. */
 extern const ek_mesh ek_mesh_one;
 

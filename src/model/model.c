@@ -25,6 +25,11 @@ int ek_model_has_layer(const ek_model *m, int64_t layer)
     return ek_model_vstage_of(m, layer) % m->cfg.mesh->pp == m->cfg.mesh->pp_rank;
 }
 
+int ek_model_has_moe_layer(const ek_model *m, int64_t layer)
+{
+    return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
+}
+
 int ek_model_has_embed(const ek_model *m)
 {
     return m->cfg.mesh->pp_rank == 0;
@@ -38,7 +43,7 @@ int ek_model_has_head(const ek_model *m)
 int32_t ek_model_next_moe(const ek_model *m, int32_t l)
 {
     for (l++; l < (int32_t)m->spec.layers; l++)
-        if (ek_model_has_layer(m, l) && !m->spec.dense[l])
+        if (ek_model_has_moe_layer(m, l))
             break;
     return l;
 }

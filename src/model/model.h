@@ -145,8 +145,9 @@ int ek_model_vstages(const ek_model *m);
 int ek_model_vstage_of(const ek_model *m, int64_t layer);
 /* First layer of a virtual stage; the number of layers for vstage == ek_model_vstages. */
 int64_t ek_model_vstage_first(const ek_model *m, int vstage);
-/* Whether this rank's stage holds the layer, the embedding, the head. */
+/* Whether this rank's stage holds the layer, and as a MoE layer; the embedding, the head. */
 int ek_model_has_layer(const ek_model *m, int64_t layer);
+int ek_model_has_moe_layer(const ek_model *m, int64_t layer);
 int ek_model_has_embed(const ek_model *m);
 int ek_model_has_head(const ek_model *m);
 /* The next layer after l (-1: the first) of this stage with experts; the number of layers if there

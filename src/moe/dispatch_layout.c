@@ -6,7 +6,7 @@
 void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mesh *mesh,
                                 const ek_placement *p, int degree, int group)
 {
-    int distributed = mesh->ep * mesh->etp > 1;
+    int distributed = ek_mesh_distributes_experts(mesh);
 
     x->ranks = mesh->stage_size;
     x->at = mesh->at;

@@ -44,14 +44,13 @@ static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 {
     int64_t before = (int64_t)(mb->first_sequence - mb->micro_first) * mb->seq;
     ek_replay_of of = {.trace = m->cfg->replay,
+                       .layer = ek_model_moe_layers_below(m->spec, m->w->layer),
                        .iteration = (int64_t)m->step->step,
                        .total = mb->total,
                        .first = before + mb->first,
                        .n = mb->n,
                        .top_k = m->step->top_k};
 
-    for (int l = 0; l < m->w->layer; l++)
-        of.layer += !m->spec->dense[l];
     ek_replay_choose(&m->gate.replay, &of, m->cols, ids);
 }
 

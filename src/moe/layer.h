@@ -210,7 +210,7 @@ static inline const ek_micro *ek_moe_micro(const ek_moe *m, const ek_op *op)
 /* Whether rows are exchanged between ranks. */
 static inline int ek_moe_is_distributed(const ek_moe *m)
 {
-    return m->mesh->ep * m->mesh->etp > 1;
+    return ek_mesh_distributes_experts(m->mesh);
 }
 
 /* The chunk of an op; 0 for ops that are not chunked. */

@@ -16,20 +16,15 @@ typedef struct {
     int64_t most, likely;
 } row_count;
 
-static int is_distributed(const ek_mesh *mesh)
-{
-    return mesh->ep * mesh->etp > 1;
-}
-
 /* Rows of this rank's tokens. */
 static row_count sent_rows(const ek_model_spec *spec, const ek_mesh *mesh,
                            const ek_moe_limits *limits)
 {
-    int64_t copies = is_distributed(mesh) ? mesh->etp : 1;
+    int64_t copies = ek_mesh_distributes_experts(mesh) ? mesh->etp : 1;
     row_count c = {limits->tokens * copies * ek_moe_cols(spec),
                    limits->tokens * copies * spec->top_k};
 
-    if (!is_distributed(mesh))
+    if (!ek_mesh_distributes_experts(mesh))
         c.likely = c.most;
     return c;
 }
@@ -42,7 +37,7 @@ static row_count served_rows(const ek_model_spec *spec, const ek_mesh *mesh,
     int ranks = mesh->edp * mesh->ep;
     row_count c;
 
-    if (!is_distributed(mesh))
+    if (!ek_mesh_distributes_experts(mesh))
         return sent_rows(spec, mesh, limits);
     c.most = limits->total * (slots < cols ? slots : cols);
     c.likely = (limits->total * spec->top_k + ranks - 1) / ranks;
@@ -97,7 +92,7 @@ static void reserve_dispatch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
     for (int64_t r = 0; r <= ranks && s->each != NULL; r++)
         s->each[r] = r;
     reserve_whole(s, a, ek_dtype_size(k->real), spec, mesh, limits);
-    if (!is_distributed(mesh))
+    if (!ek_mesh_distributes_experts(mesh))
         return;
     s->matrix = ek_arena_alloc(ek_arena_host(a), ranks * ranks, sizeof(*s->matrix));
     s->send = reserve_rows(a, sent_rows(spec, mesh, limits), 1, row);
@@ -108,7 +103,7 @@ void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spe
                              const ek_mesh *mesh, const ek_moe_config *cfg,
                              const ek_moe_limits *limits)
 {
-    if (is_distributed(mesh))
+    if (ek_mesh_distributes_experts(mesh))
         ek_routing_plan_reserve(d, ek_arena_host(a), cfg, mesh, spec->layers,
                                 (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
 }
@@ -118,7 +113,7 @@ static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
                              const ek_model_spec *spec, const ek_mesh *mesh,
                              const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
-    if (!is_distributed(mesh))
+    if (!ek_mesh_distributes_experts(mesh))
         return;
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_reserve(
@@ -193,7 +188,7 @@ static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
 {
     int64_t sources = (int64_t)m->x.token_chunks * m->x.ranks;
 
-    if (!is_distributed(m->mesh))
+    if (!ek_moe_is_distributed(m))
         return;
     for (int i = 0; i < slots; i++) {
         ek_moe_route measured, *r = m->handles != NULL ? &m->handles[i].route : &measured;
@@ -266,7 +261,7 @@ static void reserve_routed(const ek_moe *m, ek_moe_activations *s, ek_arena *a,
     rows.most *= ek_moe_max_members(m->cfg, m->mesh);
     s->gu = reserve_rows(a, rows, 2 * ek_range_length(spec->ff, m->mesh->etp, 0), comp);
     rows.most /= ek_moe_max_members(m->cfg, m->mesh);
-    if (!is_distributed(m->mesh))
+    if (!ek_moe_is_distributed(m))
         return;
     s->rows = reserve_rows(a, rows, spec->hidden, comp);
     s->from_recv = reserve_rows(a, rows, 1, sizeof(*s->from_recv));

@@ -20,11 +20,6 @@ static int is_of_expert(ek_role role)
     return role == expert_roles[0] || role == expert_roles[1] || role == expert_roles[2];
 }
 
-static int is_routed(const ek_model *m, int64_t layer)
-{
-    return ek_model_has_layer(m, layer) && !m->spec.dense[layer];
-}
-
 static int64_t real_bytes_of(const ek_model *m)
 {
     return (int64_t)ek_dtype_size(m->k->real);
@@ -45,7 +40,7 @@ static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t la
     int64_t before = 0;
 
     for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
-        before += is_routed(m, l);
+        before += ek_model_has_moe_layer(m, l);
     before += layer > m->spec.layers; /* the second staging buffer follows the first */
     return s->tensors + before * OF_EXPERT * ek_state_slots(m);
 }
@@ -173,7 +168,7 @@ static void fill_table(ek_rank_state *s, ek_model *m)
 {
     list_tensors(s, m, s->shards.shard);
     for (int64_t l = 0; l < m->spec.layers; l++)
-        if (is_routed(m, l))
+        if (ek_model_has_moe_layer(m, l))
             set_slot_shards(s, m, l);
     for (int buf_idx = 0; buf_idx < 2 && s->memory.moves; buf_idx++)
         set_staging_shards(s, m, buf_idx);

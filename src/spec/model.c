@@ -152,12 +152,24 @@ static ek_status check_total(const ek_model_spec *m)
     return EK_OK;
 }
 
+int64_t ek_model_moe_layers_below(const ek_model_spec *m, int64_t layer)
+{
+    int64_t n = 0;
+
+    for (int64_t l = 0; l < layer; l++)
+        n += !m->dense[l];
+    return n;
+}
+
+int64_t ek_model_moe_layers(const ek_model_spec *m)
+{
+    return ek_model_moe_layers_below(m, m->layers);
+}
+
 static ek_status check_layers(const ek_model_spec *m)
 {
-    int64_t dense = 0;
+    int64_t dense = m->layers - ek_model_moe_layers(m);
 
-    for (int64_t l = 0; l < m->layers; l++)
-        dense += m->dense[l] != 0;
     EK_REQUIRE(dense < m->layers, EK_EINVAL,
                "mlp_only_layers and decoder_sparse_step leave no layer with experts");
     EK_REQUIRE(dense == 0 || m->dense_ff > 0, EK_EINVAL,

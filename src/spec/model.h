@@ -97,6 +97,10 @@ EK_CHECKED ek_status ek_model_preset(const char *name, ek_model_spec *m);
  * times its factor. */
 int64_t ek_model_longest(const ek_model_spec *m);
 
+/* The number of MoE layers (those that are not dense): of all layers; of those below `layer`. */
+int64_t ek_model_moe_layers(const ek_model_spec *m);
+int64_t ek_model_moe_layers_below(const ek_model_spec *m, int64_t layer);
+
 /* Checks all sizes and choices.  EK_EINVAL names the key at fault. */
 EK_CHECKED ek_status ek_model_check(const ek_model_spec *m);
 

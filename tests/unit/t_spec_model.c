@@ -95,6 +95,19 @@ static void dense_layers_need_a_width(void)
     REFUSED(memset(m.dense, 1, 4), "no layer with experts");
 }
 
+static void moe_layers_are_counted(void)
+{
+    ek_model_spec m;
+
+    CHECK(ek_model_preset("tiny", &m) == EK_OK);
+    CHECK_INT(ek_model_moe_layers(&m), 4);
+    m.dense[0] = m.dense[2] = m.dense[4] = 1;
+    CHECK_INT(ek_model_moe_layers(&m), 2);
+    CHECK_INT(ek_model_moe_layers_below(&m, 0), 0);
+    CHECK_INT(ek_model_moe_layers_below(&m, 1), 0);
+    CHECK_INT(ek_model_moe_layers_below(&m, 3), 1);
+}
+
 static void gates_and_numbers_are_refused_by_name(void)
 {
     REFUSED(m.gate.groups = 4, "group_top is 0 and groups is 4");
@@ -119,6 +132,7 @@ static const ek_case cases[] = {
     EK_CASE(presets_pass_the_check),    EK_CASE(an_unknown_preset_names_the_known_ones),
     EK_CASE(sizes_are_refused_by_name), EK_CASE(a_model_beyond_all_memory_is_refused),
     EK_CASE(dense_layers_need_a_width), EK_CASE(gates_and_numbers_are_refused_by_name),
+    EK_CASE(moe_layers_are_counted),
 };
 
 EK_TEST_MAIN(cases)

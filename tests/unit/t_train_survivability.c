@@ -93,7 +93,7 @@ static ek_status judge(member *v, uint64_t seed)
     mc.mesh = r.mesh;
     EK_TRY(ek_model_create(&r.source.spec, r.kernels, &mc, &r.model));
     for (int64_t l = 0; l < LAYERS; l++)
-        if (ek_model_has_layer(r.model, l) && !r.source.spec.dense[l]) {
+        if (ek_model_has_moe_layer(r.model, l)) {
             add_replicas(r.model, l, seed);
             look(v, r.model, l);
         }

@@ -29,7 +29,7 @@ int ek_migration_buf_idx(const ek_model *m, int32_t layer)
     int buf_idx = 0;
 
     for (int32_t l = 0; l < layer; l++)
-        buf_idx ^= ek_model_has_layer(m, l) && !m->spec.dense[l];
+        buf_idx ^= ek_model_has_moe_layer(m, l);
     return buf_idx;
 }
 

@@ -12,10 +12,7 @@
 static ek_status check_family(const ek_model_spec *m, const hf_family *f)
 {
     int own = m->arch == EK_ARCH_MIXTRAL;
-    int64_t dense = 0;
 
-    for (int64_t l = 0; l < m->layers; l++)
-        dense += m->dense[l];
     EK_REQUIRE(
         m->qk_norm == f->qk_norm, EK_EUNSUPPORTED,
         "a config.json of model_type %s has no key for this normalisation of queries and keys",
@@ -26,7 +23,7 @@ static ek_status check_family(const ek_model_spec *m, const hf_family *f)
     EK_REQUIRE(f->takes_bias || !m->qkv_bias, EK_EUNSUPPORTED,
                "a config.json of model_type %s has no key for biases of queries, keys and values",
                f->model_type);
-    EK_REQUIRE(f->takes_dense || dense == 0, EK_EUNSUPPORTED,
+    EK_REQUIRE(f->takes_dense || ek_model_moe_layers(m) == m->layers, EK_EUNSUPPORTED,
                "a config.json of model_type %s has no key for dense layers", f->model_type);
     EK_REQUIRE(own || (m->shared_ff > 0) == f->takes_shared, EK_EUNSUPPORTED,
                "a config.json of model_type %s has no key for a shared expert of width %lld",

@@ -11,8 +11,7 @@
 ek_status ek_routing_trace_open(ek_routing_trace *t, const ek_model_spec *spec, const char *folder)
 {
     memset(t, 0, sizeof(*t));
-    for (int64_t l = 0; l < spec->layers; l++)
-        t->layers += !spec->dense[l];
+    t->layers = ek_model_moe_layers(spec);
     t->experts = spec->experts;
     EK_REQUIRE(t->layers > 0, EK_EINVAL, "--record-routing: the model has no routed layer");
     EK_TRY(ek_path_set(&t->folder, "%s", folder));

@@ -242,7 +242,7 @@ ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
     int want = r->options.adaptive_r;
     int64_t experts = r->source.spec.experts, spare = experts - (experts + ep - 1) / ep;
 
-    if (want == etp || ep * etp == 1)
+    if (want == etp || r->mesh == NULL || !ek_mesh_distributes_experts(r->mesh))
         return EK_OK;
     EK_REQUIRE(experts * etp <= EK_COMM_TAGS / 8, EK_EINVAL,
                "--adaptive-r %s of %lld experts with --etp %d needs more than %d messages at once; "

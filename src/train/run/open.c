@@ -29,12 +29,9 @@ static void continue_run(ek_run *r)
 static int64_t active_params(const ek_model *m)
 {
     const ek_model_spec *s = &m->spec;
-    int64_t idle = 0;
+    int64_t idle = (s->experts - s->top_k) * 3 * s->hidden * s->ff;
 
-    for (int64_t l = 0; l < s->layers; l++)
-        if (!s->dense[l])
-            idle += (s->experts - s->top_k) * 3 * s->hidden * s->ff;
-    return ek_hf_elements(&m->spec) - idle;
+    return ek_hf_elements(s) - ek_model_moe_layers(s) * idle;
 }
 
 static void fill_info(ek_run *r)
@@ -71,10 +68,8 @@ static void warn_of_gates(const ek_run *r)
 
 static ek_status take_metrics(ek_run *r)
 {
-    const ek_model_spec *spec = &r->source.spec;
-
-    for (int64_t l = 0; l < spec->layers && r->mesh != NULL && r->mesh->ep > 1; l++)
-        r->records.routed += !spec->dense[l];
+    if (r->mesh != NULL && r->mesh->ep > 1)
+        r->records.routed = (int)ek_model_moe_layers(&r->source.spec);
     r->records.of_rank = calloc((size_t)r->ranks, sizeof(*r->records.of_rank));
     r->records.of_layer = calloc((size_t)r->records.routed + 1, sizeof(*r->records.of_layer));
     EK_REQUIRE(r->records.of_rank != NULL && r->records.of_layer != NULL, EK_ENOMEM,

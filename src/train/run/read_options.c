@@ -134,13 +134,11 @@ static ek_status open_replay(ek_run *r)
 {
     const char *path = r->cfg->replay_routing;
     const ek_model_spec *spec = &r->source.spec;
-    int64_t routed = 0;
 
     if (path == NULL)
         return EK_OK;
-    for (int64_t l = 0; l < spec->layers; l++)
-        routed += !spec->dense[l];
-    EK_REQUIRE(routed > 0, EK_EINVAL, "--replay-routing: the model has no routed layer");
+    EK_REQUIRE(ek_model_moe_layers(spec) > 0, EK_EINVAL,
+               "--replay-routing: the model has no routed layer");
     EK_TRY(ek_trace_read(path, &r->options.replay));
     EK_REQUIRE(r->options.replay.experts == spec->experts, EK_EFORMAT,
                "--replay-routing %s is of %lld experts, and the model has %lld", path,

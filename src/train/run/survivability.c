@@ -76,18 +76,13 @@ static void mark_layer(survivability_work *j, const ek_run *r, int64_t layer)
         }
 }
 
-static int has_experts(const ek_run *r, int64_t layer)
-{
-    return ek_model_has_layer(r->model, layer) && !r->source.spec.dense[layer];
-}
-
 /* Marks all layers; one rank of each stage contributes its layers.  Collective. */
 static ek_status mark_all_layers(survivability_work *j, const ek_run *r)
 {
     ek_coll *op = NULL;
 
     for (int64_t l = 0; l < r->source.spec.layers; l++)
-        if (has_experts(r, l) && (r->mesh->pp == 1 || r->mesh->at == 0))
+        if (ek_model_has_moe_layer(r->model, l) && (r->mesh->pp == 1 || r->mesh->at == 0))
             mark_layer(j, r, l);
     if (r->mesh->pp == 1)
         return EK_OK;

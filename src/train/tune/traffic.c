@@ -8,11 +8,7 @@
 
 int ek_traffic_is_dispatched(const ek_model *m)
 {
-    int64_t routed = 0;
-
-    for (int64_t l = 0; l < m->spec.layers; l++)
-        routed += !m->spec.dense[l];
-    return routed > 0 && m->cfg.mesh->ep * m->cfg.mesh->etp > 1;
+    return ek_model_moe_layers(&m->spec) > 0 && ek_mesh_distributes_experts(m->cfg.mesh);
 }
 
 int ek_traffic_settings(const ek_model *m, const ek_traffic_config *cfg, ek_moe_traffic *out)

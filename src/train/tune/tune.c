@@ -77,7 +77,7 @@ int ek_tune_settings(const ek_mesh *mesh, const ek_tune_fixed *fixed, ek_moe_tra
     }
     if (fixed->gather < 0 || (fixed->gather == 0 && fixed->gather_all))
         n += add_settings(mesh, &gather_all, EK_GATHER_ALL, 1, out + n);
-    return mesh->ep * mesh->etp > 1 ? n : 1;
+    return ek_mesh_distributes_experts(mesh) ? n : 1;
 }
 
 int64_t ek_tune_bucket_of(int64_t tokens, int64_t top_k, int64_t experts, double capacity_factor)
