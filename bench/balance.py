@@ -14,12 +14,14 @@ is replayed from the recorded trace of --traces, if there is one, and from the s
      and the lowest and the highest.  The cost of persistent migrations is divided over the steps of
      the policies that migrate, 1 / --plan-every each;
   4. the check: in no row is `auto` slower than the best other policy by more than the spread (half
-     of highest minus lowest), and it reaches 0.92 of even loads on the recorded trace.
+     of highest minus lowest), and it reaches 0.92 of even loads on the recorded trace;
+  5. the bound: even loads with the least traffic (balance_bound.py), and each policy's share of it.
 
-Every run appends a line to --results, so that an interrupted table continues with --resume, also with
-more workloads or repeats; --table prints the recorded results.  The whole table takes hours:
---estimate prints how many.  Exit status 1: a target is missed, or a run failed; 77: no cluster can
-be created here.
+Every run appends a line to --results, so that an interrupted table continues with --resume, also
+with more workloads or repeats; --table prints the recorded results, and --bounds adds the least
+traffic of their workloads where it is missing, which needs the traces and no cluster. The whole
+table takes hours: --estimate prints how many. Exit status 1: a target is missed, or a run failed;
+77: no cluster can be created here.
 
 Example:
 
@@ -27,29 +29,24 @@ Example:
 """
 
 import argparse
-import ast
 import hashlib
 import json
 import math
 import os
-import random
-import re
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
-from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_results, rows_of,
-                           say, show)
+from balance_bound import least_traffic
+from balance_routing import TRACE_FILE, Routing, find_trace
+from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_least,
+                           read_results, rows_of, say, show)
 from nodes import MIXTRAL, Cluster
 
-TRACE_FILE = "gpt_moe_e32_r16.npy"
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
-# The iteration at which a workload changes most; rounds are taken around it.
-CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
 
 # Search for the bandwidth: first value, largest number of attempts, tolerance.
 FIRST_MBIT, TRIES, CLOSE = 150.0, 4, 0.06
@@ -97,6 +94,8 @@ def options():
     p.add_argument("--results", default="build/bench-balance.jsonl", metavar="FILE")
     p.add_argument("--resume", action="store_true", help="continue --results")
     p.add_argument("--table", action="store_true", help="print the table of --results alone")
+    p.add_argument("--bounds", action="store_true", help="add the least traffic of the workloads "
+                   "in --results to them, and print the table")
     p.add_argument("--estimate", action="store_true",
                    help="measure the bandwidth, say how long the rest takes, and end")
     o = p.parse_args()
@@ -136,82 +135,6 @@ def wait_calm(limit):
         time.sleep(1)
         if machine_seconds()[1] - before <= CALM or time.monotonic() > end:
             return
-
-
-# ---- routing ------------------------------------------------------------------------------------
-
-
-def cut_trace(source, first, n, layers, to):
-    """A trace of the iterations from `first` on, with so many layers, evenly spread."""
-    with open(source, "rb") as f:
-        head = f.read(10)
-        if head[:8] != b"\x93NUMPY\x01\x00":
-            sys.exit("%s is no .npy file of version 1" % source)
-        header = ast.literal_eval(f.read(struct.unpack("<H", head[8:])[0]).decode("latin1"))
-        data = f.read()
-    iterations, all_layers, sources, experts = header["shape"]
-    block = int(header["descr"][2:]) * sources * experts
-    if header["fortran_order"]:
-        sys.exit("%s is in Fortran order" % source)
-    out = b""
-    for i in range(first, first + n):
-        for k in range(layers):
-            layer = (2 * k + 1) * all_layers // (2 * layers)
-            at = (i % iterations * all_layers + layer) * block
-            out += data[at:at + block]
-    text = "{'descr': '%s', 'fortran_order': False, 'shape': (%d, %d, %d, %d), }" % (
-        header["descr"], n, layers, sources, experts)
-    text += " " * (-(len(text) + 11) % 64) + "\n"
-    with open(to, "wb") as f:
-        f.write(head[:8] + struct.pack("<H", len(text)) + text.encode() + out)
-
-
-class Routing:
-    """The traces that are replayed, made on first use."""
-
-    def __init__(self, o, folder):
-        self.o, self.folder = o, folder
-
-    def file(self, name):
-        """A workload: a warm-up iteration, and those of the rounds."""
-        o, to = self.o, os.path.join(self.folder, name + ".npy")
-        n = 1 + o.rounds
-        if os.path.exists(to):
-            return to
-        if name == "trace":
-            cut_trace(o.trace, o.trace_first, n, o.layers, to)
-            return to
-        first = max(0, CHANGES.get(name, 0) - 1 - o.rounds // 2)
-        whole = to + ".whole"
-        args = [o.command, "workload", "--name", name, "--ranks", o.nodes, "--experts", o.experts,
-                "--layers", o.layers, "--iterations", first + n, "--seed", o.seed,
-                "--tokens", o.batch * o.seq // o.nodes, "--out", whole]
-        r = subprocess.run([str(a) for a in args], stdout=subprocess.DEVNULL,
-                           stderr=subprocess.PIPE, text=True, check=False)
-        if r.returncode != 0:
-            sys.exit("workload %s ended with status %d: %s" % (name, r.returncode,
-                                                               r.stderr.strip()))
-        cut_trace(whole, first, n, o.layers, to)
-        return to
-
-
-def find_trace(o):
-    """Sets o.trace, the recorded one, or takes it from the workloads."""
-    o.trace, o.trace_first = None, 0
-    if "trace" not in o.workloads:
-        return
-    path = os.path.join(o.traces, TRACE_FILE) if o.traces else None
-    if path is None or not os.path.exists(path):
-        say("no recorded trace: %s; synthetic workloads only" %
-            (path + " is not there" if path else "neither --traces nor EK_TRACES is given"))
-        o.workloads.remove("trace")
-        return
-    with open(path, "rb") as f:
-        iterations, _, _, experts = ast.literal_eval(
-            re.search(rb"'shape': (\([^)]*\))", f.read(256))[1].decode())
-    if experts != o.experts:
-        sys.exit("%s is of %d experts, not of %d" % (path, experts, o.experts))
-    o.trace, o.trace_first = os.path.abspath(path), iterations // 2
 
 
 # ---- one run ------------------------------------------------------------------------------------
@@ -357,6 +280,24 @@ def add_result(path, row):
         os.fsync(f.fileno())
 
 
+def add_least(o, routing, workloads):
+    """Appends the least traffic of workloads whose results lack it."""
+    for name in sorted(set(workloads) - set(read_least(o.results)), key=WORKLOADS.index):
+        loads = routing.loads(name)
+        if loads is not None:
+            add_result(o.results, {"workload": name, "least": least_traffic(loads, o.spare_slots)})
+
+
+def add_bounds(o):
+    head, results = read_results(o.results)
+    if head is None:
+        sys.exit("%s holds no results" % o.results)
+    find_trace(o)
+    check_settings(o, head)
+    with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder:
+        add_least(o, Routing(o, folder), {w for w, _, _ in results} & set(o.workloads))
+
+
 def settings(o):
     s = {k: getattr(o, k) for k in SETTINGS}
     s["trace"] = os.path.basename(o.trace) if o.trace else None
@@ -398,6 +339,8 @@ def make_starts(work, head, results, todo, program):
         clock.add(s["bandwidth"], row.get("seconds"))
         add_result(o.results, row)
         results[key(row)] = row
+        if "failed" not in row:
+            add_least(o, work.routing, [s["workload"]])
         say("[%d/%d] %s x %g: %s; %s left" % (n + 1, len(todo), s["workload"], s["bandwidth"],
                                               told(row, head), duration(clock.rest(todo[n + 1:]))))
 
@@ -421,11 +364,13 @@ def measure(o, head, results, todo, program):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     o = options()
-    if o.table:
+    if o.bounds:
+        add_bounds(o)
+    if o.table or o.bounds:
         head, results = read_results(o.results)
         if head is None:
             sys.exit("%s holds no results" % o.results)
-        sys.exit(not show(head, results))
+        sys.exit(not show(head, results, read_least(o.results)))
     find_trace(o)
     if not o.workloads:
         sys.exit("nothing is left to measure")
@@ -451,7 +396,7 @@ def main():
             sys.exit(130)
     if o.estimate:
         sys.exit(0)
-    sys.exit(not show(head, results))
+    sys.exit(not show(head, results, read_least(o.results)))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """Reads the results of bench/balance.py, and makes the table and the checks from them.
 
-A file of results is JSON Lines: a header (settings, bandwidth) and one line per run, with the output
-of `evenkeel bench balance`, or the reason why it failed.
+A file of results is JSON Lines: a header (settings, bandwidth), one line per run, with the output
+of `evenkeel bench balance`, or the reason why it failed, and one per workload with the least traffic
+of its rounds (balance_bound.py).
 """
 
 import json
 import os
 import statistics
 import sys
+
+from balance_bound import Bound
 
 CEILING = "force-balance"
 ORDER = ["off", "shadow", "fastermoe", "place", "prophet", "replicate", "eplb", "exact", "auto",
@@ -50,9 +53,23 @@ def read_results(path):
                 head = row
                 if "rounds" not in head["settings"]:
                     sys.exit("%s is of an older bench/balance.py: remove it" % path)
-            else:
+            elif "least" not in row:
                 rows[key(row)] = row
     return head, rows
+
+
+def read_least(path):
+    """{workload: result of least_traffic}, of those in the results."""
+    least = {}
+    with open(path) as f:
+        for line in f:
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            if "least" in row:
+                least[row["workload"]] = row["least"]
+    return least
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -100,14 +117,25 @@ def rows_of(head, starts):
     return {p: Row(head, starts, p) for p in ORDER if all(p in by_name(s) for s in starts)}
 
 
-def make_rows(head, results):
-    """{(workload, bandwidth): {policy: Row}}, in the order of the table."""
+def grouped(results):
+    """{(workload, bandwidth): runs}, in the order of the table."""
     groups = {}
     for r in results.values():
         if "failed" not in r:
             groups.setdefault((r["workload"], r["bandwidth"]), []).append(r)
-    return {where: rows_of(head, groups[where])
+    return {where: groups[where]
             for where in sorted(groups, key=lambda w: (-w[1], WORKLOADS.index(w[0])))}
+
+
+def make_rows(head, results):
+    """{(workload, bandwidth): {policy: Row}}"""
+    return {where: rows_of(head, starts) for where, starts in grouped(results).items()}
+
+
+def make_bounds(head, results, least):
+    """{(workload, bandwidth): Bound}, where the least traffic is known."""
+    return {where: Bound(head, starts, least[where[0]])
+            for where, starts in grouped(results).items() if where[0] in least}
 
 
 def table_line(where, policy, row):
@@ -155,6 +183,33 @@ def print_table(head, results, rows):
     programs = {r["program"] for r in results.values()}
     if len(programs) > 1:
         print("These are results of %d builds of evenkeel.\n" % len(programs))
+
+
+def print_bounds(rows, bounds):
+    """Policies as shares of the bound."""
+    policies = [p for p in ORDER if any(p in rows[where] for where in bounds)]
+    print("| workload | bandwidth | MB sent a step: force-balance | least | replicas of that | bound, "
+          "of force-balance |%s" % "".join(" `%s` |" % p for p in policies))
+    print("|" + "---|" * (6 + len(policies)))
+    for where, b in bounds.items():
+        shares = ["%.3f" % (rows[where][p].ratio / b.ratio) if p in rows[where] else "-"
+                  for p in policies]
+        print("| %s | x %g | %.1f | %.1f | %.3g | %.3f | %s |" %
+              (*where, b.even_mb, b.least_mb, b.replicas, b.ratio, " | ".join(shares)))
+    print()
+
+
+def check_bounds(rows, bounds):
+    """Says which policies are above the bound by more than their spread and that of the even steps
+    together: the bound is an estimate, so this is no failure."""
+    above = [(where, policy, row, b) for where, b in bounds.items()
+             for policy, row in rows[where].items()
+             if row.ratio - b.ratio > row.spread() + rows[where][CEILING].spread()]
+    for where, policy, row, b in above:
+        print("%s, bandwidth x %g: %s %.3f is above the bound %.3f by more than the spreads" %
+              (*where, policy, row.ratio, b.ratio))
+    if bounds and not above:
+        print("no policy is above the bound by more than its spread and that of force-balance\n")
 
 
 def check_losses(results):
@@ -213,13 +268,16 @@ def check_ceiling(rows):
     return good
 
 
-def show(head, results):
-    rows = make_rows(head, results)
+def show(head, results, least):
+    rows, bounds = make_rows(head, results), make_bounds(head, results, least)
     if not results:
         say("no results yet")
         return True
     if rows:
         print_table(head, results, rows)
+    if bounds:
+        print_bounds(rows, bounds)
+        check_bounds(rows, bounds)
     good = check_losses(results)
     good = check_behind(rows) and good
     good = check_ceiling(rows) and good
