@@ -28,7 +28,7 @@ case "${1:-}" in
 --docs) packages="$packages doxygen" ;;
 --test | --dev)
     packages="$packages g++ python3 shellcheck openmpi-bin libopenmpi-dev iproute2
-              locales util-linux doxygen"
+              locales procps util-linux doxygen"
     case "$release" in # the sources are formatted by version 14; others differ
     'debian 12' | 'ubuntu 22.04' | 'ubuntu 24.04') packages="$packages clang-format-14" ;;
     esac

@@ -1,5 +1,6 @@
 """The command lines of README.md and docs/: every option that they name exists, and the ones that
-are complete and quick run as they stand, in their order (with fewer steps)."""
+are complete and quick run as they stand, in their order (with fewer steps).  Those of docs/tutorial.md
+run in t_tutorial.py."""
 
 import glob
 import os
@@ -13,9 +14,7 @@ ROOT = os.path.dirname(ek_cli.TEST_DATA)
 COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "bench",
             "info")
 RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
-       "docs/training.md": ("train", "eval"), "docs/tutorial.md": COMMANDS}
-# Documents whose later commands use what an earlier one with --ranks has trained.
-NEED_MPI = ("docs/tutorial.md",)
+       "docs/training.md": ("train", "eval")}
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
 # Options of scripts of this repository, of other programs, and old names that are still accepted.
 FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss", "--lasts")
@@ -101,8 +100,6 @@ class Documents(ek_cli.Case):
         ran = 0
         for name, text in documents():
             steps = 1
-            if name in NEED_MPI and ek_cli.mpiexec() is None:
-                continue
             for before, words in blocks(text):
                 if before or words[0] not in RUN.get(name, ()) or words[0] == "bench":
                     continue
