@@ -18,8 +18,9 @@ forbid() {
 library=$(find src \( -name '*.[ch]' -o -name '*.cu' \) ! -path 'src/cli/*' ! -path 'src/bench/*' \
     ! -path 'src/supervisor/*' ! -path 'src/base/command*' \
     ! -path 'src/base/live_line*') # what prints, exits, reads the environment
-sources=$(find src include tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp')
-scripts=$(find tools tests cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake' -o -path tools/cluster)
+sources=$(find src include tests examples tools -name '*.[ch]' -o -name '*.cu' -o -name '*.cpp')
+scripts=$(find tools tests bench examples cmake -name '*.sh' -o -name '*.py' -o -name '*.cmake' \
+    -o -path tools/cluster -o -path tools/chaos)
 build="CMakeLists.txt CMakePresets.json Makefile $(find cmake -type f)"
 docs=$(find docs ./*.md -type f -name '*.md' 2>/dev/null || true)
 start='(^|[^A-Za-z0-9_.>"`-])'
@@ -42,7 +43,7 @@ start='(^|[^A-Za-z0-9_.>"`-])'
     forbid "no unfinished or switched-off code" 'TODO|FIXME|^[[:space:]]*#[[:space:]]*if 0' $sources
     forbid "arithmetic keeps NaN and order: no fast-math" '-f(fast-math|finite-math-only|associative-math)|-Ofast' \
         $build
-    forbid "no path of one machine" '/(work|root|home)/[a-z]' \
+    forbid "no path of one machine" '(^|[^a-z0-9])/(work|root|home)/[a-z]' \
         $sources $scripts $build $docs
     # Numbers are written and read with a point (base/c_locale.h): in public functions that can
     # fail, and in threads, which begin with the locale of the process.
