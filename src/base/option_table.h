@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef enum {
     EK_OPTION_FLAG,   /* --name, --name=true or --name=false */
@@ -72,6 +73,7 @@ typedef struct {
     size_t positional_max;
     ek_options_stored_fn stored; /* NULL: no stored settings */
     const void *defaults;        /* a struct of settings with the defaults of rows; NULL: none */
+    void (*write_more)(FILE *f); /* lines below the options, for people; NULL: none */
 } ek_option_table;
 
 #endif

@@ -97,6 +97,10 @@ static void write_text(FILE *f, const ek_option_table *table)
         write_option(f, table, &table->options[i]);
     for (size_t i = 0; i < N_COMMON; i++)
         write_option(f, table, &common[i]);
+    if (table->write_more != NULL) {
+        fputc('\n', f);
+        table->write_more(f);
+    }
 }
 
 /* --- manual page ----------------------------------------------------------------------------- */
@@ -173,6 +177,11 @@ static void write_man(FILE *f, const ek_option_table *table)
         put_roff_option(f, table, &table->options[i]);
     for (size_t i = 0; i < N_COMMON; i++)
         put_roff_option(f, table, &common[i]);
+    if (table->write_more != NULL) {
+        fputs(".SH NOTES\n.nf\n", f);
+        table->write_more(f);
+        fputs(".fi\n", f);
+    }
     fputs(".SH EXIT STATUS\n0 done; 1 failed while running; 2 wrong usage; 3 bad input; 130 "
           "interrupted\n.SH SEE ALSO\n\\fBevenkeel\\fR(1)\n",
           f);

@@ -35,19 +35,20 @@ static const ek_option options[] = {
      .help = "output: uint32 [iteration][layer][source rank][expert], assignment counts"},
 };
 
+static void list_workloads(FILE *f)
+{
+    fputs("workloads:\n", f);
+    for (size_t i = 0; i < ek_workload_count; i++)
+        fprintf(f, "  %-10s %s\n", ek_workloads[i].name, ek_workloads[i].what);
+}
+
 static const ek_option_table table = {
     .command = "workload",
     .summary = "Generate a synthetic routing trace for `plan --trace` and "
                "`train --replay-routing`.",
     .options = options,
-    .n_options = sizeof(options) / sizeof(options[0])};
-
-static void list_workloads(void)
-{
-    printf("\nworkloads:\n");
-    for (size_t i = 0; i < ek_workload_count; i++)
-        printf("  %-10s %s\n", ek_workloads[i].name, ek_workloads[i].what);
-}
+    .n_options = sizeof(options) / sizeof(options[0]),
+    .write_more = list_workloads};
 
 static ek_status write_numbers(ek_workload_maker *m, const ek_workload_shape *s, ek_file_out *f)
 {
@@ -100,8 +101,6 @@ int cli_workload(int argc, char **argv)
     int status = ek_command_parse(&table, argc, argv, &o);
     ek_status st;
 
-    if (status == EK_EXIT_DONE)
-        list_workloads();
     if (status >= 0)
         return status;
     ek_command_stop_writing();

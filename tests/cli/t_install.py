@@ -1,6 +1,7 @@
 """`cmake --install`: what lies below the prefix is enough for a program that knows nothing but
 pkg-config or find_package, for the command, for `man` and for shells."""
 
+import glob
 import json
 import os
 import re
@@ -200,6 +201,74 @@ class Install(ek_cli.Case):
         write(self.path("somewhere", "texts.txt"), "x")
         self.assertEqual(complete("train", "--data", self.path("somewhere", "te")),
                          [self.path("somewhere", "texts.txt")])
+
+    def test_zsh_completes_what_the_command_names(self):
+        """The options that zsh reads are those of --help; with zsh, they are completed."""
+        script = os.path.join(self.prefix, "share", "zsh", "site-functions", "_evenkeel")
+        self.assertTrue(read(script).startswith(b"#compdef evenkeel\n"))
+        for asked in (b"$words[1] --help=commands ", b"$words[1] $words[2] --help=options "):
+            self.assertIn(asked, read(script))
+        for c in call(COMMAND, "--help=commands").stdout.split():
+            options = re.findall(r"^  (--[a-z0-9-]+)", call(COMMAND, c, "--help").stdout, re.M)
+            lines = call(COMMAND, c, "--help=options").stdout.splitlines()
+            kinds = [re.fullmatch(r"(--[a-z0-9-]+)\t(flag|value|file|\S+\|\S+)", s) for s in lines]
+            self.assertEqual([k and k[1] for k in kinds], options, lines)
+        if shutil.which("zsh") is None:
+            self.skipTest("no zsh: its completion was only read")
+        r = call("zsh", "-n", script)
+        self.assertEqual((r.returncode, r.stderr), (0, ""))
+        zsh = ('compadd() { if [[ $1 == -a ]]; then print -l -- ${(P)2}; else print -l -- $@; fi; }; '
+               '_files() { print files }; _message() { print -r -- "<$1>" }; words=(%s); '
+               'CURRENT=$#words; PREFIX=$words[-1]; source "%s"')
+
+        def complete(*words):
+            line = " ".join("'%s'" % w for w in (COMMAND, *words))
+            r = call("zsh", "-f", "-c", zsh % (line, script))
+            self.assertEqual((r.returncode, r.stderr), (0, ""))
+            return r.stdout.split()
+
+        self.assertIn("train", complete("tr"))
+        self.assertIn("--capacity-schedule", complete("train", "--cap"))
+        self.assertEqual(complete("train", "--dtype", "b"), ["bf16", "fp32", "fp64"])
+        self.assertEqual(complete("train", "--data", "te"), ["files"])
+        self.assertEqual(complete("train", "--steps", "1"), ["<value>"])
+
+    def test_the_debian_package(self):
+        """It has what is installed, and depends on the libraries that README names."""
+        for tool in ("cpack", "dpkg-deb", "dpkg-shlibdeps", "file"):
+            if shutil.which(tool) is None:
+                self.skipTest("no " + tool)
+        log = os.path.join(BUILD, ".ninja_log")
+        built = os.path.exists(log) and read(log)
+        r = call("cpack", "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", self.path())
+        self.assertEqual(r.returncode, 0, r.stdout + r.stderr)
+        self.assertEqual(os.path.exists(log) and read(log), built, "it was built again")
+        package, = glob.glob(self.path("evenkeel_*.deb"))
+        r = call("dpkg-deb", "-x", package, self.path("root"))
+        self.assertEqual(r.returncode, 0, r.stderr)
+        packed, installed = (set(ek_cli.tree(at)) for at in (self.path("root", "usr"), self.prefix))
+        self.assertEqual(packed, installed)
+        for name in ("bin/evenkeel", "lib/libevenkeel.so", "lib/libevenkeel.a",
+                     "lib/pkgconfig/evenkeel.pc", "include/evenkeel/train.h",
+                     "share/man/man1/evenkeel-train.1", "share/zsh/site-functions/_evenkeel",
+                     "share/bash-completion/completions/evenkeel"):
+            self.assertIn(name, packed)
+        depends = call("dpkg-deb", "-f", package, "Depends").stdout.split(", ")
+        depends = [d.split()[0] for d in depends]
+        text = read(os.path.join(SOURCE, "README.md")).decode()
+        needed = re.search(r"Debian packages \(`tools/setup.sh`\): `(.*?)`", text, re.S)[1].split()
+        self.assertIn("libjansson-dev", needed)
+        libraries = [n[:-4] for n in needed if n.endswith("-dev")]
+        mpi = call(COMMAND, "info").stdout
+        if "MPI: MPICH" in mpi:
+            self.assertIn("mpich", depends)
+        else:
+            libraries.remove("libmpich")
+            if "MPI: Open MPI" in mpi:
+                self.assertIn("openmpi-bin", depends)
+        for library in libraries:
+            self.assertTrue(any(d.startswith(library) for d in depends),
+                            "%s is not among %s" % (library, depends))
 
 
 if __name__ == "__main__":
