@@ -1,6 +1,6 @@
 # Tests are programs and scripts that exit 0, 1 or 77 (skipped, with the reason printed).
 #
-#   tests/unit, tests/props   t_<layer>_*.c link the layer of their name and what it uses
+#   tests/unit                 t_<layer>_*.c link the layer of their name and what it uses
 #   tests/cli, tests/crash    t_*.sh and t_*.py call the command, whose path is in EK_COMMAND;
 #                             t_<layer>_*.c as above.  Names that end in _long are labelled long.
 #                             EK_COMMAND_EMULATED is one whose kernels for CUDA run on the host.
@@ -99,7 +99,7 @@ function(ek_add_script script label seconds)
   endforeach()
 endfunction()
 
-foreach(folder unit props cli crash)
+foreach(folder unit cli crash)
   file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.c)
   foreach(source IN LISTS programs)
     ek_add_program(${source} ${folder} 120)
