@@ -6,7 +6,7 @@
 
 #include "equal_models.h"
 #include "kept_numbers.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "random_planner.h"
 #include "tensor/select/select.h"
 #include "train/checkpoint/checkpoint.h"
@@ -464,7 +464,7 @@ static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
     ek_checkpoint_found found;
 
     if (leg->from == 0) {
-        ek_model_init(m, 7);
+        CHECK(ek_model_init(m, 7) == EK_OK);
         return ek_model_pack(m);
     }
     EK_TRY(ek_train_latest(mesh, leg->dir, EK_CHECK_SUMS, 1, &found));

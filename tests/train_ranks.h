@@ -8,6 +8,7 @@
 #include "ek_test.h"
 #include "exec/exec.h"
 #include "model/blocks/backward.h"
+#include "model/hf/init.h"
 #include "model/hf/weights.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
@@ -302,7 +303,7 @@ static inline ek_status open_rank(rank *r)
     mc.mesh = r->mesh;
     EK_TRY(ek_kernels_create(j->mode, j->isa, 1, &r->k));
     EK_TRY(ek_model_create(&j->spec, r->k, &mc, &r->m));
-    ek_model_init(r->m, 3);
+    CHECK(ek_model_init(r->m, 3) == EK_OK);
     EK_TRY(ek_model_pack(r->m));
     if (j->like == NULL)
         EK_TRY(ek_pass_create(r->m, &pc, &r->pass));

@@ -34,16 +34,21 @@ typedef struct {
     const char *device;    /**< "cpu" or "cuda"; NULL: cpu */
     int needs_tokenizer;   /**< fail before the weights are read if the model has no tokenizer, not
                               when a text is tokenised */
+    /** Called while the weights are read, with what "reading weights", in parameters; NULL: not
+     *  wanted. */
+    void (*progress)(void *context, const char *what, int64_t done, int64_t all);
+    void *context; /**< of progress */
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
- *  collective.
+ *  collective.  Of each weight one form is kept in memory, in the type of dtype; with bf16 that are
+ *  the bytes of a folder in bf16 (a tied embedding has two forms, any embedding is float).
  *
  *  @param[in]  model  the folder
- *  @param[in]  cfg    NULL for the defaults
+ *  @param[in]  config NULL for the defaults; its size may be that of an earlier, shorter version
  *  @param[out] out    released by ek_lm_close
  *  @return EK_ENOENT: no config or weights; EK_EFORMAT, EK_EUNSUPPORTED: their contents */
-EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out);
+EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *config, ek_lm **out);
 
 /** Releases a model.  Not collective.
  *

@@ -18,7 +18,7 @@
  * rank.  Rank 0 prints. */
 #include "base/clock.h"
 #include "bench/bench_priv.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "moe/replica_weights.h"
 #include "train/batch.h"
 #include "train/timing/layer_costs.h"
@@ -200,7 +200,7 @@ static ek_status open_trainer(const bench *b, balance *x)
         cfg.moe.listener = (ek_moe_plan_listener){on_plan, x};
     cfg.exec.inline_network = bench_inline_network(b);
     EK_TRY(ek_model_create(&b->spec, b->k, &mc, &x->model));
-    ek_model_init(x->model, 0);
+    EK_TRY(ek_model_init(x->model, 0));
     EK_TRY(ek_model_pack(x->model));
     EK_TRY(ek_trainer_create(x->model, &cfg, &x->trainer));
     n = ek_trainer_sequences(x->trainer) * b->cfg->seq;

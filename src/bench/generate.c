@@ -7,7 +7,7 @@
 #include "bench/bench_priv.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static ek_status generation_create(const bench *b, generation *g)
     ek_sampler_config how = {.temperature = 0.8, .top_p = 0.95};
 
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 0}, &g->model));
-    ek_model_init(g->model, 0);
+    EK_TRY(ek_model_init(g->model, 0));
     EK_TRY(ek_model_pack(g->model));
     EK_TRY(ek_session_create(g->model, &sc, &g->session));
     EK_TRY(ek_sampler_create(&how, b->spec.vocab, &g->sampler));

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "bench/bench_priv.h"
 #include "exec/exec.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -121,7 +121,7 @@ static ek_status moe_open(const bench *b, moe *m)
     EK_TRY(bench_open_mesh(b, &m->on));
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->on.mesh},
                            &m->model));
-    ek_model_init(m->model, 0);
+    EK_TRY(ek_model_init(m->model, 0));
     EK_TRY(ek_model_pack(m->model));
     exec.inline_network = bench_inline_network(b);
     EK_TRY(ek_exec_create(&exec, &m->exec));

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/threads.h"
 #include "bench/bench_priv.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -102,7 +102,7 @@ static ek_status steps_create(const bench *b, steps *s)
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1}, &s->model));
     EK_TRY(ek_trainer_measure(s->model, &cfg, &s->predicted));
     s->predicted += s->model->arena.bytes;
-    ek_model_init(s->model, 0);
+    EK_TRY(ek_model_init(s->model, 0));
     EK_TRY(ek_model_pack(s->model));
     return ek_trainer_create(s->model, &cfg, &s->trainer);
 }

@@ -1,6 +1,9 @@
 /* Shared by the subcommands: number and text formats. */
 #include "cli/cli.h"
 
+#include "base/clock.h"
+#include "base/live_line.h"
+
 #include <stdio.h>
 
 const char *cli_shown(cli_text *buf, const char *text)
@@ -24,6 +27,16 @@ const char *cli_count(char *buf, size_t cap, double n)
                        : "%.0f%s",
              n, units[u]);
     return buf;
+}
+
+void cli_show_progress(void *context, const char *what, int64_t done, int64_t all)
+{
+    int64_t *last = context, now = ek_clock_ns();
+
+    if (now - *last < 100000000)
+        return;
+    *last = now;
+    ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
 }
 
 const char *cli_duration(char *buf, size_t cap, double seconds)

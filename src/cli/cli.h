@@ -19,6 +19,10 @@ const char *cli_count(char *buf, size_t cap, double n);
 /* "1:23:45" or "12:34". */
 const char *cli_duration(char *buf, size_t cap, double seconds);
 
+/* A progress function of evenkeel/lm.h: redraws "WHAT 37 %" on standard error, ten times a second
+ * at most. context: int64_t, ek_clock_ns() at the start. */
+void cli_show_progress(void *context, const char *what, int64_t done, int64_t all);
+
 /* The user's cache folder, $XDG_CACHE_HOME/evenkeel or ~/.cache/evenkeel, in *p; NULL: none. */
 const char *cli_cache_folder(ek_path *p);
 

@@ -103,16 +103,6 @@ static void print_text(const ek_lm_eval_result *e)
     }
 }
 
-static void show_progress(void *context, const char *what, int64_t done, int64_t all)
-{
-    int64_t *last = context, now = ek_clock_ns();
-
-    if (now - *last < 100000000)
-        return;
-    *last = now;
-    ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
-}
-
 static ek_status run_eval(const ek_options *o)
 {
     int64_t shown = ek_clock_ns();
@@ -123,7 +113,7 @@ static ek_status run_eval(const ek_options *o)
         .eval = {.size = sizeof(s.eval),
                  .scratch_dir = temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
                  .context = &shown,
-                 .progress = isatty(STDERR_FILENO) ? show_progress : NULL}};
+                 .progress = isatty(STDERR_FILENO) ? cli_show_progress : NULL}};
     ek_lm_eval_result e = {0};
     ek_lm *lm = NULL;
     ek_status st;
@@ -131,6 +121,8 @@ static ek_status run_eval(const ek_options *o)
     EK_TRY(ek_options_store(o, &s));
     EK_REQUIRE(s.eval.n_data <= DATA_MAX, EK_EINVAL,
                "more than %d paths in --data; give their folder", DATA_MAX);
+    s.lm.progress = s.eval.progress;
+    s.lm.context = s.eval.context;
     s.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
     EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
     EK_TRY(ek_lm_open(s.model, &s.lm, &lm));

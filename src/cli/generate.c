@@ -1,7 +1,9 @@
 /* evenkeel generate: continues a prompt; text is printed as it is generated. */
 #include "evenkeel/lm.h"
 
+#include "base/clock.h"
 #include "base/file.h"
+#include "base/live_line.h"
 #include "cli/cli.h"
 #include "supervisor/limits.h"
 
@@ -158,11 +160,17 @@ static ek_status generate(generate_settings *s, const char *prompt)
 {
     int on_terminal = isatty(STDOUT_FILENO);
     ek_lm_generate_times times = {0};
-    int64_t made = 0;
+    int64_t made = 0, shown = ek_clock_ns();
     ek_lm *lm = NULL;
     ek_status st;
 
-    EK_TRY(ek_lm_open(s->model, &s->lm, &lm));
+    if (!s->quiet && isatty(STDERR_FILENO)) {
+        s->lm.progress = cli_show_progress;
+        s->lm.context = &shown;
+    }
+    st = ek_lm_open(s->model, &s->lm, &lm);
+    fputs(ek_live_line_end(), stderr);
+    EK_TRY(st);
     s->text.times = &times;
     put_text(&on_terminal, prompt, strlen(prompt));
     st = ek_lm_generate(lm, prompt, &s->text, put_text, &on_terminal, &made);

@@ -5,6 +5,7 @@
  * number of threads. */
 #include "base/c_locale.h"
 #include "base/log.h"
+#include "base/team.h"
 #include "data/jsonl.h"
 #include "data/text_reader.h"
 #include "data/tokens_priv.h"
@@ -38,13 +39,6 @@ typedef struct {
     ek_ids ids;
     int64_t documents, empty, text_bytes; /* of the lines of a JSON Lines file */
 } encoded_block;
-
-/* The first failure of the team, for the opening thread. */
-typedef struct {
-    int64_t index; /* index of the first block or file that failed; -1: none */
-    ek_status st;
-    char text[1024];
-} team_failure;
 
 static void list_free(text_list *l)
 {
@@ -174,16 +168,6 @@ static ek_status encode_block(const ek_tokens_config *c, ek_encoder *e, encoded_
     return st;
 }
 
-static void record_failure(team_failure *first, int64_t at, ek_status st)
-{
-#pragma omp critical(ek_texts)
-    if (first->index < 0 || at < first->index) {
-        first->index = at;
-        first->st = st;
-        (void)snprintf(first->text, sizeof(first->text), "%s", ek_err_message());
-    }
-}
-
 static int stop_requested(const ek_tokens_config *c)
 {
     return c->stop != NULL && c->stop(c->context);
@@ -231,7 +215,7 @@ out:
 static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uint64_t *out)
 {
     uint64_t *hashes = calloc((size_t)l->n + 1, sizeof(*hashes));
-    team_failure first = {.index = -1};
+    ek_team_failure first = {.index = -1};
     int stopped = 0;
 
     EK_REQUIRE(hashes != NULL, EK_ENOMEM, "no memory for checksums of %lld files", (long long)l->n);
@@ -240,11 +224,11 @@ static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uin
         ek_status st = hash_file(l->files[i].path, c, &stopped, &hashes[i]);
 
         if (st < 0)
-            record_failure(&first, i, st);
+            ek_team_record(&first, i, st);
     }
     *out = XXH3_64bits(hashes, (size_t)l->n * sizeof(*hashes));
     free(hashes);
-    EK_REQUIRE(first.index < 0, first.st, "%s", first.text);
+    EK_TRY(ek_team_result(&first));
     EK_REQUIRE(!stopped, EK_ECANCELED, "interrupted while the texts were read");
     return EK_OK;
 }
@@ -252,7 +236,7 @@ static ek_status hash_content(const text_list *l, const ek_tokens_config *c, uin
 /* Each thread uses one encoder for the batch. */
 static ek_status encode_batch(const ek_tokens_config *c, encoded_block *batch, int64_t n)
 {
-    team_failure first = {.index = -1};
+    ek_team_failure first = {.index = -1};
 
 #pragma omp parallel
     {
@@ -261,18 +245,17 @@ static ek_status encode_batch(const ek_tokens_config *c, encoded_block *batch, i
         ek_status st = ek_encoder_create(c->tokenizer, &e);
 
         if (st < 0)
-            record_failure(&first, 0, st);
+            ek_team_record(&first, 0, st);
 #pragma omp for schedule(dynamic, 1)
         for (int64_t i = 0; i < n; i++) {
             ek_status one = e == NULL ? EK_OK : encode_block(c, e, &batch[i]);
 
             if (one < 0)
-                record_failure(&first, i, one);
+                ek_team_record(&first, i, one);
         }
         ek_encoder_destroy(&e);
     }
-    EK_REQUIRE(first.index < 0, first.st, "%s", first.text);
-    return EK_OK;
+    return ek_team_result(&first);
 }
 
 /* Output of the ids: a file, and the record at its end. */

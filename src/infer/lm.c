@@ -29,110 +29,6 @@ struct ek_lm {
     ek_tokenizer *tokenizer;
 };
 
-/* Opens the named tokenizer, else the model's, unless one is open; its end token defaults to the
- * config's. */
-static ek_status open_tokenizer(ek_lm *lm, const char *named)
-{
-    int64_t vocab = lm->source.spec.vocab, end = lm->source.spec.eos_id, has;
-    const char *name;
-
-    if (lm->tokenizer != NULL)
-        return EK_OK;
-    EK_TRY(ek_model_source_tokenizer(&lm->source, named, &name));
-    EK_TRY(ek_tokenizer_open(name, &lm->tokenizer));
-    has = ek_tokenizer_vocab(lm->tokenizer);
-    EK_REQUIRE(
-        has <= vocab, EK_EFORMAT,
-        "the tokenizer %s has %lld tokens, the model's vocabulary %lld; give the model's own "
-        "with --tokenizer",
-        name, (long long)has, (long long)vocab);
-    if (ek_tokenizer_end(lm->tokenizer) < 0 && end >= 0 && end < has)
-        EK_TRY(ek_tokenizer_set_end(lm->tokenizer, end));
-    return EK_OK;
-}
-
-/* Resolves a model that has weights. */
-static ek_status open_source(const char *model, ek_model_source *out)
-{
-    EK_TRY(ek_model_source_open(model, out));
-    EK_REQUIRE(out->weights.s[0] != '\0', EK_ENOENT,
-               "%s has no weights (model.safetensors); give a checkpoint or a Hugging Face folder",
-               model);
-    return EK_OK;
-}
-
-static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg)
-{
-    EK_TRY(open_source(model, &lm->source));
-    if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
-        EK_TRY(open_tokenizer(lm, cfg->tokenizer));
-    EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
-                           cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
-    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
-                           &lm->model));
-    EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s));
-    EK_TRY(ek_model_pack(lm->model));
-    return ek_kernels_wait(lm->kernels);
-}
-
-ek_status ek_lm_open(const char *model, const ek_lm_config *cfg, ek_lm **out)
-{
-    EK_C_LOCALE;
-    static const ek_lm_config defaults = {.size = sizeof(ek_lm_config)};
-    ek_lm *lm = NULL;
-    ek_mode mode;
-    ek_status st = EK_OK;
-
-    EK_NOT_NULL(model);
-    EK_NOT_NULL(out);
-    *out = NULL;
-    EK_TRY(ek_stack_check());
-    if (cfg == NULL)
-        cfg = &defaults;
-    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
-               "ek_lm_config is %zu bytes, this library expects %zu", cfg->size, sizeof(*cfg));
-    EK_TRY(ek_mode_parse(cfg->dtype, cfg->device, &mode));
-    lm = calloc(1, sizeof(*lm));
-    EK_REQUIRE(lm != NULL, EK_ENOMEM, "no memory for a model");
-    EK_TRY_OUT(open_model(lm, model, mode, cfg));
-    *out = lm;
-    lm = NULL;
-out:
-    ek_lm_close(&lm);
-    return st;
-}
-
-void ek_lm_close(ek_lm **plm)
-{
-    if (plm == NULL || *plm == NULL)
-        return;
-    ek_model_destroy(&(*plm)->model);
-    ek_kernels_destroy(&(*plm)->kernels);
-    ek_tokenizer_destroy(&(*plm)->tokenizer);
-    free(*plm);
-    *plm = NULL;
-}
-
-/* Window length: `seq` or the default, checked against the model. */
-static ek_status choose_length(const ek_model_spec *s, int64_t *len)
-{
-    int64_t seq = *len;
-
-    if (seq == 0) {
-        seq = s->max_positions < EVAL_SEQ ? s->max_positions : EVAL_SEQ;
-        seq = s->sliding_window > 0 && s->sliding_window < seq ? s->sliding_window : seq;
-        *len = seq;
-    }
-    EK_REQUIRE(seq > 0 && seq <= ek_model_longest(s), EK_EINVAL,
-               "a window of %lld tokens; the model has 1 to %lld positions", (long long)seq,
-               (long long)ek_model_longest(s));
-    EK_REQUIRE(s->sliding_window == 0 || seq <= s->sliding_window, EK_EUNSUPPORTED,
-               "a window of %lld tokens is over the config's sliding_window %lld, which is not "
-               "implemented",
-               (long long)seq, (long long)s->sliding_window);
-    return EK_OK;
-}
-
 /* Copies the settings of a caller that may use an earlier, shorter struct. first: bytes of the
  * first version; later fields, of 8 bytes each, are zero if the caller lacks them. */
 static ek_status copy_config(const char *name, const void *cfg, size_t first, void *out,
@@ -183,6 +79,118 @@ static void call_progress(const caller_function *f, const char *what, int64_t do
 
     f->progress(f->context, what, done, all);
     uselocale(own);
+}
+
+/* Opens the named tokenizer, else the model's, unless one is open; its end token defaults to the
+ * config's. */
+static ek_status open_tokenizer(ek_lm *lm, const char *named)
+{
+    int64_t vocab = lm->source.spec.vocab, end = lm->source.spec.eos_id, has;
+    const char *name;
+
+    if (lm->tokenizer != NULL)
+        return EK_OK;
+    EK_TRY(ek_model_source_tokenizer(&lm->source, named, &name));
+    EK_TRY(ek_tokenizer_open(name, &lm->tokenizer));
+    has = ek_tokenizer_vocab(lm->tokenizer);
+    EK_REQUIRE(
+        has <= vocab, EK_EFORMAT,
+        "the tokenizer %s has %lld tokens, the model's vocabulary %lld; give the model's own "
+        "with --tokenizer",
+        name, (long long)has, (long long)vocab);
+    if (ek_tokenizer_end(lm->tokenizer) < 0 && end >= 0 && end < has)
+        EK_TRY(ek_tokenizer_set_end(lm->tokenizer, end));
+    return EK_OK;
+}
+
+/* Resolves a model that has weights. */
+static ek_status open_source(const char *model, ek_model_source *out)
+{
+    EK_TRY(ek_model_source_open(model, out));
+    EK_REQUIRE(out->weights.s[0] != '\0', EK_ENOENT,
+               "%s has no weights (model.safetensors); give a checkpoint or a Hugging Face folder",
+               model);
+    return EK_OK;
+}
+
+static void report_reading(void *context, int64_t done, int64_t all)
+{
+    call_progress(context, "reading weights", done, all);
+}
+
+static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg,
+                            locale_t locale)
+{
+    caller_function caller = {.progress = cfg->progress, .context = cfg->context, .locale = locale};
+    ek_load_progress progress = {cfg->progress != NULL ? report_reading : NULL, &caller};
+
+    EK_TRY(open_source(model, &lm->source));
+    if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
+        EK_TRY(open_tokenizer(lm, cfg->tokenizer));
+    EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
+                           cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
+    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
+                           &lm->model));
+    EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &progress));
+    EK_TRY(ek_model_pack(lm->model));
+    return ek_kernels_wait(lm->kernels);
+}
+
+ek_status ek_lm_open(const char *model, const ek_lm_config *config, ek_lm **out)
+{
+    EK_C_LOCALE;
+    ek_lm_config cfg = {.size = sizeof(cfg)};
+    ek_lm *lm = NULL;
+    ek_mode mode;
+    ek_status st = EK_OK;
+
+    EK_NOT_NULL(model);
+    EK_NOT_NULL(out);
+    *out = NULL;
+    EK_TRY(ek_stack_check());
+    if (config != NULL)
+        EK_TRY(copy_config("ek_lm_config", config, offsetof(ek_lm_config, progress), &cfg,
+                           sizeof(cfg)));
+    EK_TRY(ek_mode_parse(cfg.dtype, cfg.device, &mode));
+    lm = calloc(1, sizeof(*lm));
+    EK_REQUIRE(lm != NULL, EK_ENOMEM, "no memory for a model");
+    EK_TRY_OUT(open_model(lm, model, mode, &cfg, host_locale));
+    *out = lm;
+    lm = NULL;
+out:
+    ek_lm_close(&lm);
+    return st;
+}
+
+void ek_lm_close(ek_lm **plm)
+{
+    if (plm == NULL || *plm == NULL)
+        return;
+    ek_model_destroy(&(*plm)->model);
+    ek_kernels_destroy(&(*plm)->kernels);
+    ek_tokenizer_destroy(&(*plm)->tokenizer);
+    free(*plm);
+    *plm = NULL;
+}
+
+/* Window length: `seq` or the default, checked against the model. */
+static ek_status choose_length(const ek_model_spec *s, int64_t *len)
+{
+    int64_t seq = *len;
+
+    if (seq == 0) {
+        seq = s->max_positions < EVAL_SEQ ? s->max_positions : EVAL_SEQ;
+        seq = s->sliding_window > 0 && s->sliding_window < seq ? s->sliding_window : seq;
+        *len = seq;
+    }
+    EK_REQUIRE(seq > 0 && seq <= ek_model_longest(s), EK_EINVAL,
+               "a window of %lld tokens; the model has 1 to %lld positions", (long long)seq,
+               (long long)ek_model_longest(s));
+    EK_REQUIRE(s->sliding_window == 0 || seq <= s->sliding_window, EK_EUNSUPPORTED,
+               "a window of %lld tokens is over the config's sliding_window %lld, which is not "
+               "implemented",
+               (long long)seq, (long long)s->sliding_window);
+    return EK_OK;
 }
 
 static void report_tokenising(void *context, int64_t done, int64_t all)

@@ -11,8 +11,10 @@
  *              attention, embedding, head, dense layers and shared experts (ek_local_sizes), of the
  *              embedding optionally a column range of that; and the experts that the placement puts
  *              on it, each cut by inner width over etp.
- * Memory       every weight has a master, and if trained a gradient and two moments, all R (16
- *              bytes a parameter in fp32), and the packed forms that the kernels read. */
+ * Memory       trained, every weight has a master, a gradient and two moments, all R (16 bytes a
+ *              parameter in fp32), and the packed forms that the kernels read.  Not trained, it has
+ *              one form: the packed one, or a master if kernels read that (a tied embedding: both).
+ */
 #ifndef MODEL_MODEL_H
 #define MODEL_MODEL_H
 
@@ -86,7 +88,8 @@ typedef struct {
 } ek_model_memory;
 
 typedef struct {
-    int trained;         /* gradients, moments and backward forms exist */
+    int trained; /* gradients, moments and backward forms exist; 0: nor do masters of weights of
+                    which kernels read packed forms only */
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
     int model_chunks; /* model chunks (virtual stages) per pipeline stage, interleaved schedule; 0
                          is 1 */

@@ -142,6 +142,8 @@ ek_status ek_model_pack(ek_model *m)
 
         if (u->sharded && m->cfg.zero == 3)
             continue; /* gathered on use */
+        if (u->p == NULL)
+            continue; /* filled as packed forms */
         if (u->sharded) {
             ek_coll *op = NULL;
 

@@ -48,7 +48,7 @@ static size_t form_bytes(const ek_model *m, const ek_param *p, ek_form form)
 static int packed_alone(const ek_model *m, const ek_param *p)
 {
     return p->module != EK_MODULE_EMBED && form_bytes(m, p, EK_PACKED_FORWARD) > 0 &&
-           form_bytes(m, p, EK_PACKED_BACKWARD) > 0;
+           (!m->cfg.trained || form_bytes(m, p, EK_PACKED_BACKWARD) > 0);
 }
 
 /* Weights of one bucket have the same key, a number below KEYS. */
@@ -321,6 +321,8 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     if (m->cfg.state != NULL)
         ek_arena_round(a, m->cfg.state->align);
     u->state_at = m->state.used;
+    if (!m->cfg.trained && u->packed)
+        return; /* no master */
     if (u->p_set != NULL) {
         u->p = in_buffer(u->p_set, u->p_at);
         u->p_kept = ek_arena_alloc(a, u->kept, real);

@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* n elements; src may be unaligned, as it is in a mapped file; no overlap. */
+/* n elements; src may be unaligned, as it is in a file in memory.  No overlap, but src may be the
+ * end of dst's bytes if its elements are the smaller ones. */
 void ek_convert(int64_t n, const void *src, ek_dtype from, void *dst, ek_dtype to);
 
 #endif

@@ -5,13 +5,13 @@
  * tensors fill the data without gaps.  A set of files (safetensors shards) is described by
  * model.safetensors.index.json, whose weight_map gives the file of each tensor.
  *
- * Reader       maps the files and checks every header completely at opening, so that later reads
- *              stay within the file.  Returned pointers are valid until ek_safetensors_close.  The
- *              files must not be truncated while they are open.
+ * Reader       checks every header completely at opening, so that later reads stay within the
+ *              file, and keeps the files open; data are read when they are asked for, and no file
+ *              is mapped.  Returned pointers are valid until ek_safetensors_close.
  * Writer       streams: all names and shapes are declared first, then the data follow in chunks.
  *              The same declarations and data give the same bytes.
- * Errors       EK_EFORMAT names the file, the tensor, and the defect.
- * Threads      an open reader may be used by many threads at once; a writer by one. */
+ * Errors       EK_EFORMAT names the file, the tensor, and the defect; EK_EIO: the file cannot be
+ * read. Threads      an open reader may be used by many threads at once; a writer by one. */
 #ifndef STORE_SAFETENSORS_H
 #define STORE_SAFETENSORS_H
 
@@ -39,8 +39,9 @@ typedef struct {
     int dims;
     int64_t shape[EK_TENSOR_DIMS_MAX];
     int64_t elements;
-    const void *data; /* row-major, little endian, perhaps unaligned */
-    size_t bytes;
+    int64_t at, bytes;  /* of the elements in the file, row-major, little endian */
+    const void *memory; /* the file, if it is in memory (ek_safetensors_parse); else NULL */
+    int fd;             /* the open file; -1: in memory */
 } ek_safetensor;
 
 /* Opens a .safetensors file, an index (*.index.json), or a folder with model.safetensors or
@@ -52,7 +53,7 @@ EK_CHECKED ek_status ek_safetensors_open(const char *path, ek_safetensors **out)
 EK_CHECKED ek_status ek_safetensors_parse(const void *data, size_t bytes, const char *name,
                                           ek_safetensors **out);
 
-/* Unmaps the files and frees *st. */
+/* Closes the files and frees *st. */
 void ek_safetensors_close(ek_safetensors **st);
 
 /* Tensors in byte order of their names, 0 <= i < count; borrowed. */
@@ -62,10 +63,15 @@ const ek_safetensor *ek_safetensors_get(const ek_safetensors *st, int64_t i);
 /* NULL: there is no such tensor. */
 const ek_safetensor *ek_safetensors_find(const ek_safetensors *st, const char *name);
 
-/* Copies elements [first, first + n) to dst, converted to `to` by store/convert.h.  EK_EINVAL: the
- * range exceeds the tensor; EK_EFORMAT: its type is not readable. */
+/* Reads elements [first, first + n) to dst, converted to `to` by store/convert.h.  EK_EINVAL: the
+ * range exceeds the tensor; EK_EFORMAT: its type is not readable, or the file was cut short since
+ * it was opened; EK_EIO. */
 EK_CHECKED ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,
                                         ek_dtype to);
+
+/* Starts to read these elements into the system's page cache, if they are in a file, so that a
+ * later read finds them there.  Out of range: nothing. */
+void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n);
 
 /* --- writer ----------------------------------------------------------------------------------- */
 

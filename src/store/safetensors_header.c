@@ -97,8 +97,9 @@ static ek_status parse_offsets(const char *path, const char *name, json_t *entry
     return EK_OK;
 }
 
+/* data: offset of the data in the file. */
 static ek_status parse_tensor(const ek_tensor_file *s, const char *name, json_t *entry,
-                              const unsigned char *data, int64_t data_bytes, ek_safetensor *t)
+                              int64_t data, int64_t data_bytes, ek_safetensor *t)
 {
     const char *path = s->path;
     int64_t begin = 0, end = 0, bytes = 0;
@@ -110,8 +111,10 @@ static ek_status parse_tensor(const ek_tensor_file *s, const char *name, json_t 
                    "shape and dtype %s need %" PRId64 " bytes, data_offsets hold %" PRId64, t->type,
                    bytes, end - begin);
     t->file = path;
-    t->data = data + begin;
-    t->bytes = (size_t)bytes;
+    t->memory = s->memory;
+    t->fd = s->fd;
+    t->at = data + begin;
+    t->bytes = bytes;
     t->name = strdup(name);
     EK_REQUIRE(t->name != NULL, EK_ENOMEM, "%s: no memory for a tensor name", path);
     return EK_OK;
@@ -131,69 +134,84 @@ static ek_status check_metadata(const char *path, json_t *meta)
 static int by_place(const void *a, const void *b)
 {
     const ek_safetensor *x = a, *y = b;
-    uintptr_t p = (uintptr_t)x->data, q = (uintptr_t)y->data;
 
-    if (p != q)
-        return p < q ? -1 : 1;
+    if (x->at != y->at)
+        return x->at < y->at ? -1 : 1;
     return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
 }
 
 /* The tensors, sorted by offset, must follow each other without overlap or gap to the end. */
-static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t n,
-                              const unsigned char *data, int64_t data_bytes)
+static ek_status check_tiling(const char *path, const ek_safetensor *t, int64_t n, int64_t data,
+                              int64_t data_bytes)
 {
-    uintptr_t base = (uintptr_t)data, at = base;
+    int64_t at = data;
 
     for (int64_t i = 0; i < n; i++) {
-        uintptr_t begin = (uintptr_t)t[i].data;
+        int64_t begin = t[i].at;
 
         EK_REQUIRE(begin >= at, EK_EFORMAT,
-                   "%s: tensor '%.200s' overlaps '%.200s' (it begins at byte %zu, the other ends "
-                   "at %zu)",
-                   path, t[i].name, t[i - 1].name, (size_t)(begin - base), (size_t)(at - base));
+                   "%s: tensor '%.200s' overlaps '%.200s' (it begins at byte %" PRId64
+                   ", the other ends at %" PRId64 ")",
+                   path, t[i].name, t[i - 1].name, begin - data, at - data);
         EK_REQUIRE(begin == at, EK_EFORMAT,
-                   "%s: a hole of %zu bytes before tensor '%.200s' belongs to no tensor", path,
-                   (size_t)(begin - at), t[i].name);
+                   "%s: a hole of %" PRId64 " bytes before tensor '%.200s' belongs to no tensor",
+                   path, begin - at, t[i].name);
         at += t[i].bytes;
     }
-    EK_REQUIRE(at - base == (uintptr_t)data_bytes, EK_EFORMAT,
-               "%s: %zu bytes after the last tensor belong to no tensor", path,
-               (size_t)data_bytes - (size_t)(at - base));
+    EK_REQUIRE(at - data == data_bytes, EK_EFORMAT,
+               "%s: %" PRId64 " bytes after the last tensor belong to no tensor", path,
+               data_bytes - (at - data));
     return EK_OK;
 }
 
-/* The JSON of the header, and the offset of the data. */
-static ek_status load_header(const ek_tensor_file *s, json_t **root, uint64_t *header_bytes)
+/* Checks and parses the text of a header. */
+static ek_status parse_header(const ek_tensor_file *s, const char *text, size_t n, json_t **root)
 {
-    const unsigned char *p = s->map.data;
-    size_t bytes = s->map.bytes;
-    uint64_t n = 0;
     char what[sizeof(ek_path) + 16];
 
-    EK_REQUIRE(bytes >= 8, EK_EFORMAT,
-               "%s: %zu bytes are too few for a safetensors file, whose header length takes 8",
-               s->path, bytes);
+    EK_REQUIRE(n > 0 && text[0] == '{', EK_EFORMAT, "%s: the header does not begin with '{'",
+               s->path);
+    snprintf(what, sizeof(what), "%s: the header", s->path);
+    return ek_json_parse_as(EK_JSON_TENSORS, text, n, what, root);
+}
+
+/* The JSON of the header, and its bytes. */
+static ek_status load_header(const ek_tensor_file *s, json_t **root, uint64_t *header_bytes)
+{
+    unsigned char length[8];
+    uint64_t n = 0;
+    char *text;
+    ek_status st;
+
+    EK_REQUIRE(s->bytes >= 8, EK_EFORMAT,
+               "%s: %" PRId64
+               " bytes are too few for a safetensors file, whose header length takes 8",
+               s->path, s->bytes);
+    EK_TRY(ek_tensor_file_read(s->path, s->memory, s->fd, 0, sizeof(length), length));
     for (int i = 7; i >= 0; i--)
-        n = n << 8 | p[i];
+        n = n << 8 | length[i];
     EK_REQUIRE(n <= EK_SAFETENSORS_HEADER_MAX, EK_EFORMAT,
                "%s: a header of %" PRIu64
                " bytes is over the limit of %d (not a safetensors file?)",
                s->path, n, EK_SAFETENSORS_HEADER_MAX);
-    EK_REQUIRE(n <= bytes - 8, EK_EFORMAT,
-               "%s: the header takes %" PRIu64
-               " bytes, but only %zu follow its length (cut short?)",
-               s->path, n, bytes - 8);
-    EK_REQUIRE(n > 0 && p[8] == '{', EK_EFORMAT, "%s: the header does not begin with '{'", s->path);
-    snprintf(what, sizeof(what), "%s: the header", s->path);
-    EK_TRY(ek_json_parse_as(EK_JSON_TENSORS, (const char *)p + 8, (size_t)n, what, root));
+    EK_REQUIRE(n <= (uint64_t)s->bytes - 8, EK_EFORMAT,
+               "%s: the header takes %" PRIu64 " bytes, but only %" PRId64
+               " follow its length (cut short?)",
+               s->path, n, s->bytes - 8);
+    text = malloc((size_t)n + 1);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "%s: no memory for a header of %" PRIu64 " bytes", s->path,
+               n);
+    EK_TRY_OUT(ek_tensor_file_read(s->path, s->memory, s->fd, 8, (size_t)n, text));
+    EK_TRY_OUT(parse_header(s, text, (size_t)n, root));
     *header_bytes = n;
-    return EK_OK;
+out:
+    free(text);
+    return st;
 }
 
 ek_status ek_safetensors_header(const ek_tensor_file *s, ek_safetensor **list, int64_t *n)
 {
-    const unsigned char *data;
-    int64_t data_bytes, first = *n;
+    int64_t data, data_bytes, first = *n;
     ek_safetensor *grown;
     json_t *root = NULL, *entry;
     uint64_t header_bytes = 0;
@@ -201,8 +219,8 @@ ek_status ek_safetensors_header(const ek_tensor_file *s, ek_safetensor **list, i
     ek_status st;
 
     EK_TRY_OUT(load_header(s, &root, &header_bytes));
-    data = (const unsigned char *)s->map.data + 8 + header_bytes;
-    data_bytes = (int64_t)(s->map.bytes - 8 - header_bytes);
+    data = 8 + (int64_t)header_bytes;
+    data_bytes = s->bytes - data;
     grown = realloc(*list, ((size_t)*n + json_object_size(root) + 1) * sizeof(*grown));
     EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "%s: no memory for a list of %zu tensors", s->path,
                    json_object_size(root));

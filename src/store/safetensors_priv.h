@@ -4,10 +4,11 @@
 
 #include "store/safetensors.h"
 
-/* One file: its bytes, and its name in messages. */
+/* One file: where its bytes are, and its name in messages. */
 typedef struct {
-    ek_file_map map;
-    int mapped; /* owned: unmap at close */
+    const void *memory; /* NULL: in the open file */
+    int fd;             /* -1: in memory */
+    int64_t bytes;
     char *path;
 } ek_tensor_file;
 
@@ -17,6 +18,10 @@ struct ek_safetensors {
     ek_safetensor *tensors; /* sorted by name; owns the names */
     int64_t n;
 };
+
+/* Reads bytes [at, at + n) of a file; EK_EFORMAT if it ends before, EK_EIO. */
+EK_CHECKED ek_status ek_tensor_file_read(const char *path, const void *memory, int fd, int64_t at,
+                                         size_t n, void *dst);
 
 /* Checks the header of a file and appends its tensors, in any order, to *list.  The caller frees
  * their names, even after a failure. */

@@ -3,12 +3,17 @@
 #include "store/convert.h"
 #include "store/safetensors_priv.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define INDEX_NAME "model.safetensors.index.json"
 #define MODEL_NAME "model.safetensors"
+
+enum { BLOCK_BYTES = 32768 };
 
 static int by_name(const void *a, const void *b)
 {
@@ -38,8 +43,8 @@ void ek_safetensors_close(ek_safetensors **st)
     for (int64_t i = 0; i < s->n; i++)
         free((void *)(uintptr_t)s->tensors[i].name);
     for (int64_t i = 0; i < s->n_files; i++) {
-        if (s->files[i].mapped)
-            ek_file_map_close(&s->files[i].map);
+        if (s->files[i].fd >= 0)
+            close(s->files[i].fd);
         free(s->files[i].path);
     }
     free(s->tensors);
@@ -48,20 +53,19 @@ void ek_safetensors_close(ek_safetensors **st)
     *st = NULL;
 }
 
-/* Opens a file as the next entry of s->files. */
-static ek_status add_file(ek_safetensors *s, const char *path, const ek_file_map *memory)
+/* Opens a file as the next entry of s->files. memory: its bytes; NULL: those of the file `path`. */
+static ek_status add_file(ek_safetensors *s, const char *path, const void *memory, int64_t bytes)
 {
     ek_tensor_file *file = &s->files[s->n_files];
 
     file->path = strdup(path);
     EK_REQUIRE(file->path != NULL, EK_ENOMEM, "no memory for the name %s", path);
     s->n_files++;
-    if (memory != NULL) {
-        file->map = *memory;
-    } else {
-        EK_TRY(ek_file_map_open(path, &file->map));
-        file->mapped = 1;
-    }
+    file->memory = memory;
+    file->bytes = bytes;
+    file->fd = -1;
+    if (memory == NULL)
+        EK_TRY(ek_file_open(path, &file->fd, &file->bytes));
     return ek_safetensors_header(file, &s->tensors, &s->n);
 }
 
@@ -77,13 +81,13 @@ static ek_status sort_tensors(ek_safetensors *s)
     return EK_OK;
 }
 
-static ek_status open_one(const char *path, const ek_file_map *memory, ek_safetensors **out)
+static ek_status open_one(const char *path, const void *memory, size_t bytes, ek_safetensors **out)
 {
     ek_safetensors *s = NULL;
     ek_status st;
 
     EK_TRY_OUT(create_set(1, &s));
-    EK_TRY_OUT(add_file(s, path, memory));
+    EK_TRY_OUT(add_file(s, path, memory, (int64_t)bytes));
     EK_TRY_OUT(sort_tensors(s));
     *out = s;
     s = NULL;
@@ -95,9 +99,7 @@ out:
 ek_status ek_safetensors_parse(const void *data, size_t bytes, const char *name,
                                ek_safetensors **out)
 {
-    ek_file_map memory = {.data = data, .bytes = bytes};
-
-    return open_one(name, &memory, out);
+    return open_one(name, data, bytes, out);
 }
 
 /* --- sharded sets ----------------------------------------------------------------------------- */
@@ -176,7 +178,7 @@ static ek_status open_index(const char *index, ek_safetensors **out)
             continue;
         EK_REQUIRE_OUT(ek_file_kind_of(path.s) != EK_FILE_NONE, EK_ENOENT,
                        "%s: the file %s of tensor '%.200s' is missing", index, path.s, tensor);
-        EK_TRY_OUT(add_file(s, path.s, NULL));
+        EK_TRY_OUT(add_file(s, path.s, NULL, 0));
     }
     EK_TRY_OUT(sort_tensors(s));
     EK_TRY_OUT(check_index(s, index, folder.s, map));
@@ -197,11 +199,11 @@ ek_status ek_safetensors_open(const char *path, ek_safetensors **out)
     if (ek_file_kind_of(path) != EK_FILE_FOLDER) {
         if (n >= m && strcmp(path + n - m, suffix) == 0)
             return open_index(path, out);
-        return open_one(path, NULL, out);
+        return open_one(path, NULL, 0, out);
     }
     EK_TRY(ek_path_set(&p, "%s/%s", path, MODEL_NAME));
     if (ek_file_kind_of(p.s) != EK_FILE_NONE)
-        return open_one(p.s, NULL, out);
+        return open_one(p.s, NULL, 0, out);
     EK_TRY(ek_path_set(&p, "%s/%s", path, INDEX_NAME));
     if (ek_file_kind_of(p.s) != EK_FILE_NONE)
         return open_index(p.s, out);
@@ -229,6 +231,68 @@ const ek_safetensor *ek_safetensors_find(const ek_safetensors *st, const char *n
     return bsearch(&key, st->tensors, (size_t)st->n, sizeof(key), by_name);
 }
 
+ek_status ek_tensor_file_read(const char *path, const void *memory, int fd, int64_t at, size_t n,
+                              void *dst)
+{
+    char *to = dst;
+
+    if (memory != NULL) {
+        memcpy(dst, (const char *)memory + at, n);
+        return EK_OK;
+    }
+    while (n > 0) {
+        ssize_t got = pread(fd, to, n, at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return ek_fail_errno(errno, "read", path);
+        EK_REQUIRE(got > 0, EK_EFORMAT, "%s ends at byte %" PRId64 ": it was cut short", path, at);
+        to += got;
+        at += got;
+        n -= (size_t)got;
+    }
+    return EK_OK;
+}
+
+/* Through a buffer on the stack. */
+static ek_status read_blocks(const ek_safetensor *t, int64_t first, int64_t n, char *dst,
+                             ek_dtype to)
+{
+    _Alignas(8) char block[BLOCK_BYTES];
+    int64_t size = (int64_t)ek_dtype_size(t->dtype), most = BLOCK_BYTES / size;
+
+    for (int64_t done = 0, some; done < n; done += some) {
+        some = n - done < most ? n - done : most;
+        EK_TRY(ek_tensor_file_read(t->file, t->memory, t->fd, t->at + (first + done) * size,
+                                   (size_t)(some * size), block));
+        ek_convert(some, block, t->dtype, dst + done * (int64_t)ek_dtype_size(to), to);
+    }
+    return EK_OK;
+}
+
+/* Elements that are not larger in the file: at the end of dst, and widened from there. */
+static ek_status read_in_place(const ek_safetensor *t, int64_t first, int64_t n, char *dst,
+                               ek_dtype to)
+{
+    int64_t size = (int64_t)ek_dtype_size(t->dtype);
+    char *raw = dst + n * ((int64_t)ek_dtype_size(to) - size);
+
+    EK_TRY(
+        ek_tensor_file_read(t->file, NULL, t->fd, t->at + first * size, (size_t)(n * size), raw));
+    if (t->dtype != to)
+        ek_convert(n, raw, t->dtype, dst, to);
+    return EK_OK;
+}
+
+void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n)
+{
+    int64_t size = t->elements > 0 ? t->bytes / t->elements : 0;
+
+    if (t->fd >= 0 && first >= 0 && n > 0 && first <= t->elements && n <= t->elements - first)
+        (void)posix_fadvise(t->fd, t->at + first * size, n * size, POSIX_FADV_WILLNEED);
+}
+
 ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,
                              ek_dtype to)
 {
@@ -239,7 +303,7 @@ ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, v
     EK_REQUIRE(first >= 0 && n >= 0 && first <= t->elements && n <= t->elements - first, EK_EINVAL,
                "%s: elements %" PRId64 " and %" PRId64 " more leave tensor '%.200s' of %" PRId64,
                t->file, first, n, t->name, t->elements);
-    ek_convert(n, (const unsigned char *)t->data + (size_t)first * ek_dtype_size(t->dtype),
-               t->dtype, dst, to);
-    return EK_OK;
+    return t->memory != NULL || ek_dtype_size(t->dtype) > ek_dtype_size(to)
+               ? read_blocks(t, first, n, dst, to)
+               : read_in_place(t, first, n, dst, to);
 }

@@ -376,3 +376,14 @@ ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice
             EK_TRY(read_intersection(&x->slices[i], want, dst, ld, to));
     return EK_OK;
 }
+
+void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
+{
+    for (int64_t i = 0; i < x->n; i++) {
+        const ek_tensor_slice *p = &x->slices[i].slice;
+        ek_tensor_slice b = intersect_slices(p, want);
+
+        if (b.rows > 0)
+            ek_safetensor_prefetch(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
+    }
+}

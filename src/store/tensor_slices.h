@@ -75,4 +75,7 @@ EK_CHECKED ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims,
 EK_CHECKED ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                                            void *dst, int64_t ld, ek_dtype to);
 
+/* Starts to read the rows of a slice, whole ones, into the system's page cache. */
+void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want);
+
 #endif

@@ -101,6 +101,9 @@ struct ek_kernels {
 
     /* Bytes of one packed form; 0: kernels read the master weight itself. */
     size_t (*packed_bytes)(const ek_kernels *k, int64_t out, int64_t in, ek_form form);
+    /* Rows [i panel_rows, ...) of a forward form begin packed_bytes(i panel_rows, in) after its
+     * start and can be packed by themselves. */
+    int64_t panel_rows;
     /* master R [out, in] -> packed form.  Called once after each optimizer step. */
     ek_status (*pack)(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed);

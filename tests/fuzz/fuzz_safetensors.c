@@ -62,7 +62,7 @@ static void read_parts(const ek_safetensors *st)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ek_safetensors *st = NULL;
-    size_t bytes = 0;
+    int64_t bytes = 0;
 
     if (ek_safetensors_parse(data, size, "input", &st) != EK_OK) {
         require(st == NULL && strncmp(ek_err_message(), "input: ", 7) == 0);
@@ -70,14 +70,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (int64_t i = 0; i < ek_safetensors_count(st); i++) {
         const ek_safetensor *t = ek_safetensors_get(st, i);
-        const uint8_t *p = t->data;
 
-        require(p >= data && t->bytes <= size && p <= data + size - t->bytes);
+        require(t->memory == data && t->at >= 8 && t->bytes >= 0 &&
+                t->at <= (int64_t)size - t->bytes);
         require(ek_safetensors_find(st, t->name) == t);
         read_ends(t);
         bytes += t->bytes;
     }
-    require(bytes <= size);
+    require(bytes <= (int64_t)size);
     read_parts(st);
     ek_safetensors_close(&st);
     return 0;

@@ -3,7 +3,7 @@
 #include "ek_test.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 
 #include <stdatomic.h>
@@ -70,7 +70,7 @@ static void generation(ek_mode mode)
     spec.head_dim = 8;
     CHECK(ek_kernels_create(mode, ek_cpu_isa(), 2, &k) == EK_OK);
     CHECK(ek_model_create(&spec, k, &(ek_model_config){.trained = 0}, &m) == EK_OK);
-    ek_model_init(m, 3);
+    CHECK(ek_model_init(m, 3) == EK_OK);
     CHECK(ek_model_pack(m) == EK_OK);
     before = atomic_load(&counted);
     CHECK(ek_session_create(m, &cfg, &s) == EK_OK);

@@ -3,7 +3,7 @@
 #include "data/documents.h"
 #include "ek_test.h"
 #include "exec/exec.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "model/step/pass.h"
 #include "tensor/select/select.h"
 
@@ -49,7 +49,7 @@ static void setup(fixture *f, const ek_model_spec *spec)
     memset(f, 0, sizeof(*f));
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &f->k) == EK_OK);
     CHECK(ek_model_create(spec, f->k, &(ek_model_config){.trained = 0}, &f->model) == EK_OK);
-    ek_model_init(f->model, 7);
+    CHECK(ek_model_init(f->model, 7) == EK_OK);
     CHECK(ek_model_pack(f->model) == EK_OK);
     CHECK(ek_pass_create(f->model, &cfg, &f->pass) == EK_OK);
     CHECK(ek_exec_create(NULL, &f->exec) == EK_OK);

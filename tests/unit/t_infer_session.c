@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "infer/session.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "model/step/pass.h"
 #include "tensor/select/select.h"
 
@@ -90,7 +90,7 @@ static void setup(fixture *f, const ek_model_spec *spec, ek_mode mode, ek_isa is
     memset(f, 0, sizeof(*f));
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
     CHECK(ek_model_create(spec, f->k, &(ek_model_config){.trained = 0}, &f->model) == EK_OK);
-    ek_model_init(f->model, 7);
+    CHECK(ek_model_init(f->model, 7) == EK_OK);
     shake_vectors(f->model);
     CHECK(ek_model_pack(f->model) == EK_OK);
     for (int t = 0; t < TOKENS; t++)

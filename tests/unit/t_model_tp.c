@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "ek_test.h"
 #include "exec/exec.h"
+#include "model/hf/init.h"
 #include "model/hf/weights.h"
 #include "model/step/pass.h"
 #include "tensor/select/select.h"
@@ -198,7 +199,7 @@ static void *run_rank(void *arg)
     must(ek_kernels_create(j->mode, EK_ISA_AVX512_BF16, 1, &k));
     must(ek_model_create(&j->spec, k, &(ek_model_config){.trained = !j->eval, .mesh = mesh},
                          &model));
-    ek_model_init(model, 7);
+    CHECK(ek_model_init(model, 7) == EK_OK);
     must(ek_model_pack(model));
     step(r, mesh != NULL ? mesh : &ek_mesh_one, model);
     pthread_mutex_lock(&adding);

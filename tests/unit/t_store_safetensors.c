@@ -104,7 +104,7 @@ static void check_all(const ek_safetensors *st)
             continue;
         CHECK(x->readable && x->dtype == decls[t].dtype && x->dims == decls[t].dims);
         CHECK_INT(x->elements, n);
-        CHECK((uintptr_t)x->data % ek_dtype_size(x->dtype) == 0);
+        CHECK(x->at % (int64_t)ek_dtype_size(x->dtype) == 0);
         CHECK(ek_safetensor_read(x, 0, n, d, EK_F64) == EK_OK);
         for (int64_t i = 0; i < n; i++)
             bad += d[i] != element(t, i);

@@ -141,7 +141,7 @@ static ek_status train(const golden *g, how h, trajectory *out)
     memset(out, 0, sizeof(*out));
     EK_TRY_OUT(ek_kernels_create(h.mode, h.isa, h.threads, &k));
     EK_TRY_OUT(ek_model_create(&g->spec, k, &(ek_model_config){.trained = 1}, &m));
-    EK_TRY_OUT(ek_model_load_path(m, g->folder.s));
+    EK_TRY_OUT(ek_model_load_path(m, g->folder.s, NULL));
     EK_TRY_OUT(ek_model_pack(m));
     EK_TRY_OUT(ek_trainer_create(m, &g->cfg, &tr));
     EK_TRY_OUT(take_steps(g, tr, h.steps, out));

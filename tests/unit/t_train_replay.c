@@ -2,7 +2,7 @@
  * one rank does.  Ranks are threads. */
 #include "balance/workload.h"
 #include "equal_threads.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 
 enum { ITERATIONS = 3, LAYERS = 2, SOURCES = 4, EXPERTS = 5, NUMBERS = 20 };
@@ -55,7 +55,7 @@ static void open_model(ek_kernels **k, ek_model **m)
     spec.dense_ff = 7;
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, k) == EK_OK);
     CHECK(ek_model_create(&spec, *k, &(ek_model_config){.trained = 1}, m) == EK_OK);
-    ek_model_init(*m, 1);
+    CHECK(ek_model_init(*m, 1) == EK_OK);
     CHECK(ek_model_pack(*m) == EK_OK);
 }
 

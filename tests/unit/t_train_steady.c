@@ -3,7 +3,7 @@
 #include "base/random.h"
 #include "count_allocations.h"
 #include "ek_test.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 #include "train/trainer.h"
 
@@ -52,7 +52,7 @@ static int steps_allocate(const ek_model_spec *spec, ek_mode mode, ek_trainer_co
         .lr = 1e-3, .steps = 100, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
     CHECK(ek_kernels_create(mode, ek_cpu_isa(), 2, &k) == EK_OK);
     CHECK(ek_model_create(spec, k, &(ek_model_config){.trained = 1}, &m) == EK_OK);
-    ek_model_init(m, 1);
+    CHECK(ek_model_init(m, 1) == EK_OK);
     CHECK(ek_model_pack(m) == EK_OK);
     CHECK(ek_trainer_create(m, &cfg, &tr) == EK_OK);
     for (uint64_t step = 0; step < WARM + STEPS; step++) {

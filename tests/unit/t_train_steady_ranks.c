@@ -4,7 +4,7 @@
 #include "base/random.h"
 #include "count_allocations.h"
 #include "ek_test.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 #include "train/trainer.h"
 
@@ -102,7 +102,7 @@ static ek_status train(const rank *r, int first)
     EK_TRY_OUT(ek_mesh_open(r->world, &l->sizes, &mesh));
     mc.mesh = mesh;
     EK_TRY_OUT(ek_model_create(&s, k, &mc, &m));
-    ek_model_init(m, 1);
+    CHECK(ek_model_init(m, 1) == EK_OK);
     EK_TRY_OUT(ek_model_pack(m));
     EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
     EK_TRY_OUT(take_steps(tr, first));

@@ -1,6 +1,6 @@
 /* Dynamic top-k: the experts a token in use may change from one step to the next. */
 #include "ek_test.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 #include "train/trainer.h"
 
@@ -34,7 +34,7 @@ static void follows_the_step(void)
     spec.layers = 2;
     CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
     CHECK(ek_model_create(&spec, k, &(ek_model_config){.trained = 1}, &m) == EK_OK);
-    ek_model_init(m, 1);
+    CHECK(ek_model_init(m, 1) == EK_OK);
     CHECK(ek_trainer_create(m, &cfg, &tr) == EK_OK);
     for (int i = 0; i < 3; i++) {
         CHECK(ek_trainer_set_top_k(tr, ks[i]) == EK_OK);

@@ -9,31 +9,6 @@
 
 enum { NAME_MAX_LEN = EK_HF_NAME_MAX + 16, COPY_ELEMENTS = 1 << 18 };
 
-/* The arrays of a weight that an ek_weight_arrays covers, and the suffix of the tensor's name. */
-typedef struct {
-    const char *suffix;
-    size_t kept; /* offset in ek_weight of the array of the kept range */
-} part_array;
-
-static const part_array master[] = {{"", offsetof(ek_weight, p_kept)}};
-static const part_array moments[] = {{".exp_avg", offsetof(ek_weight, m)},
-                                     {".exp_avg_sq", offsetof(ek_weight, v)}};
-
-static const part_array *arrays_of(ek_weight_arrays part, int *n)
-{
-    *n = part == EK_ARRAYS_MASTER ? 1 : 2;
-    return part == EK_ARRAYS_MASTER ? master : moments;
-}
-
-/* The array of the kept range; NULL if there is none. */
-static char *kept_array(const ek_weight *w, const part_array *a)
-{
-    char *p;
-
-    memcpy(&p, (const char *)w + a->kept, sizeof(p));
-    return p;
-}
-
 /* --- where a tensor is stored ----------------------------------------------------------------- */
 
 /* Tensor t starts at row `row` of the stored tensor. */
@@ -75,7 +50,7 @@ static int is_ignored_tensor(const ek_model_spec *spec, const char *name)
 ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files, ek_weight_arrays part)
 {
     int n_arrays;
-    const part_array *arrays = arrays_of(part, &n_arrays);
+    const ek_weight_array *arrays = ek_weight_arrays_of(part, &n_arrays);
     int64_t count = ek_hf_count(spec), stored = ek_slice_set_count(files);
     unsigned char *seen = calloc((size_t)stored + 1, 1);
     ek_status st = EK_OK;
@@ -134,43 +109,46 @@ static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t fir
     return EK_OK;
 }
 
-/* Reads the kept range of a weight from one array of a tensor. */
-static ek_status load_one(ek_model *m, const ek_slice_set *files, const ek_hf_tensor *t,
-                          const ek_span *s, const part_array *a)
+typedef struct {
+    const ek_model *m;
+    const ek_slice_set *files;
+} stored_values;
+
+static ek_status read_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                             const ek_tensor_slice *slice, void *dst, int64_t ld)
 {
-    const ek_weight *w = s->w;
-    char *kept = kept_array(w, a);
-    int64_t from;
-    ek_tensor_slice slice;
+    const stored_values *v = context;
+    ek_tensor_slice at_file = *slice;
     stored_at at;
 
-    EK_TRY(check_rows(s, t, w->kept_first, w->kept));
-    if (kept == NULL || !intersect_span(s, w->kept_first, w->kept, &slice, &from))
-        return EK_OK;
-    EK_TRY(locate_array(&m->spec, files, t, a->suffix, &at));
-    slice.row += at.row;
-    kept += (from - w->kept_first) * (int64_t)ek_dtype_size(m->k->real);
-    return ek_sliced_tensor_read(at.stored, &slice, kept, s->ld, m->k->real);
+    EK_TRY(locate_array(&v->m->spec, v->files, t, a->suffix, &at));
+    at_file.row += at.row;
+    return ek_sliced_tensor_read(at.stored, &at_file, dst, ld, v->m->k->real);
 }
 
-ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part)
+static void prefetch_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                            const ek_tensor_slice *slice)
 {
-    int n_arrays;
-    const part_array *arrays = arrays_of(part, &n_arrays);
-    int64_t count = ek_hf_count(&m->spec);
+    const stored_values *v = context;
+    ek_tensor_slice at_file = *slice;
+    stored_at at;
 
+    if (locate_array(&v->m->spec, v->files, t, a->suffix, &at) < 0)
+        return; /* the read will say so */
+    at_file.row += at.row;
+    ek_sliced_tensor_prefetch(at.stored, &at_file);
+}
+
+ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
+                        const ek_load_progress *progress)
+{
+    stored_values v = {m, files};
+    ek_value_source from = {.read = read_stored, .prefetch = prefetch_stored, .context = &v};
+
+    if (progress != NULL)
+        from.progress = *progress;
     EK_TRY(ek_hf_check(&m->spec, files, part));
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-        ek_span s;
-
-        ek_hf_tensor_at(&m->spec, i, &t);
-        if (!ek_model_span(m, &t, &s))
-            continue;
-        for (int a = 0; a < n_arrays; a++)
-            EK_TRY(load_one(m, files, &t, &s, &arrays[a]));
-    }
-    return EK_OK;
+    return ek_model_fill(m, part, &from);
 }
 
 /* --- writing --------------------------------------------------------------------------------- */
@@ -183,7 +161,7 @@ void ek_owned_tensors_free(ek_owned_tensors *o)
 
 /* Adds the slice of a tensor that this rank owns. */
 static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_span *s,
-                         const part_array *arrays, int n_arrays)
+                         const ek_weight_array *arrays, int n_arrays)
 {
     const ek_weight *w = s->w;
     char name[NAME_MAX_LEN];
@@ -197,7 +175,7 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
                EK_EINTERNAL,
                "the range of %s that this rank owns is outside the range that it keeps", t->name);
     for (int a = 0; a < n_arrays; a++) {
-        const char *kept = kept_array(w, &arrays[a]);
+        const char *kept = ek_weight_kept(w, &arrays[a]);
         ek_owned_tensor *x = &o->items[o->n++];
 
         EK_REQUIRE(kept != NULL, EK_ESTATE, "the model has no %s%s to write", t->name,
@@ -218,7 +196,7 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
 ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tensors *out)
 {
     int n_arrays;
-    const part_array *arrays = arrays_of(part, &n_arrays);
+    const ek_weight_array *arrays = ek_weight_arrays_of(part, &n_arrays);
     int64_t count = ek_hf_count(&m->spec);
     ek_owned_tensors o = {.real = m->k->real};
     ek_status st = EK_OK;

@@ -8,17 +8,9 @@
 #ifndef MODEL_HF_IO_H
 #define MODEL_HF_IO_H
 
-#include "model/hf/names.h"
-#include "model/model.h"
-#include "store/tensor_slices.h"
+#include "model/hf/fill.h"
 
 #include <stdatomic.h>
-
-/* Which arrays of a weight. */
-typedef enum {
-    EK_ARRAYS_MASTER, /* named as in Hugging Face files */
-    EK_ARRAYS_MOMENTS /* NAME.exp_avg and NAME.exp_avg_sq */
-} ek_weight_arrays;
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
@@ -28,10 +20,11 @@ typedef enum {
 EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files,
                                  ek_weight_arrays part);
 
-/* Runs ek_hf_check, then reads the ranges that this rank keeps (converted to R). ek_model_pack()
- * makes masters of other ranks and packed forms.  A failure of the check is the same on every
- * rank. */
-EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part);
+/* Runs ek_hf_check, then fills the weights of this rank (model/hf/fill.h) from the files, converted
+ * to R. ek_model_pack() makes masters of other ranks and packed forms.  A failure of the check is
+ * the same on every rank. progress: NULL for none. */
+EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
+                                   const ek_load_progress *progress);
 
 /* Copies the masters in `files` to one file of whole tensors, as `dtype`, through a buffer of a few
  * rows. */

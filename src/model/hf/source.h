@@ -8,7 +8,7 @@
 #define MODEL_HF_SOURCE_H
 
 #include "base/file.h"
-#include "model/model.h"
+#include "model/hf/fill.h"
 
 typedef struct {
     ek_model_spec spec;
@@ -31,7 +31,8 @@ EK_CHECKED ek_status ek_model_source_tokenizer(const ek_model_source *s, const c
  * what the user meant. */
 EK_CHECKED ek_status ek_model_source_no_weights(const ek_model_source *s);
 
-/* Reads the weights at `path` (a file, index or folder) into the masters. */
-EK_CHECKED ek_status ek_model_load_path(ek_model *m, const char *path);
+/* Reads the weights at `path` (a file, index or folder): ek_model_load. */
+EK_CHECKED ek_status ek_model_load_path(ek_model *m, const char *path,
+                                        const ek_load_progress *progress);
 
 #endif

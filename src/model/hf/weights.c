@@ -1,8 +1,5 @@
-/* Maps Hugging Face tensors to ranges of this rank's weights, and fills in initial values. */
+/* Maps Hugging Face tensors to ranges of this rank's weights. */
 #include "model/hf/weights.h"
-
-#include "base/random.h"
-#include "moe/cosine.h"
 
 /* Rows [row, row + rows) of a tensor are the rows of w from `at` on. */
 static int rows_of(ek_span *out, ek_weight *w, int64_t row, int64_t rows, int64_t at)
@@ -112,66 +109,5 @@ int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
     case EK_ROLE_V_BIAS:
     case EK_ROLE_O: return attention_span(m, y, t->role, out);
     default: return expert_span(m, &y->experts, t, out);
-    }
-}
-
-/* --- initial values --------------------------------------------------------------------------- */
-
-static void set_element(const ek_kernels *k, void *p, int64_t i, double x)
-{
-    if (k->real == EK_F64)
-        ((double *)p)[i] = x;
-    else
-        ((float *)p)[i] = (float)x;
-}
-
-/* Initial value of a tensor: -1 stands for normal noise. */
-static double initial_value(ek_role role)
-{
-    switch (role) {
-    case EK_ROLE_NORM1:
-    case EK_ROLE_NORM2:
-    case EK_ROLE_Q_NORM:
-    case EK_ROLE_K_NORM:
-    case EK_ROLE_FINAL_NORM: return 1;
-    case EK_ROLE_Q_BIAS:
-    case EK_ROLE_K_BIAS:
-    case EK_ROLE_V_BIAS:
-    case EK_ROLE_ROUTER_BIAS: return 0;
-    case EK_ROLE_ROUTER_SCALE: return EK_COSINE_THETA;
-    default: return -1;
-    }
-}
-
-void ek_model_init(ek_model *m, uint64_t seed)
-{
-    int64_t count = ek_hf_count(&m->spec);
-
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-        ek_span a;
-        double value;
-        uint64_t stream;
-
-        ek_hf_tensor_at(&m->spec, i, &t);
-        if (!ek_model_span(m, &t, &a))
-            continue;
-        value = initial_value(t.role);
-        stream = ek_random_stream(t.name);
-#pragma omp parallel for schedule(static)
-        for (int64_t r = 0; r < a.rows; r++) {
-            int64_t width = t.dims > 1 ? t.shape[1] : 1, from = (a.row + r) * width + a.col;
-
-            /* the columns of this row that are kept here */
-            int64_t at = a.first + r * a.ld - a.w->kept_first;
-            int64_t first = at < 0 ? -at : 0,
-                    end = a.w->kept - at < a.cols ? a.w->kept - at : a.cols;
-
-            for (int64_t c = first; c < end; c++)
-                set_element(m->k, a.w->p_kept, at + c,
-                            value >= 0 ? value
-                                       : m->spec.init_range *
-                                             ek_random_normal(seed, stream, (uint64_t)(from + c)));
-        }
     }
 }

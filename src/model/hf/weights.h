@@ -1,5 +1,4 @@
-/* model/hf/weights.h - the weights of this rank as parts of Hugging Face tensors, and initial
- * values by tensor. */
+/* model/hf/weights.h - the weights of this rank as parts of Hugging Face tensors. */
 #ifndef MODEL_HF_WEIGHTS_H
 #define MODEL_HF_WEIGHTS_H
 
@@ -18,9 +17,5 @@ typedef struct {
 
 /* Returns 0 if this rank holds nothing of it. */
 int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out);
-
-/* Fills the masters that this rank keeps: normal with the spec's init_range, norms one, biases
- * zero.  A value depends only on seed, tensor name and index. */
-void ek_model_init(ek_model *m, uint64_t seed);
 
 #endif

@@ -263,6 +263,7 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->state = (void *)(uintptr_t)ops;
     k->one_form = 0;
     k->packed_bytes = packed_bytes;
+    k->panel_rows = EK_PANEL;
     k->pack = pack;
     k->linear_forward = linear_forward;
     k->linear_backward_input = linear_backward_input;

@@ -10,6 +10,7 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       .comp = C_TYPE,
                       .threads = k->threads,
                       .one_form = 1,
+                      .panel_rows = 1,
                       ENTRY(packed_bytes),
                       ENTRY(pack),
                       ENTRY(linear_forward),

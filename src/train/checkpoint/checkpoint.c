@@ -200,7 +200,7 @@ static ek_status load_part(ek_model *m, const char *folder, const char *name, ek
     ek_status st;
 
     EK_TRY(ek_slice_set_open_in(folder, name, &files));
-    st = ek_model_load(m, files, part);
+    st = ek_model_load(m, files, part, NULL);
     ek_slice_set_close(&files);
     return st;
 }

@@ -2,7 +2,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
-#include "model/hf/weights.h"
+#include "model/hf/init.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
 #include "train/run/state.h"
@@ -132,12 +132,11 @@ static ek_status first_weights(ek_run *r)
     const ek_train_config *c = r->cfg;
 
     if (c->init != NULL)
-        return ek_model_load_path(r->model, c->init);
+        return ek_model_load_path(r->model, c->init, NULL);
     if (r->source.weights.s[0] != '\0')
-        return ek_model_load_path(r->model, r->source.weights.s);
+        return ek_model_load_path(r->model, r->source.weights.s, NULL);
     EK_TRY(ek_model_source_no_weights(&r->source));
-    ek_model_init(r->model, c->seed);
-    return EK_OK;
+    return ek_model_init(r->model, c->seed);
 }
 
 ek_status ek_run_fill_model(ek_run *r)

@@ -1,0 +1,53 @@
+/* model/hf/fill.h - gives this rank's weights their values, Hugging Face tensor by tensor.
+ *
+ * A weight with a master gets the rows that it keeps there.  A weight without one, of which kernels
+ * read only the packed form (an untrained model), is packed a few rows at a time from a small
+ * buffer of each thread, so that no second copy of it ever exists. */
+#ifndef MODEL_HF_FILL_H
+#define MODEL_HF_FILL_H
+
+#include "model/hf/names.h"
+#include "model/model.h"
+#include "store/tensor_slices.h"
+
+/* Which arrays of a weight. */
+typedef enum {
+    EK_ARRAYS_MASTER, /* named as in Hugging Face files */
+    EK_ARRAYS_MOMENTS /* NAME.exp_avg and NAME.exp_avg_sq */
+} ek_weight_arrays;
+
+/* One of these arrays: the suffix of its tensors' names, and where ek_weight has its kept range. */
+typedef struct {
+    const char *suffix;
+    size_t kept; /* offset in ek_weight */
+} ek_weight_array;
+
+/* The arrays of `part`; *n: how many. */
+const ek_weight_array *ek_weight_arrays_of(ek_weight_arrays part, int *n);
+/* The array of the kept range; NULL if there is none. */
+void *ek_weight_kept(const ek_weight *w, const ek_weight_array *a);
+
+/* Called by the caller's thread with elements; function NULL: not wanted. */
+typedef struct {
+    void (*function)(void *context, int64_t done, int64_t all);
+    void *context;
+} ek_load_progress;
+
+/* Where values come from. */
+typedef struct {
+    /* Gives a slice of an array of a tensor, as R at dst, rows at a stride of ld elements.  Called
+     * by several threads at once. */
+    ek_status (*read)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                      const ek_tensor_slice *slice, void *dst, int64_t ld);
+    /* Starts to fetch a slice that will be read soon; NULL: not wanted. */
+    void (*prefetch)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                     const ek_tensor_slice *slice);
+    void *context;
+    ek_load_progress progress;
+} ek_value_source;
+
+/* Gives all weights of this rank their values, on the model's compute threads.  A failure is that
+ * of `read`, the first one; some weights are then undefined. */
+EK_CHECKED ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from);
+
+#endif

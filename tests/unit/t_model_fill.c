@@ -1,0 +1,198 @@
+/* Filling weights: the packed forms of a model without masters are those of one with them;
+ * failures; progress. */
+#include "ek_test.h"
+#include "model/hf/init.h"
+#include "model/hf/io.h"
+#include "model/param_buckets.h"
+#include "tensor/select/select.h"
+
+#include <stdatomic.h>
+
+enum { THREADS = 3 };
+
+/* No size is a multiple of a panel; embedding and head take several jobs. */
+static ek_model_spec odd_spec(int tied)
+{
+    ek_model_spec s;
+
+    ek_model_default(&s);
+    s.vocab = 9001;
+    s.hidden = 70;
+    s.layers = 2;
+    s.heads = 7;
+    s.kv_heads = 7;
+    s.head_dim = 10;
+    s.experts = 3;
+    s.top_k = 2;
+    s.ff = 37;
+    s.tie_embeddings = tied;
+    return s;
+}
+
+static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
+
+/* All modes and instruction sets of this CPU. */
+static void each_kernels(void (*run)(const ek_kernels *k, int tied))
+{
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        for (int isa = EK_ISA_REF; isa <= (int)ek_cpu_isa(); isa++) {
+            ek_kernels *k = NULL;
+
+            CHECK(ek_kernels_create(modes[i], (ek_isa)isa, THREADS, &k) == EK_OK);
+            for (int tied = 0; k != NULL && tied < 2; tied++)
+                run(k, tied);
+            ek_kernels_destroy(&k);
+        }
+}
+
+static int form_differs(const ek_kernels *k, const ek_weight *x, const ek_weight *y)
+{
+    size_t bytes = k->packed_bytes(k, x->out, x->in, EK_PACKED_FORWARD);
+
+    return memcmp(x->forward, y->forward, bytes) != 0;
+}
+
+/* b has no master exactly where its kernels read packed forms only, and all that they read is as
+ * in a. */
+static void same_forms(const ek_model *a, const ek_model *b)
+{
+    const ek_kernels *k = a->k;
+    int64_t without = 0, packed = 0;
+
+    for (int64_t i = 0; i < a->n_params; i++) {
+        const ek_weight *x = a->params[i].w, *y = b->params[i].w;
+        int form = a->params[i].forms && k->packed_bytes(k, x->out, x->in, EK_PACKED_FORWARD) > 0;
+
+        packed += form && a->params[i].module != EK_MODULE_EMBED;
+        without += y->p == NULL;
+        if (form && form_differs(k, x, y))
+            EK_T_FAIL("%s: the packed form of weight %lld differs", k->name, (long long)i);
+        if (y->p != NULL &&
+            memcmp(x->p, y->p, (size_t)ek_weight_elements(x) * ek_dtype_size(k->real)) != 0)
+            EK_T_FAIL("%s: master %lld differs", k->name, (long long)i);
+    }
+    CHECK_INT(without, packed);
+}
+
+static void compare_with_masters(const ek_kernels *k, int tied)
+{
+    ek_model_spec s = odd_spec(tied);
+    ek_model *a = NULL, *b = NULL;
+
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &a) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 0}, &b) == EK_OK);
+    CHECK(ek_model_init(a, 5) == EK_OK && ek_model_init(b, 5) == EK_OK);
+    CHECK(ek_model_pack(a) == EK_OK && ek_model_pack(b) == EK_OK);
+    same_forms(a, b);
+    ek_model_destroy(&a);
+    ek_model_destroy(&b);
+}
+
+static void packed_forms_without_masters_are_those_of_masters(void)
+{
+    each_kernels(compare_with_masters);
+}
+
+/* The same through a file. */
+static void compare_after_reading(const ek_kernels *k, int tied)
+{
+    ek_model_spec s = odd_spec(tied);
+    ek_owned_tensors owned = {0};
+    ek_model *a = NULL, *b = NULL;
+    char folder[] = "/tmp/ek_fill_XXXXXX";
+    ek_slice_set *files = NULL;
+    ek_path path;
+
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK(ek_path_set(&path, "%s/model.safetensors", folder) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &a) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 0}, &b) == EK_OK);
+    CHECK(ek_model_init(a, 9) == EK_OK && ek_model_pack(a) == EK_OK);
+    CHECK(ek_model_list_owned(a, EK_ARRAYS_MASTER, &owned) == EK_OK);
+    CHECK(ek_owned_tensors_write(&owned, k->real, NULL, path.s, EK_WRITE_REPLACE, NULL, NULL) ==
+          EK_OK);
+    CHECK(ek_slice_set_open(path.s, &files) == EK_OK);
+    CHECK(ek_model_load(b, files, EK_ARRAYS_MASTER, NULL) == EK_OK);
+    CHECK(ek_model_pack(b) == EK_OK);
+    same_forms(a, b);
+    CHECK(truncate(path.s, 100000) == 0);
+    CHECK_INT(ek_model_load(b, files, EK_ARRAYS_MASTER, NULL), EK_EFORMAT);
+    CHECK(strstr(ek_err_message(), "it was cut short") != NULL);
+    ek_slice_set_close(&files);
+    ek_owned_tensors_free(&owned);
+    ek_model_destroy(&a);
+    ek_model_destroy(&b);
+    CHECK(unlink(path.s) == 0 && rmdir(folder) == 0);
+}
+
+static void packed_forms_read_from_a_file_are_those_of_masters(void)
+{
+    each_kernels(compare_after_reading);
+}
+
+/* --- failures and progress -------------------------------------------------------------------- */
+
+typedef struct {
+    atomic_llong calls, fails_from; /* calls from this number on fail */
+    int64_t last, all, shrank;
+} counted;
+
+static ek_status read_counted(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                              const ek_tensor_slice *slice, void *dst, int64_t ld)
+{
+    counted *c = context;
+    long long call = atomic_fetch_add(&c->calls, 1);
+
+    (void)a;
+    for (int64_t r = 0; r < slice->rows; r++)
+        memset((float *)dst + r * ld, 0, (size_t)slice->cols * sizeof(float));
+    EK_REQUIRE(call < atomic_load(&c->fails_from), EK_EIO, "no %s", t->name);
+    return EK_OK;
+}
+
+static void count_progress(void *context, int64_t done, int64_t all)
+{
+    counted *c = context;
+
+    c->shrank += done <= c->last || done > all;
+    c->last = done;
+    c->all = all;
+}
+
+static ek_status fill_counted(ek_model *m, counted *c)
+{
+    return ek_model_fill(
+        m, EK_ARRAYS_MASTER,
+        &(ek_value_source){.read = read_counted, .context = c, .progress = {count_progress, c}});
+}
+
+static void a_failing_read_ends_the_fill_with_its_message(void)
+{
+    ek_model_spec s = odd_spec(0);
+    counted c = {.fails_from = 1LL << 60};
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    long long calls;
+
+    CHECK(ek_kernels_create(EK_MODE_BF16, ek_cpu_isa(), THREADS, &k) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 0}, &m) == EK_OK);
+    CHECK(fill_counted(m, &c) == EK_OK);
+    CHECK(c.all > 0 && c.last <= c.all && c.shrank == 0);
+    calls = c.calls;
+    for (long long n = 0; n < calls; n += 1 + calls / 20) {
+        counted f = {.fails_from = n};
+
+        CHECK_INT(fill_counted(m, &f), EK_EIO);
+        CHECK(strncmp(ek_err_message(), "no ", 3) == 0);
+        CHECK(f.calls <= n + THREADS + 2); /* the rest is not read */
+    }
+    ek_model_destroy(&m);
+    ek_kernels_destroy(&k);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(packed_forms_without_masters_are_those_of_masters),
+    EK_CASE(packed_forms_read_from_a_file_are_those_of_masters),
+    EK_CASE(a_failing_read_ends_the_fill_with_its_message),
+};
+EK_TEST_MAIN(cases)
