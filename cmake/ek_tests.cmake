@@ -1,6 +1,6 @@
 # Tests are programs and scripts that exit 0, 1 or 77 (skipped, with the reason printed).
 #
-#   tests/unit                 t_<layer>_*.c link the layer of their name and what it uses
+#   tests/unit                t_<layer>_*.c link the layer of their name and what it uses
 #   tests/cli, tests/crash    t_*.sh and t_*.py call the command, whose path is in EK_COMMAND;
 #                             t_<layer>_*.c as above.  Names that end in _long are labelled long.
 #                             EK_COMMAND_EMULATED is one whose kernels for CUDA run on the host.

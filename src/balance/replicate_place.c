@@ -1,6 +1,6 @@
 /* Replicas of experts on nodes: how many (Lazarus, arXiv 2407.04656v2, eq. 1), where (maximum rank
- * overlap, MRO, and the spread and compact placements that the paper compares it with), and which
- * failures they survive.  replicate_min_move.c takes the present placement into account.
+ * overlap, MRO, and the spread placement that the paper compares it with), and which failures they
+ * survive.  replicate_min_move.c takes the present placement into account.
  *
  * Score        The number of fatal sets of k nodes, those that hold all replicas of some expert,
  *              for k = 1, 2, ...; of two placements, the one with fewer for the smallest k where
@@ -336,20 +336,6 @@ void ek_replicate_spread(const ek_replicate_nodes *s, const int32_t *order, cons
             node = (node + 1) % s->nodes;
         }
     place_remaining(s, order, left, 0, w);
-}
-
-void ek_replicate_compact(const ek_replicate_nodes *s, const int32_t *order,
-                          const int32_t *replicas, ek_replicate_place *w)
-{
-    int32_t node = 0;
-
-    ek_replicate_place_clear(s, w);
-    for (int32_t i = 0; i < s->experts; i++)
-        for (int32_t k = 0; k < replicas[order[i]]; k++) {
-            while (w->vacant[node] == 0)
-                node++;
-            ek_replicate_put(s, w, node, order[i]);
-        }
 }
 
 /* --- scoring ---------------------------------------------------------------------------------- */

@@ -71,13 +71,11 @@ int32_t ek_replicate_least(int32_t experts, int32_t slots, int32_t least);
 EK_CHECKED ek_status ek_replicate_allocate(int32_t experts, int32_t slots, int32_t least,
                                            const int64_t *total, int32_t *order, int32_t *replicas);
 
-/* The three placements of the paper.  left [experts] is scratch. */
+/* The paper's MRO placement, and replicas in turn over all nodes.  left [experts] is scratch. */
 void ek_replicate_mro(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
                       int32_t *left, ek_replicate_place *w);
 void ek_replicate_spread(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
                          int32_t *left, ek_replicate_place *w);
-void ek_replicate_compact(const ek_replicate_nodes *s, const int32_t *order,
-                          const int32_t *replicas, ek_replicate_place *w);
 
 /* Fills in w->lack and w->fatal.  need [experts]: nodes that must hold each. */
 void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w);

@@ -159,16 +159,6 @@ static ek_status reserve_graph(ek_session *s)
     return EK_OK;
 }
 
-ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *bytes)
-{
-    ek_session s;
-
-    memset(&s, 0, sizeof(s));
-    EK_TRY(init_session(&s, m, cfg));
-    *bytes = s.arena.used;
-    return EK_OK;
-}
-
 ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out)
 {
     ek_session *s = calloc(1, sizeof(*s));
@@ -255,11 +245,6 @@ void ek_session_logits_f64(const ek_session *s, double *out)
 int64_t ek_session_position(const ek_session *s)
 {
     return s->position;
-}
-
-int64_t ek_session_capacity(const ek_session *s)
-{
-    return s->cfg.capacity;
 }
 
 void ek_session_reset(ek_session *s)

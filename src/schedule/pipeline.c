@@ -69,13 +69,6 @@ int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, i
     return n;
 }
 
-int64_t ek_pipe_in_flight(int stages, int model_chunks, int64_t micros, int stage)
-{
-    pipe p = {stages, model_chunks, micros};
-
-    return min_i64(warm_up_forwards(&p, stage) + 1, micros * model_chunks);
-}
-
 int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk)
 {
     int64_t now = 0, most = 0;

@@ -290,15 +290,3 @@ out:
     free(steps);
     return st;
 }
-
-ek_status ek_checkpoint_clear(const ek_io *io, const char *out_dir)
-{
-    ek_path all, aside;
-
-    EK_TRY(ek_path_set(&all, "%s/checkpoint", out_dir));
-    EK_TRY(ek_path_set(&aside, "%s/checkpoint.old", out_dir));
-    EK_TRY(ek_folder_remove(io, aside.s));
-    if (ek_file_kind_of(all.s) != EK_FILE_NONE)
-        EK_TRY(ek_file_rename(io, all.s, aside.s));
-    return ek_folder_remove(io, aside.s);
-}

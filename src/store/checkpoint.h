@@ -70,9 +70,6 @@ int ek_checkpoint_is_best_link(const char *path);
  * the one that <out>/best names. */
 EK_CHECKED ek_status ek_checkpoint_prune(const ek_io *io, const char *out_dir, int64_t keep);
 
-/* Deletes <out>/checkpoint: renames it first. */
-EK_CHECKED ek_status ek_checkpoint_clear(const ek_io *io, const char *out_dir);
-
 /* --- reading ---------------------------------------------------------------------------------- */
 
 typedef enum {

@@ -182,6 +182,21 @@ static void large_model_in_equal_demand(void)
     teardown(&f);
 }
 
+/* The paper's compact placement, the worst of the three. */
+static void fill_node_by_node(const ek_replicate_nodes *s, const int32_t *order,
+                              const int32_t *replicas, ek_replicate_place *w)
+{
+    int32_t node = 0;
+
+    ek_replicate_place_clear(s, w);
+    for (int32_t i = 0; i < s->experts; i++)
+        for (int32_t k = 0; k < replicas[order[i]]; k++) {
+            while (w->vacant[node] == 0)
+                node++;
+            ek_replicate_put(s, w, node, order[i]);
+        }
+}
+
 static void large_model_in_skewed_demand(void)
 {
     static const int overlap[] = {1000, 933, 800, 614, 405, 210};
@@ -199,7 +214,7 @@ static void large_model_in_skewed_demand(void)
     spread(&f);
     check_place(&f);
     survives_parts(&f, even, 6);
-    ek_replicate_compact(&f.s, f.order, f.r, &f.w);
+    fill_node_by_node(&f.s, f.order, f.r, &f.w);
     ek_replicate_score(&f.s, f.need, &f.w);
     check_place(&f);
     survives_parts(&f, packed, 6);
