@@ -40,32 +40,49 @@ void ek_prealloc_describe(const ek_segment *s, char *text, size_t cap)
         text[0] = '\0';
 }
 
-/* Block sizes; the caller frees *bytes. */
+/* Takes a number of digits, without leading zeros, from 1 to most, and the character behind it; 0:
+ * there is none. */
+static uint64_t take_number(const char **at, uint64_t most, char *behind)
+{
+    uint64_t x = 0;
+
+    for (; **at >= '0' && **at <= '9'; ++*at) {
+        unsigned digit = (unsigned)(**at - '0');
+
+        if ((x == 0 && digit == 0) || digit > most || x > (most - digit) / 10)
+            return 0;
+        x = 10 * x + digit;
+    }
+    *behind = **at;
+    *at += *behind != '\0';
+    return x;
+}
+
+/* Block sizes, "BYTESxCOUNT,..."; the caller frees *bytes. */
 static ek_status read_sizes(const char *text, size_t **bytes, int64_t *n)
 {
     const char *at = text;
+    char behind = ',';
     ek_status st = EK_OK;
 
     *bytes = NULL;
     *n = 0;
-    while (*at != '\0') {
-        uint64_t size = 0;
-        long long count = 0;
+    while (behind == ',') {
+        uint64_t size = take_number(&at, max_block_bytes, &behind), count = 0;
         size_t *grown;
-        int used = 0;
 
-        EK_REQUIRE_OUT(sscanf(at, "%" SCNu64 "x%lld%n", &size, &count, &used) == 2 && size > 0 &&
-                           size <= max_block_bytes && size % EK_SEGMENT_ALIGN == 0 && count > 0 &&
-                           count < MAX_BLOCKS - *n && (at[used] == ',' || at[used] == '\0'),
+        if (size > 0 && behind == 'x')
+            count = take_number(&at, (uint64_t)(MAX_BLOCKS - 1 - *n), &behind);
+        EK_REQUIRE_OUT(size % EK_SEGMENT_ALIGN == 0 && count > 0 &&
+                           (behind == ',' || behind == '\0'),
                        EK_EINVAL, "\"%s\" is not a list of block sizes", text);
-        grown = realloc(*bytes, (size_t)(*n + count) * sizeof(**bytes));
-        EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %lld block sizes", *n + count);
+        grown = realloc(*bytes, (size_t)(*n + (int64_t)count) * sizeof(**bytes));
+        EK_REQUIRE_OUT(grown != NULL, EK_ENOMEM, "no memory for %" PRId64 " block sizes",
+                       *n + (int64_t)count);
         *bytes = grown;
-        for (long long i = 0; i < count; i++)
+        for (uint64_t i = 0; i < count; i++)
             grown[(*n)++] = size;
-        at += used + (at[used] == ',');
     }
-    EK_REQUIRE_OUT(*n > 0, EK_EINVAL, "a list of block sizes is empty");
     return EK_OK;
 out:
     free(*bytes);

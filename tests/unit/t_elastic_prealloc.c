@@ -93,9 +93,25 @@ static void partly_there(void)
 
 static void refused(void)
 {
-    static const char *const texts[] = {"",          "x",        "65536",         "65536x0",
-                                        "65535x1",   "65536x1;", "0x1",           "65536x-1",
-                                        "65536x1,,", "65536x1 ", "65536x9999999", "-65536x1"};
+    static const char *const texts[] = {"",
+                                        "x",
+                                        "65536",
+                                        "65536x0",
+                                        "65535x1",
+                                        "65536x1;",
+                                        "0x1",
+                                        "65536x-1",
+                                        "65536x1,,",
+                                        "65536x1 ",
+                                        "65536x9999999",
+                                        "-65536x1",
+                                        "65536x1,",
+                                        "065536x1",
+                                        "65536x01",
+                                        " 65536x1",
+                                        "+65536x1",
+                                        "65536x1048575,65536x1",
+                                        "18446744073709617152x1"};
     ek_segment_id id = {run_of_test("refused"), 0, EK_PREALLOC_RANK};
 
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
