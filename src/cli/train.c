@@ -6,7 +6,6 @@
 #include "cli/dry_run.h"
 #include "cli/train_display.h"
 #include "supervisor/command_job.h"
-#include "supervisor/racks.h"
 #include "supervisor/train_reports.h"
 #include "supervisor/worker.h"
 #include "train/dry_run.h"
@@ -83,7 +82,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
         st = ek_command_job_threads(job, o, &cfg.threads);
     }
     if (st == EK_OK)
-        st = ek_racks_get(job->size, &racks);
+        st = ek_worker_racks(job->size, &racks);
     cfg.rack_of = racks;
     if (st == EK_OK)
         st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, &summary)

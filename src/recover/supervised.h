@@ -5,6 +5,8 @@
 #ifndef RECOVER_SUPERVISED_H
 #define RECOVER_SUPERVISED_H
 
+#include "elastic/prealloc.h"
+
 #include <stdint.h>
 
 typedef struct ek_supervised {
@@ -14,8 +16,9 @@ typedef struct ek_supervised {
                        as their hosts are to be released; no step is taken.  0: none */
 
     /* to the supervisor, before the first step */
-    char memory_blocks[544]; /* the run's number and a rank's block sizes, which a joining host
-                                preallocates; "": too many sizes */
+    uint64_t run;                  /* id of the run */
+    char blocks[EK_PREALLOC_TEXT]; /* a rank's block sizes, which a joining host preallocates; "":
+                                      too many sizes */
 } ek_supervised;
 
 static inline uint64_t ek_supervised_by(const ek_supervised *e)

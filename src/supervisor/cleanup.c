@@ -2,8 +2,8 @@
  *
  * mpiexec's proxies, its remote launchers (ssh or a replacement) and workers run in sessions of
  * their own, and some outlive their parent.  All inherit the environment, so each child is marked
- * there with EK_PROCESS_MARK_VARIABLE=ID.PID (ID: 128 random bits of the supervisor, PID: of the
- * child), and cleanup kills every process on this host that has the mark.
+ * there (protocol.h) with 128 random bits of the supervisor and its PID, and cleanup kills every
+ * process on this host that has the mark.
  *
  * A supervisor that is killed cannot clean up.  So it starts `evenkeel guard ID`, which blocks on a
  * pipe that closes when the supervisor ends in any way, and then kills all processes marked by it.
@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "base/random_name.h"
 #include "supervisor/process.h"
+#include "supervisor/protocol.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MARK_CAP = EK_RANDOM_NAME_CAP + 16, ENVIRON_MAX = 16 << 20 };
+enum { ENVIRON_MAX = 16 << 20 };
 
 /* Time limits for killed processes to disappear: of one child, and of a supervisor. */
 static const double child_gone_s = 1, supervisor_gone_s = 30;
@@ -69,24 +70,23 @@ static char *environment_of(const char *pid, size_t *bytes)
     return text;
 }
 
-/* mark: "ID." (whole = 0, any child of the supervisor) or "ID.PID" (whole = 1). */
-static int has_mark(const char *pid, const char *mark, int whole)
+/* Marked as this child of the supervisor, or (child = 0) as any. */
+static int has_mark(const char *pid, const char *id, pid_t child)
 {
     static const char key[] = EK_PROCESS_MARK_VARIABLE "=";
-    size_t bytes, n = strlen(mark);
+    size_t bytes;
     char *text = environment_of(pid, &bytes);
     int found = 0;
 
     for (size_t at = 0; text != NULL && at < bytes && !found; at += strlen(text + at) + 1)
         found = strncmp(text + at, key, sizeof(key) - 1) == 0 &&
-                strncmp(text + at + sizeof(key) - 1, mark, n) == 0 &&
-                (!whole || text[at + sizeof(key) - 1 + n] == '\0');
+                ek_process_mark_is(text + at + sizeof(key) - 1, id, child);
     free(text);
     return found;
 }
 
 /* Returns the number of processes killed. */
-static int kill_marked_once(const char *mark, int whole)
+static int kill_marked_once(const char *id, pid_t child)
 {
     ek_names names = {0};
     int n = 0;
@@ -96,7 +96,7 @@ static int kill_marked_once(const char *mark, int whole)
     for (int64_t i = 0; i < names.n; i++) {
         long pid = strtol(names.names[i], NULL, 10);
 
-        if (pid > 1 && pid != getpid() && has_mark(names.names[i], mark, whole))
+        if (pid > 1 && pid != getpid() && has_mark(names.names[i], id, child))
             n += kill((pid_t)pid, SIGKILL) == 0;
     }
     ek_names_free(&names);
@@ -104,12 +104,12 @@ static int kill_marked_once(const char *mark, int whole)
 }
 
 /* Repeats until none is found, as one of them may just have forked. */
-static void kill_marked(const char *mark, int whole, double seconds)
+static void kill_marked(const char *id, pid_t child, double seconds)
 {
     int64_t end = ek_clock_ns() + ek_clock_from_s(seconds);
     struct timespec nap = {0, 3000000};
 
-    while (kill_marked_once(mark, whole) > 0 && ek_clock_ns() < end)
+    while (kill_marked_once(id, child) > 0 && ek_clock_ns() < end)
         nanosleep(&nap, NULL);
 }
 
@@ -120,12 +120,8 @@ const char *ek_cleanup_mark(void)
 
 void ek_cleanup_kill(pid_t child)
 {
-    char mark[MARK_CAP];
-
-    if (here.id[0] == '\0')
-        return;
-    snprintf(mark, sizeof(mark), "%s.%ld", here.id, (long)child);
-    kill_marked(mark, 1, child_gone_s);
+    if (here.id[0] != '\0')
+        kill_marked(here.id, child, child_gone_s);
 }
 
 /* --- the guard -------------------------------------------------------------------------------- */
@@ -133,8 +129,9 @@ void ek_cleanup_kill(pid_t child)
 /* Starts the guard, with the read end of its pipe as stdin. */
 static void start_guard(int in)
 {
-    char command[] = "evenkeel", guard[] = "guard";
-    char *argv[] = {command, guard, here.id, NULL};
+    ek_internal_call call = {.kind = EK_INTERNAL_GUARD};
+    ek_internal_args args;
+    char command[] = "evenkeel", *argv[EK_INTERNAL_ARGS_MAX + 2] = {command};
     ek_process process = {.path = "/proc/self/exe",
                           .argv = argv,
                           .kind = EK_PROCESS_DETACHED,
@@ -142,6 +139,10 @@ static void start_guard(int in)
                           .out = EK_PROCESS_NULL,
                           .err = EK_PROCESS_NULL};
 
+    memcpy(call.id, here.id, sizeof(call.id));
+    if (ek_internal_write(&call, &args) < 0)
+        return;
+    memcpy(argv + 1, args.argv, sizeof(args.argv));
     if (ek_process_start(&process, &here.guard) < 0)
         here.guard = 0;
 }
@@ -172,22 +173,18 @@ void ek_cleanup_close(void)
     here.id[0] = '\0';
 }
 
-int ek_cleanup_guard_command(int argc, char **argv)
+int ek_cleanup_guard_command(const ek_internal_call *call)
 {
     static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    char mark[MARK_CAP], c;
+    char c;
     ssize_t n;
 
-    if (argc != 2 || strlen(argv[1]) != EK_RANDOM_NAME_CHARS || !ek_random_name_is_at(argv[1]))
-        return ek_command_fail("guard",
-                               EK_FAIL(EK_EINVAL, "internal command, called by the supervisor"));
     prctl(PR_SET_NAME, "evenkeel");
     for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
         signal(ignored[i], SIG_IGN);
     do
         n = read(STDIN_FILENO, &c, 1);
     while (n > 0 || (n < 0 && errno == EINTR));
-    snprintf(mark, sizeof(mark), "%s.", argv[1]);
-    kill_marked(mark, 0, supervisor_gone_s);
+    kill_marked(call->id, 0, supervisor_gone_s);
     return EK_EXIT_DONE;
 }

@@ -3,6 +3,8 @@
 #ifndef SUPERVISOR_CLEANUP_H
 #define SUPERVISOR_CLEANUP_H
 
+#include "supervisor/protocol.h"
+
 #include <sys/types.h>
 
 /* Once per supervisor: marks children started from now on and starts the guard; stops the guard. */
@@ -17,6 +19,6 @@ void ek_cleanup_kill(pid_t child);
 
 /* `evenkeel guard`, an internal command (internal_command.h): waits for the end of the supervisor,
  * and then kills what it has left; returns its exit status. */
-int ek_cleanup_guard_command(int argc, char **argv);
+int ek_cleanup_guard_command(const ek_internal_call *call);
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "supervisor/limits.h"
-#include "supervisor/racks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,21 +158,18 @@ static int rack_number(const ek_host_list *h, int host)
     return first;
 }
 
-ek_status ek_host_list_racks(const ek_host_list *h, char **list)
+ek_status ek_host_list_racks(const ek_host_list *h, ek_rack_slots **racks)
 {
-    size_t room;
     int known = 0;
-    FILE *f;
 
-    *list = NULL;
+    *racks = NULL;
     for (int i = 0; i < h->n; i++)
         known |= h->host[i].rack[0] != '\0';
     if (!known)
         return EK_OK;
-    f = open_memstream(list, &room);
-    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for %d hosts", h->n);
+    *racks = calloc((size_t)h->n, sizeof(**racks));
+    EK_REQUIRE(*racks != NULL, EK_ENOMEM, "no memory for %d hosts", h->n);
     for (int i = 0; i < h->n; i++)
-        fprintf(f, "%s%lld:%d", i > 0 ? "," : "", (long long)h->host[i].slots, rack_number(h, i));
-    EK_REQUIRE(fclose(f) == 0, EK_ENOMEM, "no memory for %d hosts", h->n);
+        (*racks)[i] = (ek_rack_slots){.slots = (int)h->host[i].slots, .rack = rack_number(h, i)};
     return EK_OK;
 }

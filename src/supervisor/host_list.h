@@ -5,6 +5,8 @@
 
 #include "evenkeel/err.h"
 
+#include "supervisor/protocol.h"
+
 #include <stdint.h>
 
 enum { EK_HOST_NAME_CAP = 256, EK_RACK_NAME_CAP = 64 };
@@ -31,8 +33,8 @@ int64_t ek_host_list_slots(const ek_host_list *h);
 /* "a:2,b:1", to be freed by the caller. */
 EK_CHECKED ek_status ek_host_list_text(const ek_host_list *h, char **list);
 
-/* The value of EK_RACKS_VARIABLE (racks.h), to be freed by the caller; a host without a rack is a
- * rack of its own.  NULL: no host has a rack. */
-EK_CHECKED ek_status ek_host_list_racks(const ek_host_list *h, char **list);
+/* The slots and racks of the hosts, *racks [h->n], to be freed by the caller; a host without a rack
+ * is a rack of its own.  NULL: no host has a rack. */
+EK_CHECKED ek_status ek_host_list_racks(const ek_host_list *h, ek_rack_slots **racks);
 
 #endif

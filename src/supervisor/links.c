@@ -35,17 +35,14 @@ out:
     return st;
 }
 
-int ek_links_command(int argc, char **argv)
+int ek_links_command(const ek_internal_call *call)
 {
     ek_comm *world = NULL;
     ek_status st;
 
-    (void)argv;
+    (void)call;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
     alarm(LONGEST_S);
-    if (argc > 1)
-        return ek_command_fail("links",
-                               EK_FAIL(EK_EINVAL, "internal command, called by the supervisor"));
     st = getppid() != 1 ? ek_job_join(&world) : EK_ECANCELED;
     if (st >= 0)
         st = exchange(world);

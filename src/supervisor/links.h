@@ -3,7 +3,9 @@
 #ifndef SUPERVISOR_LINKS_H
 #define SUPERVISOR_LINKS_H
 
+#include "supervisor/protocol.h"
+
 /* Internal command (internal_command.h); returns its exit status. */
-int ek_links_command(int argc, char **argv);
+int ek_links_command(const ek_internal_call *call);
 
 #endif

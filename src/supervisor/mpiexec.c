@@ -9,7 +9,6 @@
 #include "evenkeel/job.h"
 
 #include "supervisor/protocol.h"
-#include "supervisor/racks.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -4,7 +4,6 @@
 
 #include "base/file.h"
 #include "supervisor/mpiexec.h"
-#include "supervisor/racks.h"
 #include "supervisor/report.h"
 
 #include <signal.h>
@@ -111,11 +110,18 @@ out:
     return st;
 }
 
+static ek_status run_internal(ek_supervisor *x, int key, const int *hosts, int n,
+                              const ek_internal_call *call)
+{
+    ek_internal_args args;
+
+    EK_TRY(ek_internal_write(call, &args));
+    return run_on(x, key, hosts, n, args.argv, args.argc);
+}
+
 static ek_status run_links(ek_supervisor *x, int key, const int *hosts, int n)
 {
-    char command[] = "links", *argv[] = {command};
-
-    return run_on(x, key, hosts, n, argv, 1);
+    return run_internal(x, key, hosts, n, &(ek_internal_call){.kind = EK_INTERNAL_LINKS});
 }
 
 /* A suspect host and those in use. */
@@ -141,24 +147,25 @@ static ek_status run_probe(ek_supervisor *x, int host)
 
 static ek_status run_free(ek_supervisor *x, int host)
 {
-    char command[] = "reserve";
-    char *argv[] = {command, x->run.run, x->run.supervisor_id};
+    ek_internal_call call = {
+        .kind = EK_INTERNAL_FREE, .run = x->run.run, .supervisor_id = x->run.supervisor_id};
 
-    return run_on(x, host, &host, 1, argv, 3);
+    return run_internal(x, host, &host, 1, &call);
 }
 
 /* One rank per slot. */
 static ek_status run_prealloc(ek_supervisor *x, int host)
 {
     const ek_core_host *h = &x->core.hosts.host[ek_core_hosts_index(&x->core.hosts, host)];
-    char command[] = "reserve", number[16], ranks[24];
-    ek_path out;
-    char *argv[] = {command, x->run.run, x->run.supervisor_id, number, ranks, x->run.blocks, out.s};
+    ek_internal_call call = {.kind = EK_INTERNAL_RESERVE,
+                             .run = x->run.run,
+                             .supervisor_id = x->run.supervisor_id,
+                             .host = host,
+                             .ranks = h->host.slots};
 
-    EK_TRY(ek_path_absolute(x->config->out, &out));
-    snprintf(number, sizeof(number), "%d", host);
-    snprintf(ranks, sizeof(ranks), "%lld", (long long)h->host.slots);
-    return run_on(x, host, &host, 1, argv, 7);
+    memcpy(call.blocks, x->run.blocks, sizeof(call.blocks));
+    EK_TRY(ek_path_absolute(x->config->out, &call.out));
+    return run_internal(x, host, &host, 1, &call);
 }
 
 /* While workers run, or at the end, a command that cannot be started is like a host that does not
@@ -205,11 +212,12 @@ static ek_status start(ek_supervisor *x)
     ek_launched launched = {.ranks = x->core.ranks + x->core.n_draining,
                             .live = x->config->live,
                             .elastic = x->config->elastic,
-                            .supervisor_id = x->run.number,
+                            .supervisor_id = x->run.supervisor_id,
                             .n_draining = x->core.n_draining};
     ek_host_list hosts = {0};
     ek_mpiexec_args args = {0};
-    char *list = NULL, *racks = NULL;
+    ek_rack_slots *racks = NULL;
+    char *list = NULL;
     ek_status st = EK_OK;
 
     x->run.taken = x->run.copied = x->run.received = x->run.prealloc = 0;
@@ -217,7 +225,7 @@ static ek_status start(ek_supervisor *x)
     if (hosts.n > 0)
         EK_TRY_OUT(ek_host_list_text(&hosts, &list));
     EK_TRY_OUT(ek_host_list_racks(&hosts, &racks));
-    EK_TRY_OUT(ek_racks_set(racks));
+    EK_TRY_OUT(ek_racks_set(racks, racks != NULL ? hosts.n : 0));
     EK_TRY_OUT(ek_mpiexec_args_init(x->config, x->mpiexec, launched.ranks, list, &args));
     EK_TRY_OUT(ek_generation_start(&x->generation, x->config->command, &launched, args.argv,
                                    &x->mask, &hosts, x->on_message));

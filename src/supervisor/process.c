@@ -1,6 +1,8 @@
 /* Starts processes. */
 #include "supervisor/process.h"
 
+#include "supervisor/protocol.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,8 +10,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-enum { MARK_CAP = 64 };
 
 /* A pipe that is never written and whose write end stays open; 0: none yet. */
 static int quiet_pipe[2];
@@ -34,11 +34,11 @@ static void set_streams(const ek_process *p, int in)
 
 static void set_mark(const char *mark)
 {
-    char text[MARK_CAP];
+    char text[EK_PROCESS_MARK_CAP];
 
     if (mark == NULL)
         return;
-    snprintf(text, sizeof(text), "%s.%ld", mark, (long)getpid());
+    ek_process_mark_write(mark, getpid(), text);
     setenv(EK_PROCESS_MARK_VARIABLE, text, 1);
 }
 

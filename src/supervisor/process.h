@@ -7,10 +7,6 @@
 #include <signal.h>
 #include <sys/types.h>
 
-/* The environment variable that marks a process and its descendants: "MARK.PID", with the process's
- * own PID. */
-#define EK_PROCESS_MARK_VARIABLE "EK_LAUNCH_CHILD"
-
 /* In place of a descriptor.  QUIET: a stdin that stays open and never has data; MPICH's mpiexec
  * forwards EOF of its stdin, and fails (status 255) if the worker has just ended. */
 enum { EK_PROCESS_NULL = -1, EK_PROCESS_QUIET = -2 };
@@ -30,7 +26,7 @@ typedef struct {
     ek_process_kind kind;
     int in, out, err;     /* stdin, stdout, stderr: a descriptor, EK_PROCESS_NULL or, in, QUIET */
     const sigset_t *mask; /* of signals; NULL: none is blocked */
-    const char *mark;     /* value in EK_PROCESS_MARK_VARIABLE; NULL: not marked */
+    const char *mark;     /* ID in EK_PROCESS_MARK_VARIABLE (protocol.h); NULL: not marked */
     const char *failed;   /* printed on its stderr when the command cannot be executed, with the
                              reason and a newline behind it; NULL: nothing */
 } ek_process;

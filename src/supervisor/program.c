@@ -9,7 +9,6 @@
 #include "supervisor/command_job.h"
 #include "supervisor/internal_command.h"
 #include "supervisor/limits.h"
-#include "supervisor/racks.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/train_reports.h"
 #include "supervisor/worker.h"
@@ -162,7 +161,7 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
         EK_TRY(ek_job_cores(e->job.world, &own.threads));
     }
     if (own.rack_of == NULL)
-        EK_TRY(ek_racks_get(e->job.size, &racks));
+        EK_TRY(ek_worker_racks(e->job.size, &racks));
     own.rack_of = racks != NULL ? racks : own.rack_of;
     uselocale(host_locale); /* in which ek_train calls the hooks */
     st = ek_train(&own, &reports.hooks, summary);

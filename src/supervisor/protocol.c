@@ -1,10 +1,11 @@
-/* Lines, messages and the environment variable between workers and supervisor. */
+/* What the supervisor, its workers and its other processes tell each other, as text. */
 #include "supervisor/protocol.h"
 
 #include "base/utf8.h"
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,17 +16,28 @@ typedef struct {
     const char *at, *end;
 } unread_text;
 
+static unread_text unread(const char *text)
+{
+    return (unread_text){text, text + strlen(text)};
+}
+
+/* Takes what is before the next separator, which is taken, too; returns its bytes, 0: none. */
+static size_t take_until(unread_text *r, char separator, const char **part)
+{
+    const char *found = memchr(r->at, separator, (size_t)(r->end - r->at));
+    const char *stop = found != NULL ? found : r->end;
+
+    *part = r->at;
+    if (found != NULL && found + 1 == r->end)
+        return 0; /* a separator at the end */
+    r->at = found != NULL ? found + 1 : r->end;
+    return (size_t)(stop - *part);
+}
+
 /* Takes the next word, up to a blank, which is taken, too; returns its bytes, 0: none. */
 static size_t take_word(unread_text *r, const char **word)
 {
-    const char *blank = memchr(r->at, ' ', (size_t)(r->end - r->at));
-    const char *stop = blank != NULL ? blank : r->end;
-
-    *word = r->at;
-    if (blank != NULL && blank + 1 == r->end)
-        return 0; /* a blank at the end */
-    r->at = blank != NULL ? blank + 1 : r->end;
-    return (size_t)(stop - *word);
+    return take_until(r, ' ', word);
 }
 
 /* Takes the next word if it is this one. */
@@ -41,19 +53,57 @@ static int take_literal(unread_text *r, const char *literal)
     return 0;
 }
 
-/* A number of digits, at most `most`; -1: it is none. */
+/* Takes the next word if it begins with the key; *value, *n: the rest of it. */
+static int take_value(unread_text *r, const char *key, const char **value, size_t *n)
+{
+    unread_text before = *r;
+    size_t skip = strlen(key);
+
+    *n = take_word(r, value);
+    if (*n > skip && memcmp(*value, key, skip) == 0) {
+        *value += skip;
+        *n -= skip;
+        return 1;
+    }
+    *r = before;
+    return 0;
+}
+
+/* A number of digits, without leading zeros, at most `most`; -1: it is none. */
 static int64_t number_of(const char *word, size_t n, int64_t most)
 {
     int64_t x = 0;
 
+    if (n > 1 && word[0] == '0')
+        return -1;
     for (size_t i = 0; i < n; i++) {
         int digit = word[i] - '0';
 
-        if (digit < 0 || digit > 9 || x > (most - digit) / 10)
+        if (digit < 0 || digit > 9 || digit > most || x > (most - digit) / 10)
             return -1;
         x = 10 * x + digit;
     }
     return n > 0 ? x : -1;
+}
+
+enum { ID_CHARS = 16 };
+
+/* Returns whether a word is an id, as "%016" PRIx64 writes it. */
+static int read_id(const char *word, size_t n, uint64_t *id)
+{
+    static const char digits[] = "0123456789abcdef";
+
+    if (n != ID_CHARS)
+        return 0;
+    *id = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *digit = memchr(digits, word[i], sizeof(digits) - 1);
+
+        if (digit == NULL)
+            return 0;
+        *id = *id << 4 | (uint64_t)(digit - digits);
+    }
+    return 1;
 }
 
 /* Not empty, no blanks, and can be printed: well-formed UTF-8 without control characters. */
@@ -70,7 +120,16 @@ static int is_word(const char *text, size_t n)
     return n > 0;
 }
 
-/* --- environment ------------------------------------------------------------------------------ */
+/* --- environment: the job --------------------------------------------------------------------- */
+
+/* value = NULL: removes the variable. */
+static ek_status set_variable(const char *name, const char *value)
+{
+    int failed = value != NULL ? setenv(name, value, 1) : unsetenv(name);
+
+    EK_REQUIRE(failed == 0, EK_ENOMEM, "no memory for an environment variable");
+    return EK_OK;
+}
 
 ek_status ek_launched_set(const ek_launched *l)
 {
@@ -80,76 +139,178 @@ ek_status ek_launched_set(const ek_launched *l)
     if (l->elastic)
         n += snprintf(value + n, sizeof(value) - (size_t)n, " elastic=%016" PRIx64,
                       l->supervisor_id);
-    if (l->n_draining > 0)
+    if (l->elastic && l->n_draining > 0)
         snprintf(value + n, sizeof(value) - (size_t)n, " draining=%d", l->n_draining);
-    EK_REQUIRE(setenv(EK_LAUNCHED_VARIABLE, value, 1) == 0, EK_ENOMEM,
-               "no memory for an environment variable");
-    return EK_OK;
+    return set_variable(EK_LAUNCHED_VARIABLE, value);
 }
 
-/* The value of a word "KEY=VALUE", or NULL. */
-static const char *value_of(const char *word, size_t n, const char *key, size_t *bytes)
-{
-    size_t skip = strlen(key);
-
-    if (n <= skip || memcmp(word, key, skip) != 0)
-        return NULL;
-    *bytes = n - skip;
-    return word + skip;
-}
-
-static int read_id(const char *text, size_t n, uint64_t *id)
-{
-    char digits[17] = "";
-
-    if (n == 0 || n >= sizeof(digits) || strspn(text, "0123456789abcdef") < n)
-        return 0;
-    memcpy(digits, text, n);
-    *id = strtoull(digits, NULL, 16);
-    return 1;
-}
-
-/* One word behind the number of ranks. */
-static int read_setting(const char *word, size_t n, ek_launched *l)
+/* What is behind the number of ranks. */
+static int read_settings(unread_text *r, ek_launched *l)
 {
     const char *value;
-    size_t bytes;
+    size_t n;
 
-    if (n == 4 && memcmp(word, "live", n) == 0) {
-        l->live = 1;
-        return 1;
-    }
-    if ((value = value_of(word, n, "elastic=", &bytes)) != NULL) {
+    l->live = take_literal(r, "live");
+    if (take_value(r, "elastic=", &value, &n)) {
         l->elastic = 1;
-        return read_id(value, bytes, &l->supervisor_id);
+        if (!read_id(value, n, &l->supervisor_id))
+            return 0;
+        if (take_value(r, "draining=", &value, &n)) {
+            l->n_draining = (int)number_of(value, n, l->ranks - 1);
+            if (l->n_draining <= 0)
+                return 0;
+        }
     }
-    if ((value = value_of(word, n, "draining=", &bytes)) != NULL) {
-        l->n_draining = (int)number_of(value, bytes, INT_MAX);
-        return l->n_draining >= 0;
-    }
-    return 0;
+    return r->at == r->end;
 }
 
 ek_launched ek_launched_read(const char *text)
 {
     static const ek_launched none;
     ek_launched l = {0};
-    unread_text r = {text, text != NULL ? text + strlen(text) : NULL};
+    unread_text r;
     const char *word;
     size_t n;
 
     if (text == NULL)
         return none;
+    r = unread(text);
     n = take_word(&r, &word);
     l.ranks = (int)number_of(word, n, INT_MAX);
-    if (l.ranks <= 0)
-        return none;
-    while (r.at < r.end) {
-        n = take_word(&r, &word);
-        if (n == 0 || !read_setting(word, n, &l))
-            return none;
-    }
-    return l;
+    return l.ranks > 0 && read_settings(&r, &l) ? l : none;
+}
+
+/* --- environment: racks ----------------------------------------------------------------------- */
+
+ek_status ek_racks_set(const ek_rack_slots *host, int n)
+{
+    char *list = NULL;
+    size_t bytes;
+    FILE *f;
+    ek_status st;
+
+    if (n == 0)
+        return set_variable(EK_RACKS_VARIABLE, NULL);
+    f = open_memstream(&list, &bytes);
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for the racks of %d hosts", n);
+    for (int i = 0; i < n; i++)
+        fprintf(f, "%s%d:%d", i > 0 ? "," : "", host[i].slots, host[i].rack);
+    st = fclose(f) == 0 ? set_variable(EK_RACKS_VARIABLE, list)
+                        : EK_FAIL(EK_ENOMEM, "no memory for the racks of %d hosts", n);
+    free(list);
+    return st;
+}
+
+/* Takes host i; returns 0 on a syntax error. */
+static int take_rack_slots(unread_text *r, ek_rack_slots *host, int i)
+{
+    const char *part, *slots;
+    size_t n = take_until(r, ',', &part);
+    unread_text pair = {part, part + n};
+    size_t bytes = take_until(&pair, ':', &slots);
+
+    host[i].slots = (int)number_of(slots, bytes, INT_MAX);
+    host[i].rack = (int)number_of(pair.at, (size_t)(pair.end - pair.at), i);
+    return host[i].slots > 0 && host[i].rack >= 0 && host[host[i].rack].rack == host[i].rack;
+}
+
+ek_status ek_racks_read(const char *text, ek_rack_slots **host, int *n)
+{
+    size_t most = 1;
+    unread_text r;
+
+    *host = NULL;
+    *n = 0;
+    if (text == NULL)
+        return EK_OK;
+    r = unread(text);
+    for (const char *at = r.at; at < r.end; at++)
+        most += *at == ',';
+    *host = calloc(most, sizeof(**host));
+    EK_REQUIRE(*host != NULL, EK_ENOMEM, "no memory for the racks of %zu hosts", most);
+    do {
+        if (!take_rack_slots(&r, *host, *n)) {
+            free(*host);
+            *host = NULL;
+            *n = 0;
+            return EK_OK;
+        }
+        ++*n;
+    } while (r.at < r.end);
+    return EK_OK;
+}
+
+/* --- environment: the supervisor's socket, and marks ------------------------------------------ */
+
+/* "BOOT NAMESPACE", each a word or empty. */
+static int is_machine(const char *text)
+{
+    const char *blank = strchr(text, ' ');
+    size_t n = strlen(text);
+
+    return n < EK_WORKER_LINK_MACHINE_CAP && blank != NULL &&
+           (blank == text || is_word(text, (size_t)(blank - text))) &&
+           (blank[1] == '\0' || is_word(blank + 1, strlen(blank + 1)));
+}
+
+static int is_socket_name(const char *text)
+{
+    return strlen(text) < EK_WORKER_LINK_NAME_CAP && is_word(text, strlen(text));
+}
+
+ek_status ek_worker_link_set(const ek_worker_link_address *a)
+{
+    EK_REQUIRE(a == NULL || (is_socket_name(a->name) && is_machine(a->machine)), EK_EINVAL,
+               "the supervisor's address is not valid");
+    EK_TRY(set_variable(EK_WORKER_LINK_NAME, a != NULL ? a->name : NULL));
+    return set_variable(EK_WORKER_LINK_MACHINE, a != NULL ? a->machine : NULL);
+}
+
+ek_worker_link_address ek_worker_link_read(const char *name, const char *machine)
+{
+    ek_worker_link_address a = {0};
+
+    if (name == NULL || machine == NULL || !is_socket_name(name) || !is_machine(machine))
+        return a;
+    memcpy(a.name, name, strlen(name));
+    memcpy(a.machine, machine, strlen(machine));
+    return a;
+}
+
+void ek_process_mark_write(const char *id, int64_t pid, char text[EK_PROCESS_MARK_CAP])
+{
+    snprintf(text, EK_PROCESS_MARK_CAP, "%s.%" PRId64, id, pid);
+}
+
+int ek_process_mark_is(const char *text, const char *id, int64_t pid)
+{
+    size_t n = strlen(id);
+    int64_t of;
+
+    if (n == 0 || strncmp(text, id, n) != 0 || text[n] != '.')
+        return 0;
+    of = number_of(text + n + 1, strlen(text + n + 1), INT64_MAX);
+    return of > 0 && (pid == 0 || pid == of);
+}
+
+/* --- connection ------------------------------------------------------------------------------- */
+
+void ek_worker_link_word_write(int word, unsigned char bytes[EK_WORKER_LINK_BYTES])
+{
+    int32_t x = word;
+
+    memcpy(bytes, &x, sizeof(x));
+}
+
+int ek_worker_link_word_read(const unsigned char *bytes, size_t n, int *word)
+{
+    int32_t x;
+
+    if (n != sizeof(x))
+        return 0;
+    memcpy(&x, bytes, sizeof(x));
+    *word = x;
+    return x >= EK_WORKER_LINK_EXIT;
 }
 
 /* --- lines ------------------------------------------------------------------------------------ */
@@ -191,6 +352,7 @@ typedef enum {
     FIELD_END,
     FIELD_INT,   /* int, 0 to INT_MAX */
     FIELD_INT64, /* int64_t, 0 to INT64_MAX */
+    FIELD_ID,    /* uint64_t, in hexadecimal */
     FIELD_TEXT,  /* char [cap] */
     FIELD_FLAG   /* int: 1 where the label is there, which may be left out */
 } field_type;
@@ -244,11 +406,11 @@ static const struct {
           {FIELD_INT64, NULL, offsetof(ek_worker_message, recovered.received), 0},
           {FIELD_INT64, NULL, offsetof(ek_worker_message, recovered.prealloc), 0}}},
     [EK_MESSAGE_LACKING] = {"lacking", 0, {{FIELD_END, NULL, 0, 0}}},
-    [EK_MESSAGE_MEMORY] =
-        {"memory",
-         2,
-         {{FIELD_TEXT, NULL, offsetof(ek_worker_message, memory.run), EK_MESSAGE_RUN_CAP},
-          {FIELD_TEXT, NULL, offsetof(ek_worker_message, memory.blocks), EK_MESSAGE_BLOCKS_CAP}}},
+    [EK_MESSAGE_MEMORY] = {"memory",
+                           2,
+                           {{FIELD_ID, NULL, offsetof(ek_worker_message, memory.run), 0},
+                            {FIELD_TEXT, NULL, offsetof(ek_worker_message, memory.blocks),
+                             EK_PREALLOC_TEXT}}},
     [EK_MESSAGE_NOTICE] = {"notice",
                            1,
                            {{FIELD_INT, NULL, offsetof(ek_worker_message, notice.rank), 0}}},
@@ -282,6 +444,10 @@ static int write_field(const message_field *field, const ek_worker_message *m, c
         length = snprintf(line + *n, room, "%s%s %" PRId64, blank, label, x);
         break;
     }
+    case FIELD_ID:
+        length = snprintf(line + *n, room, "%s%s %016" PRIx64, blank, label,
+                          *(const uint64_t *)(const void *)at);
+        break;
     case FIELD_TEXT:
         if (!is_word(at, strnlen(at, field->cap)) || strnlen(at, field->cap) == field->cap)
             return 0;
@@ -344,6 +510,8 @@ static int read_field(const message_field *field, int required, unread_text *r,
     if (field->label != NULL && !take_literal(r, field->label))
         return !required;
     n = take_word(r, &word);
+    if (field->type == FIELD_ID)
+        return read_id(word, n, (uint64_t *)(void *)at);
     if (field->type == FIELD_TEXT) {
         if (n >= field->cap || !is_word(word, n))
             return 0;
@@ -375,4 +543,116 @@ int ek_message_read(const char *text, size_t n, ek_worker_message *m)
         if (!read_field(&formats[kind].fields[i], i < formats[kind].required, &r, m))
             return 0;
     return r.at == r.end;
+}
+
+/* --- internal commands ------------------------------------------------------------------------ */
+
+/* Their names, and how many arguments they have behind it. */
+static const struct {
+    const char *name;
+    int argc;
+} internal[EK_INTERNAL_KINDS] = {[EK_INTERNAL_RESERVE] = {"reserve", 6},
+                                 [EK_INTERNAL_FREE] = {"reserve", 2},
+                                 [EK_INTERNAL_LINKS] = {"links", 0},
+                                 [EK_INTERNAL_GUARD] = {"guard", 1}};
+
+/* Whether all members that belong to the kind are valid. */
+static int is_valid_call(const ek_internal_call *c)
+{
+    switch (c->kind) {
+    case EK_INTERNAL_RESERVE:
+        return c->host >= 0 && c->ranks > 0 && c->ranks <= EK_INTERNAL_RANKS_MAX &&
+               is_word(c->blocks, strnlen(c->blocks, sizeof(c->blocks))) &&
+               strnlen(c->blocks, sizeof(c->blocks)) < sizeof(c->blocks) && c->out.s[0] == '/';
+    case EK_INTERNAL_FREE:
+    case EK_INTERNAL_LINKS: return 1;
+    case EK_INTERNAL_GUARD:
+        return c->id[EK_RANDOM_NAME_CHARS] == '\0' && ek_random_name_is_at(c->id);
+    case EK_INTERNAL_KINDS: break;
+    }
+    return 0;
+}
+
+/* Appends an argument. */
+EK_PRINTF(2, 3) static void add_argument(ek_internal_args *a, const char *fmt, ...)
+{
+    va_list list;
+
+    a->argv[a->argc++] = a->text + a->bytes;
+    va_start(list, fmt);
+    a->bytes += (size_t)vsnprintf(a->text + a->bytes, sizeof(a->text) - a->bytes, fmt, list) + 1;
+    va_end(list);
+}
+
+int ek_internal_is(const char *name)
+{
+    for (int k = 0; k < EK_INTERNAL_KINDS; k++)
+        if (strcmp(name, internal[k].name) == 0)
+            return 1;
+    return 0;
+}
+
+ek_status ek_internal_write(const ek_internal_call *c, ek_internal_args *out)
+{
+    *out = (ek_internal_args){0};
+    EK_REQUIRE(is_valid_call(c), EK_EINVAL, "arguments of an internal command are not valid");
+    add_argument(out, "%s", internal[c->kind].name);
+    if (c->kind == EK_INTERNAL_RESERVE || c->kind == EK_INTERNAL_FREE) {
+        add_argument(out, "%016" PRIx64, c->run);
+        add_argument(out, "%016" PRIx64, c->supervisor_id);
+    }
+    if (c->kind == EK_INTERNAL_RESERVE) {
+        add_argument(out, "%d", c->host);
+        add_argument(out, "%" PRId64, c->ranks);
+        add_argument(out, "%s", c->blocks);
+        add_argument(out, "%s", c->out.s);
+    }
+    if (c->kind == EK_INTERNAL_GUARD)
+        add_argument(out, "%s", c->id);
+    return EK_OK;
+}
+
+/* Returns 0 if there is no room. */
+static int copy_argument(const char *arg, char *out, size_t cap)
+{
+    return (size_t)snprintf(out, cap, "%s", arg) < cap;
+}
+
+/* What _RESERVE and _FREE have in common, and the rest of _RESERVE. */
+static int read_reserve(char *const *arg, ek_internal_call *c)
+{
+    if (!read_id(arg[0], strlen(arg[0]), &c->run) ||
+        !read_id(arg[1], strlen(arg[1]), &c->supervisor_id))
+        return 0;
+    if (c->kind == EK_INTERNAL_FREE)
+        return 1;
+    c->host = (int)number_of(arg[2], strlen(arg[2]), INT_MAX);
+    c->ranks = number_of(arg[3], strlen(arg[3]), EK_INTERNAL_RANKS_MAX);
+    return copy_argument(arg[4], c->blocks, sizeof(c->blocks)) &&
+           copy_argument(arg[5], c->out.s, sizeof(c->out.s));
+}
+
+int ek_internal_read(int argc, char *const *argv, ek_internal_call *c)
+{
+    int kind = 0;
+
+    *c = (ek_internal_call){0};
+    while (kind < EK_INTERNAL_KINDS &&
+           (argc != internal[kind].argc + 1 || strcmp(argv[0], internal[kind].name) != 0))
+        kind++;
+    c->kind = (ek_internal_kind)kind;
+    switch (c->kind) {
+    case EK_INTERNAL_RESERVE:
+    case EK_INTERNAL_FREE:
+        if (!read_reserve(argv + 1, c))
+            return 0;
+        break;
+    case EK_INTERNAL_GUARD:
+        if (!copy_argument(argv[1], c->id, sizeof(c->id)))
+            return 0;
+        break;
+    case EK_INTERNAL_LINKS:
+    case EK_INTERNAL_KINDS: break;
+    }
+    return is_valid_call(c);
 }

@@ -1,19 +1,25 @@
-/* supervisor/protocol.h - what workers and supervisor tell each other: the only place that writes
- * and reads it.
+/* supervisor/protocol.h - what the supervisor, its workers and its other processes tell each other:
+ * the only place that writes and reads it.  Readers reject what the writer cannot have written.
  *
- * supervisor -> worker   the environment variable EK_LAUNCHED_VARIABLE; SIGUSR1: save and exit
- * worker -> supervisor   lines on stderr, and the messages below
+ * supervisor -> worker     environment variables; SIGUSR1: save and exit
+ * worker -> supervisor     lines on stderr, the messages below, and words on a connection
+ * supervisor -> commands   the arguments of internal commands (internal_command.h)
+ * supervisor -> its guard  the mark in the environment of all that it starts
  *
  * Output of mpiexec about a failed job must not hide the message of the worker that failed.  So
- * workers that find the variable in their environment start each line on stderr with a byte that
- * gives its type.  Lines without such a byte come from mpiexec or MPI: they are held back, dropped
- * when the job fails for a known reason, and printed otherwise.
+ * workers that find EK_LAUNCHED_VARIABLE in their environment start each line on stderr with a byte
+ * that gives its type.  Lines without such a byte come from mpiexec or MPI: they are held back,
+ * dropped when the job fails for a known reason, and printed otherwise.
  *
- * Pure, but for the functions that take a FILE or set a variable. */
+ * Pure, but for the functions that take a FILE, or set or get a variable. */
 #ifndef SUPERVISOR_PROTOCOL_H
 #define SUPERVISOR_PROTOCOL_H
 
 #include "evenkeel/err.h"
+
+#include "base/file.h"
+#include "base/random_name.h"
+#include "elastic/prealloc.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,8 +27,17 @@
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-/* "RANKS[ live][ elastic=ID][ draining=RANKS]", numbers in decimal, ID in hexadecimal. */
+/* "RANKS[ live][ elastic=ID[ draining=RANKS]]", numbers in decimal, ID: 16 hexadecimal digits. */
 #define EK_LAUNCHED_VARIABLE "EK_LAUNCHED"
+/* "SLOTS:RACK,SLOTS:RACK,...": of each host, in the order in which mpiexec assigns ranks to hosts.
+ * RACK: the index of the first host in the same rack. */
+#define EK_RACKS_VARIABLE "EK_RACKS"
+/* The abstract socket of the supervisor, and the machine on which its name is valid. */
+#define EK_WORKER_LINK_NAME    "EK_LAUNCHED_BY"
+#define EK_WORKER_LINK_MACHINE "EK_LAUNCHED_ON"
+/* Marks a process and its descendants: "ID.PID", ID of the supervisor that has started it, and its
+ * own PID. */
+#define EK_PROCESS_MARK_VARIABLE "EK_LAUNCH_CHILD"
 /* For tests of recovery: names a file with a phase in it, at which rank 0 of a job with --elastic
  * stops itself, so that a test can kill a worker there whatever the speed of the machine. */
 #define EK_STOP_AT_VARIABLE "EK_STOP_AT"
@@ -32,13 +47,54 @@ typedef struct {
     int live;               /* the supervisor's stderr is a terminal */
     int elastic;            /* restarted after losses */
     uint64_t supervisor_id; /* with elastic; else 0 */
-    int n_draining;         /* draining ranks, the last ones of the job */
+    int n_draining;         /* with elastic: draining ranks, the last ones of the job */
 } ek_launched;
 
 /* Sets the variable for workers started from now on. */
 EK_CHECKED ek_status ek_launched_set(const ek_launched *l);
 /* Its value, read from text; ranks = 0 if text is NULL or malformed. */
 ek_launched ek_launched_read(const char *text);
+
+/* A host and its rack. */
+typedef struct {
+    int slots; /* at least 1 */
+    int rack;  /* index of the first host in the same rack */
+} ek_rack_slots;
+
+/* host [n]; n = 0, racks are not known: no variable. */
+EK_CHECKED ek_status ek_racks_set(const ek_rack_slots *host, int n);
+/* Its value, read from text: *host [*n], to be freed by the caller; NULL and 0 if text is NULL or
+ * malformed. */
+EK_CHECKED ek_status ek_racks_read(const char *text, ek_rack_slots **host, int *n);
+
+enum { EK_WORKER_LINK_NAME_CAP = 16, EK_WORKER_LINK_MACHINE_CAP = 128 };
+
+/* Where the supervisor listens for its workers (worker_link.h). */
+typedef struct {
+    char name[EK_WORKER_LINK_NAME_CAP];       /* of the socket; not empty, no blanks */
+    char machine[EK_WORKER_LINK_MACHINE_CAP]; /* two words, each of which may be empty */
+} ek_worker_link_address;
+
+/* Sets both variables; NULL: removes them.  EK_EINVAL: the address is not valid. */
+EK_CHECKED ek_status ek_worker_link_set(const ek_worker_link_address *a);
+/* Their values, read from texts; name = "" if one is NULL or malformed. */
+ek_worker_link_address ek_worker_link_read(const char *name, const char *machine);
+
+enum { EK_PROCESS_MARK_CAP = 64 };
+
+/* Writes the value of a mark; id: not empty. */
+void ek_process_mark_write(const char *id, int64_t pid, char text[EK_PROCESS_MARK_CAP]);
+/* Whether text is the mark of this process, or (pid = 0) of any that this supervisor started. */
+int ek_process_mark_is(const char *text, const char *id, int64_t pid);
+
+/* --- connection ------------------------------------------------------------------------------- */
+
+/* What a worker sends: its rank or, before a regular exit, EK_WORKER_LINK_EXIT. */
+enum { EK_WORKER_LINK_EXIT = -1, EK_WORKER_LINK_BYTES = 4 };
+
+void ek_worker_link_word_write(int word, unsigned char bytes[EK_WORKER_LINK_BYTES]);
+/* Returns whether n bytes, as received, are such a word. */
+int ek_worker_link_word_read(const unsigned char *bytes, size_t n, int *word);
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
@@ -76,9 +132,7 @@ typedef enum {
 enum {
     EK_MESSAGE_CAP = 768, /* bytes of a line with a message, including newline and NUL */
     EK_MESSAGE_HOST_CAP = 256,
-    EK_MESSAGE_PHASE_CAP = 32,
-    EK_MESSAGE_RUN_CAP = 32,
-    EK_MESSAGE_BLOCKS_CAP = 544
+    EK_MESSAGE_PHASE_CAP = 32
 };
 
 /* Numbers are not negative; texts are not empty, and are UTF-8 without blanks and
@@ -106,8 +160,8 @@ typedef struct {
             int64_t prealloc;                /* preallocated by hosts before they joined */
         } recovered;
         struct {
-            char run[EK_MESSAGE_RUN_CAP];       /* id of the run, hexadecimal */
-            char blocks[EK_MESSAGE_BLOCKS_CAP]; /* sizes of a rank's state blocks */
+            uint64_t run;                  /* id of the run */
+            char blocks[EK_PREALLOC_TEXT]; /* sizes of a rank's state blocks */
         } memory;
         struct {
             int rank;
@@ -123,5 +177,55 @@ void ek_message_send(const ek_worker_message *m, FILE *f);
 /* Reads the text of a line of kind EK_LINE_MESSAGE; returns whether it is a valid message, else *m
  * is undefined. */
 int ek_message_read(const char *text, size_t n, ek_worker_message *m);
+
+/* --- internal commands ------------------------------------------------------------------------ */
+
+/* Commands that the supervisor runs itself:
+ *     reserve RUN SUPERVISOR HOST RANKS BLOCKS OUT   preallocates memory for RANKS ranks
+ *     reserve RUN SUPERVISOR                         frees what this supervisor has preallocated
+ *     links                                          tests the connections of its job
+ *     guard ID                                       cleans up when the supervisor has ended
+ * RUN, SUPERVISOR: 16 hexadecimal digits. */
+typedef enum {
+    EK_INTERNAL_RESERVE,
+    EK_INTERNAL_FREE,
+    EK_INTERNAL_LINKS,
+    EK_INTERNAL_GUARD,
+    EK_INTERNAL_KINDS
+} ek_internal_kind;
+
+enum {
+    EK_INTERNAL_RANKS_MAX = 1 << 16, /* on one host */
+    EK_INTERNAL_ARGS_MAX = 7,
+    EK_INTERNAL_TEXT_CAP = EK_PREALLOC_TEXT + sizeof(ek_path) + 128
+};
+
+typedef struct {
+    ek_internal_kind kind;
+    uint64_t run, supervisor_id; /* _RESERVE, _FREE */
+    /* _RESERVE */
+    int host;                      /* its number at the supervisor */
+    int64_t ranks;                 /* 1 to EK_INTERNAL_RANKS_MAX */
+    char blocks[EK_PREALLOC_TEXT]; /* sizes of a rank's state blocks */
+    ek_path out;                   /* of the run, absolute */
+    /* _GUARD */
+    char id[EK_RANDOM_NAME_CAP]; /* of the supervisor's mark */
+} ek_internal_call;
+
+/* An argument list.  Points into itself: not to be copied. */
+typedef struct {
+    char *argv[EK_INTERNAL_ARGS_MAX + 1]; /* [argc], and NULL */
+    int argc;
+    size_t bytes; /* of text that are in use */
+    char text[EK_INTERNAL_TEXT_CAP];
+} ek_internal_args;
+
+/* Whether a word is the name of an internal command. */
+int ek_internal_is(const char *name);
+/* EK_EINVAL: the call is not valid. */
+EK_CHECKED ek_status ek_internal_write(const ek_internal_call *c, ek_internal_args *out);
+/* Returns whether the arguments, from the command's name on, are a valid call, else *c is
+ * undefined. */
+int ek_internal_read(int argc, char *const *argv, ek_internal_call *c);
 
 #endif

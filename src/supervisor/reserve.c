@@ -1,25 +1,14 @@
 /* evenkeel reserve: preallocates shared memory for ranks that are about to start on this host, or
- * frees it (elastic/prealloc.h).  Internal: called by the --elastic supervisor.
- *
- *     evenkeel reserve RUN SUPERVISOR HOST RANKS BLOCKS OUT    preallocates, for RANKS ranks
- *     evenkeel reserve RUN SUPERVISOR                          frees all of this run and supervisor
- *
- * RUN, SUPERVISOR: hexadecimal ids.  HOST: number of this host at the supervisor.  BLOCKS: sizes of
- * the state blocks of a rank. */
+ * frees it (elastic/prealloc.h).  Internal: called by the --elastic supervisor (protocol.h). */
 #include "supervisor/reserve.h"
 
 #include "base/command.h"
 #include "base/threads.h"
 #include "elastic/prealloc.h"
 
-#include <inttypes.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
-
-enum { RANKS_MAX = 1 << 16 };
 
 /* Preallocates for all ranks or for none.  Checks the available memory first: the kernel grants
  * shared memory beyond what it has. */
@@ -43,28 +32,20 @@ static ek_status preallocate_ranks(const ek_segment_id *first, int ranks, uint64
     return st;
 }
 
-static ek_status reserve(int argc, char **argv)
+static ek_status reserve(const ek_internal_call *c)
 {
-    ek_segment_id id = {0};
-    uint64_t supervisor_id;
-    int ranks = 0;
+    ek_segment_id id = {.run = c->run, .generation = c->host};
 
-    EK_REQUIRE((argc == 3 || argc == 7) && sscanf(argv[1], "%" SCNx64, &id.run) == 1 &&
-                   sscanf(argv[2], "%" SCNx64, &supervisor_id) == 1 &&
-                   (argc == 3 || (sscanf(argv[3], "%" SCNd32, &id.generation) == 1 &&
-                                  sscanf(argv[4], "%d", &ranks) == 1)) &&
-                   id.generation >= 0 && ranks >= 0 && ranks <= RANKS_MAX,
-               EK_EINVAL, "internal command, called by the supervisor");
-    if (argc == 3)
-        return ek_prealloc_remove(id.run, supervisor_id);
-    return preallocate_ranks(&id, ranks, supervisor_id, argv[6], argv[5]);
+    if (c->kind == EK_INTERNAL_FREE)
+        return ek_prealloc_remove(c->run, c->supervisor_id);
+    return preallocate_ranks(&id, (int)c->ranks, c->supervisor_id, c->out.s, c->blocks);
 }
 
-int ek_reserve_command(int argc, char **argv)
+int ek_reserve_command(const ek_internal_call *call)
 {
     ek_status st;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* end with the parent */
-    st = getppid() != 1 ? reserve(argc, argv) : EK_ECANCELED;
+    st = getppid() != 1 ? reserve(call) : EK_ECANCELED;
     return st < 0 ? ek_command_fail("reserve", st) : EK_EXIT_DONE;
 }

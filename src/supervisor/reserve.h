@@ -3,7 +3,9 @@
 #ifndef SUPERVISOR_RESERVE_H
 #define SUPERVISOR_RESERVE_H
 
+#include "supervisor/protocol.h"
+
 /* Internal command (internal_command.h); returns its exit status. */
-int ek_reserve_command(int argc, char **argv);
+int ek_reserve_command(const ek_internal_call *call);
 
 #endif

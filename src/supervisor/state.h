@@ -14,14 +14,13 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The run in --out, with --elastic.  Ids are hexadecimal. */
+/* The run in --out, with --elastic. */
 typedef struct {
     int lock;                                  /* of --out; -1: none */
     int made_out;                              /* this supervisor has created --out */
-    uint64_t number;                           /* id of this supervisor */
-    char supervisor_id[EK_MESSAGE_RUN_CAP];    /* the same, hexadecimal */
-    char run[EK_MESSAGE_RUN_CAP];              /* id of the run */
-    char blocks[EK_MESSAGE_BLOCKS_CAP];        /* sizes of a rank's state blocks; "": not known */
+    uint64_t supervisor_id;                    /* of this supervisor */
+    uint64_t run;                              /* id of the run; 0: not known */
+    char blocks[EK_PREALLOC_TEXT];             /* sizes of a rank's state blocks; "": not known */
     int64_t taken, copied, received, prealloc; /* bytes of state that this generation continues
                                                   from */
 } ek_supervised_run;

@@ -17,7 +17,6 @@
 #include "supervisor/wait_report.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -108,7 +107,7 @@ static void take_recovered(ek_supervisor *x, const ek_worker_message *m)
 
 static void take_memory(ek_supervisor *x, const ek_worker_message *m)
 {
-    snprintf(x->run.run, sizeof(x->run.run), "%s", m->memory.run);
+    x->run.run = m->memory.run;
     snprintf(x->run.blocks, sizeof(x->run.blocks), "%s", m->memory.blocks);
     feed(x, (ek_core_event){.kind = EK_CORE_SIZES, .result = 1});
 }
@@ -325,8 +324,8 @@ static ek_status open_run(ek_supervisor *x)
 {
     ek_supervised_run *r = &x->run;
 
-    r->number = ek_random_bits((uint64_t)ek_clock_ns(), (uint64_t)time(NULL), (uint64_t)getpid());
-    snprintf(r->supervisor_id, sizeof(r->supervisor_id), "%016" PRIx64, r->number);
+    r->supervisor_id =
+        ek_random_bits((uint64_t)ek_clock_ns(), (uint64_t)time(NULL), (uint64_t)getpid());
     r->made_out = ek_file_kind_of(x->config->out) == EK_FILE_NONE;
     EK_TRY(ek_folder_make(NULL, x->config->out));
     return ek_folder_lock(x->config->out, &r->lock);

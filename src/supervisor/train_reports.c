@@ -18,16 +18,13 @@ static void report_state(const ek_supervised *s, const ek_train_info *i)
                                                  .received = (int64_t)i->memory_received,
                                                  .prealloc = (int64_t)i->memory_prealloc}};
     ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
-    const char *blank = strchr(s->memory_blocks, ' ');
 
     if (i->from_memory)
         ek_worker_report(&recovered);
-    if (blank != NULL) {
-        snprintf(memory.memory.run, sizeof(memory.memory.run), "%.*s",
-                 (int)(blank - s->memory_blocks), s->memory_blocks);
-        snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s", blank + 1);
+    memory.memory.run = s->run;
+    memcpy(memory.memory.blocks, s->blocks, sizeof(s->blocks));
+    if (s->blocks[0] != '\0')
         ek_worker_report(&memory);
-    }
     if (i->memory_lacks)
         ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING});
 }

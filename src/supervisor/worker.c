@@ -53,6 +53,24 @@ int ek_worker_has_peers(void)
     return s.inside && s.size != 1;
 }
 
+ek_status ek_worker_racks(int ranks, int **rack_of)
+{
+    ek_rack_slots *host = NULL;
+    int n = 0;
+
+    *rack_of = NULL;
+    EK_TRY(ek_racks_read(getenv(EK_RACKS_VARIABLE), &host, &n));
+    if (n == 0)
+        return EK_OK;
+    *rack_of = calloc((size_t)ranks, sizeof(**rack_of));
+    for (int r = 0, i = 0; r < ranks && *rack_of != NULL; i = (i + 1) % n)
+        for (int k = 0; k < host[i].slots && r < ranks; k++)
+            (*rack_of)[r++] = host[i].rack;
+    free(host);
+    EK_REQUIRE(*rack_of != NULL, EK_ENOMEM, "no memory for the racks of %d ranks", ranks);
+    return EK_OK;
+}
+
 /* --- stderr of a worker ----------------------------------------------------------------------- */
 
 /* Adds the type byte (protocol.h) to each line; one write per line, so that lines of several

@@ -25,6 +25,9 @@ uint64_t ek_worker_supervisor_id(void);
 /* Number of draining ranks, the last ones of the job, which only hand over their state
  * (--elastic). */
 int ek_worker_n_draining(void);
+/* The rack of each rank, *rack_of [ranks], to be freed by the caller; NULL if racks are not known.
+ * Assignment to hosts starts over where there are more ranks than slots. */
+EK_CHECKED ek_status ek_worker_racks(int ranks, int **rack_of);
 
 /* As ek_command_catch(), plus SIGUSR1, which a supervisor sends.  Call before ek_worker_start(). */
 void ek_worker_catch(void (*stop)(int sig));

@@ -48,9 +48,12 @@ static int move_to_high_fd(int fd)
     return high;
 }
 
-static void send_to_supervisor(int32_t what)
+static void send_to_supervisor(int word)
 {
-    if (to_supervisor >= 0 && send(to_supervisor, &what, sizeof(what), MSG_NOSIGNAL) < 0) {
+    unsigned char bytes[EK_WORKER_LINK_BYTES];
+
+    ek_worker_link_word_write(word, bytes);
+    if (to_supervisor >= 0 && send(to_supervisor, bytes, sizeof(bytes), MSG_NOSIGNAL) < 0) {
         close(to_supervisor);
         to_supervisor = -1;
     }
@@ -97,31 +100,31 @@ static int is_own_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) == 0 && who.uid == geteuid();
 }
 
-static int is_supervisor_host(void)
+static int is_this_machine(const char *machine)
 {
-    const char *machine = getenv(EK_WORKER_LINK_MACHINE);
     char own[EK_WORKER_LINK_MACHINE_CAP];
 
     ek_worker_link_machine(own);
-    return machine != NULL && strcmp(machine, own) == 0;
+    return strcmp(machine, own) == 0;
 }
 
 void ek_worker_link_join(int rank)
 {
-    const char *name = getenv(EK_WORKER_LINK_NAME);
+    ek_worker_link_address at =
+        ek_worker_link_read(getenv(EK_WORKER_LINK_NAME), getenv(EK_WORKER_LINK_MACHINE));
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    size_t n = name != NULL ? strlen(name) : 0;
+    size_t n = strlen(at.name);
 
-    if (n == 0 || n >= EK_WORKER_LINK_NAME_CAP)
+    if (n == 0)
         return;
-    memcpy(a.sun_path + 1, name, n);
+    memcpy(a.sun_path + 1, at.name, n);
     to_supervisor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (to_supervisor < 0)
         return;
     if (connect(to_supervisor, (struct sockaddr *)&a,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
         !is_own_user(to_supervisor)) {
-        if (is_supervisor_host())
+        if (is_this_machine(at.machine))
             _exit(EXIT_FAILURE); /* the supervisor has ended */
         close(to_supervisor);    /* the supervisor is on another host */
         to_supervisor = -1;

@@ -26,7 +26,7 @@ enum { BATCH = 64, NO_RANK = EK_WORKER_LINK_EXIT };
 static int epoll_set(int set, int how, int fd, int rank)
 {
     struct epoll_event e = {.events = EPOLLIN,
-                            .data.u64 = (uint64_t)(uint32_t)fd << 32 | (uint32_t)(rank + 1)};
+                            .data.u64 = (uint64_t)(uint32_t)fd << 32 | ((uint32_t)rank + 1)};
 
     return epoll_ctl(set, how, fd, &e);
 }
@@ -54,13 +54,13 @@ static int open_listener(char *name)
 
 void ek_worker_watch_init(ek_worker_watch *w)
 {
-    char name[EK_WORKER_LINK_NAME_CAP] = "", place[EK_WORKER_LINK_MACHINE_CAP];
+    ek_worker_link_address at = {0};
 
-    ek_worker_link_machine(place);
+    ek_worker_link_machine(at.machine);
     *w = (ek_worker_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
-    w->door = open_listener(name);
+    w->door = open_listener(at.name);
     if (w->fd < 0 || w->door < 0 || epoll_set(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
-        setenv(EK_WORKER_LINK_NAME, name, 1) != 0 || setenv(EK_WORKER_LINK_MACHINE, place, 1) != 0)
+        ek_worker_link_set(&at) < 0)
         ek_worker_watch_fini(w); /* fall back to the reports of mpiexec */
 }
 
@@ -76,8 +76,7 @@ void ek_worker_watch_fini(ek_worker_watch *w)
     if (w->door >= 0)
         close(w->door);
     w->fd = w->door = -1;
-    unsetenv(EK_WORKER_LINK_NAME);
-    unsetenv(EK_WORKER_LINK_MACHINE);
+    (void)!ek_worker_link_set(NULL);
 }
 
 static int add_connection(ek_worker_watch *w, int fd)
@@ -117,15 +116,15 @@ static void accept_workers(ek_worker_watch *w)
 /* Event on a connection: the worker's rank, NO_RANK before a regular exit, or end of file. */
 static void handle_worker(ek_worker_watch *w, int fd, int rank)
 {
-    int32_t said = NO_RANK;
-    ssize_t n = recv(fd, &said, sizeof(said), 0);
+    unsigned char bytes[EK_WORKER_LINK_BYTES];
+    ssize_t n = recv(fd, bytes, sizeof(bytes), 0);
+    int word;
 
-    if (n == (ssize_t)sizeof(said) && said >= 0 && epoll_set(w->fd, EPOLL_CTL_MOD, fd, said) == 0) {
-        w->watched++;
+    if (n > 0 && ek_worker_link_word_read(bytes, (size_t)n, &word) &&
+        epoll_set(w->fd, EPOLL_CTL_MOD, fd, word) == 0) {
+        w->watched += word != EK_WORKER_LINK_EXIT;
         return;
     }
-    if (n == (ssize_t)sizeof(said) && epoll_set(w->fd, EPOLL_CTL_MOD, fd, NO_RANK) == 0)
-        return; /* regular exit */
     if (rank != NO_RANK && w->first == NO_RANK)
         w->first = rank;
     w->ended++;
@@ -138,7 +137,7 @@ void ek_worker_watch_poll(ek_worker_watch *w)
     int n = epoll_wait(w->fd, e, BATCH, 0);
 
     for (int i = 0; i < n; i++) {
-        int fd = (int)(e[i].data.u64 >> 32), rank = (int)(uint32_t)e[i].data.u64 - 1;
+        int fd = (int)(e[i].data.u64 >> 32), rank = (int)((uint32_t)e[i].data.u64 - 1);
 
         if (fd == w->door)
             accept_workers(w);

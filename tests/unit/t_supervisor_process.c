@@ -2,6 +2,7 @@
  * when its command cannot be executed. */
 #include "ek_test.h"
 #include "supervisor/process.h"
+#include "supervisor/protocol.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Messages, lines and the environment variable between workers and supervisor: what is written
- * reads back as the same, and nothing else is read. */
+/* Messages and lines of workers to the supervisor: what is written reads back as the same, and
+ * nothing else is read. */
+#include "base/random.h"
 #include "ek_test.h"
 #include "supervisor/protocol.h"
 
@@ -48,7 +49,7 @@ static void every_message_reads_back(void)
     m = (ek_worker_message){.kind = EK_MESSAGE_LACKING};
     check_message(&m, "lacking");
     m = (ek_worker_message){.kind = EK_MESSAGE_MEMORY,
-                            .memory = {"00ff00ff00ff00ff", "65536x3,131072x1"}};
+                            .memory = {0x00ff00ff00ff00ff, "65536x3,131072x1"}};
     check_message(&m, "memory 00ff00ff00ff00ff 65536x3,131072x1");
     m = (ek_worker_message){.kind = EK_MESSAGE_NOTICE, .notice = {INT_MAX}};
     check_message(&m, "notice 2147483647");
@@ -67,7 +68,7 @@ static void fields_have_their_values(void)
     CHECK(reads("step 12 of 99", &m) && m.step.done == 12 && m.step.total == 99);
     CHECK(reads("recovered 1 2 3 4", &m) && m.recovered.taken == 1 && m.recovered.copied == 2);
     CHECK(m.recovered.received == 3 && m.recovered.prealloc == 4);
-    CHECK(reads("memory a b", &m) && strcmp(m.memory.run, "a") == 0);
+    CHECK(reads("memory 0000000000000abc b", &m) && m.memory.run == 0xabc);
     CHECK(strcmp(m.memory.blocks, "b") == 0);
 }
 
@@ -113,10 +114,16 @@ static void malformed_messages_are_rejected(void)
         "recovered 1 2 3 nan",
         "lacking 1",
         "lacking ",
-        "memory a",
-        "memory a b c",
+        "memory 0000000000000abc",
+        "memory 0000000000000abc b c",
+        "memory 000000000000abc b",
+        "memory 00000000000000abc b",
+        "memory 0000000000000aBC b",
+        "memory 0x00000000000abc b",
         "notice",
         "notice 1 2",
+        "notice 01",
+        "step 1 of 007",
         "unknown 1",
     };
     ek_worker_message m;
@@ -149,7 +156,6 @@ static void texts_have_limits(void)
     CHECK(strlen(m.phase.name) == EK_MESSAGE_PHASE_CAP - 1);
     CHECK(!ek_message_read(text, 6 + EK_MESSAGE_PHASE_CAP, &m));
     m = (ek_worker_message){.kind = EK_MESSAGE_MEMORY};
-    memset(m.memory.run, 'r', sizeof(m.memory.run) - 1);
     memset(m.memory.blocks, '9', sizeof(m.memory.blocks) - 1);
     CHECK(ek_message_write(&m, line) == strlen(line) && strlen(line) < sizeof(line));
     CHECK(ek_message_read(line + 1, strlen(line) - 2, &m));
@@ -183,7 +189,7 @@ static void invalid_messages_are_not_written(void)
         {.kind = EK_MESSAGE_START, .worker = {0, 1, "a\n"}},
         {.kind = EK_MESSAGE_START, .worker = {-1, 1, "a"}},
         {.kind = EK_MESSAGE_STEP, .step = {-1, 1}},
-        {.kind = EK_MESSAGE_MEMORY, .memory = {"a", ""}},
+        {.kind = EK_MESSAGE_MEMORY, .memory = {1, ""}},
     };
     char line[EK_MESSAGE_CAP];
     ek_worker_message m = {.kind = EK_MESSAGE_PHASE};
@@ -227,54 +233,123 @@ static void lines_have_a_type(void)
                  8) == 0);
 }
 
-static void check_launched(const ek_launched *l, const char *text)
-{
-    ek_launched back;
+/* --- random messages -------------------------------------------------------------------------- */
 
-    CHECK(ek_launched_set(l) == EK_OK);
-    CHECK(strcmp(getenv(EK_LAUNCHED_VARIABLE), text) == 0);
-    back = ek_launched_read(getenv(EK_LAUNCHED_VARIABLE));
-    CHECK(back.ranks == l->ranks && back.live == l->live && back.elastic == l->elastic);
-    CHECK(back.supervisor_id == l->supervisor_id && back.n_draining == l->n_draining);
+enum { DRAWS = 20000 };
+
+static uint64_t drawn;
+
+/* From 0 to n - 1. */
+static uint64_t draw(uint64_t n)
+{
+    return ek_random_bits(1, ek_random_stream("protocol"), drawn++) % n;
 }
 
-static void the_environment_reads_back(void)
+/* Any number of digits. */
+static int64_t draw_number(void)
 {
-    check_launched(&(ek_launched){.ranks = 3}, "3");
-    check_launched(&(ek_launched){.ranks = 1, .live = 1}, "1 live");
-    check_launched(&(ek_launched){.ranks = 8, .elastic = 1, .supervisor_id = 0xabc},
-                   "8 elastic=0000000000000abc");
-    check_launched(&(ek_launched){.ranks = INT_MAX,
-                                  .live = 1,
-                                  .elastic = 1,
-                                  .supervisor_id = UINT64_MAX,
-                                  .n_draining = INT_MAX},
-                   "2147483647 live elastic=ffffffffffffffff draining=2147483647");
+    return (int64_t)(ek_random_bits(2, 0, drawn++) >> (1 + draw(63)));
 }
 
-static void a_malformed_environment_is_none(void)
+static int draw_int(void)
 {
-    static const char *const bad[] = {"",
-                                      "0",
-                                      "-1",
-                                      "x",
-                                      "3 ",
-                                      " 3",
-                                      "3  live",
-                                      "3 alive",
-                                      "3 live ",
-                                      "3 elastic",
-                                      "3 elastic=",
-                                      "3 elastic=xyz",
-                                      "3 elastic=00000000000000001",
-                                      "3 draining=-1",
-                                      "3 draining=",
-                                      "3 draining=2147483648",
-                                      "2147483648"};
+    return (int)(draw_number() & INT_MAX);
+}
 
-    CHECK_INT(ek_launched_read(NULL).ranks, 0);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-        CHECK_INT(ek_launched_read(bad[i]).ranks, 0);
+static void draw_word(char *word, size_t cap)
+{
+    size_t n = 1 + draw(cap - 1);
+
+    memset(word, 0, cap);
+    for (size_t i = 0; i < n; i++)
+        word[i] = (char)('!' + draw('~' - '!' + 1));
+}
+
+static ek_worker_message draw_message(void)
+{
+    ek_worker_message m;
+
+    memset(&m, 0, sizeof(m)); /* with padding, to be compared */
+    m.kind = (ek_message_kind)draw(EK_MESSAGES);
+    switch (m.kind) {
+    case EK_MESSAGE_START:
+    case EK_MESSAGE_JOINED:
+        m.worker.rank = draw_int();
+        m.worker.pid = draw_int();
+        draw_word(m.worker.host, sizeof(m.worker.host));
+        break;
+    case EK_MESSAGE_FAILED:
+        m.failed.status = draw_int();
+        m.failed.rank = draw_int();
+        m.failed.lost = (int)draw(2);
+        break;
+    case EK_MESSAGE_PHASE: draw_word(m.phase.name, sizeof(m.phase.name)); break;
+    case EK_MESSAGE_STEP:
+        m.step.done = draw_number();
+        m.step.total = draw_number();
+        break;
+    case EK_MESSAGE_RECOVERED:
+        m.recovered.taken = draw_number();
+        m.recovered.copied = draw_number();
+        m.recovered.received = draw_number();
+        m.recovered.prealloc = draw_number();
+        break;
+    case EK_MESSAGE_MEMORY:
+        m.memory.run = (uint64_t)draw_number();
+        draw_word(m.memory.blocks, sizeof(m.memory.blocks));
+        break;
+    case EK_MESSAGE_NOTICE: m.notice.rank = draw_int(); break;
+    case EK_MESSAGE_LACKING:
+    case EK_MESSAGES: break;
+    }
+    return m;
+}
+
+static void any_message_reads_back_as_it_was(void)
+{
+    for (int i = 0; i < DRAWS; i++) {
+        ek_worker_message m = draw_message(), back;
+        char line[EK_MESSAGE_CAP];
+        size_t n = ek_message_write(&m, line);
+
+        if (n < 3 || !ek_message_read(line + 1, n - 2, &back) || memcmp(&m, &back, sizeof(m)) != 0)
+            EK_T_FAIL("message %d: %s", i, line + 1);
+    }
+}
+
+/* One byte of it changed, removed or inserted. */
+static size_t corrupt(char *text, size_t n)
+{
+    size_t at = draw(n);
+    char byte = (char)draw(256);
+
+    switch (draw(3)) {
+    case 0: text[at] = byte; return n;
+    case 1: memmove(text + at, text + at + 1, n - at - 1); return n - 1;
+    default:
+        memmove(text + at + 1, text + at, n - at);
+        text[at] = byte;
+        return n + 1;
+    }
+}
+
+/* The optional fields of a failure are always written. */
+static void corrupted_message_is_rejected_or_reads_back(void)
+{
+    int rejected = 0;
+
+    for (int i = 0; i < DRAWS; i++) {
+        ek_worker_message m = draw_message(), back;
+        char line[EK_MESSAGE_CAP + 1], again[EK_MESSAGE_CAP];
+        size_t n = corrupt(line + 1, ek_message_write(&m, line) - 2);
+
+        if (!ek_message_read(line + 1, n, &back))
+            rejected++;
+        else if (back.kind != EK_MESSAGE_FAILED &&
+                 (ek_message_write(&back, again) != n + 2 || memcmp(line, again, n + 1) != 0))
+            EK_T_FAIL("read: %.*s", (int)n, line + 1);
+    }
+    CHECK(rejected > DRAWS / 4 && rejected < DRAWS);
 }
 
 static const ek_case cases[] = {
@@ -286,8 +361,8 @@ static const ek_case cases[] = {
     EK_CASE(the_longest_messages_fit),
     EK_CASE(invalid_messages_are_not_written),
     EK_CASE(lines_have_a_type),
-    EK_CASE(the_environment_reads_back),
-    EK_CASE(a_malformed_environment_is_none),
+    EK_CASE(any_message_reads_back_as_it_was),
+    EK_CASE(corrupted_message_is_rejected_or_reads_back),
 };
 
 EK_TEST_MAIN(cases)

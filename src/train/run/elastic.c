@@ -12,7 +12,6 @@
 #include "tensor/select/select.h"
 #include "train/run/state.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -356,16 +355,12 @@ ek_status ek_run_commit_state(ek_run *r)
 
 void ek_run_describe_memory(ek_run *r)
 {
-    char blocks[EK_PREALLOC_TEXT];
     ek_supervised *supervisor = r->cfg->supervised;
 
     if (!r->cfg->elastic || supervisor == NULL)
         return;
-    supervisor->memory_blocks[0] = '\0';
-    ek_prealloc_describe(&r->memory.state.segment, blocks, sizeof(blocks));
-    if (blocks[0] != '\0')
-        snprintf(supervisor->memory_blocks, sizeof(supervisor->memory_blocks), "%016" PRIx64 " %s",
-                 r->memory.state.id.run, blocks);
+    supervisor->run = r->memory.state.id.run;
+    ek_prealloc_describe(&r->memory.state.segment, supervisor->blocks, sizeof(supervisor->blocks));
 }
 
 ek_status ek_run_release_memory(ek_run *r)
