@@ -302,6 +302,8 @@ static ek_status run_jobs(filling *f)
         }
         tile_free(f, tile);
     }
+    if (f->failure.index < 0 && f->from->progress.function != NULL)
+        f->from->progress.function(f->from->progress.context, f->all, f->all);
     return ek_team_result(&f->failure);
 }
 

@@ -27,7 +27,8 @@ const ek_weight_array *ek_weight_arrays_of(ek_weight_arrays part, int *n);
 /* The array of the kept range; NULL if there is none. */
 void *ek_weight_kept(const ek_weight *w, const ek_weight_array *a);
 
-/* Called by the caller's thread with elements; function NULL: not wanted. */
+/* Called by the caller's thread with elements, the last time with all of them; function NULL: not
+ * wanted. */
 typedef struct {
     void (*function)(void *context, int64_t done, int64_t all);
     void *context;
