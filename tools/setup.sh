@@ -10,7 +10,7 @@
 set -eu
 
 packages="gcc libc6-dev cmake ninja-build pkg-config
-          libdnnl-dev libjansson-dev libpcre2-dev libxxhash-dev libzstd-dev
+          libdnnl-dev libjansson-dev libpcre2-dev liburing-dev libxxhash-dev libzstd-dev
           mpich libmpich-dev zlib1g-dev"
 
 if ! command -v dpkg-query >/dev/null; then
