@@ -38,6 +38,14 @@ typedef struct {
      *  wanted. */
     void (*progress)(void *context, const char *what, int64_t done, int64_t all);
     void *context; /**< of progress */
+    /** Where experts' weights are kept: "memory": all of them in memory; "cache": in the model's
+     *  files, and as many as expert_slots in memory, read when a layer needs them; NULL or "auto":
+     *  "cache" if expert_slots is given, else "memory". */
+    const char *expert_store;
+    int64_t expert_slots; /**< experts of all layers that are in memory at a time, at least 1 */
+    /** The expert that gives way to another: "lru": used longest ago; "lfu": used least often;
+     *  NULL or "auto": whichever would have had more hits lately. */
+    const char *expert_eviction;
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
@@ -49,6 +57,24 @@ typedef struct {
  *  @param[out] out    released by ek_lm_close
  *  @return EK_ENOENT: no config or weights; EK_EFORMAT, EK_EUNSUPPORTED: their contents */
 EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *config, ek_lm **out);
+
+/** What a model's expert cache has done since it was opened. */
+typedef struct {
+    size_t size;        /**< of this struct, set by the caller */
+    int64_t slots;      /**< experts that fit; 0: all experts are in memory */
+    int64_t uses;       /**< experts that layers needed, counted once for each layer and block of
+                             tokens */
+    int64_t hits;       /**< those that were in memory */
+    int64_t read_bytes; /**< bytes of the others, as they are kept in memory */
+    double read_s;      /**< seconds in which computation waited for them */
+} ek_lm_expert_stats;
+
+/** Statistics of the expert cache.  Not collective.
+ *
+ *  @param[in]  lm   the model
+ *  @param[out] out  filled in; its size is set before
+ *  @return EK_EINVAL: size */
+EK_CHECKED EK_API ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out);
 
 /** Releases a model.  Not collective.
  *

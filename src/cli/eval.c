@@ -54,6 +54,17 @@ static const ek_option options[] = {
     {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
      .field = EK_FIELD_INT, .offset = offsetof(eval_settings, lm.threads),
      .help = "compute threads"},
+    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache",
+     .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_store),
+     .help = "where experts' weights are: memory: all in memory; cache: in the model's files, and "
+             "--expert-slots of them in memory; auto: cache with --expert-slots, else memory"},
+    {"expert-slots", EK_OPTION_INT, .shown = "none", .unit = "experts", .allowed = "[1,)",
+     .field = EK_FIELD_INT64, .offset = offsetof(eval_settings, lm.expert_slots),
+     .help = "experts, of all layers together, that are in memory at a time"},
+    {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
+     .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_eviction),
+     .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
+             "auto: whichever would have had more hits lately"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(eval_settings, json),
      .help = "print JSON on stdout"},
 };

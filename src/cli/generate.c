@@ -71,6 +71,17 @@ static const ek_option options[] = {
     {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
      .field = EK_FIELD_INT, .offset = offsetof(generate_settings, lm.threads),
      .help = "compute threads"},
+    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache",
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_store),
+     .help = "where experts' weights are: memory: all in memory; cache: in the model's files, and "
+             "--expert-slots of them in memory; auto: cache with --expert-slots, else memory"},
+    {"expert-slots", EK_OPTION_INT, .shown = "none", .unit = "experts", .allowed = "[1,)",
+     .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, lm.expert_slots),
+     .help = "experts, of all layers together, that are in memory at a time"},
+    {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
+     .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
+             "auto: whichever would have had more hits lately"},
     {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(generate_settings, quiet),
      .help = "print only the text; no speed on stderr"},
 };
@@ -160,6 +171,7 @@ static ek_status generate(generate_settings *s, const char *prompt)
 {
     int on_terminal = isatty(STDOUT_FILENO);
     ek_lm_generate_times times = {0};
+    ek_lm_expert_stats experts = {.size = sizeof(experts)};
     int64_t made = 0, shown = ek_clock_ns();
     ek_lm *lm = NULL;
     ek_status st;
@@ -175,12 +187,19 @@ static ek_status generate(generate_settings *s, const char *prompt)
     put_text(&on_terminal, prompt, strlen(prompt));
     st = ek_lm_generate(lm, prompt, &s->text, put_text, &on_terminal, &made);
     fputc('\n', stdout);
+    if (st == EK_OK)
+        st = ek_lm_get_expert_stats(lm, &experts);
     ek_lm_close(&lm);
     EK_TRY(st);
     if (!s->quiet && made > 1)
         fprintf(stderr, "%lld tokens, %.1f tokens/s; prompt: %lld tokens, %.1f tokens/s\n",
                 (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
                 (double)times.prompt_tokens / times.prompt_s);
+    if (!s->quiet && experts.slots > 0 && experts.uses > 0)
+        fprintf(stderr,
+                "experts: %.1f %% of %lld uses were in memory; %.2f GB read, waited %.1f s\n",
+                100.0 * (double)experts.hits / (double)experts.uses, (long long)experts.uses,
+                (double)experts.read_bytes / 1e9, experts.read_s);
     return EK_OK;
 }
 

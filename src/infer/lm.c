@@ -13,6 +13,7 @@
 #include "infer/session.h"
 #include "infer/text_out.h"
 #include "model/hf/config.h"
+#include "model/hf/expert_files.h"
 #include "model/hf/io.h"
 #include "model/hf/source.h"
 #include "tensor/select/select.h"
@@ -26,6 +27,8 @@ struct ek_lm {
     ek_model_source source;
     ek_kernels *kernels;
     ek_model *model;
+    ek_expert_files *experts; /* NULL: all experts are in memory */
+    int64_t expert_slots;
     ek_tokenizer *tokenizer;
 };
 
@@ -118,21 +121,61 @@ static void report_reading(void *context, int64_t done, int64_t all)
     call_progress(context, "reading weights", done, all);
 }
 
+typedef struct {
+    int cached; /* experts are read from the files when they are needed */
+    ek_eviction eviction;
+} expert_choice;
+
+static int is_auto(const char *name)
+{
+    return name == NULL || strcmp(name, "auto") == 0;
+}
+
+static ek_status choose_experts(const ek_lm_config *cfg, expert_choice *out)
+{
+    const char *store = cfg->expert_store, *eviction = cfg->expert_eviction;
+
+    *out = (expert_choice){.eviction = EK_EVICT_AUTO};
+    EK_REQUIRE(is_auto(store) || strcmp(store, "memory") == 0 || strcmp(store, "cache") == 0,
+               EK_EINVAL, "an expert store '%s' is not known; there are auto, memory and cache",
+               store);
+    EK_REQUIRE(is_auto(eviction) || strcmp(eviction, "lru") == 0 || strcmp(eviction, "lfu") == 0,
+               EK_EINVAL, "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
+    EK_REQUIRE(cfg->expert_slots >= 0 && cfg->expert_slots <= INT32_MAX, EK_EINVAL,
+               "%lld slots for experts; there must be at least 1", (long long)cfg->expert_slots);
+    out->cached = is_auto(store) ? cfg->expert_slots > 0 : strcmp(store, "cache") == 0;
+    EK_REQUIRE(!out->cached || cfg->expert_slots > 0, EK_EINVAL,
+               "a cache of experts needs its size: give --expert-slots");
+    EK_REQUIRE(out->cached || cfg->expert_slots == 0, EK_EINVAL,
+               "--expert-slots is for --expert-store cache; with memory all experts have a slot");
+    if (!is_auto(eviction))
+        out->eviction = strcmp(eviction, "lru") == 0 ? EK_EVICT_LRU : EK_EVICT_LFU;
+    return EK_OK;
+}
+
 static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg,
                             locale_t locale)
 {
     caller_function caller = {.progress = cfg->progress, .context = cfg->context, .locale = locale};
     ek_load_progress progress = {cfg->progress != NULL ? report_reading : NULL, &caller};
+    ek_model_config mc = {.trained = 0};
+    expert_choice experts;
 
+    EK_TRY(choose_experts(cfg, &experts));
     EK_TRY(open_source(model, &lm->source));
     if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
         EK_TRY(open_tokenizer(lm, cfg->tokenizer));
     EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
                            cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
-    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &(ek_model_config){.trained = 0},
-                           &lm->model));
+    mc.experts_elsewhere = experts.cached;
+    EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &mc, &lm->model));
     EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &progress));
     EK_TRY(ek_model_pack(lm->model));
+    if (experts.cached) {
+        EK_TRY(ek_expert_files_open(lm->model, lm->source.weights.s, cfg->expert_slots,
+                                    experts.eviction, &lm->experts));
+        lm->expert_slots = cfg->expert_slots;
+    }
     return ek_kernels_wait(lm->kernels);
 }
 
@@ -162,10 +205,28 @@ out:
     return st;
 }
 
+ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out)
+{
+    EK_C_LOCALE;
+    ek_expert_store_stats s = {0};
+
+    EK_NOT_NULL(lm);
+    EK_NOT_NULL(out);
+    EK_REQUIRE(out->size == sizeof(*out), EK_EINVAL,
+               "ek_lm_expert_stats is %zu bytes, this library expects %zu", out->size,
+               sizeof(*out));
+    if (lm->experts != NULL)
+        s = ek_expert_files_stats(lm->experts);
+    *out = (ek_lm_expert_stats){sizeof(*out), lm->expert_slots, s.uses,
+                                s.hits,       s.read_bytes,     (double)s.read_ns * 1e-9};
+    return EK_OK;
+}
+
 void ek_lm_close(ek_lm **plm)
 {
     if (plm == NULL || *plm == NULL)
         return;
+    ek_expert_files_close(&(*plm)->experts);
     ek_model_destroy(&(*plm)->model);
     ek_kernels_destroy(&(*plm)->kernels);
     ek_tokenizer_destroy(&(*plm)->tokenizer);

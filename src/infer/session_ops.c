@@ -53,7 +53,8 @@ ek_status ek_session_build(ek_session *s, int head)
 /* Bytes of the form of a weight that forward reads; 0 if the model lacks it. */
 static double read_bytes(const ek_kernels *k, const ek_weight *w)
 {
-    size_t packed = w->forward != NULL ? k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) : 0;
+    int product = w->forward != NULL || w->p == NULL; /* the latter: an expert in a store */
+    size_t packed = product ? k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) : 0;
 
     return packed > 0 ? (double)packed
                       : (double)ek_weight_elements(w) * (double)ek_dtype_size(k->real);

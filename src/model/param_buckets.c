@@ -286,7 +286,7 @@ static void reserve_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, in
     for (int i = 0; i < (m->cfg.trained ? 2 : 1); i++) {
         size_t bytes = form_bytes(m, p, forms[i]);
 
-        if (!p->forms)
+        if (!p->forms || (m->cfg.experts_elsewhere && p->slot >= 0))
             continue;
         if (bytes == 0) {
             *at[i] = p->w->p;
@@ -321,7 +321,7 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     if (m->cfg.state != NULL)
         ek_arena_round(a, m->cfg.state->align);
     u->state_at = m->state.used;
-    if (!m->cfg.trained && u->packed)
+    if (!m->cfg.trained && (u->packed || (m->cfg.experts_elsewhere && u->share == EK_SHARE_EDP)))
         return; /* no master */
     if (u->p_set != NULL) {
         u->p = in_buffer(u->p_set, u->p_at);

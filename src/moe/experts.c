@@ -10,6 +10,7 @@
  * over slices are accumulated as R. */
 #include "moe/experts.h"
 
+#include "moe/expert_stream.h"
 #include "moe/replica_weights.h"
 
 /* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
@@ -125,6 +126,8 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
     const ek_moe_cost *c = &b->c;
     double rows = c->rows / b->m->x.chunks;
 
+    if (b->m->w->store != NULL)
+        return ek_moe_build_streamed_products(b, dep);
     dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP, op_up, part, 4 * rows * c->d * c->f,
                              (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
     if (b->recompute)

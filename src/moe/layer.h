@@ -40,6 +40,8 @@ typedef struct {
     ek_weight *empty;     /* [2 slots], up and down of empty slots that keep optimizer state */
     int32_t *param_of;    /* [slots], index in the model of the slot's parameters; -1: none */
     ek_mlp_weights mlp;   /* the shared expert, or the MLP of a dense layer */
+    struct ek_expert_store *store; /* moe/expert_store.h: up and down have sizes only, and experts
+                                      are fetched when they are needed; NULL: no.  Borrowed */
 } ek_moe_weights;
 
 /* This rank's first slot in the placement. */

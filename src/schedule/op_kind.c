@@ -42,6 +42,7 @@ static const ek_op_info kinds[EK_OP_KINDS] = {
                                 .of_expert_layer = 1},
     [EK_OP_EXPERT_UP_INPUT] = {"expert up input", EK_OP_GROUP_EXPERTS,
                                .cost = EK_OP_COST_INPUT_GRAD, .matrices = 2, .of_expert_layer = 1},
+    [EK_OP_STREAM_EXPERTS] = {"stream experts", EK_OP_GROUP_EXPERTS, .of_expert_layer = 1},
     /* Replicas */
     [EK_OP_PLAN_REPLICAS] = {"plan replicas", EK_OP_GROUP_OTHER},
     [EK_OP_REPLICAS] = {"replicas", EK_OP_GROUP_OTHER},

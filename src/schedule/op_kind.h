@@ -33,6 +33,7 @@ typedef enum {
     EK_OP_SWIGLU_BACKWARD,
     EK_OP_EXPERT_UP_WEIGHT,
     EK_OP_EXPERT_UP_INPUT,
+    EK_OP_STREAM_EXPERTS,
     /* Replicas */
     EK_OP_PLAN_REPLICAS,
     EK_OP_REPLICAS,

@@ -107,6 +107,10 @@ struct ek_kernels {
     /* master R [out, in] -> packed form.  Called once after each optimizer step. */
     ek_status (*pack)(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed);
+    /* values C [out, in] -> packed forward form: the bits that pack makes of the same values in R.
+     * NULL: C is R, or not supported. */
+    ek_status (*pack_comp)(const ek_kernels *k, int64_t out, int64_t in, const void *values,
+                           void *packed);
     /* y [rows, out] = x C [rows, in] W^T. */
     ek_status (*linear_forward)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                 int64_t out, int64_t in, const void *x, int64_t ldx, void *y,

@@ -153,6 +153,16 @@ static void lm_open(void)
     ek_lm_close(NULL);
 }
 
+static void lm_get_expert_stats(void)
+{
+    ek_lm_expert_stats s = {.size = sizeof(s)};
+
+    REFUSED(ek_lm_get_expert_stats(NULL, &s), "lm must not be NULL");
+    REFUSED(ek_lm_get_expert_stats(any(), NULL), "out must not be NULL");
+    s.size = 8;
+    REFUSED(ek_lm_get_expert_stats(any(), &s), "8 bytes");
+}
+
 static void lm_eval(void)
 {
     const char *data[] = {NULL};
@@ -254,8 +264,8 @@ static void train(void)
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* NULL for every argument that allows it */
 }
 
-static const ek_case cases[] = {EK_CASE(err),       EK_CASE(elastic), EK_CASE(version),
-                                EK_CASE(balance),   EK_CASE(planner), EK_CASE(job),
-                                EK_CASE(lm_open),   EK_CASE(lm_eval), EK_CASE(lm_generate),
-                                EK_CASE(lm_export), EK_CASE(train)};
+static const ek_case cases[] = {
+    EK_CASE(err),     EK_CASE(elastic),     EK_CASE(version),   EK_CASE(balance),
+    EK_CASE(planner), EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_get_expert_stats),
+    EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
 EK_TEST_MAIN(cases)

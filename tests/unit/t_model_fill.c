@@ -138,14 +138,15 @@ typedef struct {
 } counted;
 
 static ek_status read_counted(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                              const ek_tensor_slice *slice, void *dst, int64_t ld)
+                              const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
 {
     counted *c = context;
     long long call = atomic_fetch_add(&c->calls, 1);
 
     (void)a;
     for (int64_t r = 0; r < slice->rows; r++)
-        memset((float *)dst + r * ld, 0, (size_t)slice->cols * sizeof(float));
+        memset((char *)dst + r * ld * (int64_t)ek_dtype_size(type), 0,
+               (size_t)slice->cols * ek_dtype_size(type));
     EK_REQUIRE(call < atomic_load(&c->fails_from), EK_EIO, "no %s", t->name);
     return EK_OK;
 }

@@ -20,23 +20,32 @@ typedef struct {
     ek_span span;
 } source_part;
 
-/* Rows [row, row + rows) of one weight, from parts [first, first + n). */
+/* Rows [row, row + rows) of one weight, from its n parts. */
 typedef struct {
     const source_part *parts;
     int64_t n, row, rows;
+    void *to;   /* the rows, as R; or the weight's packed form */
+    int packed; /* `to` is the latter */
 } fill_job;
 
-typedef struct {
+struct ek_filler {
+    /* as long as it exists */
     ek_model *m;
-    const ek_value_source *from;
+    ek_value_source from;
+    source_part *parts;    /* by weight, then by position in it */
+    int64_t n_parts, tile; /* tile: elements of the largest job that is packed */
+    void **tiles;          /* [threads], buffers */
+    int threads;
+
+    /* of a call */
     const ek_weight_array *array;
-    source_part *parts; /* by weight, then by position in it */
-    int64_t n_parts;
     fill_job *jobs;
-    int64_t n_jobs, tile; /* tile: elements of the largest job that is packed */
-    int64_t done, all;    /* elements */
+    int64_t n_jobs, cap;
+    int64_t done, all; /* elements */
     ek_team_failure failure;
-} filling;
+};
+
+typedef struct ek_filler filling;
 
 static const ek_weight_array master[] = {{"", offsetof(ek_weight, p_kept)}};
 static const ek_weight_array moments[] = {{".exp_avg", offsetof(ek_weight, m)},
@@ -96,23 +105,11 @@ static ek_status list_parts(filling *f)
     return EK_OK;
 }
 
-/* The rows of a weight that get values here. */
-static ek_status rows_of(const filling *f, const source_part *p, int64_t n, int64_t *row,
-                         int64_t *end)
+/* Parts must be whole rows, for rows of the weight to be slices of tensors. */
+static ek_status check_parts(const source_part *p, int64_t n)
 {
-    const ek_weight *w = p->span.w;
-    int64_t width = width_of(w);
+    int64_t width = width_of(p->span.w);
 
-    *row = *end = 0;
-    if (packed_only(f, w)) {
-        *end = w->out;
-    } else if (ek_weight_kept(w, f->array) != NULL && w->kept > 0) {
-        *row = w->kept_first / width;
-        *end = *row + w->kept / width;
-        EK_REQUIRE(w->kept_first % width == 0 && w->kept % width == 0, EK_EINTERNAL,
-                   "the range of %lld elements from %lld is not whole rows of %lld",
-                   (long long)w->kept, (long long)w->kept_first, (long long)width);
-    }
     for (int64_t i = 0; i < n; i++) {
         const ek_span *s = &p[i].span;
 
@@ -123,33 +120,79 @@ static ek_status rows_of(const filling *f, const source_part *p, int64_t n, int6
 }
 
 /* Rows of a job: whole panels where they are packed. */
-static int64_t job_rows(const filling *f, const ek_weight *w)
+static int64_t job_rows(const filling *f, const ek_weight *w, int packed)
 {
-    int64_t unit = packed_only(f, w) ? f->m->k->panel_rows : 1;
+    int64_t unit = packed ? f->m->k->panel_rows : 1;
     int64_t units = JOB_ELEMENTS / (width_of(w) * unit);
 
     return unit * (units > 0 ? units : 1);
 }
 
-/* Cuts the rows of one weight into jobs; counts them if there is no list yet. */
+/* Elements of the largest job that may have to be packed. */
+static int64_t largest_tile(const filling *f)
+{
+    int64_t largest = 0;
+
+    for (int64_t i = 0; i < f->n_parts; i++) {
+        const ek_weight *w = f->parts[i].span.w;
+        int64_t rows = job_rows(f, w, 1);
+
+        rows = rows < w->out ? rows : w->out;
+        if (w->in > 0 && rows * w->in > largest)
+            largest = rows * w->in;
+    }
+    return largest;
+}
+
+static ek_status add_job(filling *f, const fill_job *j)
+{
+    if (f->n_jobs == f->cap) {
+        int64_t cap = 2 * f->cap + 64;
+        fill_job *grown = realloc(f->jobs, (size_t)cap * sizeof(*grown));
+
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory to read %lld weights",
+                   (long long)f->n_parts);
+        f->jobs = grown;
+        f->cap = cap;
+    }
+    f->jobs[f->n_jobs++] = *j;
+    f->all += j->rows * width_of(j->parts->span.w);
+    return EK_OK;
+}
+
+/* Adds the jobs of rows [row, end) of one weight. to: row `row`, or the packed form. */
+static ek_status add_rows(filling *f, const source_part *parts, int64_t n, int64_t row, int64_t end,
+                          void *to, int packed)
+{
+    const ek_weight *w = parts->span.w;
+    int64_t most = job_rows(f, w, packed), first = row;
+    int64_t bytes = width_of(w) * (int64_t)ek_dtype_size(f->m->k->real);
+
+    EK_TRY(check_parts(parts, n));
+    for (; row < end; row += most) {
+        int64_t rows = end - row < most ? end - row : most;
+        void *at = packed ? to : (char *)to + (row - first) * bytes;
+
+        EK_TRY(add_job(f, &(fill_job){parts, n, row, rows, at, packed}));
+    }
+    return EK_OK;
+}
+
+/* Adds the jobs of a weight that is in memory; none if this rank keeps nothing of it. */
 static ek_status add_weight(filling *f, const source_part *parts, int64_t n)
 {
     const ek_weight *w = parts->span.w;
-    int64_t row, end, most = job_rows(f, w);
+    int64_t width = width_of(w);
+    void *kept = ek_weight_kept(w, f->array);
 
-    EK_TRY(rows_of(f, parts, n, &row, &end));
-    for (; row < end; row += most) {
-        int64_t rows = end - row < most ? end - row : most, elements = rows * width_of(w);
-
-        if (packed_only(f, w) && elements > f->tile)
-            f->tile = elements;
-        if (f->jobs != NULL) {
-            f->jobs[f->n_jobs] = (fill_job){parts, n, row, rows};
-            f->all += elements;
-        }
-        f->n_jobs++;
-    }
-    return EK_OK;
+    if (packed_only(f, w))
+        return add_rows(f, parts, n, 0, w->out, w->forward, 1);
+    if (kept == NULL || w->kept == 0)
+        return EK_OK;
+    EK_REQUIRE(w->kept_first % width == 0 && w->kept % width == 0, EK_EINTERNAL,
+               "the range of %lld elements from %lld is not whole rows of %lld", (long long)w->kept,
+               (long long)w->kept_first, (long long)width);
+    return add_rows(f, parts, n, w->kept_first / width, (w->kept_first + w->kept) / width, kept, 0);
 }
 
 /* Roughly the order in files. */
@@ -162,14 +205,23 @@ static int by_tensor(const void *a, const void *b)
     return (x->row > y->row) - (x->row < y->row);
 }
 
+/* The parts of one weight, from part i on. */
+static int64_t parts_of(const filling *f, int64_t i)
+{
+    int64_t end = i + 1;
+
+    while (end < f->n_parts && f->parts[end].span.w == f->parts[i].span.w)
+        end++;
+    return end - i;
+}
+
 static ek_status list_jobs(filling *f)
 {
-    f->n_jobs = 0;
-    for (int64_t i = 0, end; i < f->n_parts; i = end) {
-        for (end = i + 1; end < f->n_parts && f->parts[end].span.w == f->parts[i].span.w;)
-            end++;
-        EK_TRY(add_weight(f, &f->parts[i], end - i));
+    for (int64_t i = 0, n; i < f->n_parts; i += n) {
+        n = parts_of(f, i);
+        EK_TRY(add_weight(f, &f->parts[i], n));
     }
+    qsort(f->jobs, (size_t)f->n_jobs, sizeof(*f->jobs), by_tensor);
     return EK_OK;
 }
 
@@ -196,16 +248,16 @@ static void prefetch_rows(const filling *f, const fill_job *j)
     ek_tensor_slice slice;
     int64_t row;
 
-    for (int64_t i = 0; f->from->prefetch != NULL && i < j->n; i++)
+    for (int64_t i = 0; f->from.prefetch != NULL && i < j->n; i++)
         if (slice_of(f, j, i, &t, &slice, &row))
-            f->from->prefetch(f->from->context, &t, f->array, &slice);
+            f->from.prefetch(f->from.context, &t, f->array, &slice);
 }
 
 /* Reads a job's rows to dst, dense. */
-static ek_status read_rows(const filling *f, const fill_job *j, char *dst)
+static ek_status read_rows(const filling *f, const fill_job *j, ek_dtype type, char *dst)
 {
     int64_t width = width_of(j->parts->span.w), rows = 0, row;
-    int64_t size = (int64_t)ek_dtype_size(f->m->k->real);
+    int64_t size = (int64_t)ek_dtype_size(type);
 
     for (int64_t i = 0; i < j->n; i++) {
         ek_tensor_slice slice;
@@ -213,8 +265,8 @@ static ek_status read_rows(const filling *f, const fill_job *j, char *dst)
 
         if (!slice_of(f, j, i, &t, &slice, &row))
             continue;
-        EK_TRY(
-            f->from->read(f->from->context, &t, f->array, &slice, dst + row * width * size, width));
+        EK_TRY(f->from.read(f->from.context, &t, f->array, &slice, type, dst + row * width * size,
+                            width));
         rows += slice.rows;
     }
     EK_REQUIRE(rows == j->rows, EK_EINTERNAL, "%lld of %lld rows of a weight belong to no tensor",
@@ -225,43 +277,18 @@ static ek_status read_rows(const filling *f, const fill_job *j, char *dst)
 static ek_status run_job(const filling *f, const fill_job *j, void *tile)
 {
     const ek_kernels *k = f->m->k;
-    const ek_weight *w = j->parts->span.w;
-    char *kept = ek_weight_kept(w, f->array);
-    int64_t at = j->row * width_of(w) - w->kept_first;
+    int64_t in = j->parts->span.w->in;
+    char *to = j->to;
 
-    if (!packed_only(f, w))
-        return read_rows(f, j, kept + at * (int64_t)ek_dtype_size(k->real));
-    EK_TRY(read_rows(f, j, tile));
-    return k->pack(k, j->rows, w->in, EK_PACKED_FORWARD, tile,
-                   (char *)w->forward + k->packed_bytes(k, j->row, w->in, EK_PACKED_FORWARD));
-}
-
-static size_t tile_bytes(const filling *f)
-{
-    return (size_t)f->tile * ek_dtype_size(f->m->k->real) + EK_ARENA_ALIGN;
-}
-
-/* A thread's buffer, in memory that kernels can read. */
-static ek_status tile_alloc(const filling *f, void **out)
-{
-    const ek_memory *from = f->m->k->memory;
-
-    *out = NULL;
-    if (from != NULL)
-        return from->alloc(from, tile_bytes(f), "values of weights", out);
-    *out = aligned_alloc(EK_ARENA_ALIGN, tile_bytes(f) / EK_ARENA_ALIGN * EK_ARENA_ALIGN);
-    EK_REQUIRE(*out != NULL, EK_ENOMEM, "no memory for %lld values of weights", (long long)f->tile);
-    return EK_OK;
-}
-
-static void tile_free(const filling *f, void *tile)
-{
-    const ek_memory *from = f->m->k->memory;
-
-    if (from != NULL && tile != NULL)
-        from->free(from, tile, tile_bytes(f));
-    else
-        free(tile);
+    if (!j->packed)
+        return read_rows(f, j, k->real, to);
+    to += k->packed_bytes(k, j->row, in, EK_PACKED_FORWARD);
+    if (k->pack_comp != NULL && !f->from.real_only) {
+        EK_TRY(read_rows(f, j, k->comp, tile));
+        return k->pack_comp(k, j->rows, in, tile, to);
+    }
+    EK_TRY(read_rows(f, j, k->real, tile));
+    return k->pack(k, j->rows, in, EK_PACKED_FORWARD, tile, to);
 }
 
 static void count_done(filling *f, const fill_job *j)
@@ -273,24 +300,21 @@ static void count_done(filling *f, const fill_job *j)
         f->done += j->rows * width_of(j->parts->span.w);
         done = f->done;
     }
-    if (f->from->progress.function != NULL && omp_get_thread_num() == 0)
-        f->from->progress.function(f->from->progress.context, done, f->all);
+    if (f->from.progress.function != NULL && omp_get_thread_num() == 0)
+        f->from.progress.function(f->from.progress.context, done, f->all);
 }
 
 /* A job fails alone, but the rest of them is then skipped. */
 static ek_status run_jobs(filling *f)
 {
-    int threads = f->m->k->memory != NULL ? 1 : f->m->k->threads;
-
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(f->threads)
     {
-        void *tile;
-        ek_status st = tile_alloc(f, &tile);
+        void *tile = f->tiles[omp_get_thread_num()];
 
-        if (st < 0)
-            ek_team_record(&f->failure, 0, st);
 #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < f->n_jobs; i++) {
+            ek_status st;
+
             if (ek_team_has_failed(&f->failure))
                 continue;
             if (i + AHEAD < f->n_jobs)
@@ -300,38 +324,158 @@ static ek_status run_jobs(filling *f)
                 ek_team_record(&f->failure, i, st);
             count_done(f, &f->jobs[i]);
         }
-        tile_free(f, tile);
     }
-    if (f->failure.index < 0 && f->from->progress.function != NULL)
-        f->from->progress.function(f->from->progress.context, f->all, f->all);
+    if (f->failure.index < 0 && f->from.progress.function != NULL)
+        f->from.progress.function(f->from.progress.context, f->all, f->all);
     return ek_team_result(&f->failure);
 }
 
-static ek_status fill_array(ek_model *m, const ek_weight_array *array, const ek_value_source *from)
+static void begin_call(filling *f, const ek_weight_array *array)
 {
-    filling f = {.m = m, .from = from, .array = array, .failure.index = -1};
-    ek_status st = EK_OK;
+    f->array = array;
+    f->n_jobs = f->done = f->all = 0;
+    f->failure.index = -1;
+}
 
-    EK_TRY_OUT(list_parts(&f));
-    EK_TRY_OUT(list_jobs(&f));
-    f.jobs = calloc((size_t)f.n_jobs + 1, sizeof(*f.jobs));
-    EK_REQUIRE_OUT(f.jobs != NULL, EK_ENOMEM, "no memory to read %lld weights",
-                   (long long)f.n_parts);
-    EK_TRY_OUT(list_jobs(&f));
-    qsort(f.jobs, (size_t)f.n_jobs, sizeof(*f.jobs), by_tensor);
-    EK_TRY_OUT(run_jobs(&f));
+/* --- a filler --------------------------------------------------------------------------------- */
+
+static size_t tile_bytes(const filling *f)
+{
+    size_t bytes = (size_t)f->tile * ek_dtype_size(f->m->k->real) + EK_ARENA_ALIGN;
+
+    return bytes / EK_ARENA_ALIGN * EK_ARENA_ALIGN;
+}
+
+/* The threads' buffers, in memory that kernels can read.  An accelerator gets the values from one
+ * thread. */
+static ek_status alloc_tiles(filling *f)
+{
+    const ek_memory *from = f->m->k->memory;
+
+    f->threads = from != NULL ? 1 : f->m->k->threads;
+    f->tile = largest_tile(f);
+    f->tiles = calloc((size_t)f->threads, sizeof(*f->tiles));
+    EK_REQUIRE(f->tiles != NULL, EK_ENOMEM, "no memory for %d buffers", f->threads);
+    if (from != NULL)
+        return from->alloc(from, tile_bytes(f), "values of weights", &f->tiles[0]);
+    for (int i = 0; i < f->threads; i++) {
+        f->tiles[i] = aligned_alloc(EK_ARENA_ALIGN, tile_bytes(f));
+        EK_REQUIRE(f->tiles[i] != NULL, EK_ENOMEM, "no memory for %lld values of weights",
+                   (long long)f->tile);
+    }
+    return EK_OK;
+}
+
+static void free_tiles(filling *f)
+{
+    const ek_memory *from = f->m->k->memory;
+
+    for (int i = 0; f->tiles != NULL && i < f->threads; i++) {
+        if (from != NULL && f->tiles[i] != NULL)
+            from->free(from, f->tiles[i], tile_bytes(f));
+        else
+            free(f->tiles[i]);
+    }
+    free(f->tiles);
+}
+
+ek_status ek_filler_create(ek_model *m, const ek_value_source *from, ek_filler **out)
+{
+    filling *f = calloc(1, sizeof(*f));
+    ek_status st;
+
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory to read weights");
+    f->m = m;
+    f->from = *from;
+    EK_TRY_OUT(list_parts(f));
+    EK_TRY_OUT(alloc_tiles(f));
+    *out = f;
+    f = NULL;
 out:
-    free(f.parts);
-    free(f.jobs);
+    ek_filler_destroy(&f);
     return st;
+}
+
+void ek_filler_destroy(ek_filler **pf)
+{
+    filling *f = *pf;
+
+    if (f == NULL)
+        return;
+    free_tiles(f);
+    free(f->parts);
+    free(f->jobs);
+    free(f);
+    *pf = NULL;
+}
+
+size_t ek_weight_form_bytes(const ek_kernels *k, const ek_weight *w)
+{
+    size_t packed = k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD);
+
+    return packed > 0 ? packed : (size_t)ek_weight_elements(w) * ek_dtype_size(k->real);
+}
+
+/* Index of a weight's first part; -1: no tensor belongs to it. */
+static int64_t find_parts(const filling *f, const ek_weight *w)
+{
+    int64_t low = 0, high = f->n_parts;
+
+    while (low < high) {
+        int64_t at = low + (high - low) / 2;
+
+        if ((uintptr_t)f->parts[at].span.w < (uintptr_t)w)
+            low = at + 1;
+        else
+            high = at;
+    }
+    return low < f->n_parts && f->parts[low].span.w == w ? low : -1;
+}
+
+/* Adds the jobs of a weight whose form is not in the model. */
+static ek_status add_form(filling *f, const ek_weight_form *x)
+{
+    const ek_kernels *k = f->m->k;
+    const ek_weight *w = x->w;
+    int64_t at = find_parts(f, w);
+
+    EK_REQUIRE(at >= 0, EK_EINTERNAL, "a weight of %lld by %lld belongs to no tensor",
+               (long long)w->out, (long long)w->in);
+    return add_rows(f, &f->parts[at], parts_of(f, at), 0, w->out, x->to,
+                    k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) > 0);
+}
+
+ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms)
+{
+    begin_call(f, master);
+    for (int64_t i = 0; i < n; i++)
+        EK_TRY(add_form(f, &forms[i]));
+    return run_jobs(f);
+}
+
+void ek_filler_prefetch(ek_filler *f, const ek_weight *w)
+{
+    int64_t at = find_parts(f, w);
+
+    f->array = master;
+    if (at >= 0)
+        prefetch_rows(f, &(fill_job){&f->parts[at], parts_of(f, at), 0, w->out, NULL, 0});
 }
 
 ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from)
 {
     int n;
     const ek_weight_array *arrays = ek_weight_arrays_of(part, &n);
+    ek_filler *f = NULL;
+    ek_status st;
 
-    for (int i = 0; i < n; i++)
-        EK_TRY(fill_array(m, &arrays[i], from));
-    return EK_OK;
+    EK_TRY_OUT(ek_filler_create(m, from, &f));
+    for (int i = 0; i < n; i++) {
+        begin_call(f, &arrays[i]);
+        EK_TRY_OUT(list_jobs(f));
+        EK_TRY_OUT(run_jobs(f));
+    }
+out:
+    ek_filler_destroy(&f);
+    return st;
 }

@@ -36,10 +36,11 @@ typedef struct {
 
 /* Where values come from. */
 typedef struct {
-    /* Gives a slice of an array of a tensor, as R at dst, rows at a stride of ld elements.  Called
-     * by several threads at once. */
+    /* Gives a slice of an array of a tensor, as `type` at dst, rows at a stride of ld elements.
+     * Called by several threads at once. */
     ek_status (*read)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                      const ek_tensor_slice *slice, void *dst, int64_t ld);
+                      const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld);
+    int real_only; /* `type` must be R; else it may be C, too */
     /* Starts to fetch a slice that will be read soon; NULL: not wanted. */
     void (*prefetch)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                      const ek_tensor_slice *slice);
@@ -50,5 +51,30 @@ typedef struct {
 /* Gives all weights of this rank their values, on the model's compute threads.  A failure is that
  * of `read`, the first one; some weights are then undefined. */
 EK_CHECKED ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from);
+
+/* --- forms of single weights ------------------------------------------------------------------ */
+
+/* Reads forms of weights that the model does not hold (model/model.h, experts_elsewhere).  Threads:
+ * one at a time; it uses the model's compute threads. */
+typedef struct ek_filler ek_filler;
+
+/* m and what `from` refers to are borrowed. */
+EK_CHECKED ek_status ek_filler_create(ek_model *m, const ek_value_source *from, ek_filler **out);
+void ek_filler_destroy(ek_filler **f);
+
+/* A weight of the model, and memory for the form that the kernels' forward reads: the packed one,
+ * or R [out, in] if there is none. */
+typedef struct {
+    const ek_weight *w;
+    void *to;
+} ek_weight_form;
+
+/* Bytes of that form. */
+size_t ek_weight_form_bytes(const ek_kernels *k, const ek_weight *w);
+
+/* Reads n forms, all together; from the second call of a size on it allocates nothing. */
+EK_CHECKED ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms);
+/* Starts to fetch a weight's values (ek_value_source.prefetch). */
+void ek_filler_prefetch(ek_filler *f, const ek_weight *w);
 
 #endif

@@ -37,7 +37,7 @@ typedef struct {
 } initial_values;
 
 static ek_status read_initial(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                              const ek_tensor_slice *slice, void *dst, int64_t ld)
+                              const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
 {
     const initial_values *v = context;
     int64_t width = t->dims > 1 ? t->shape[1] : 1;
@@ -45,6 +45,7 @@ static ek_status read_initial(void *context, const ek_hf_tensor *t, const ek_wei
     uint64_t stream = ek_random_stream(t->name);
 
     (void)a;
+    (void)type;
     for (int64_t r = 0; r < slice->rows; r++) {
         int64_t from = (slice->row + r) * width + slice->col;
 
@@ -62,5 +63,5 @@ ek_status ek_model_init(ek_model *m, uint64_t seed)
     initial_values v = {m, seed};
 
     return ek_model_fill(m, EK_ARRAYS_MASTER,
-                         &(ek_value_source){.read = read_initial, .context = &v});
+                         &(ek_value_source){.read = read_initial, .real_only = 1, .context = &v});
 }

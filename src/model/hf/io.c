@@ -109,41 +109,41 @@ static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t fir
     return EK_OK;
 }
 
-typedef struct {
-    const ek_model *m;
-    const ek_slice_set *files;
-} stored_values;
-
 static ek_status read_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                             const ek_tensor_slice *slice, void *dst, int64_t ld)
+                             const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
 {
-    const stored_values *v = context;
+    const ek_hf_values *v = context;
     ek_tensor_slice at_file = *slice;
     stored_at at;
 
-    EK_TRY(locate_array(&v->m->spec, v->files, t, a->suffix, &at));
+    EK_TRY(locate_array(v->spec, v->files, t, a->suffix, &at));
     at_file.row += at.row;
-    return ek_sliced_tensor_read(at.stored, &at_file, dst, ld, v->m->k->real);
+    return ek_sliced_tensor_read(at.stored, &at_file, dst, ld, type);
 }
 
 static void prefetch_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                             const ek_tensor_slice *slice)
 {
-    const stored_values *v = context;
+    const ek_hf_values *v = context;
     ek_tensor_slice at_file = *slice;
     stored_at at;
 
-    if (locate_array(&v->m->spec, v->files, t, a->suffix, &at) < 0)
+    if (locate_array(v->spec, v->files, t, a->suffix, &at) < 0)
         return; /* the read will say so */
     at_file.row += at.row;
     ek_sliced_tensor_prefetch(at.stored, &at_file);
 }
 
+ek_value_source ek_hf_value_source(ek_hf_values *values)
+{
+    return (ek_value_source){.read = read_stored, .prefetch = prefetch_stored, .context = values};
+}
+
 ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
                         const ek_load_progress *progress)
 {
-    stored_values v = {m, files};
-    ek_value_source from = {.read = read_stored, .prefetch = prefetch_stored, .context = &v};
+    ek_hf_values values = {&m->spec, files};
+    ek_value_source from = ek_hf_value_source(&values);
 
     if (progress != NULL)
         from.progress = *progress;

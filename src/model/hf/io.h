@@ -20,6 +20,15 @@
 EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *files,
                                  ek_weight_arrays part);
 
+/* Values of a model's tensors from files; all borrowed. */
+typedef struct {
+    const ek_model_spec *spec;
+    const ek_slice_set *files;
+} ek_hf_values;
+
+/* Borrows `values`. */
+ek_value_source ek_hf_value_source(ek_hf_values *values);
+
 /* Runs ek_hf_check, then fills the weights of this rank (model/hf/fill.h) from the files, converted
  * to R. ek_model_pack() makes masters of other ranks and packed forms.  A failure of the check is
  * the same on every rank. progress: NULL for none. */

@@ -65,9 +65,12 @@ static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form
            (size_t)ek_packed_words(ops_of(k), kk);
 }
 
-/* Each row of w is a column of each panel. */
-static void pack_rows(const ek_linear_ops *ops, int64_t out, int64_t in, const float *w,
-                      char *packed)
+typedef void pack_function(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                           int64_t width);
+
+/* Each row of w, of elements of `size` bytes, is a column of each panel. */
+static void pack_rows(const ek_linear_ops *ops, pack_function *pack_panel, int64_t out, int64_t in,
+                      const char *w, int64_t size, char *packed)
 {
     int64_t panels = ek_ceil_div(out, EK_PANEL), bytes = ek_packed_words(ops, in) * EK_PANEL * 4;
 
@@ -75,7 +78,7 @@ static void pack_rows(const ek_linear_ops *ops, int64_t out, int64_t in, const f
     for (int64_t p = 0; p < panels; p++) {
         int64_t first = p * EK_PANEL, width = ek_at_most(out - first, EK_PANEL);
 
-        ops->pack_rows(width, in, w + first * in, in, packed + p * bytes, EK_PANEL);
+        pack_panel(width, in, w + first * in * size, in, packed + p * bytes, EK_PANEL);
     }
 }
 
@@ -103,9 +106,18 @@ static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form
                       const void *master, void *packed)
 {
     if (form == EK_PACKED_FORWARD)
-        pack_rows(ops_of(k), out, in, master, packed);
+        pack_rows(ops_of(k), ops_of(k)->pack_rows, out, in, master, sizeof(float), packed);
     else
         pack_cols(ops_of(k), out, in, master, packed);
+    return EK_OK;
+}
+
+static ek_status pack_comp(const ek_kernels *k, int64_t out, int64_t in, const void *values,
+                           void *packed)
+{
+    const ek_linear_ops *ops = ops_of(k);
+
+    pack_rows(ops, ops->pack_comp_rows, out, in, values, sizeof(ek_bf16), packed);
     return EK_OK;
 }
 
@@ -265,6 +277,7 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->packed_bytes = packed_bytes;
     k->panel_rows = EK_PANEL;
     k->pack = pack;
+    k->pack_comp = ops->pack_comp_rows != NULL ? pack_comp : NULL;
     k->linear_forward = linear_forward;
     k->linear_backward_input = linear_backward_input;
     k->linear_backward_weight = ek_linear_weight;

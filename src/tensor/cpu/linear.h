@@ -41,6 +41,9 @@ typedef struct {
                       int64_t width);
     void (*pack_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
                       int64_t width);
+    /* The same as pack_rows, from bf16; NULL: compute is in float. */
+    void (*pack_comp_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                           int64_t width);
     /* float c[rows, cols] from a strip and a panel, both of `words` words of the strip's type. */
     void (*tile)(int64_t rows, int64_t cols, int64_t words, const void *strip, const void *panel,
                  ek_out mode, void *c, int64_t ldc);

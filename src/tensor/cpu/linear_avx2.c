@@ -141,6 +141,7 @@ const ek_linear_ops *ek_linear_avx2(ek_mode mode)
         .comp_cols = ek_wide_cols,
         .pack_rows = ek_round_rows,
         .pack_cols = ek_round_cols,
+        .pack_comp_rows = ek_pair_rows,
         .tile = tile_floats,
         .tile_packed = tile_pairs,
     };

@@ -20,7 +20,7 @@ typedef void ek_pack_cols(int64_t k, int64_t cols, const void *src, int64_t ld, 
                           int64_t width);
 
 /* linear_pack.c: for any CPU. */
-ek_pack_rows ek_f32_rows, ek_wide_rows, ek_round_rows;
+ek_pack_rows ek_f32_rows, ek_wide_rows, ek_pair_rows, ek_round_rows;
 ek_pack_cols ek_f32_cols, ek_wide_cols, ek_round_cols;
 
 /* linear_pack_avx512.c */

@@ -25,6 +25,14 @@ static ek_status NAME(pack)(const ek_kernels *k, int64_t out, int64_t in, ek_for
     return EK_OK;
 }
 
+static ek_status NAME(pack_comp)(const ek_kernels *k, int64_t out, int64_t in, const void *values,
+                                 void *packed)
+{
+    (void)k;
+    memcpy(packed, values, (size_t)out * (size_t)in * sizeof(C));
+    return EK_OK;
+}
+
 /* Stores n sums as `mode` requires, from element `at` of the matrix `to` of C or R on. */
 static void NAME(store_sums)(int64_t n, const R *sum, void *to, int64_t at, ek_out mode)
 {

@@ -1,0 +1,78 @@
+/* moe/expert_store.h - experts whose weights are not all in memory: a pool of slots, filled from a
+ * source when a layer needs them.
+ *
+ * One store serves all layers of a model (ek_moe_weights.store).  A layer's products run in waves:
+ * first the experts that are in slots, while the source starts to fetch the others; then the
+ * others, as many at a time as there are slots.  Rows are sorted by expert and every expert's rows
+ * are multiplied as without a store, so results are the same bits for any number of slots.
+ *
+ * Memory       slots of ek_expert_store_slot_bytes, from the kernels' memory.
+ * Threads      one at a time.
+ * Only for models that are not trained, on one rank. */
+#ifndef MOE_EXPERT_STORE_H
+#define MOE_EXPERT_STORE_H
+
+#include "moe/layer.h"
+#include "store/slot_pool.h"
+
+typedef struct ek_expert_store ek_expert_store;
+
+/* One expert of a layer, and memory for its two weights in the form that forward reads. */
+typedef struct {
+    const ek_weight *up, *down;
+    void *to_up, *to_down;
+} ek_expert_form;
+
+/* Where experts come from. */
+typedef struct {
+    /* Starts to fetch an expert that will be read soon; NULL: not wanted. */
+    void (*prefetch)(void *context, const ek_expert_form *expert);
+    /* Reads n experts. */
+    ek_status (*read)(void *context, int64_t n, const ek_expert_form *experts);
+    void *context;
+} ek_expert_source;
+
+typedef struct {
+    const ek_kernels *k;
+    int32_t layers, experts;     /* of the model, of each layer */
+    int32_t slots;               /* at least one; more than layers * experts is too many */
+    size_t up_bytes, down_bytes; /* of the forms of an expert's weights */
+    ek_eviction eviction;
+    ek_expert_source source;
+} ek_expert_store_config;
+
+/* What a store has done since it was made. */
+typedef struct {
+    int64_t uses, hits; /* experts that layers needed; those that were in a slot */
+    int64_t waves;      /* calls of the source's read */
+    int64_t read_bytes; /* of experts' forms */
+    int64_t read_ns;    /* time in the source's read */
+} ek_expert_store_stats;
+
+/* Bytes of a slot for an expert with forms of these sizes. */
+size_t ek_expert_store_slot_bytes(size_t up_bytes, size_t down_bytes);
+
+/* The config's kernels and source context are borrowed.  EK_ENOMEM, EK_EINVAL. */
+EK_CHECKED ek_status ek_expert_store_create(const ek_expert_store_config *cfg,
+                                            ek_expert_store **out);
+void ek_expert_store_destroy(ek_expert_store **s);
+
+ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s);
+
+/* A layer's products: slots of the placement have rows of the experts that they hold, and what to
+ * do once experts are in memory. */
+typedef struct {
+    const ek_moe_weights *w;
+    const int32_t *held;   /* [slots], the expert of a slot, each once; negative: none */
+    const int64_t *offset; /* [slots + 1], first row of each */
+    int32_t slots;
+    /* Called for every wave with n placement slots that have rows, and the forms of their experts,
+     * which are valid during the call. */
+    ek_status (*run)(void *context, int32_t n, const int32_t *slot, const ek_expert_form *forms);
+    void *context;
+} ek_expert_wave;
+
+/* Runs all waves.  After a failure no slot holds what it does not. */
+EK_CHECKED ek_status ek_expert_store_run(ek_expert_store *s, const ek_expert_wave *call);
+
+#endif

@@ -1,0 +1,63 @@
+/* The op that multiplies rows by experts while a store brings them. */
+#include "moe/expert_stream.h"
+
+#include "moe/expert_store.h"
+#include "moe/replica_weights.h"
+
+/* The running op. */
+typedef struct {
+    ek_moe *m;
+    ek_moe_activations *kept;
+    const int64_t *offset; /* [slots + 1] */
+} streamed;
+
+static ek_status run_wave(void *context, int32_t n, const int32_t *slot,
+                          const ek_expert_form *forms)
+{
+    const streamed *s = context;
+    ek_moe *m = s->m;
+    const ek_kernels *k = m->k;
+    int64_t d = m->spec->hidden, f = m->w->ff;
+    void *gu = s->kept->gu, *hidden = m->scratch->hidden;
+
+    for (int32_t i = 0; i < n; i++) {
+        int64_t first = s->offset[slot[i]], rows = s->offset[slot[i] + 1] - first;
+
+        m->groups.up[i] = (ek_group){.row = first, .rows = rows, .w = forms[i].to_up};
+        m->groups.down[i] = (ek_group){.row = first, .rows = rows, .w = forms[i].to_down};
+    }
+    EK_TRY(k->linear_forward(k, m->groups.up, n, 2 * f, d, m->scratch->rows, d, gu, 2 * f,
+                             EK_OUT_COMP, m->scratch->ws));
+    for (int32_t i = 0; i < n; i++) {
+        const ek_group *g = &m->groups.up[i];
+
+        k->swiglu_forward(g->rows, f, ek_moe_at(k->comp, gu, 2 * f * g->row),
+                          ek_moe_at(k->real, s->kept->row_weight, g->row),
+                          ek_moe_at(k->comp, hidden, f * g->row));
+    }
+    EK_TRY(k->linear_forward(k, m->groups.down, n, d, f, hidden, f, m->scratch->rows, d,
+                             EK_OUT_COMP, m->scratch->ws));
+    return ek_kernels_wait(k); /* slots may be filled anew */
+}
+
+static ek_status op_stream(void *self, const ek_op *op)
+{
+    ek_moe *m = self;
+    streamed s = {m, ek_moe_activations_of(m, op), NULL};
+    ek_expert_wave call = {.w = m->w,
+                           .held = ek_moe_experts_held(m, op),
+                           .slots = m->x.slots,
+                           .run = run_wave,
+                           .context = &s};
+
+    call.offset = s.offset = ek_moe_offset(m, s.kept, 0);
+    return ek_expert_store_run(m->w->store, &call);
+}
+
+int32_t ek_moe_build_streamed_products(const ek_moe_builder *b, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+
+    return ek_moe_add(b, EK_OP_STREAM_EXPERTS, op_stream, -1, 6 * c->rows * c->d * c->f,
+                      (c->rows * (2 * c->d + 3 * c->f) + 3 * c->here * c->d * c->f) * c->comp, dep);
+}

@@ -1,0 +1,223 @@
+/* The account of a slot pool.  Victims are found by a scan of the slots: a scan of thousands takes
+ * microseconds, and reading the expert that follows takes milliseconds. */
+#include "store/slot_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MARGIN = 16 /* AUTO prefers LFU where it has a sixteenth more hits than LRU */
+};
+
+typedef struct {
+    int32_t item; /* layer * experts + expert; -1: empty */
+    int32_t pins;
+    int64_t used; /* number of the last use */
+} pool_slot;
+
+/* The account of one eviction order. */
+typedef struct {
+    pool_slot *slots;
+    int32_t *slot_of; /* [items], -1: none */
+    int64_t hits;     /* fading, of a shadow */
+} account;
+
+struct ek_slot_pool {
+    int32_t n, layers, experts;
+    ek_eviction eviction;
+    int64_t uses;
+    uint32_t *count; /* [items], uses of an expert, halved every 4 n uses */
+    account real;
+    account shadow[2]; /* AUTO: what LRU and LFU alone would hold */
+};
+
+static ek_status account_create(const ek_slot_pool *p, account *a)
+{
+    int32_t items = p->layers * p->experts;
+
+    a->slots = calloc((size_t)p->n, sizeof(*a->slots));
+    a->slot_of = malloc((size_t)items * sizeof(*a->slot_of));
+    EK_REQUIRE(a->slots != NULL && a->slot_of != NULL, EK_ENOMEM,
+               "no memory for the account of %d experts", (int)items);
+    for (int32_t i = 0; i < p->n; i++)
+        a->slots[i].item = -1;
+    for (int32_t i = 0; i < items; i++)
+        a->slot_of[i] = -1;
+    return EK_OK;
+}
+
+static void account_free(account *a)
+{
+    free(a->slots);
+    free(a->slot_of);
+}
+
+ek_status ek_slot_pool_create(int32_t slots, int32_t layers, int32_t experts, ek_eviction eviction,
+                              ek_slot_pool **out)
+{
+    ek_slot_pool *p = NULL;
+    ek_status st;
+
+    EK_REQUIRE(slots >= 1 && layers >= 1 && experts >= 1 && experts <= INT32_MAX / layers,
+               EK_EINVAL, "no pool of %d slots for %d layers of %d experts", (int)slots,
+               (int)layers, (int)experts);
+    p = calloc(1, sizeof(*p));
+    EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pool of slots");
+    p->n = slots;
+    p->layers = layers;
+    p->experts = experts;
+    p->eviction = eviction;
+    p->count = calloc((size_t)layers * (size_t)experts, sizeof(*p->count));
+    EK_REQUIRE_OUT(p->count != NULL, EK_ENOMEM, "no memory for a pool of slots");
+    EK_TRY_OUT(account_create(p, &p->real));
+    for (int i = 0; eviction == EK_EVICT_AUTO && i < 2; i++)
+        EK_TRY_OUT(account_create(p, &p->shadow[i]));
+    *out = p;
+    p = NULL;
+out:
+    ek_slot_pool_destroy(&p);
+    return st;
+}
+
+void ek_slot_pool_destroy(ek_slot_pool **pp)
+{
+    ek_slot_pool *p = *pp;
+
+    if (p == NULL)
+        return;
+    account_free(&p->real);
+    account_free(&p->shadow[0]);
+    account_free(&p->shadow[1]);
+    free(p->count);
+    free(p);
+    *pp = NULL;
+}
+
+int32_t ek_slot_pool_slots(const ek_slot_pool *p)
+{
+    return p->n;
+}
+
+int32_t ek_slot_pool_unpinned(const ek_slot_pool *p)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < p->n; i++)
+        n += p->real.slots[i].pins == 0;
+    return n;
+}
+
+int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    return p->real.slot_of[layer * p->experts + expert];
+}
+
+/* Whether slot a gives way before slot b. */
+static int before(const ek_slot_pool *p, const pool_slot *a, const pool_slot *b,
+                  ek_eviction eviction)
+{
+    if (a->item < 0 || b->item < 0)
+        return a->item < 0;
+    if (eviction == EK_EVICT_LFU && p->count[a->item] != p->count[b->item])
+        return p->count[a->item] < p->count[b->item];
+    return a->used < b->used;
+}
+
+/* An empty slot, or else the one that gives way; -1: all are pinned. */
+static int32_t find_victim(const ek_slot_pool *p, const account *a, ek_eviction eviction)
+{
+    int32_t victim = -1;
+
+    for (int32_t i = 0; i < p->n; i++) {
+        if (a->slots[i].pins > 0)
+            continue;
+        if (victim < 0 || before(p, &a->slots[i], &a->slots[victim], eviction))
+            victim = i;
+        if (a->slots[i].item < 0)
+            break;
+    }
+    return victim;
+}
+
+static void set_item(const ek_slot_pool *p, account *a, int32_t slot, int32_t item)
+{
+    pool_slot *s = &a->slots[slot];
+
+    if (s->item >= 0)
+        a->slot_of[s->item] = -1;
+    s->item = item;
+    s->used = p->uses;
+    if (item >= 0)
+        a->slot_of[item] = slot;
+}
+
+/* A shadow takes every expert at once. */
+static void shadow_use(const ek_slot_pool *p, account *a, int32_t item, ek_eviction eviction)
+{
+    int32_t slot = a->slot_of[item];
+
+    if (slot >= 0) {
+        a->hits++;
+        a->slots[slot].used = p->uses;
+    } else {
+        set_item(p, a, find_victim(p, a, eviction), item);
+    }
+}
+
+static void halve(ek_slot_pool *p)
+{
+    for (int32_t i = 0; i < p->layers * p->experts; i++)
+        p->count[i] /= 2;
+    for (int s = 0; s < 2; s++)
+        p->shadow[s].hits -= p->shadow[s].hits / 8;
+}
+
+int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    int32_t item = layer * p->experts + expert, slot = p->real.slot_of[item];
+
+    p->uses++;
+    if (p->uses % (4 * (int64_t)p->n) == 0)
+        halve(p);
+    p->count[item] += 2; /* so that one use outlives a halving */
+    if (p->eviction == EK_EVICT_AUTO) {
+        shadow_use(p, &p->shadow[0], item, EK_EVICT_LRU);
+        shadow_use(p, &p->shadow[1], item, EK_EVICT_LFU);
+    }
+    if (slot < 0)
+        return -1;
+    p->real.slots[slot].used = p->uses;
+    p->real.slots[slot].pins++;
+    return slot;
+}
+
+static ek_eviction eviction_of(const ek_slot_pool *p)
+{
+    int64_t lru = p->shadow[0].hits, lfu = p->shadow[1].hits;
+
+    if (p->eviction != EK_EVICT_AUTO)
+        return p->eviction;
+    return lfu - lru > lru / MARGIN ? EK_EVICT_LFU : EK_EVICT_LRU;
+}
+
+int32_t ek_slot_pool_take(ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    int32_t slot = find_victim(p, &p->real, eviction_of(p));
+
+    if (slot < 0)
+        return -1;
+    set_item(p, &p->real, slot, layer * p->experts + expert);
+    p->real.slots[slot].pins = 1;
+    return slot;
+}
+
+void ek_slot_pool_unpin(ek_slot_pool *p, int32_t slot)
+{
+    p->real.slots[slot].pins--;
+}
+
+void ek_slot_pool_drop(ek_slot_pool *p, int32_t slot)
+{
+    set_item(p, &p->real, slot, -1);
+    p->real.slots[slot].pins = 0;
+}

@@ -1,0 +1,78 @@
+"""generate and eval with experts that stay in the model's files: the same results as from memory,
+less memory, what is reported, and what is refused."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, USAGE, run
+
+BIG_MODEL = pathlib.Path(__file__).resolve().parent.parent / "big_model.py"
+LAYERS, EXPERTS = 3, 6
+
+
+class ExpertStore(ek_cli.Case):
+    def setUp(self):
+        super().setUp()
+        self.model = self.path("model")
+        subprocess.run([sys.executable, BIG_MODEL, "--out", self.model, "--layers", str(LAYERS), "--experts",
+                        str(EXPERTS), "--top-k", "2", "--hidden", "64", "--inner", "40", "--heads", "4", "--vocab",
+                        "300"], check=True, stdout=subprocess.DEVNULL)
+
+    def generate(self, *args, status=DONE):
+        r = run("generate", "--model", self.model, "--tokenizer", "bytes", "--prompt", "keel and hull", "--tokens",
+                40, "--seed", 3, *args)
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def evaluate(self, *args):
+        r = run("eval", "--model", self.model, "--data", self.data, "--seq", 32, "--json", *args)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def test_text_is_that_from_memory(self):
+        want = self.generate("--expert-store", "memory").stdout
+        for slots in 1, 4, LAYERS * EXPERTS, 1000:
+            for eviction in "auto", "lru", "lfu":
+                r = self.generate("--expert-slots", slots, "--expert-eviction", eviction)
+                self.assertEqual(r.stdout, want)
+
+    def test_loss_and_loads_are_those_from_memory(self):
+        self.data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(3000, vocab=250))
+        want = self.evaluate()
+        for slots in 1, 7:
+            self.assertEqual(self.evaluate("--expert-slots", slots), want)
+
+    def test_hits_and_bytes_are_reported(self):
+        found = {}
+        for slots in 2, 1000:
+            text = self.generate("--expert-slots", slots).stderr
+            line = re.search(r"experts: ([0-9.]+) % of (\d+) uses were in memory; ([0-9.]+) GB read", text)
+            self.assertIsNotNone(line, text)
+            found[slots] = float(line[1]), int(line[2])
+        self.assertEqual(found[2][1], found[1000][1])
+        self.assertLess(found[2][0], 50)
+        missed = found[1000][1] * (1 - found[1000][0] / 100)
+        self.assertLess(missed, LAYERS * EXPERTS + 1)
+        self.assertNotIn("experts:", self.generate().stderr)
+        self.assertNotIn("experts:", self.generate("--expert-slots", 3, "--quiet").stderr)
+
+    def test_contradictions_are_wrong_usage(self):
+        self.assertIn("give --expert-slots", self.generate("--expert-store", "cache", status=USAGE).stderr)
+        self.assertIn("--expert-store cache",
+                      self.generate("--expert-store", "memory", "--expert-slots", 3, status=USAGE).stderr)
+        self.generate("--expert-slots", 0, status=USAGE)
+        self.generate("--expert-store", "disc", status=USAGE)
+
+    def test_a_short_file_is_named(self):
+        shard = sorted(pathlib.Path(self.model).glob("*.safetensors"))[-1]
+        with open(shard, "r+b") as f:
+            f.truncate(shard.stat().st_size - 100)
+        self.assertIn(shard.name, self.generate("--expert-slots", 2, status=BAD_INPUT).stderr)
+
+
+if __name__ == "__main__":
+    ek_cli.main()

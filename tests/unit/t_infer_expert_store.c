@@ -1,0 +1,225 @@
+/* Experts from a store: logits are those of a model in memory, bit for bit, for any number of slots
+ * and any block; failures of the source; what is counted. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "infer/session.h"
+#include "model/hf/expert_files.h"
+#include "model/hf/init.h"
+#include "model/hf/io.h"
+#include "model/hf/source.h"
+#include "tensor/select/select.h"
+
+enum { TOKENS = 24, VOCAB = 61, ITEMS = 2 * 5 }; /* layers with experts, their experts */
+
+typedef struct {
+    const ek_kernels *k;
+    ek_model_spec spec;
+    char folder[32];
+    ek_path path;
+    int32_t ids[TOKENS];
+    char want[VOCAB * 8]; /* the logits after all tokens, from memory */
+} fixture;
+
+static ek_model_spec spec_of(int dense_first)
+{
+    ek_model_spec s;
+
+    ek_model_default(&s);
+    s.vocab = VOCAB;
+    s.hidden = 36;
+    s.layers = 3;
+    s.heads = s.kv_heads = 2;
+    s.head_dim = 18;
+    s.experts = 5;
+    s.top_k = 2;
+    s.ff = 23;
+    s.dense[0] = (unsigned char)dense_first;
+    s.dense_ff = dense_first ? 40 : 0;
+    if (!dense_first)
+        s.layers = 2;
+    return s;
+}
+
+static size_t logit_bytes(const fixture *f)
+{
+    return (size_t)f->spec.vocab * ek_dtype_size(f->k->real);
+}
+
+/* Feeds the tokens in blocks, and then the last six one by one. */
+static ek_status feed(const fixture *f, ek_model *m, int64_t block, char *logits)
+{
+    ek_session *s = NULL;
+    ek_status st;
+
+    EK_TRY(ek_session_create(m, &(ek_session_config){.capacity = TOKENS, .block = block}, &s));
+    st = ek_session_feed(s, f->ids, TOKENS - 6);
+    for (int i = TOKENS - 6; st == EK_OK && i < TOKENS; i++)
+        st = ek_session_feed(s, &f->ids[i], 1);
+    if (st == EK_OK)
+        memcpy(logits, ek_session_logits(s), logit_bytes(f));
+    ek_session_destroy(&s);
+    return st;
+}
+
+/* Writes a model's file, and computes its logits from memory. */
+static void setup(fixture *f, const ek_kernels *k, int dense_first)
+{
+    ek_owned_tensors owned = {0};
+    ek_model *m = NULL, *untrained = NULL;
+
+    *f = (fixture){.k = k, .spec = spec_of(dense_first), .folder = "/tmp/ek_store_XXXXXX"};
+    for (int i = 0; i < TOKENS; i++)
+        f->ids[i] = (int32_t)(ek_random_bits(3, 4, (uint64_t)i) % VOCAB);
+    CHECK(mkdtemp(f->folder) != NULL);
+    CHECK(ek_path_set(&f->path, "%s/model.safetensors", f->folder) == EK_OK);
+    CHECK(ek_model_create(&f->spec, k, &(ek_model_config){.trained = 1}, &m) == EK_OK);
+    CHECK(ek_model_init(m, 3) == EK_OK);
+    CHECK(ek_model_list_owned(m, EK_ARRAYS_MASTER, &owned) == EK_OK);
+    CHECK(ek_owned_tensors_write(&owned, k->real, NULL, f->path.s, EK_WRITE_REPLACE, NULL, NULL) ==
+          EK_OK);
+    ek_owned_tensors_free(&owned);
+    ek_model_destroy(&m);
+    CHECK(ek_model_create(&f->spec, k, &(ek_model_config){.trained = 0}, &untrained) == EK_OK);
+    CHECK(ek_model_load_path(untrained, f->path.s, NULL) == EK_OK);
+    CHECK(ek_model_pack(untrained) == EK_OK);
+    CHECK(feed(f, untrained, 4, f->want) == EK_OK);
+    ek_model_destroy(&untrained);
+}
+
+static void teardown(fixture *f)
+{
+    CHECK(unlink(f->path.s) == 0 && rmdir(f->folder) == 0);
+}
+
+static void open_stored(const fixture *f, int64_t slots, ek_eviction eviction, ek_model **m,
+                        ek_expert_files **x)
+{
+    CHECK(ek_model_create(&f->spec, f->k, &(ek_model_config){.trained = 0, .experts_elsewhere = 1},
+                          m) == EK_OK);
+    CHECK(ek_model_load_path(*m, f->path.s, NULL) == EK_OK);
+    CHECK(ek_model_pack(*m) == EK_OK);
+    CHECK(ek_expert_files_open(*m, f->path.s, slots, eviction, x) == EK_OK);
+}
+
+/* Every use of an expert is a hit or read once, and the bytes are those of the reads. */
+static void check_counts(const ek_expert_files *x, const ek_model *m, int64_t slots)
+{
+    ek_expert_store_stats s = ek_expert_files_stats(x);
+    const ek_moe_weights *w = &m->layers[m->spec.layers - 1].experts;
+    int64_t each =
+        (int64_t)(ek_weight_form_bytes(m->k, &w->up[0]) + ek_weight_form_bytes(m->k, &w->down[0]));
+
+    CHECK(s.uses > 0 && s.hits < s.uses);
+    CHECK_INT(s.read_bytes, (s.uses - s.hits) * each);
+    if (slots >= ITEMS)
+        CHECK(s.uses - s.hits <= ITEMS);
+    else
+        CHECK(s.uses - s.hits > slots);
+}
+
+static void compare(const ek_kernels *k, int dense_first)
+{
+    static const int64_t slots[] = {1, 2, 3, 7, 1000};
+    static const ek_eviction evictions[] = {EK_EVICT_LRU, EK_EVICT_LFU, EK_EVICT_AUTO};
+    fixture f;
+
+    setup(&f, k, dense_first);
+    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+        ek_model *m = NULL;
+        ek_expert_files *x = NULL;
+        char got[sizeof(f.want)];
+
+        open_stored(&f, slots[i], evictions[i % 3], &m, &x);
+        for (int64_t block = 1; block <= TOKENS; block += 7) {
+            CHECK(feed(&f, m, block, got) == EK_OK);
+            if (memcmp(got, f.want, logit_bytes(&f)) != 0)
+                EK_T_FAIL("%s, %lld slots, blocks of %lld: other logits than from memory", k->name,
+                          (long long)slots[i], (long long)block);
+        }
+        check_counts(x, m, slots[i]);
+        ek_expert_files_close(&x);
+        ek_model_destroy(&m);
+    }
+    teardown(&f);
+}
+
+static void logits_are_those_of_a_model_in_memory(void)
+{
+    static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
+
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+        for (int isa = EK_ISA_REF; isa <= (int)ek_cpu_isa(); isa++) {
+            ek_kernels *k = NULL;
+
+            CHECK(ek_kernels_create(modes[i], (ek_isa)isa, 2, &k) == EK_OK);
+            compare(k, 0);
+            compare(k, 1);
+            ek_kernels_destroy(&k);
+        }
+}
+
+/* A model whose experts are elsewhere has no memory for them. */
+static void experts_elsewhere_take_no_memory(void)
+{
+    ek_model_spec s = spec_of(0);
+    ek_kernels *k = NULL;
+    ek_model *all = NULL, *without = NULL;
+    size_t experts;
+
+    CHECK(ek_kernels_create(EK_MODE_BF16, ek_cpu_isa(), 1, &k) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 0}, &all) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.experts_elsewhere = 1}, &without) == EK_OK);
+    experts = ITEMS * (ek_weight_form_bytes(k, &all->layers[0].experts.up[0]) +
+                       ek_weight_form_bytes(k, &all->layers[0].experts.down[0]));
+    CHECK(all->arena.used >= without->arena.used + experts);
+    CHECK(without->layers[0].experts.up[0].forward == NULL);
+    ek_model_destroy(&all);
+    ek_model_destroy(&without);
+    ek_kernels_destroy(&k);
+}
+
+/* A file that is cut short while it is in use is an error; put right, the same session's model goes
+ * on with the right logits: no slot kept what was not read. */
+static void a_failed_read_leaves_no_wrong_expert(void)
+{
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    ek_expert_files *x = NULL;
+    char got[VOCAB * 8], *whole;
+    fixture f;
+    FILE *file;
+    long bytes;
+
+    CHECK(ek_kernels_create(EK_MODE_FP32, ek_cpu_isa(), 2, &k) == EK_OK);
+    setup(&f, k, 0);
+    open_stored(&f, 3, EK_EVICT_LRU, &m, &x);
+    file = fopen(f.path.s, "rb");
+    CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
+    bytes = ftell(file);
+    whole = malloc((size_t)bytes);
+    rewind(file);
+    CHECK(whole != NULL && fread(whole, 1, (size_t)bytes, file) == (size_t)bytes);
+    fclose(file);
+    for (long cut = bytes / 4; cut < bytes; cut += bytes / 5) {
+        CHECK(truncate(f.path.s, cut) == 0);
+        CHECK_INT(feed(&f, m, 5, got), EK_EFORMAT);
+        CHECK(strstr(ek_err_message(), "cut short") != NULL);
+        file = fopen(f.path.s, "r+b");
+        CHECK(file != NULL && fwrite(whole, 1, (size_t)bytes, file) == (size_t)bytes);
+        fclose(file);
+        CHECK(feed(&f, m, 5, got) == EK_OK);
+        CHECK(memcmp(got, f.want, logit_bytes(&f)) == 0);
+    }
+    free(whole);
+    ek_expert_files_close(&x);
+    ek_model_destroy(&m);
+    teardown(&f);
+    ek_kernels_destroy(&k);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(logits_are_those_of_a_model_in_memory),
+    EK_CASE(experts_elsewhere_take_no_memory),
+    EK_CASE(a_failed_read_leaves_no_wrong_expert),
+};
+EK_TEST_MAIN(cases)
