@@ -189,7 +189,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
         .tune_degree = l->ways == EQUAL_TUNED,
         .tune_a2a = l->ways == EQUAL_TUNED,
         .tune_gather = l->ways == EQUAL_TUNED && l->gather != 0,
-        .exec = {.inline_network = !l->worker, .watchdog_s = 60},
+        .exec = {.inline_async = !l->worker, .watchdog_s = 60},
         .optimizer = {.lr = 3e-4,
                       .min_lr = 3e-5,
                       .cosine = 1,

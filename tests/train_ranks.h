@@ -297,7 +297,7 @@ static inline ek_status open_rank(rank *r)
                               .beta2 = 0.95,
                               .eps = 1e-8,
                               .clip = 0.5};
-    ek_exec_config ec = {.inline_network = !j->worker};
+    ek_exec_config ec = {.inline_async = !j->worker};
 
     EK_TRY(ek_mesh_open(r->world, &j->sizes, &r->mesh));
     mc.mesh = r->mesh;

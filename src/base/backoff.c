@@ -24,12 +24,17 @@ enum {
 
 static _Thread_local int64_t sleep_until_ns;
 
+int ek_backoff_is_long(const ek_backoff *p)
+{
+    return p->polls >= YIELDS;
+}
+
 void ek_backoff_wait(ek_backoff *p)
 {
     const struct timespec shortest = {.tv_nsec = 1};
     int64_t start = ek_clock_ns(), took;
 
-    if (p->polls >= YIELDS || start < sleep_until_ns) {
+    if (ek_backoff_is_long(p) || start < sleep_until_ns) {
         nanosleep(&shortest, NULL);
         return;
     }

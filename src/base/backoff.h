@@ -14,4 +14,7 @@ typedef struct {
 /* Yields or sleeps once, by the number of polls so far. */
 void ek_backoff_wait(ek_backoff *p);
 
+/* Whether the wait is so long that ek_backoff_wait sleeps from here on. */
+int ek_backoff_is_long(const ek_backoff *p);
+
 #endif

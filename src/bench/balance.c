@@ -198,7 +198,7 @@ static ek_status open_trainer(const bench *b, balance *x)
     EK_TRY(measure_costs(b, x, &cfg.moe.costs));
     if (b->job->rank == 0)
         cfg.moe.listener = (ek_moe_plan_listener){on_plan, x};
-    cfg.exec.inline_network = bench_inline_network(b);
+    cfg.exec.inline_async = bench_inline_async(b);
     EK_TRY(ek_model_create(&b->spec, b->k, &mc, &x->model));
     EK_TRY(ek_model_init(x->model, 0));
     EK_TRY(ek_model_pack(x->model));

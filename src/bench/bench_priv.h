@@ -69,7 +69,7 @@ EK_CHECKED ek_status bench_open_mesh(const bench *b, bench_mesh *m);
 void bench_close_mesh(bench_mesh *m);
 /* As in training: whether ranks poll the network inline, as this host has no spare core for a
  * polling thread. */
-int bench_inline_network(const bench *b);
+int bench_inline_async(const bench *b);
 /* Maximum or sum over the ranks of the job; x [n].  Collective. */
 EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
 

@@ -197,7 +197,7 @@ void bench_close_mesh(bench_mesh *m)
     ek_mesh_close(&m->opened);
 }
 
-int bench_inline_network(const bench *b)
+int bench_inline_async(const bench *b)
 {
     int here = 0;
 

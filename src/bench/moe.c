@@ -123,7 +123,7 @@ static ek_status moe_open(const bench *b, moe *m)
                            &m->model));
     EK_TRY(ek_model_init(m->model, 0));
     EK_TRY(ek_model_pack(m->model));
-    exec.inline_network = bench_inline_network(b);
+    exec.inline_async = bench_inline_async(b);
     EK_TRY(ek_exec_create(&exec, &m->exec));
     cut_batch(b, m);
     for (int i = 0; i < m->n_ways; i++)

@@ -47,6 +47,7 @@ void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
 
         ek_exec_name_op(ex, op, name, sizeof(name));
         snprintf(ex->message, sizeof(ex->message), "%s: %s", name, ek_err_message());
+        pthread_cond_signal(&ex->stepped);
     }
     pthread_mutex_unlock(&ex->mutex);
 }
@@ -63,14 +64,19 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
         if (!append_event(&w->events, &e))
             atomic_store(&ex->lost_events, 1);
     }
-    atomic_fetch_add(&ex->steps, 1);
     atomic_store_explicit(&ex->done[id], 1, memory_order_release);
+    atomic_fetch_add(&ex->steps, 1);
+    if (atomic_load(&ex->asleep)) {
+        pthread_mutex_lock(&ex->mutex);
+        pthread_cond_signal(&ex->stepped);
+        pthread_mutex_unlock(&ex->mutex);
+    }
 }
 
 /* One iteration of a lane's waiting loop. */
 static void wait_or_serve(ek_lane_worker *w, ek_backoff *backoff)
 {
-    if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_network && ek_network_serve(w->ex))
+    if (w->lane == EK_LANE_COMPUTE && w->ex->config.inline_async && ek_async_serve(w->ex))
         backoff->polls = 0;
     else
         ek_backoff_wait(backoff);
@@ -159,7 +165,7 @@ static void run_lane(ek_lane_worker *w)
 {
     ek_exec *ex = w->ex;
     const ek_graph *g = ex->graph;
-    int serves = w->lane == EK_LANE_COMPUTE && ex->config.inline_network;
+    int serves = w->lane == EK_LANE_COMPUTE && ex->config.inline_async;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
@@ -168,8 +174,8 @@ static void run_lane(ek_lane_worker *w)
 
         if (op->lane != w->lane)
             continue;
-        if (serves) /* starts network ops that the previous op was a dependency of */
-            ek_network_serve(ex);
+        if (serves) /* starts ops that the previous op was a dependency of */
+            ek_async_serve(ex);
         if (!wait_for_deps(w, op))
             return;
         if (ex->recording)
@@ -185,23 +191,23 @@ static void run_lane(ek_lane_worker *w)
     }
 }
 
-static void serve_network(void *context)
+static void serve_async(void *context)
 {
-    ek_network_serve(context);
+    ek_async_serve(context);
 }
 
-/* The compute lane and, in inline mode, the network lanes. */
+/* The compute lane and, in inline mode, the asynchronous lanes. */
 static void run_calling_thread(ek_exec *ex)
 {
     const ek_graph *g = ex->graph;
 
-    if (ex->config.inline_network)
-        ek_progress_hook_set(serve_network, ex);
+    if (ex->config.inline_async)
+        ek_progress_hook_set(serve_async, ex);
     run_lane(&ex->lanes[EK_LANE_COMPUTE]);
     end_compute(ex, g->n_ops > 0 ? &g->ops[g->n_ops - 1] : NULL);
-    if (!ex->config.inline_network)
+    if (!ex->config.inline_async)
         return;
-    ek_network_run(ex);
+    ek_async_run(ex);
     ek_progress_hook_set(NULL, NULL);
 }
 
@@ -223,7 +229,7 @@ static void *worker_main(void *arg)
         seen = ex->generation;
         pthread_mutex_unlock(&ex->mutex);
         if (w->lane == EK_LANE_NET)
-            ek_network_run(ex);
+            ek_async_run(ex);
         else
             run_lane(w);
         pthread_mutex_lock(&ex->mutex);
@@ -244,6 +250,7 @@ ek_status ek_exec_create(const ek_exec_config *config, ek_exec **out)
     pthread_mutex_init(&ex->mutex, NULL);
     pthread_cond_init(&ex->wake, NULL);
     pthread_cond_init(&ex->idle, NULL);
+    pthread_cond_init(&ex->stepped, NULL);
     for (int i = 0; i < EK_LANE_COUNT; i++) {
         ex->lanes[i].ex = ex;
         ex->lanes[i].lane = (ek_lane)i;
@@ -256,10 +263,10 @@ static void free_ops(ek_exec *ex)
 {
     free(ex->done);
     free(ex->cells);
-    free(ex->network.flights);
+    free(ex->async.flights);
     ex->done = NULL;
     ex->cells = NULL;
-    ex->network.flights = NULL;
+    ex->async.flights = NULL;
     ex->cap_ops = 0;
 }
 
@@ -273,8 +280,8 @@ static ek_status reserve_ops(ek_exec *ex, const ek_graph *g)
     free_ops(ex);
     ex->done = malloc(n * sizeof(*ex->done));
     ex->cells = malloc(n * sizeof(*ex->cells));
-    ex->network.flights = malloc(n * sizeof(*ex->network.flights));
-    if (ex->done == NULL || ex->cells == NULL || ex->network.flights == NULL) {
+    ex->async.flights = malloc(n * sizeof(*ex->async.flights));
+    if (ex->done == NULL || ex->cells == NULL || ex->async.flights == NULL) {
         free_ops(ex);
         return EK_FAIL(EK_ENOMEM, "no memory to run %d ops", (int)g->n_ops);
     }
@@ -301,6 +308,7 @@ void ek_exec_destroy(ek_exec **pex)
     pthread_mutex_destroy(&ex->mutex);
     pthread_cond_destroy(&ex->wake);
     pthread_cond_destroy(&ex->idle);
+    pthread_cond_destroy(&ex->stepped);
     free_ops(ex);
     free(ex->events.list);
     free(ex);
@@ -337,8 +345,8 @@ static void collect_events(ek_exec *ex)
 /* Resets the state of a run; returns the workers that it needs, one bit per lane. */
 static unsigned begin_run(ek_exec *ex, ek_graph *g)
 {
-    const unsigned compute = 1u << EK_LANE_COMPUTE, node = 1u << EK_LANE_NODE,
-                   net = 1u << EK_LANE_NET;
+    const unsigned compute = 1u << EK_LANE_COMPUTE, net = 1u << EK_LANE_NET,
+                   async = net | 1u << EK_LANE_NODE | 1u << EK_LANE_DISK;
     unsigned used = 0;
 
     ex->graph = g;
@@ -352,12 +360,12 @@ static unsigned begin_run(ek_exec *ex, ek_graph *g)
     }
     atomic_store(&ex->failed, EK_OK);
     atomic_store(&ex->running, 0);
-    ek_network_begin(ex);
+    ek_async_begin(ex);
     ex->compute_only = (used & ~compute) == 0;
     ex->queued = 0;
-    if (used & node)
-        used |= net;
-    return used & ~(compute | node | (ex->config.inline_network ? net : 0u));
+    if ((used & async) && !ex->config.inline_async)
+        return (used & ~(compute | async)) | net;
+    return used & ~(compute | async);
 }
 
 ek_status ek_exec_run(ek_exec *ex, ek_graph *g)

@@ -4,14 +4,14 @@
  * first time that a graph uses it.  A lane runs its ops in graph order, each when all of its
  * dependencies are done; while it waits it polls and yields the processor.
  *
- * Network      ops of a network lane start in graph order too, but the next op may start while one
- *              is pending (EK_PENDING); ops that must be serial need a dependency.  One thread runs
- *              the ops of both network lanes: a worker, or the calling thread (inline_network).
- *              There is no order between the two lanes, so all ops on one group of ranks must be on
- *              one lane.
+ * Asynchronous the network and disk lanes: ops start in graph order too, but the next op may start
+ *              while one is pending (EK_PENDING); ops that must be serial need a dependency.  One
+ *              thread runs the ops of these lanes: a worker, which sleeps while none is in flight,
+ *              or the calling thread (inline_async).  There is no order between lanes, so all ops
+ *              on one group of ranks must be on one lane.
  * Failure      the first op that fails ends the run: no lane starts another op, and ek_exec_run
- *              fails with the op's message, prefixed by op, layer and micro-batch.  Network ops in
- *              flight are neither completed nor cancelled.
+ *              fails with the op's message, prefixed by op, layer and micro-batch.  Asynchronous
+ *              ops in flight are neither completed nor cancelled.
  * Recording    off by default.  When on, every op leaves one event, from which the timeline and the
  *              per-op sums are made. */
 #ifndef EXEC_EXEC_H
@@ -22,12 +22,12 @@
 typedef struct ek_exec ek_exec;
 
 typedef struct {
-    int inline_network; /* the calling thread serves the network lanes: between its ops, while it
+    int inline_async; /* the calling thread serves the asynchronous lanes: between its ops, while it
                            waits, and in ek_progress; for machines without a core to spare for a
                            polling thread */
-    double watchdog_s;  /* > 0: the run fails (EK_ETIMEOUT) when a network op is in flight and there
-                           was no progress for so many seconds; warns after half of them.  A running
-                           compute op counts as progress: the waiting peer reports the hang */
+    double watchdog_s; /* > 0: the run fails (EK_ETIMEOUT) when an op is in flight and there
+                          was no progress for so many seconds; warns after half of them.  A running
+                          compute op counts as progress: the waiting peer reports the hang */
     /* Called after an op of the compute lane: waits for its kernels on the device, and returns
      * their status.  NULL: ops run on the host. */
     ek_status (*synchronize)(const void *computer);
@@ -49,10 +49,10 @@ typedef struct {
     int32_t layer, micro, part, recompute;
     int64_t start_ns, end_ns; /* of ek_clock_ns */
     double flops, bytes;
-    int32_t track; /* differs between ops in flight at the same time on a network lane */
+    int32_t track; /* differs between ops in flight at the same time on an asynchronous lane */
 } ek_event;
 
-/* config NULL: a worker for the network lanes, no watchdog; it is copied.  EK_ENOMEM.
+/* config NULL: a worker for the asynchronous lanes, no watchdog; it is copied.  EK_ENOMEM.
  * ek_exec_destroy ends the workers and frees *out; not during a run. */
 EK_CHECKED ek_status ek_exec_create(const ek_exec_config *config, ek_exec **out);
 void ek_exec_destroy(ek_exec **ex);
@@ -63,8 +63,8 @@ EK_CHECKED ek_status ek_exec_run(ek_exec *ex, ek_graph *g);
 
 /* Switches recording on or off; earlier events stay. */
 void ek_exec_record(ek_exec *ex, int on);
-/* The events so far, owned by ex; valid until the next run.  The events of the two network lanes
- * together, and those of each other lane, are sorted by end time. */
+/* The events so far, owned by ex; valid until the next run.  The events of the asynchronous
+ * lanes together, and those of each other lane, are sorted by end time. */
 const ek_event *ek_exec_events(const ek_exec *ex, int64_t *n);
 /* Drops the events. */
 void ek_exec_forget(ek_exec *ex);
@@ -75,6 +75,7 @@ typedef struct {
     double compute_s; /* an op of the compute lane was running */
     double net_s;     /* a network op was in flight */
     double exposed_s; /* a network op was in flight, and no op of the compute lane was running */
+    double disk_s, disk_exposed_s; /* the same of the disk lane */
 } ek_exec_times;
 
 /* events [n] in the order of ek_exec_events. */
@@ -89,7 +90,7 @@ typedef struct {
 } ek_timeline_rank;
 
 /* Writes the events as trace-event JSON, which Perfetto and chrome://tracing load: one process per
- * rank, one track per lane, more for network ops that were in flight at the same time, an instant
+ * rank, one track per lane, more for ops that were in flight at the same time, an instant
  * event "step N" at each step's start; times in microseconds.  who NULL: the only rank.  EK_EIO,
  * EK_ENOSPC: the file was not written. */
 EK_CHECKED ek_status ek_timeline_write(const ek_event *events, int64_t n,

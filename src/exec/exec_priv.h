@@ -1,5 +1,5 @@
-/* exec/exec_priv.h - the executor's data, shared by lanes and workers (exec.c) and the network
- * lanes (network.c). */
+/* exec/exec_priv.h - the executor's data, shared by lanes and workers (exec.c) and the
+ * asynchronous lanes (async.c). */
 #ifndef EXEC_EXEC_PRIV_H
 #define EXEC_EXEC_PRIV_H
 
@@ -13,8 +13,8 @@ typedef struct {
     int64_t n, cap;
 } ek_event_array;
 
-/* A lane's thread and events.  The compute lane runs on the calling thread; both network lanes use
- * the worker of EK_LANE_NET and its events. */
+/* A lane's thread and events.  The compute lane runs on the calling thread; all asynchronous
+ * lanes use the worker of EK_LANE_NET and its events. */
 typedef struct {
     ek_exec *ex;
     ek_lane lane;
@@ -23,19 +23,19 @@ typedef struct {
     ek_event_array events; /* of the current run; the calling thread merges them when it ends */
 } ek_lane_worker;
 
-/* A network op in flight. */
+/* An op of an asynchronous lane in flight. */
 typedef struct {
     int32_t id, track; /* track: the lowest that is free on its lane */
     int64_t start_ns;  /* 0 when not recording */
 } ek_flight;
 
-/* Both network lanes; one thread at a time serves them. */
+/* The asynchronous lanes; one thread at a time serves them. */
 typedef struct {
     int32_t next[EK_LANE_COUNT];      /* first op of the lane that has not started; n_ops: none */
     int32_t deps_done[EK_LANE_COUNT]; /* how many of that op's dependencies are known to be done */
     ek_flight *flights;               /* in order of start */
     int32_t n_flights;
-    int serving; /* guards ek_network_serve against recursion */
+    int serving; /* guards ek_async_serve against recursion */
     int warned;
 
     /* watchdog */
@@ -43,29 +43,32 @@ typedef struct {
     int64_t checked_ns; /* last check; at that time: */
     int64_t moved;      /* config.moved() */
     unsigned steps;     /* ex->steps */
-} ek_network;
+} ek_async;
 
 struct ek_exec {
     ek_exec_config config;
     ek_lane_worker lanes[EK_LANE_COUNT];
-    ek_network network;
+    ek_async async;
     const ek_graph *graph;
     int many_micros;  /* the graph has more than one micro-batch */
     int compute_only; /* the graph has ops of the compute lane only */
     int queued;       /* async ops that have not been synchronised */
     int32_t cap_ops;
-    atomic_uchar *done; /* [cap_ops]; network.flights has the same capacity */
+    atomic_uchar *done; /* [cap_ops]; async.flights has the same capacity */
     void **cells;       /* [cap_ops], ek_op.state of each op */
 
-    atomic_uint steps;  /* incremented when an op starts or ends, for the watchdog */
-    atomic_int running; /* ops of non-network lanes in their first call */
+    atomic_uint steps;  /* incremented when an op starts, and after it is marked as done */
+    atomic_int running; /* ops of the other lanes in their first call */
     atomic_int failed;  /* ek_status of the first failure */
+
+    atomic_int asleep; /* the thread of the asynchronous lanes waits for `stepped` */
 
     pthread_mutex_t mutex; /* guards the members down to message */
     pthread_cond_t wake, idle;
-    int64_t generation; /* number of runs; a worker joins each run once */
-    int busy;           /* workers still running in this run, without the calling thread */
-    unsigned used;      /* workers of this run, one bit each */
+    pthread_cond_t stepped; /* steps has changed, or the run has failed */
+    int64_t generation;     /* number of runs; a worker joins each run once */
+    int busy;               /* workers still running in this run, without the calling thread */
+    unsigned used;          /* workers of this run, one bit each */
     int quit;
     char message[1024];
 
@@ -95,16 +98,17 @@ void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap)
 /* Fails the run with st and the calling thread's error message, unless it has failed already. */
 void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st);
 
-/* --- network.c -------------------------------------------------------------------------------- */
+/* --- async.c ---------------------------------------------------------------------------------- */
 
-/* Resets the network lanes at the start of a run. */
-void ek_network_begin(ek_exec *ex);
-/* Whether all ops of the network lanes have ended. */
-int ek_network_finished(const ek_exec *ex);
+/* Resets the asynchronous lanes at the start of a run. */
+void ek_async_begin(ek_exec *ex);
+/* Whether all ops of the asynchronous lanes have ended. */
+int ek_async_finished(const ek_exec *ex);
 /* Starts every op that can start and polls every op in flight once; returns whether any started or
  * ended.  Does nothing if called recursively. */
-int ek_network_serve(ek_exec *ex);
-/* Serves until all network ops have ended or the run has failed. */
-void ek_network_run(ek_exec *ex);
+int ek_async_serve(ek_exec *ex);
+/* Serves until all ops of the lanes have ended or the run has failed; sleeps while none is in
+ * flight. */
+void ek_async_run(ek_exec *ex);
 
 #endif

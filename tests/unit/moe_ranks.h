@@ -264,7 +264,7 @@ static inline void take_state(layer *l)
 
 static inline void open_layer(layer *l, rank *me)
 {
-    ek_exec_config exec = {.inline_network = me->world != NULL && ek_comm_rank(me->world) % 2,
+    ek_exec_config exec = {.inline_async = me->world != NULL && ek_comm_rank(me->world) % 2,
                            .watchdog_s = 20};
     int nodes[RANKS_MAX];
 

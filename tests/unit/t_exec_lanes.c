@@ -72,13 +72,13 @@ static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
     }
 }
 
-static int is_network(ek_lane lane)
+static int is_async(ek_lane lane)
 {
-    return lane == EK_LANE_NODE || lane == EK_LANE_NET;
+    return lane == EK_LANE_NODE || lane == EK_LANE_NET || lane == EK_LANE_DISK;
 }
 
-/* Every op ran once, after its dependencies, in graph order within its lane (on network lanes only
- * the starts), with one thread per lane. */
+/* Every op ran once, after its dependencies, in graph order within its lane (on asynchronous lanes
+ * only the starts), with one thread per lane. */
 static void check_order(const ek_graph *g, const notes *n)
 {
     int last[EK_LANE_COUNT], seen[EK_LANE_COUNT] = {0};
@@ -96,7 +96,7 @@ static void check_order(const ek_graph *g, const notes *n)
                 EK_T_FAIL("op %d began before op %d had ended", (int)i, (int)g->deps[op->dep + j]);
         if (n->start[i] < last[op->lane])
             EK_T_FAIL("op %d overtook another of its lane", (int)i);
-        last[op->lane] = is_network(op->lane) ? n->start[i] : n->end[i];
+        last[op->lane] = is_async(op->lane) ? n->start[i] : n->end[i];
         if (seen[op->lane]++ > 0 && !pthread_equal(thread[op->lane], n->thread[i]))
             EK_T_FAIL("op %d ran on another thread than its lane's", (int)i);
         thread[op->lane] = n->thread[i];
@@ -120,7 +120,7 @@ static void check_random_graphs(const ek_exec_config *config)
         CHECK(ek_exec_run(ex, &g) == EK_OK);
         check_order(&g, &n);
         for (int32_t i = 0; i < g.n_ops; i++)
-            if (is_network(g.ops[i].lane))
+            if (is_async(g.ops[i].lane))
                 CHECK(pthread_equal(n.thread[i], pthread_self()) == (config != NULL));
     }
     ek_graph_fini(&g);
@@ -129,7 +129,7 @@ static void check_random_graphs(const ek_exec_config *config)
 
 static void random_graphs_run_in_order(void)
 {
-    const ek_exec_config here = {.inline_network = 1};
+    const ek_exec_config here = {.inline_async = 1};
 
     check_random_graphs(NULL);
     check_random_graphs(&here);

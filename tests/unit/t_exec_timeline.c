@@ -124,7 +124,7 @@ static void ranks_and_tracks_are_told_apart(void)
     json_decref(root);
 }
 
-enum { TIME = 400, EVENTS = 40 };
+enum { TIME = 400, EVENTS = 50 };
 
 static int by_end(const void *a, const void *b)
 {
@@ -134,9 +134,10 @@ static int by_end(const void *a, const void *b)
 }
 
 /* Random events of one run from time `from` on, lanes one after the other: compute ops that do not
- * overlap, network ops that may, and one of the disk.  Returns their number. */
+ * overlap, and ops of the asynchronous lanes, which may.  Returns their number. */
 static int64_t random_run(uint64_t seed, int64_t from, ek_event *e)
 {
+    const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
     int64_t n = 0, t = from, first;
 
     while ((t += (int64_t)(ek_random_bits(seed, 1, (uint64_t)n) % 20)) < from + TIME / 2 - 20) {
@@ -146,16 +147,16 @@ static int64_t random_run(uint64_t seed, int64_t from, ek_event *e)
         t += len;
     }
     first = n;
-    for (uint64_t i = 0; i < ek_random_bits(seed, 3, 0) % 8; i++) {
+    for (uint64_t i = 0; i < ek_random_bits(seed, 3, 0) % 12; i++) {
         int64_t start = from + (int64_t)(ek_random_bits(seed, 4, i) % (TIME / 2 - 40));
         int64_t len = (int64_t)(ek_random_bits(seed, 5, i) % 40);
 
-        e[n++] = (ek_event){.lane = ek_random_bits(seed, 6, i) % 2 ? EK_LANE_NET : EK_LANE_NODE,
+        e[n++] = (ek_event){.lane = lanes[ek_random_bits(seed, 6, i) % 3],
                             .start_ns = start,
                             .end_ns = start + len};
     }
     qsort(e + first, (size_t)(n - first), sizeof(*e), by_end);
-    e[n++] = (ek_event){.lane = EK_LANE_DISK, .start_ns = from, .end_ns = from + TIME / 2};
+    e[n++] = (ek_event){.lane = EK_LANE_COPY, .start_ns = from, .end_ns = from + TIME / 2};
     return n;
 }
 
@@ -165,26 +166,32 @@ static void sums_count_every_moment_once(void)
 
     for (uint64_t seed = 0; seed < 300; seed++) {
         int64_t n = random_run(seed, 0, e), compute = 0, net = 0, exposed = 0;
+        int64_t disk = 0, disk_exposed = 0;
         ek_exec_times t;
 
         n += random_run(seed + 1000, TIME / 2, e + n);
         for (int64_t at = 0; at < TIME; at++) { /* brute force, for each time unit */
-            int computes = 0, talks = 0;
+            int computes = 0, talks = 0, reads = 0;
 
             for (int64_t i = 0; i < n; i++)
                 if (e[i].start_ns <= at && at < e[i].end_ns) {
                     computes |= e[i].lane == EK_LANE_COMPUTE;
                     talks |= e[i].lane == EK_LANE_NET || e[i].lane == EK_LANE_NODE;
+                    reads |= e[i].lane == EK_LANE_DISK;
                 }
             compute += computes;
             net += talks;
             exposed += talks && !computes;
+            disk += reads;
+            disk_exposed += reads && !computes;
         }
         ek_exec_sum(e, n, &t);
         CHECK_INT((int64_t)(t.wall_s * 1e9 + 0.5), TIME);
         CHECK_INT((int64_t)(t.compute_s * 1e9 + 0.5), compute);
         CHECK_INT((int64_t)(t.net_s * 1e9 + 0.5), net);
         CHECK_INT((int64_t)(t.exposed_s * 1e9 + 0.5), exposed);
+        CHECK_INT((int64_t)(t.disk_s * 1e9 + 0.5), disk);
+        CHECK_INT((int64_t)(t.disk_exposed_s * 1e9 + 0.5), disk_exposed);
     }
     {
         ek_exec_times none;

@@ -152,7 +152,7 @@ static void step(rank_of_job *r, const ek_mesh *mesh, ek_model *model)
                             .top_k = j->spec.top_k,
                             .seed = 5,
                             .step = 3};
-    ek_exec_config network = {.inline_network = !j->worker, .watchdog_s = 20};
+    ek_exec_config network = {.inline_async = !j->worker, .watchdog_s = 20};
     ek_micro micro[MICROS];
     ek_pass *pass = NULL;
     ek_exec *exec = NULL;

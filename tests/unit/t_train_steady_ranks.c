@@ -80,7 +80,7 @@ static ek_status train(const rank *r, int first)
         .moe = l->moe,
         .tune_degree = l->tuned,
         .tune_a2a = l->tuned,
-        .exec = {.inline_network = !l->worker, .watchdog_s = 60},
+        .exec = {.inline_async = !l->worker, .watchdog_s = 60},
         .optimizer = {
             .lr = 1e-3, .steps = 100, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1}};
     ek_kernels *k = NULL;

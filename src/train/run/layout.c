@@ -18,8 +18,7 @@ ek_status ek_run_configure_exec(ek_run *r)
     double busy = (double)r->kernels->threads;
 
     EK_TRY(ek_run_sum_on_host(r, &busy));
-    r->training.exec.inline_network =
-        r->kernels->memory == NULL && busy >= (double)ek_cores_usable();
+    r->training.exec.inline_async = r->kernels->memory == NULL && busy >= (double)ek_cores_usable();
     r->training.exec.watchdog_s = r->cfg->watchdog;
     if (r->ranks > 1) {
         r->training.exec.moved = comm_activity;

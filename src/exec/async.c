@@ -1,6 +1,6 @@
-/* The network lanes: ops start in graph order, several are in flight at once, and one thread polls
- * them: a worker or, in inline mode, the calling thread between and inside its compute ops.  That
- * thread is also the watchdog for hangs. */
+/* The asynchronous lanes, network and disk: ops start in graph order, several are in flight at
+ * once, and one thread polls them: a worker or, in inline mode, the calling thread between and
+ * inside its compute ops.  That thread is also the watchdog for hangs. */
 #include "base/backoff.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -9,9 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const ek_lane network_lanes[] = {EK_LANE_NODE, EK_LANE_NET};
+static const ek_lane async_lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
 
-enum { N_LANES = sizeof(network_lanes) / sizeof(network_lanes[0]) };
+enum { N_LANES = sizeof(async_lanes) / sizeof(async_lanes[0]) };
 
 /* The first op of the lane from `from` on. */
 static int32_t find_op(const ek_graph *g, ek_lane lane, int32_t from)
@@ -21,13 +21,13 @@ static int32_t find_op(const ek_graph *g, ek_lane lane, int32_t from)
     return from;
 }
 
-void ek_network_begin(ek_exec *ex)
+void ek_async_begin(ek_exec *ex)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
 
     for (int i = 0; i < N_LANES; i++) {
-        n->next[network_lanes[i]] = find_op(ex->graph, network_lanes[i], 0);
-        n->deps_done[network_lanes[i]] = 0;
+        n->next[async_lanes[i]] = find_op(ex->graph, async_lanes[i], 0);
+        n->deps_done[async_lanes[i]] = 0;
     }
     n->n_flights = 0;
     n->serving = 0;
@@ -36,12 +36,12 @@ void ek_network_begin(ek_exec *ex)
     n->checked_ns = ek_clock_ns();
 }
 
-int ek_network_finished(const ek_exec *ex)
+int ek_async_finished(const ek_exec *ex)
 {
-    const ek_network *n = &ex->network;
+    const ek_async *n = &ex->async;
 
     for (int i = 0; i < N_LANES; i++)
-        if (n->next[network_lanes[i]] < ex->graph->n_ops)
+        if (n->next[async_lanes[i]] < ex->graph->n_ops)
             return 0;
     return n->n_flights == 0;
 }
@@ -49,7 +49,7 @@ int ek_network_finished(const ek_exec *ex)
 /* Polls an op in flight; returns 1 if it has ended. */
 static int poll_flight(ek_exec *ex, int32_t flight)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
     ek_flight f = n->flights[flight];
     const ek_op *op = &ex->graph->ops[f.id];
     ek_status st = op->run(op->self, op);
@@ -68,7 +68,7 @@ static int poll_flight(ek_exec *ex, int32_t flight)
 
 static int32_t free_track(const ek_exec *ex, ek_lane lane)
 {
-    const ek_network *n = &ex->network;
+    const ek_async *n = &ex->async;
     int32_t track = 0;
 
     for (int32_t i = 0; i < n->n_flights; i++)
@@ -82,7 +82,7 @@ static int32_t free_track(const ek_exec *ex, ek_lane lane)
 /* Starts the lane's ops up to the first one whose dependencies are not done; returns how many. */
 static int start_ops(ek_exec *ex, ek_lane lane)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
     const ek_graph *g = ex->graph;
     int started = 0;
 
@@ -116,15 +116,15 @@ static void describe_op(ek_exec *ex, const ek_op *op, char *text, size_t cap)
     if (op->describe != NULL)
         op->describe(op->self, op, text, cap);
     if (text[0] == '\0')
-        snprintf(text, cap, "%d network ops are in flight", (int)ex->network.n_flights);
+        snprintf(text, cap, "%d ops are in flight", (int)ex->async.n_flights);
 }
 
-/* Time without progress while network ops are in flight: no op has started or ended on any lane, no
+/* Time without progress while ops are in flight: no op has started or ended on any lane, no
  * compute op is running, and config.moved() has not changed.  An interval between two calls counts
  * for at most an eighth of the limit, as the whole process may have been stopped. */
 static double quiet_seconds(ek_exec *ex)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
     const ek_exec_config *c = &ex->config;
     int running = atomic_load(&ex->running); /* before steps, which an op that ends now changes */
     unsigned steps = atomic_load(&ex->steps);
@@ -145,7 +145,7 @@ static double quiet_seconds(ek_exec *ex)
 /* Warns, then fails the run, after too long a time without progress. */
 static void check_hang(ek_exec *ex)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
     double quiet = quiet_seconds(ex);
     const ek_op *op;
     char name[256], text[512];
@@ -163,16 +163,16 @@ static void check_hang(ek_exec *ex)
     ek_log("exec", EK_LOG_WARN, "%s: nothing has moved for %.3g s: %s", name, quiet, text);
 }
 
-int ek_network_serve(ek_exec *ex)
+int ek_async_serve(ek_exec *ex)
 {
-    ek_network *n = &ex->network;
+    ek_async *n = &ex->async;
     int moved = 0;
 
     if (n->serving)
         return 0;
     n->serving = 1;
     for (int i = 0; i < N_LANES; i++)
-        moved += start_ops(ex, network_lanes[i]);
+        moved += start_ops(ex, async_lanes[i]);
     for (int32_t i = 0; i < n->n_flights && !ek_exec_has_failed(ex);)
         if (poll_flight(ex, i))
             moved++;
@@ -184,13 +184,28 @@ int ek_network_serve(ek_exec *ex)
     return moved > 0;
 }
 
-void ek_network_run(ek_exec *ex)
+/* Sleeps until an op has ended since there were `steps`, or the run has failed. */
+static void sleep_until_step(ek_exec *ex, unsigned steps)
+{
+    pthread_mutex_lock(&ex->mutex);
+    atomic_store(&ex->asleep, 1);
+    while (atomic_load(&ex->steps) == steps && !ek_exec_has_failed(ex))
+        pthread_cond_wait(&ex->stepped, &ex->mutex);
+    atomic_store(&ex->asleep, 0);
+    pthread_mutex_unlock(&ex->mutex);
+}
+
+void ek_async_run(ek_exec *ex)
 {
     ek_backoff backoff = {0};
 
-    while (!ek_exec_has_failed(ex) && !ek_network_finished(ex)) {
-        if (ek_network_serve(ex))
+    while (!ek_exec_has_failed(ex) && !ek_async_finished(ex)) {
+        unsigned steps = atomic_load(&ex->steps);
+
+        if (ek_async_serve(ex))
             backoff.polls = 0;
+        else if (ex->async.n_flights == 0 && ek_backoff_is_long(&backoff))
+            sleep_until_step(ex, steps); /* nothing to poll */
         else
             ek_backoff_wait(&backoff);
     }

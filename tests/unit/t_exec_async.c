@@ -1,5 +1,5 @@
-/* The network lanes: several ops in flight, ek_op.state, the calling thread instead of a worker,
- * and the watchdog. */
+/* The asynchronous lanes: several ops in flight, ek_op.state, the calling thread instead of a
+ * worker, a worker that sleeps, and the watchdog. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/progress_hook.h"
@@ -8,10 +8,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 enum { OPS = 12 };
 
-static const ek_exec_config modes[] = {{.inline_network = 0}, {.inline_network = 1}};
+static const ek_lane async_lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
+static const ek_exec_config modes[] = {{.inline_async = 0}, {.inline_async = 1}};
 
 #define EACH_MODE(m) for (const ek_exec_config *m = modes; m < modes + 2; m++)
 
@@ -79,7 +81,7 @@ static void transfers_are_in_flight_together(void)
 
             ek_graph_reset(&g);
             for (int i = 0; i < OPS; i++) {
-                ek_op op = op_of(i % 3 ? EK_LANE_NET : EK_LANE_NODE, EK_OP_SEND, transfer, &s, i);
+                ek_op op = op_of(async_lanes[i % 3], EK_OP_SEND, transfer, &s, i);
 
                 ek_graph_after(&g, &op, -1);
             }
@@ -88,7 +90,7 @@ static void transfers_are_in_flight_together(void)
             CHECK_INT(s.wrong_cells, 0);
             for (int i = 0; i < OPS; i++) {
                 CHECK(pthread_equal(s.thread[i], s.thread[0]));
-                CHECK(pthread_equal(s.thread[i], pthread_self()) == m->inline_network);
+                CHECK(pthread_equal(s.thread[i], pthread_self()) == m->inline_async);
             }
         }
         ek_graph_fini(&g);
@@ -120,13 +122,78 @@ static void dependencies_make_transfers_serial(void)
 
         ek_graph_init(&g);
         for (int i = 0; i < OPS; i++) {
-            ek_op op = op_of(i % 2 ? EK_LANE_NET : EK_LANE_NODE, EK_OP_SEND, alone, &s, i);
+            ek_op op = op_of(async_lanes[i % 3], EK_OP_SEND, alone, &s, i);
 
             last = ek_graph_after(&g, &op, last);
         }
         CHECK(run_graph(m, &g) == EK_OK);
         ek_graph_fini(&g);
     }
+}
+
+static ek_status sleep_long(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    ek_clock_sleep_ms(300);
+    return EK_OK;
+}
+
+static ek_status at_once(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    return EK_OK;
+}
+
+/* While a compute op runs and nothing is in flight, the worker does not poll: it would give up its
+ * core some thousand times. */
+static void a_worker_with_nothing_to_poll_sleeps(void)
+{
+    struct rusage before, after;
+    shared s = {0};
+    ek_graph g;
+
+    ek_graph_init(&g);
+    for (size_t i = 0; i < 3; i++) {
+        ek_op op = op_of(async_lanes[i], EK_OP_SEND, at_once, &s, 0);
+        int32_t last;
+
+        ek_graph_after(&g, &op, -1); /* the worker is awake when the wait begins */
+        op = op_of(EK_LANE_COMPUTE, EK_OP_QKV, sleep_long, &s, 0);
+        last = ek_graph_after(&g, &op, -1);
+        op = op_of(async_lanes[i], EK_OP_SEND, at_once, &s, 1);
+        ek_graph_after(&g, &op, last);
+    }
+    getrusage(RUSAGE_SELF, &before);
+    CHECK(run_graph(&modes[0], &g) == EK_OK);
+    getrusage(RUSAGE_SELF, &after);
+    CHECK(after.ru_nvcsw - before.ru_nvcsw < 3 * 600);
+    ek_graph_fini(&g);
+}
+
+static ek_status fail_late(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    ek_clock_sleep_ms(30);
+    return EK_FAIL(EK_EIO, "failed late");
+}
+
+/* A failure of another lane wakes it. */
+static void a_sleeping_worker_sees_a_failure(void)
+{
+    shared s = {0};
+    ek_graph g;
+    ek_op op = op_of(EK_LANE_COMPUTE, EK_OP_QKV, fail_late, &s, 0);
+    int32_t last;
+
+    ek_graph_init(&g);
+    last = ek_graph_after(&g, &op, -1);
+    op = op_of(EK_LANE_DISK, EK_OP_SEND, at_once, &s, 0);
+    ek_graph_after(&g, &op, last);
+    CHECK(run_graph(&modes[0], &g) == EK_EIO);
+    ek_graph_fini(&g);
 }
 
 static ek_status quick(void *self, const ek_op *op)
@@ -383,7 +450,7 @@ static void moving_bytes_are_no_hang(void)
         end = 0;
         config.moved = NULL;
         CHECK_INT(run_graph(&config, &g), EK_ETIMEOUT);
-        CHECK(strstr(ek_err_message(), "1 network ops are in flight") != NULL);
+        CHECK(strstr(ek_err_message(), "1 ops are in flight") != NULL);
         ek_graph_fini(&g);
     }
 }
@@ -437,6 +504,8 @@ static void tracks_are_free_of_overlap(void)
 static const ek_case cases[] = {
     EK_CASE(transfers_are_in_flight_together),
     EK_CASE(dependencies_make_transfers_serial),
+    EK_CASE(a_worker_with_nothing_to_poll_sleeps),
+    EK_CASE(a_sleeping_worker_sees_a_failure),
     EK_CASE(starts_keep_the_order_of_the_graph),
     EK_CASE(kernels_keep_the_network_moving),
     EK_CASE(the_progress_hook_is_unset_after_a_run),
