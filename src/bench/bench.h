@@ -36,6 +36,9 @@ typedef struct {
     const char *timeline; /* NULL: none */
     const char *machine;  /* machine file to predict op times from; NULL: none */
     const char *out;      /* machine file to write; NULL: none */
+    const char *file;     /* to read; NULL: one without a name is made, */
+    const char *dir;      /* in this folder, */
+    int64_t file_mib;     /* of this size */
     double budget;        /* seconds to measure costs in */
     int cached;           /* use cached costs */
     int json;             /* print one JSON object, else tables */

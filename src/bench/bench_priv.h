@@ -62,7 +62,9 @@ EK_CHECKED ek_status bench_generate(bench *b);
 EK_CHECKED ek_status bench_moe(bench *b);
 EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_balance(bench *b);
-EK_CHECKED ek_status bench_a2a(bench *b); /* needs no model and no kernels */
+/* These need no model and no kernels. */
+EK_CHECKED ek_status bench_a2a(bench *b);
+EK_CHECKED ek_status bench_disk(bench *b);
 
 /* Opens a mesh of b->cfg->sizes.  Collective. */
 EK_CHECKED ek_status bench_open_mesh(const bench *b, bench_mesh *m);

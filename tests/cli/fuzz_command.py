@@ -29,7 +29,7 @@ MARK = "EK_FUZZ_MARK"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COMMANDS = ("train", "train", "train", "train", "eval", "generate", "export", "check", "clean", "plan",
             "plan", "workload", "bench", "info")
-BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs")
+BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs", "disk")
 
 # Failures that are of the machine and may be status 1; all else is wrong usage or bad input.
 FAILURES = ("no memory", "No space", "disk is full", "cannot write", "Permission denied", "CUDA",
@@ -170,7 +170,8 @@ class Fuzzer:
             "workload": {"name": "W1", "ranks": "2", "experts": "4", "layers": "1", "iterations": "2",
                          "tokens": "8", "out": self.out()},
             "bench": {"model": s.model, "repeats": "1", "seconds": "0.001", "steps": "1", "batch": "2",
-                      "prompt": "2", "tokens": "2", "longest": "1", "budget": "0.01", **small},
+                      "prompt": "2", "tokens": "2", "longest": "1", "budget": "0.01", "file-size": "1",
+                      **small},
             "info": {},
         }
         line = lines[command]
