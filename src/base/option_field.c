@@ -41,6 +41,19 @@ static json_t *time_text(int64_t s)
     return json_sprintf("%llds", (long long)s);
 }
 
+/* Bytes in the largest unit that divides them. */
+static json_t *size_text(int64_t bytes)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T"};
+    size_t i = 0;
+
+    if (bytes == 0)
+        return json_string("auto");
+    for (; i + 1 < sizeof(units) / sizeof(units[0]) && bytes % 1024 == 0; i++)
+        bytes /= 1024;
+    return json_sprintf("%lld%s", (long long)bytes, units[i]);
+}
+
 static json_t *list_value(const ek_option_list *list)
 {
     json_t *out = list->items != NULL ? json_array() : NULL;
@@ -71,6 +84,7 @@ json_t *ek_option_field_get(const ek_option *row, const void *settings)
     case EK_FIELD_TEXT: return json_string_nocheck(*(const char *const *)field);
     case EK_FIELD_INDEX: return index_word(row, *(const int *)field);
     case EK_FIELD_LIST: return list_value(field);
+    case EK_FIELD_SIZE: return size_text(*(const int64_t *)field);
     case EK_FIELD_EVERY:
         seconds = *(const int64_t *)(const void *)((const char *)settings + row->seconds_offset);
         return seconds > 0 ? time_text(seconds) : json_integer(*(const int64_t *)field);
@@ -113,6 +127,7 @@ void ek_option_field_set(const ek_option *row, const json_t *value, void *settin
     case EK_FIELD_INDEX:
         *(int *)field = ek_option_choice_index(row->allowed, json_string_value(value));
         break;
+    case EK_FIELD_SIZE: (void)ek_option_size(json_string_value(value), field); break;
     case EK_FIELD_EVERY: set_every(row, value, settings); break;
     }
 }

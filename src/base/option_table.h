@@ -14,6 +14,7 @@ typedef enum {
     EK_OPTION_INT,    /* 64-bit integer */
     EK_OPTION_UINT,   /* 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
     EK_OPTION_EVERY,  /* 64-bit integer, or a time as text: 90s, 10m, 2h */
+    EK_OPTION_SIZE,   /* bytes as text: 8G, 512M, 1.5GiB, 8GB; or auto */
     EK_OPTION_REAL,   /* finite number */
     EK_OPTION_TEXT,   /* any text that is not empty */
     EK_OPTION_CHOICE, /* one word of `allowed` */
@@ -30,6 +31,7 @@ typedef enum {
     EK_FIELD_TEXT,   /* const char *: a text, or the word of a choice */
     EK_FIELD_INDEX,  /* int, or an enumeration: the index of a choice in `allowed` */
     EK_FIELD_LIST,   /* const char *const *, directly followed by its int64_t length */
+    EK_FIELD_SIZE,   /* int64_t: bytes; auto: 0 */
     EK_FIELD_EVERY   /* int64_t, and at `seconds_offset` another one: one of them is 0 */
 } ek_field_type;
 

@@ -9,8 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-enum { TEXT_CAP = 256, SHOWN_MAX = 80 }; /* characters of a wrong value shown in a message */
+enum {
+    TEXT_CAP = 256,
+    SHOWN_MAX = 80, /* characters of a wrong value shown in a message */
+    SIZE_DIGITS_MAX = 32
+};
 
 /* An interval of the table: "[1,)", "(0,1]"; a missing bound is infinite. */
 typedef struct {
@@ -51,6 +56,7 @@ static const char *type_text(const ek_option *row)
     case EK_OPTION_INT: return "an integer";
     case EK_OPTION_UINT: return "an integer from 0 to 18446744073709551615";
     case EK_OPTION_EVERY: return "a time (90s, 10m, 2h) or an integer";
+    case EK_OPTION_SIZE: return "a size (8G, 512M, 1.5GiB) or auto";
     case EK_OPTION_REAL: return "a finite number";
     case EK_OPTION_TEXT: return "a text that is not empty";
     case EK_OPTION_CHOICE: return "one of";
@@ -167,6 +173,49 @@ int ek_option_seconds(const char *text, int64_t *seconds)
     return 0;
 }
 
+/* The factor of a unit: "", "K", "KB", "KiB" and so on to T; 0: not a unit. */
+static double unit_factor(const char *unit)
+{
+    static const char letters[] = "KMGT";
+    const char *at = unit[0] != '\0' ? strchr(letters, toupper((unsigned char)unit[0])) : NULL;
+    double factor = 1, step;
+
+    if (unit[0] == '\0')
+        return 1;
+    if (at == NULL)
+        return 0;
+    if (unit[1] == '\0' || strcasecmp(unit + 1, "iB") == 0)
+        step = 1024;
+    else if (strcasecmp(unit + 1, "B") == 0)
+        step = 1000;
+    else
+        return 0;
+    for (const char *p = letters; p <= at; p++)
+        factor *= step;
+    return factor;
+}
+
+int ek_option_size(const char *text, int64_t *bytes)
+{
+    static const double most = 1152921504606846976.0; /* 2^60 */
+    char *end;
+    double x;
+
+    *bytes = 0;
+    if (strcmp(text, "auto") == 0)
+        return 1;
+    if (!isdigit((unsigned char)text[0]) || strspn(text, "0123456789.") > SIZE_DIGITS_MAX)
+        return 0;
+    x = strtod(text, &end);
+    if (end != text + strspn(text, "0123456789.")) /* an exponent, or hexadecimal */
+        return 0;
+    x *= unit_factor(end);
+    if (!(x >= 1) || x > most)
+        return 0;
+    *bytes = (int64_t)x;
+    return 1;
+}
+
 static ek_status from_real(const ek_option *row, const char *where, const char *text, json_t **out)
 {
     char *end;
@@ -194,7 +243,7 @@ static ek_status from_string(const ek_option *row, const char *where, const char
 ek_status ek_option_from_text(const ek_option *row, const char *where, const char *text,
                               json_t **out)
 {
-    int64_t seconds;
+    int64_t seconds, bytes;
 
     *out = NULL;
     switch (row->type) {
@@ -207,6 +256,10 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
     case EK_OPTION_EVERY:
         return ek_option_seconds(text, &seconds) ? from_string(row, where, text, out)
                                                  : from_int(row, where, text, out);
+    case EK_OPTION_SIZE:
+        return ek_option_size(text, &bytes)
+                   ? from_string(row, where, text, out)
+                   : fail_value(row, where, text[0] != '\0' ? text : "empty");
     case EK_OPTION_REAL: return from_real(row, where, text, out);
     case EK_OPTION_CHOICE:
         if (ek_option_choice_index(row->allowed, text) < 0)
@@ -252,8 +305,8 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     char text[64];
     int number =
         json_is_integer(value) && (row->type == EK_OPTION_INT || row->type == EK_OPTION_UINT ||
-                                   row->type == EK_OPTION_EVERY || row->type == EK_OPTION_REAL ||
-                                   row->type == EK_OPTION_CHOICE);
+                                   row->type == EK_OPTION_EVERY || row->type == EK_OPTION_SIZE ||
+                                   row->type == EK_OPTION_REAL || row->type == EK_OPTION_CHOICE);
 
     *out = NULL;
     if (number) { /* also for a choice such as "1|2|4|auto" */
@@ -269,7 +322,8 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     if (json_is_array(value) && row->type == EK_OPTION_LIST)
         return list_from_json(row, where, value, out);
     if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE ||
-                                  row->type == EK_OPTION_UINT || row->type == EK_OPTION_EVERY))
+                                  row->type == EK_OPTION_UINT || row->type == EK_OPTION_EVERY ||
+                                  row->type == EK_OPTION_SIZE))
         return ek_option_from_text(row, where, json_string_value(value), out);
     return fail_value(row, where, ek_json_type_name(value));
 }

@@ -24,4 +24,9 @@ int ek_option_choice_index(const char *allowed, const char *word);
 enum { EK_OPTION_SECONDS_MAX = 1000000000 };
 int ek_option_seconds(const char *text, int64_t *seconds);
 
+/* Parses a size such as "8G", "1.5GiB", "512MB" or "4096" (bytes): K, M, G, T and KiB to TiB are
+ * powers of 1024, KB to TB powers of 1000; from 1 byte to 2^60.  "auto" is 0.  False: not a size.
+ */
+int ek_option_size(const char *text, int64_t *bytes);
+
 #endif

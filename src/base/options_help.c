@@ -28,6 +28,7 @@ static const char *value_word(const ek_option *option)
     case EK_OPTION_REAL: return "X";
     case EK_OPTION_TEXT: return option->unit != NULL ? option->unit : "TEXT";
     case EK_OPTION_CHOICE: return option->allowed;
+    case EK_OPTION_SIZE: return option->unit != NULL ? option->unit : "SIZE|auto";
     case EK_OPTION_EVERY: return option->unit != NULL ? option->unit : "N";
     case EK_OPTION_LIST: return option->unit != NULL ? option->unit : "TEXT";
     }

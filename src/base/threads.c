@@ -7,41 +7,20 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PATH_CAP = 4096, LINE_CAP = 4352 };
-
-/* The first line of folder/name, without its newline; 0 when it cannot be read. */
-static int first_line(const char *folder, const char *name, char *line, int cap)
-{
-    char path[LINE_CAP];
-    FILE *f;
-    int ok;
-
-    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
-        return 0;
-    f = fopen(path, "re");
-    if (f == NULL)
-        return 0;
-    ok = fgets(line, cap, f) != NULL;
-    fclose(f);
-    if (ok)
-        line[strcspn(line, "\n")] = '\0';
-    return ok;
-}
-
 /* CPU quota of one cgroup folder, in cores; 0: none. */
 static double quota_of(const char *folder)
 {
     char line[128];
     double quota, period;
 
-    if (first_line(folder, "cpu.max", line, sizeof(line)))
+    if (ek_cgroup_line(folder, "cpu.max", line, sizeof(line)))
         return sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0
                    ? quota / period
                    : 0; /* "max 100000": no limit */
-    if (!first_line(folder, "cpu.cfs_quota_us", line, sizeof(line)))
+    if (!ek_cgroup_line(folder, "cpu.cfs_quota_us", line, sizeof(line)))
         return 0;
     quota = strtod(line, NULL);
-    if (!(quota > 0) || !first_line(folder, "cpu.cfs_period_us", line, sizeof(line)))
+    if (!(quota > 0) || !ek_cgroup_line(folder, "cpu.cfs_period_us", line, sizeof(line)))
         return 0;
     period = strtod(line, NULL);
     return period > 0 ? quota / period : 0;
@@ -52,68 +31,24 @@ static double tighter_quota(double a, double b)
     return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-/* The tightest quota of root + path and of every folder above it down to root. */
-static double quota_along(const char *root, const char *path)
+static void take_quota(void *context, const char *folder)
 {
-    char folder[PATH_CAP];
-    double least = 0;
-    size_t base = strlen(root);
+    double *least = context;
 
-    if (snprintf(folder, sizeof(folder), "%s%s", root, path) >= (int)sizeof(folder))
-        return 0;
-    for (;;) {
-        char *slash;
-
-        least = tighter_quota(quota_of(folder), least);
-        slash = strrchr(folder, '/');
-        if (slash == NULL || (size_t)(slash - folder) < base)
-            return least;
-        *slash = '\0';
-    }
+    *least = tighter_quota(quota_of(folder), *least);
 }
 
-/* Whether a comma-separated list of controllers holds "cpu". */
-static int names_cpu(const char *list)
+double ek_cores_quota(const ek_cgroups *cgroups)
 {
-    for (const char *p = list; p != NULL; p = strchr(p, ',')) {
-        p += *p == ',';
-        if (strncmp(p, "cpu", 3) == 0 && (p[3] == ',' || p[3] == '\0'))
-            return 1;
-    }
-    return 0;
-}
-
-double ek_cores_quota(const char *membership, const char *root)
-{
-    char line[PATH_CAP], mount[PATH_CAP];
     double least = 0;
-    FILE *f = fopen(membership, "re");
 
-    if (f == NULL)
-        return 0;
-    while (fgets(line, sizeof(line), f) != NULL) { /* "id:controllers:path" */
-        char *list = strchr(line, ':');
-        char *path = list != NULL ? strchr(list + 1, ':') : NULL;
-
-        if (path == NULL)
-            continue;
-        line[strcspn(line, "\n")] = '\0';
-        *path++ = '\0';
-        list++;
-        if (*list == '\0') { /* version 2 */
-            least = tighter_quota(quota_along(root, path), least);
-        } else if (names_cpu(list) &&
-                   snprintf(mount, sizeof(mount), "%s/cpu", root) < (int)sizeof(mount)) {
-            least = tighter_quota(quota_along(mount, path), least);
-        }
-    }
-    fclose(f);
+    ek_cgroup_visit(cgroups, "cpu", take_quota, &least);
     return least;
 }
 
 int ek_cores_usable(void)
 {
-    double quota = ek_cores_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+    double quota = ek_cores_quota(&ek_cgroups_system);
     int cores = 1;
     cpu_set_t mask;
 

@@ -4,6 +4,8 @@
 
 #include "evenkeel/err.h"
 
+#include "base/cgroup.h"
+
 #include <pthread.h>
 #include <stdint.h>
 
@@ -23,9 +25,8 @@ int ek_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
  * (version 1 or 2, the tightest of it and its parents), rounded down.  At least 1. */
 int ek_cores_usable(void);
 
-/* The cgroup quota, in cores; 0: none.  `membership`: a file like /proc/self/cgroup; `root`: the
- * mount point of the cgroups. */
-double ek_cores_quota(const char *membership, const char *root);
+/* The cgroup quota, in cores; 0: none. */
+double ek_cores_quota(const ek_cgroups *cgroups);
 
 /* Resident bytes, now and the peak so far; 0 if unknown. */
 int64_t ek_rss_bytes(void);

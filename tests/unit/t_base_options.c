@@ -26,6 +26,7 @@ static const ek_option rows[] = {
      .help = "another seed"},
     {"save-every", EK_OPTION_EVERY, .fallback = "0", .unit = "N|TIME", .allowed = "[0,1000]",
      .help = "steps or time"},
+    {"limit", EK_OPTION_SIZE, .fallback = "auto", .help = "most bytes"},
 };
 static const ek_option_table train = {
     .command = "train", .summary = "trains a model", .options = rows, .n_options = COUNT(rows)};
@@ -38,7 +39,7 @@ static const ek_option_table loose = {.command = "bench",
 
 static ek_status parse(const ek_option_table *t, ek_options **o, int n, const char **args)
 {
-    char *argv[16];
+    char *argv[24];
 
     for (int i = 0; i < n; i++)
         argv[i] = (char *)(uintptr_t)args[i];
@@ -104,6 +105,40 @@ static void steps_or_time(void)
     for (size_t i = 0; i < COUNT(wrong); i++)
         REFUSED(&train, EK_EINVAL, "--save-every", "a time (90s, 10m, 2h) or an integer", "--data",
                 "a", "--save-every", wrong[i]);
+}
+
+static void sizes(void)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } right[] = {{"auto", 0},
+                 {"1", 1},
+                 {"4096", 4096},
+                 {"8G", INT64_C(8) << 30},
+                 {"8g", INT64_C(8) << 30},
+                 {"512M", 512 << 20},
+                 {"1.5GiB", INT64_C(3) << 29},
+                 {"64KiB", 65536},
+                 {"2TB", 2000000000000},
+                 {"0.5kb", 500},
+                 {"1T", INT64_C(1) << 40}};
+    static const char *const wrong[] = {"0",   "-1",   "G",         "8 G",  " 8G", "8G ",
+                                        "1e9", "0x10", "1.2.3",     "8GBi", "8X",  "",
+                                        "inf", "nan",  "99999999T", ".5G",  "Auto"};
+    ek_options *o = NULL;
+    int64_t bytes;
+
+    for (size_t i = 0; i < COUNT(right); i++) {
+        CHECK_INT(PARSE(&train, &o, "--data", "a", "--limit", right[i].text), EK_OK);
+        CHECK(strcmp(ek_options_text(o, "limit"), right[i].text) == 0);
+        CHECK(ek_option_size(right[i].text, &bytes));
+        CHECK_INT(bytes, right[i].bytes);
+        ek_options_destroy(o);
+    }
+    for (size_t i = 0; i < COUNT(wrong); i++)
+        REFUSED(&train, EK_EINVAL, "--limit", "a size (8G, 512M, 1.5GiB) or auto", "--data", "a",
+                "--limit", wrong[i]);
 }
 
 static void both_spellings(void)
@@ -347,7 +382,7 @@ typedef struct {
     const char *const *paths;
     int64_t n_paths;
     int quiet, degree, type;
-    int64_t batch, save_steps, save_seconds;
+    int64_t batch, save_steps, save_seconds, limit;
     uint64_t draw;
     double rate, small, large;
     const char *out, *dtype;
@@ -366,6 +401,8 @@ static const ek_option field_rows[] = {
      .offset = offsetof(fields, batch), .help = "."},
     {"save-every", EK_OPTION_EVERY, .field = EK_FIELD_EVERY, .offset = offsetof(fields, save_steps),
      .seconds_offset = offsetof(fields, save_seconds), .help = "."},
+    {"limit", EK_OPTION_SIZE, .field = EK_FIELD_SIZE, .offset = offsetof(fields, limit),
+     .help = "."},
     {"draw", EK_OPTION_UINT, .field = EK_FIELD_UINT64, .offset = offsetof(fields, draw),
      .help = "."},
     {"rate", EK_OPTION_REAL, .field = EK_FIELD_REAL, .offset = offsetof(fields, rate), .help = "."},
@@ -391,12 +428,13 @@ static void values_are_stored_in_fields(void)
     ek_options *o = NULL;
 
     CHECK_INT(PARSE(&into_fields, &o, "--paths", "a", "b", "--quiet", "--degree", "4", "--type",
-                    "fp64", "--save-every", "20", "--draw", "18446744073709551615", "--rate", "0.5",
-                    "--out", "c"),
+                    "fp64", "--save-every", "20", "--limit", "3G", "--draw", "18446744073709551615",
+                    "--rate", "0.5", "--out", "c"),
               EK_OK);
     CHECK(o != NULL && ek_options_store(o, &f) == EK_OK);
     CHECK(f.n_paths == 2 && strcmp(f.paths[1], "b") == 0);
     CHECK(f.quiet == 1 && f.degree == 4 && f.type == 2 && f.batch == 8);
+    CHECK_INT(f.limit, INT64_C(3) << 30);
     CHECK(f.save_steps == 20 && f.save_seconds == 0 && f.draw == UINT64_MAX);
     CHECK(fabs(f.rate - 0.5) <= 0 && fabs(f.small - 0.14) <= 0);
     CHECK(f.out != NULL && strcmp(f.out, "c") == 0 && strcmp(f.dtype, "as before") == 0);
@@ -410,6 +448,7 @@ static void defaults_of_a_struct_hold_and_are_shown(void)
         "--type bf16|fp32|fp64     . (default: fp32)",
         "--batch N                 . (default: 8)",
         "--save-every N            . (default: 10m)",
+        "--limit SIZE|auto         . (default: auto)",
         "--draw N                  . (default: 0)",
         "--rate X                  . (default: 1e-3)",
         "--small X                 . (default: 0.14)",
@@ -418,7 +457,7 @@ static void defaults_of_a_struct_hold_and_are_shown(void)
         "--dtype bf16|fp32         . (default: the fastest)",
     };
     char *help = ek_options_help(&into_fields, EK_HELP_TEXT);
-    fields f = {0};
+    fields f = {.limit = 5};
     ek_options *o = NULL;
 
     for (size_t i = 0; i < COUNT(shown); i++)
@@ -427,7 +466,8 @@ static void defaults_of_a_struct_hold_and_are_shown(void)
     free(help);
     CHECK_INT(PARSE(&into_fields, &o, "--quiet"), EK_OK);
     CHECK(o != NULL && ek_options_store(o, &f) == EK_OK);
-    CHECK(f.type == 1 && f.batch == 8 && f.save_steps == 0 && f.save_seconds == 600);
+    CHECK(f.limit == 0 && f.type == 1 && f.batch == 8 && f.save_steps == 0 &&
+          f.save_seconds == 600);
     CHECK(fabs(f.rate - 1e-3) <= 0 && fabs(f.large - 300) <= 0);
     CHECK(f.paths == NULL && f.out == NULL && f.dtype == NULL && f.degree == 0);
     ek_options_destroy(o);
@@ -436,6 +476,7 @@ static void defaults_of_a_struct_hold_and_are_shown(void)
 static const ek_case cases[] = {
     EK_CASE(defaults),
     EK_CASE(steps_or_time),
+    EK_CASE(sizes),
     EK_CASE(both_spellings),
     EK_CASE(last_one_counts),
     EK_CASE(unsigned_numbers),

@@ -32,7 +32,7 @@ static double quota_for(const char *membership)
 
     write_root_file("membership", membership);
     snprintf(path, sizeof(path), "%s/membership", root);
-    return ek_cores_quota(path, root);
+    return ek_cores_quota(&(ek_cgroups){path, root});
 }
 
 static void quotas(void)
@@ -60,7 +60,7 @@ static void quotas(void)
     CHECK(quota_for("3:cpuset:/x\n2:cpuacct:/x\n") == 0);
     CHECK(quota_for("3:cpu:/x\n0::/a/b\n") == 0.5);
     CHECK(quota_for("nonsense\n:\n") == 0);
-    CHECK(ek_cores_quota("/nonexistent", root) == 0);
+    CHECK(ek_cores_quota(&(ek_cgroups){"/nonexistent", root}) == 0);
     snprintf(command, sizeof(command), "rm -r %s", root);
     CHECK_INT(system(command), 0);
 }

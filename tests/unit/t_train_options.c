@@ -107,6 +107,7 @@ static void each_field_has_one_row(void)
     for (size_t i = 0; i < ek_train_options.n_options; i++) {
         CHECK(rows[i].offset < sizeof(ek_train_config));
         CHECK((rows[i].field == EK_FIELD_EVERY) == (rows[i].type == EK_OPTION_EVERY));
+        CHECK((rows[i].field == EK_FIELD_SIZE) == (rows[i].type == EK_OPTION_SIZE));
         CHECK((rows[i].field == EK_FIELD_LIST) == (rows[i].type == EK_OPTION_LIST));
         CHECK((rows[i].field == EK_FIELD_REAL) == (rows[i].type == EK_OPTION_REAL));
         for (size_t j = 0; j < i; j++)
