@@ -470,7 +470,7 @@ static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
     EK_TRY(ek_train_latest(mesh, leg->dir, EK_CHECK_SUMS, 1, &found));
     EK_REQUIRE(found.step == leg->from, EK_EINVAL, "the checkpoint is of step %lld, not %d",
                (long long)found.step, leg->from);
-    EK_TRY(ek_train_load(m, found.path.s));
+    EK_TRY(ek_train_load(m, found.path.s, 0));
     kept_enter(leg->record, m);
     return ek_model_pack(m);
 }

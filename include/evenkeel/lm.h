@@ -46,6 +46,10 @@ typedef struct {
     /** The expert that gives way to another: "lru": used longest ago; "lfu": used least often;
      *  NULL or "auto": whichever would have had more hits lately. */
     const char *expert_eviction;
+    int64_t memory_limit; /**< most bytes of memory of this process, page cache of the model's files
+                             included; 0: what its cgroups allow, else what is free */
+    int64_t positions;    /**< tokens of a text that memory has to hold beside the weights, checked
+                             before they are read; 0: not known, ek_lm_generate checks */
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
@@ -55,7 +59,8 @@ typedef struct {
  *  @param[in]  model  the folder
  *  @param[in]  config NULL for the defaults; its size may be that of an earlier, shorter version
  *  @param[out] out    released by ek_lm_close
- *  @return EK_ENOENT: no config or weights; EK_EFORMAT, EK_EUNSUPPORTED: their contents */
+ *  @return EK_ENOENT: no config or weights; EK_EFORMAT, EK_EUNSUPPORTED: their contents;
+ *          EK_ENOMEM: the model needs more than memory_limit, before anything large is read */
 EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *config, ek_lm **out);
 
 /** What a model's expert cache has done since it was opened. */

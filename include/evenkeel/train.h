@@ -148,6 +148,8 @@ typedef struct {
     int dry_run; /**< 1: checks everything up to the first step, writes nothing but the cache of
                     tokenised texts, and fills the summary's plan.  2: likewise, and does not
                     require that memory suffices here, as ranks will be on other hosts */
+    int64_t memory_limit; /**< most bytes of memory of this process, page cache of its files
+                             included; 0: what its cgroups allow, else what is free */
 } ek_train_config;
 
 /* clang-format off */
@@ -233,7 +235,8 @@ typedef struct {
     /* save_seconds */ 0,                                                                          \
     /* top_k_schedule */ NULL,                                                                     \
     /* capacity_schedule */ NULL,                                                                  \
-    /* dry_run */ 0                                                                                \
+    /* dry_run */ 0,                                                                               \
+    /* memory_limit */ 0                                                                           \
     }
 /* clang-format on */
 
@@ -381,6 +384,8 @@ typedef struct {
     int64_t checkpoints_most; /**< checkpoints at once, with the one being written */
     int64_t disk_free;        /**< bytes */
     char files[256];          /**< names in `out` */
+    double memory_limit;      /**< most bytes of the first rank's process; 0: unknown */
+    char memory_limit_source[512]; /**< what sets it */
 } ek_train_plan;
 
 /** Results of a run. */

@@ -33,6 +33,10 @@ ek_memory_limit ek_memory_limit_find(int64_t given);
 ek_memory_limit ek_memory_limit_find_in(int64_t given, const ek_cgroups *cgroups,
                                         const char *meminfo);
 
+/* What `more` bytes beyond those held now count against the number that ek_memory_limit_describe
+ * names. */
+int64_t ek_memory_limit_count(const ek_memory_limit *limit, int64_t more);
+
 /* For a message, what the limit is and where it comes from: "8.6 GB are allowed (--memory-limit)",
  * "23.1 GB are available".  text: of EK_LIMIT_TEXT bytes; returns it. */
 const char *ek_memory_limit_describe(const ek_memory_limit *limit, char *text);

@@ -33,9 +33,10 @@ static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
         json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", p->ranks, "pp", p->pp, "dp",
                   p->dp, "tp", p->tp, "edp", p->edp, "ep", p->ep, "etp", p->etp, "zero", cfg->zero);
     json_t *memory =
-        json_pack("{s:f, s:f, s:i, s:f, s:f}", "least_mb", p->memory_least / 1e6, "most_mb",
-                  p->memory_most / 1e6, "most_rank", p->memory_most_rank, "host_mb",
-                  p->memory_host / 1e6, "available_mb", p->memory_available / 1e6);
+        json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:o}", "least_mb", p->memory_least / 1e6,
+                  "most_mb", p->memory_most / 1e6, "most_rank", p->memory_most_rank, "host_mb",
+                  p->memory_host / 1e6, "available_mb", p->memory_available / 1e6, "limit_mb",
+                  p->memory_limit / 1e6, "limit_source", ek_json_text_of(p->memory_limit_source));
     json_t *disk =
         json_pack("{s:I, s:I, s:I, s:I}", "checkpoint_bytes", (json_int_t)p->checkpoint_bytes,
                   "checkpoints_most", (json_int_t)p->checkpoints_most, "bytes_most",
@@ -69,8 +70,9 @@ static void print_memory(const ek_train_plan *p)
         if (p->memory_host > 0)
             printf(", %sB on the first host", cli_count(c, sizeof(c), p->memory_host));
     }
-    if (p->memory_available > 0)
-        printf("; %sB are available here", cli_count(d, sizeof(d), p->memory_available));
+    if (p->memory_limit > 0)
+        printf("; the limit of a process is %sB (%s)", cli_count(d, sizeof(d), p->memory_limit),
+               p->memory_limit_source);
     printf("\n");
 }
 

@@ -65,6 +65,11 @@ static const ek_option options[] = {
      .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_eviction),
      .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
              "auto: whichever would have had more hits lately"},
+    {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
+     .field = EK_FIELD_SIZE, .offset = offsetof(eval_settings, lm.memory_limit),
+     .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "
+             "1.5GiB; auto: what its cgroups allow, else what is free. A model that needs more is "
+             "not read"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(eval_settings, json),
      .help = "print JSON on stdout"},
 };

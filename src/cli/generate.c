@@ -82,6 +82,11 @@ static const ek_option options[] = {
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
      .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
              "auto: whichever would have had more hits lately"},
+    {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
+     .field = EK_FIELD_SIZE, .offset = offsetof(generate_settings, lm.memory_limit),
+     .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "
+             "1.5GiB; auto: what its cgroups allow, else what is free. A model that needs more is "
+             "not read"},
     {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(generate_settings, quiet),
      .help = "print only the text; no speed on stderr"},
 };
@@ -214,6 +219,7 @@ static ek_status run_generate(const ek_options *o)
     EK_TRY(ek_options_store(o, &s));
     EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
     EK_TRY(find_prompt(&s, &prompt));
+    s.lm.positions = s.text.tokens;
     st = generate(&s, prompt);
     free(prompt);
     return st;

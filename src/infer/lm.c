@@ -9,6 +9,7 @@
 #include "data/tokenizer_files.h"
 #include "data/tokens.h"
 #include "infer/evaluate.h"
+#include "infer/memory.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
 #include "infer/text_out.h"
@@ -30,6 +31,7 @@ struct ek_lm {
     ek_expert_files *experts; /* NULL: all experts are in memory */
     int64_t expert_slots;
     ek_tokenizer *tokenizer;
+    int64_t memory_limit; /* bytes; 0: auto */
 };
 
 /* Copies the settings of a caller that may use an earlier, shorter struct. first: bytes of the
@@ -157,7 +159,7 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek
                             locale_t locale)
 {
     caller_function caller = {.progress = cfg->progress, .context = cfg->context, .locale = locale};
-    ek_load_progress progress = {cfg->progress != NULL ? report_reading : NULL, &caller};
+    ek_load_options how = {.progress = {cfg->progress != NULL ? report_reading : NULL, &caller}};
     ek_model_config mc = {.trained = 0};
     expert_choice experts;
 
@@ -167,9 +169,13 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek
         EK_TRY(open_tokenizer(lm, cfg->tokenizer));
     EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
                            cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
+    lm->memory_limit = cfg->memory_limit;
+    EK_TRY(ek_infer_check_model(&lm->source.spec, lm->kernels, mode, cfg->memory_limit,
+                                cfg->positions, experts.cached ? cfg->expert_slots : 0,
+                                &how.file_cache));
     mc.experts_elsewhere = experts.cached;
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &mc, &lm->model));
-    EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &progress));
+    EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &how));
     EK_TRY(ek_model_pack(lm->model));
     if (experts.cached) {
         EK_TRY(ek_expert_files_open(lm->model, lm->source.weights.s, cfg->expert_slots,
@@ -313,6 +319,8 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.context = ec.context = &caller;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
+    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
+    EK_TRY(ek_infer_check_evaluation(lm->model, lm->memory_limit, ec.batch, ec.seq));
     if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
         EK_TRY(open_tokenizer(lm, NULL));
     tc.tokenizer = lm->tokenizer;
@@ -323,7 +331,6 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
         EK_TRY_OUT(ek_documents_end(lm->tokenizer, lm->source.spec.eos_id, &ec.document_end));
         EK_TRY_OUT(ek_documents_check(&tokens, 1, ec.document_end));
     }
-    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
     EK_TRY_OUT(ek_evaluate(lm->model, tokens, &ec, &e));
     *out = (ek_lm_eval_result){e.loss, e.tokens, s->layers, s->experts, e.load};
     e.load = NULL;
@@ -453,6 +460,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_TRY_OUT(encode_prompt(lm, prompt, &ids));
     EK_TRY_OUT(check_length(lm, ids.n, cfg.tokens));
     session_cfg.capacity = ids.n + cfg.tokens;
+    EK_TRY_OUT(ek_infer_check_session(lm->model, lm->memory_limit, ids.n, cfg.tokens));
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
     EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
     begin = ek_clock_ns();

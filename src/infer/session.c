@@ -159,6 +159,15 @@ static ek_status reserve_graph(ek_session *s)
     return EK_OK;
 }
 
+ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *bytes)
+{
+    ek_session s = {0};
+
+    EK_TRY(init_session(&s, m, cfg));
+    *bytes = s.arena.used;
+    return EK_OK;
+}
+
 ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out)
 {
     ek_session *s = calloc(1, sizeof(*s));

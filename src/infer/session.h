@@ -35,6 +35,9 @@ typedef struct {
 EK_CHECKED ek_status ek_session_create(ek_model *m, const ek_session_config *cfg, ek_session **out);
 void ek_session_destroy(ek_session **s);
 
+/* Bytes of such a session, without allocating them. */
+EK_CHECKED ek_status ek_session_measure(ek_model *m, const ek_session_config *cfg, size_t *bytes);
+
 /* Appends n >= 1 tokens.  EK_EINVAL: an id outside the vocabulary, or more tokens than the
  * capacity.  After a failure the position is unchanged, but the logits are undefined. */
 EK_CHECKED ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n);

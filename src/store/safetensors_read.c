@@ -13,7 +13,10 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define MODEL_NAME "model.safetensors"
 
-enum { BLOCK_BYTES = 32768 };
+/* Pages are dropped a few megabytes at a time, as the kernel keeps a block of pages that is dropped
+ * in part, and a call may take it a millisecond; and not the last blocks, where other threads read
+ * and tensors are not in order. */
+enum { BLOCK_BYTES = 32768, RELEASE_BYTES = 8 << 20, RELEASE_FROM = 6, RELEASE_TO = 2 };
 
 static int by_name(const void *a, const void *b)
 {
@@ -285,12 +288,38 @@ static ek_status read_in_place(const ek_safetensor *t, int64_t first, int64_t n,
     return EK_OK;
 }
 
-void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n)
+/* The bytes of elements in the file of a tensor; 0 if it is in memory, or they are out of range. */
+static int64_t file_range(const ek_safetensor *t, int64_t first, int64_t n, int64_t *at)
 {
     int64_t size = t->elements > 0 ? t->bytes / t->elements : 0;
 
-    if (t->fd >= 0 && first >= 0 && n > 0 && first <= t->elements && n <= t->elements - first)
-        (void)posix_fadvise(t->fd, t->at + first * size, n * size, POSIX_FADV_WILLNEED);
+    *at = 0;
+    if (t->fd < 0 || first < 0 || n <= 0 || first > t->elements || n > t->elements - first)
+        return 0;
+    *at = t->at + first * size;
+    return n * size;
+}
+
+void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n)
+{
+    int64_t at, bytes = file_range(t, first, n, &at);
+
+    if (bytes > 0)
+        (void)posix_fadvise(t->fd, at, bytes, POSIX_FADV_WILLNEED);
+}
+
+void ek_safetensor_release(const ek_safetensor *t, int64_t first, int64_t n)
+{
+    int64_t at, bytes = file_range(t, first, n, &at);
+    int64_t from = at / RELEASE_BYTES, to = (at + bytes) / RELEASE_BYTES;
+
+    if (bytes == 0 || from == to)
+        return;
+    from = from > RELEASE_FROM ? from - RELEASE_FROM : 0;
+    to = to > RELEASE_TO ? to - RELEASE_TO : 0;
+    if (to > from)
+        (void)posix_fadvise(t->fd, from * RELEASE_BYTES, (to - from) * RELEASE_BYTES,
+                            POSIX_FADV_DONTNEED);
 }
 
 ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,

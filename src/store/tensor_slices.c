@@ -377,13 +377,32 @@ ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice
     return EK_OK;
 }
 
-void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
+/* Calls `advise` for the elements of each stored slice that a wanted slice has. */
+static void advise_slices(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                          void (*advise)(const ek_safetensor *t, int64_t first, int64_t n))
 {
     for (int64_t i = 0; i < x->n; i++) {
         const ek_tensor_slice *p = &x->slices[i].slice;
         ek_tensor_slice b = intersect_slices(p, want);
 
         if (b.rows > 0)
-            ek_safetensor_prefetch(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
+            advise(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
     }
+}
+
+void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
+{
+    advise_slices(x, want, ek_safetensor_prefetch);
+}
+
+void ek_sliced_tensor_release(const ek_sliced_tensor *x, const ek_tensor_slice *want)
+{
+    advise_slices(x, want, ek_safetensor_release);
+}
+
+int64_t ek_sliced_tensor_bytes(const ek_sliced_tensor *x, const ek_tensor_slice *want)
+{
+    const ek_safetensor *t = x->slices[0].t;
+
+    return t->elements > 0 ? want->rows * want->cols * (t->bytes / t->elements) : 0;
 }

@@ -78,4 +78,8 @@ EK_CHECKED ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_t
 /* Starts to read the rows of a slice, whole ones, into the system's page cache. */
 void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want);
 
+/* Drops them from the page cache; the bytes of these rows in files. */
+void ek_sliced_tensor_release(const ek_sliced_tensor *x, const ek_tensor_slice *want);
+int64_t ek_sliced_tensor_bytes(const ek_sliced_tensor *x, const ek_tensor_slice *want);
+
 #endif

@@ -258,7 +258,7 @@ static void load(peer *p)
 
     MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, 1, &found));
     EXPECT(p, found.step == p->j->step);
-    MUST(p, ek_train_load(p->m, found.path.s));
+    MUST(p, ek_train_load(p->m, found.path.s, 0));
     wrong = visit(p->m, p->j->salt, 0, KEPT_KINDS, &n);
     EXPECT(p, wrong == 0 && n > 0);
 }
@@ -368,7 +368,7 @@ static void load_and_save(peer *p)
     ek_path out;
 
     MUST(p, ek_train_latest(p->mesh, root.s, EK_CHECK_SUMS, 1, &found));
-    MUST(p, ek_train_load(p->m, found.path.s));
+    MUST(p, ek_train_load(p->m, found.path.s, 0));
     MUST(p, ek_path_set(&out, "%s/again", root.s));
     cfg.out_dir = out.s;
     MUST(p, ek_train_save_begin(&cfg, &s));
@@ -655,7 +655,7 @@ static void load_fails(peer *p)
     ek_status expected = p->rank == 0 ? EK_ENOENT : EK_EPEER;
 
     EXPECT(p, st == expected);
-    EXPECT(p, ek_train_load(p->m, "/tmp/ek-no-such-folder") == expected);
+    EXPECT(p, ek_train_load(p->m, "/tmp/ek-no-such-folder", 0) == expected);
 }
 
 static void nothing_to_load(void)

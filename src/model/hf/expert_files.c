@@ -90,7 +90,7 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t slots, ek_
     x->forms = calloc(2 * (size_t)m->spec.experts, sizeof(*x->forms));
     EK_REQUIRE_OUT(x->forms != NULL, EK_ENOMEM, "no memory for the experts of %s", path);
     EK_TRY_OUT(ek_slice_set_open(path, &x->files));
-    x->values = (ek_hf_values){&m->spec, x->files};
+    x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
     from = ek_hf_value_source(&x->values);
     EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
     EK_TRY_OUT(open_store(x, slots, eviction));

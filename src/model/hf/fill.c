@@ -267,6 +267,8 @@ static ek_status read_rows(const filling *f, const fill_job *j, ek_dtype type, c
             continue;
         EK_TRY(f->from.read(f->from.context, &t, f->array, &slice, type, dst + row * width * size,
                             width));
+        if (f->from.release != NULL)
+            f->from.release(f->from.context, &t, f->array, &slice);
         rows += slice.rows;
     }
     EK_REQUIRE(rows == j->rows, EK_EINTERNAL, "%lld of %lld rows of a weight belong to no tensor",

@@ -44,6 +44,9 @@ typedef struct {
     /* Starts to fetch a slice that will be read soon; NULL: not wanted. */
     void (*prefetch)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                      const ek_tensor_slice *slice);
+    /* Called when a slice has been read and is not needed again; NULL: not wanted. */
+    void (*release)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                    const ek_tensor_slice *slice);
     void *context;
     ek_load_progress progress;
 } ek_value_source;

@@ -134,19 +134,39 @@ static void prefetch_stored(void *context, const ek_hf_tensor *t, const ek_weigh
     ek_sliced_tensor_prefetch(at.stored, &at_file);
 }
 
+/* Drops the file's pages from the page cache, unless there is memory for them. */
+static void release_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                           const ek_tensor_slice *slice)
+{
+    ek_hf_values *v = context;
+    ek_tensor_slice at_file = *slice;
+    stored_at at;
+
+    if (locate_array(v->spec, v->files, t, a->suffix, &at) < 0)
+        return;
+    if (atomic_fetch_add(&v->read, ek_sliced_tensor_bytes(at.stored, slice)) < v->file_cache)
+        return;
+    at_file.row += at.row;
+    ek_sliced_tensor_release(at.stored, &at_file);
+}
+
 ek_value_source ek_hf_value_source(ek_hf_values *values)
 {
-    return (ek_value_source){.read = read_stored, .prefetch = prefetch_stored, .context = values};
+    return (ek_value_source){.read = read_stored,
+                             .prefetch = prefetch_stored,
+                             .release = values->file_cache > 0 ? release_stored : NULL,
+                             .context = values};
 }
 
 ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
-                        const ek_load_progress *progress)
+                        const ek_load_options *how)
 {
-    ek_hf_values values = {&m->spec, files};
+    ek_hf_values values = {
+        .spec = &m->spec, .files = files, .file_cache = how != NULL ? how->file_cache : 0};
     ek_value_source from = ek_hf_value_source(&values);
 
-    if (progress != NULL)
-        from.progress = *progress;
+    if (how != NULL)
+        from.progress = how->progress;
     EK_TRY(ek_hf_check(&m->spec, files, part));
     return ek_model_fill(m, part, &from);
 }

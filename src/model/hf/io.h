@@ -24,16 +24,24 @@ EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *
 typedef struct {
     const ek_model_spec *spec;
     const ek_slice_set *files;
+    int64_t file_cache; /* bytes of the files that may stay in the page cache: those beyond are
+                           dropped as they are read; 0: any number */
+    atomic_int_fast64_t read; /* bytes so far */
 } ek_hf_values;
 
 /* Borrows `values`. */
 ek_value_source ek_hf_value_source(ek_hf_values *values);
+/* How files are read. */
+typedef struct {
+    ek_load_progress progress;
+    int64_t file_cache; /* as in ek_hf_values */
+} ek_load_options;
 
 /* Runs ek_hf_check, then fills the weights of this rank (model/hf/fill.h) from the files, converted
  * to R. ek_model_pack() makes masters of other ranks and packed forms.  A failure of the check is
- * the same on every rank. progress: NULL for none. */
+ * the same on every rank. how: NULL for the defaults. */
 EK_CHECKED ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
-                                   const ek_load_progress *progress);
+                                   const ek_load_options *how);
 
 /* Copies the masters in `files` to one file of whole tensors, as `dtype`, through a buffer of a few
  * rows. */

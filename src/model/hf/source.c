@@ -144,13 +144,13 @@ out:
     return st;
 }
 
-ek_status ek_model_load_path(ek_model *m, const char *path, const ek_load_progress *progress)
+ek_status ek_model_load_path(ek_model *m, const char *path, const ek_load_options *how)
 {
     ek_slice_set *files = NULL;
     ek_status status;
 
     EK_TRY(ek_slice_set_open(path, &files));
-    status = ek_model_load(m, files, EK_ARRAYS_MASTER, progress);
+    status = ek_model_load(m, files, EK_ARRAYS_MASTER, how);
     ek_slice_set_close(&files);
     return status;
 }

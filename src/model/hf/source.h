@@ -8,7 +8,7 @@
 #define MODEL_HF_SOURCE_H
 
 #include "base/file.h"
-#include "model/hf/fill.h"
+#include "model/hf/io.h"
 
 typedef struct {
     ek_model_spec spec;
@@ -32,7 +32,6 @@ EK_CHECKED ek_status ek_model_source_tokenizer(const ek_model_source *s, const c
 EK_CHECKED ek_status ek_model_source_no_weights(const ek_model_source *s);
 
 /* Reads the weights at `path` (a file, index or folder): ek_model_load. */
-EK_CHECKED ek_status ek_model_load_path(ek_model *m, const char *path,
-                                        const ek_load_progress *progress);
+EK_CHECKED ek_status ek_model_load_path(ek_model *m, const char *path, const ek_load_options *how);
 
 #endif

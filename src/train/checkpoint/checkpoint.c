@@ -194,26 +194,27 @@ out:
     return st;
 }
 
-static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_weight_arrays part)
+static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_weight_arrays part,
+                           int64_t file_cache)
 {
     ek_slice_set *files = NULL;
     ek_status st;
 
     EK_TRY(ek_slice_set_open_in(folder, name, &files));
-    st = ek_model_load(m, files, part, NULL);
+    st = ek_model_load(m, files, part, &(ek_load_options){.file_cache = file_cache});
     ek_slice_set_close(&files);
     return st;
 }
 
-static ek_status load_parts(ek_model *m, const char *folder)
+static ek_status load_parts(ek_model *m, const char *folder, int64_t file_cache)
 {
-    EK_TRY(load_part(m, folder, "model", EK_ARRAYS_MASTER));
-    return load_part(m, folder, "optimizer", EK_ARRAYS_MOMENTS);
+    EK_TRY(load_part(m, folder, "model", EK_ARRAYS_MASTER, file_cache));
+    return load_part(m, folder, "optimizer", EK_ARRAYS_MOMENTS, file_cache);
 }
 
-ek_status ek_train_load(ek_model *m, const char *folder)
+ek_status ek_train_load(ek_model *m, const char *folder, int64_t file_cache)
 {
-    return ek_agree(m->cfg.mesh->world, "read the checkpoint", load_parts(m, folder));
+    return ek_agree(m->cfg.mesh->world, "read the checkpoint", load_parts(m, folder, file_cache));
 }
 
 ek_status ek_train_latest(const ek_mesh *mesh, const char *dir, ek_checkpoint_check check,

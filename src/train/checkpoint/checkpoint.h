@@ -92,7 +92,7 @@ EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, 
 EK_CHECKED ek_status ek_train_check(const char *folder, const json_t *files, int64_t step);
 
 /* Reads this rank's masters and moments from a checkpoint of any layout; the caller then calls
- * ek_model_pack.  Collective. */
-EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder);
+ * ek_model_pack.  file_cache: see ek_load_options.  Collective. */
+EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder, int64_t file_cache);
 
 #endif

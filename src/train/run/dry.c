@@ -116,6 +116,7 @@ ek_status ek_run_dry(ek_run *r)
     const ek_train_config *c = r->cfg;
     ek_train_plan *p = &r->out->plan;
     int several = c->save_every > 0 || c->save_seconds > 0 || r->eval.held_out != NULL;
+    ek_memory_limit limit = ek_run_memory_limit(r);
     double tokens = (double)ek_sources_tokens(&r->data.sources);
 
     EK_TRY(ek_agree(r->world, "check the initial weights", check_weights(r)));
@@ -133,7 +134,9 @@ ek_status ek_run_dry(ek_run *r)
                          .checkpoints_most = several ? c->keep + 1 + (r->eval.held_out != NULL) : 1,
                          .disk_free = disk_free(c->out)};
     p->epochs = (double)r->training.optimizer.steps * (double)p->step_tokens / tokens;
-    p->memory_available = c->dry_run == 1 ? ek_run_memory_available(r) : 0;
+    p->memory_available = c->dry_run == 1 ? (double)limit.left : 0;
+    p->memory_limit = (double)limit.bytes;
+    ek_memory_limit_source(&limit, p->memory_limit_source);
     list_files(r, p);
     return gather_bytes(r, p);
 }

@@ -1,4 +1,4 @@
-/* Kernels, executor and model of a rank: threads, memory, weights. */
+/* Kernels, executor and model of a rank: threads, layout, weights. */
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
@@ -52,52 +52,6 @@ ek_status ek_run_open_kernels(ek_run *r)
                            threads > 1 ? threads : 1, &r->kernels);
 }
 
-/* Bytes of shared memory that this host's ranks still have to reserve: without preallocated memory
- * and without adopted state. */
-static ek_status shm_bytes_needed(ek_run *r, double *bytes)
-{
-    *bytes = (double)r->model->state.bytes - (double)ek_recover_prealloc_bytes(&r->memory.recovery);
-    if (r->memory.step >= 0)
-        *bytes -= (double)ek_recover_bytes(&r->memory.recovery);
-    EK_TRY(ek_run_sum_on_host(r, bytes));
-    *bytes = *bytes > 0 ? *bytes : 0;
-    return EK_OK;
-}
-
-double ek_run_memory_available(const ek_run *r)
-{
-    const ek_memory *m = r->kernels->memory;
-
-    return m != NULL ? (double)m->available(m) : (double)ek_memory_available();
-}
-
-/* Linux overcommits memory and kills a process that uses too much without a message; so this checks
- * before. */
-ek_status ek_run_check_memory(ek_run *r)
-{
-    double want =
-        (double)r->out->info.predicted_bytes - (double)r->base_rss - (double)r->model->state.bytes;
-    double have = r->cfg->dry_run > 1 ? 0 : ek_run_memory_available(r),
-           copy = (double)ek_train_save_bytes(r->model);
-    double copy_fits, state;
-
-    EK_TRY(shm_bytes_needed(r, &state));
-    EK_TRY(ek_run_sum_on_host(r, &want));
-    want += state;
-    EK_TRY(ek_run_sum_on_host(r, &copy));
-    copy_fits = have == 0 || 1.1 * (want + copy) <= have;
-    EK_TRY(ek_run_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
-    r->saves.background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && copy_fits > 0;
-    if (r->saves.background)
-        r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
-    EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
-               "the run needs about %.1f GB of memory, and %.1f GB are available; lower "
-               "--micro-batch, --batch or --seq, %sor use a smaller model",
-               want / 1e9, have / 1e9,
-               r->training.moe.gather != 0 ? "take --adaptive-r etp, " : "");
-    return EK_OK;
-}
-
 ek_status ek_run_layout_model(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -129,11 +83,12 @@ ek_status ek_run_layout_model(ek_run *r)
 static ek_status first_weights(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
+    const ek_load_options how = {.file_cache = r->file_cache};
 
     if (c->init != NULL)
-        return ek_model_load_path(r->model, c->init, NULL);
+        return ek_model_load_path(r->model, c->init, &how);
     if (r->source.weights.s[0] != '\0')
-        return ek_model_load_path(r->model, r->source.weights.s, NULL);
+        return ek_model_load_path(r->model, r->source.weights.s, &how);
     EK_TRY(ek_model_source_no_weights(&r->source));
     return ek_model_init(r->model, c->seed);
 }
@@ -143,7 +98,7 @@ ek_status ek_run_fill_model(ek_run *r)
     ek_run_report_phase(r, "transfer");
     EK_TRY(ek_run_fill_from_memory(r));
     if (r->memory.step < 0 && r->saves.found.path.s[0] != '\0')
-        EK_TRY(ek_train_load(r->model, r->saves.found.path.s));
+        EK_TRY(ek_train_load(r->model, r->saves.found.path.s, r->file_cache));
     else if (r->memory.step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
     return ek_model_pack(r->model);

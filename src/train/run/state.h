@@ -6,6 +6,7 @@
 
 #include "balance/roofline.h"
 #include "balance/trace.h"
+#include "base/memory_limit.h"
 #include "cost/machine.h"
 #include "data/sources.h"
 #include "data/tokens.h"
@@ -133,6 +134,7 @@ typedef struct {
     ek_model_source source;
     ek_run_costs costs;
     int64_t first_step, base_rss;
+    int64_t file_cache; /* bytes of weights that may stay in the page cache; 0: any number */
 
     /* state of steps */
     ek_run_data data;
@@ -219,10 +221,11 @@ EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
 EK_CHECKED ek_status ek_run_configure_exec(ek_run *r);
 /* Creates the model, without weights, and predicts the memory of the run.  Not collective. */
 EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
-/* EK_ENOMEM if the host has less memory than the run needs; sets saves.background.  Collective. */
+/* (memory.c) EK_ENOMEM if the run needs more memory than its limit; sets saves.background and
+ * file_cache.  Collective. */
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
-/* Bytes available on this host, or on the device; 0: unknown. */
-double ek_run_memory_available(const ek_run *r);
+/* The limit of this process, or of the device. */
+ek_memory_limit ek_run_memory_limit(const ek_run *r);
 /* Fills the weights: from memory, a checkpoint, files or the seed.  Collective. */
 EK_CHECKED ek_status ek_run_fill_model(ek_run *r);
 

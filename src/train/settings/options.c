@@ -129,6 +129,11 @@ static const ek_option options[] = {
     {"threads", EK_OPTION_INT, .shown = "the host's cores / its ranks", .unit = "threads",
      .allowed = "[1,1024]", .field = EK_FIELD_INT, .offset = FIELD(threads),
      .flags = EK_SETTING_NOT_KEPT, .help = "compute threads per rank"},
+    {"memory-limit", EK_OPTION_SIZE, .unit = "SIZE|auto", .field = EK_FIELD_SIZE,
+     .offset = FIELD(memory_limit),
+     .help =
+         "most memory of each process, page cache of its files included: 8G, 512M, 1.5GiB; "
+         "auto: what its cgroups allow, else what is free. A run that needs more does not start"},
     EK_JOB_OPTIONS,
     {"pp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(pp),

@@ -1,0 +1,189 @@
+/* What inference needs, from the arenas of a model, a session and a pass that are only measured. */
+#include "infer/memory.h"
+
+#include "base/memory_limit.h"
+#include "infer/session.h"
+#include "model/hf/expert_files.h"
+#include "model/step/pass.h"
+#include "tensor/select/select.h"
+
+#include <stdio.h>
+
+enum {
+    READ_BYTES_A_THREAD = 1 << 20, /* values on their way into packed forms */
+    READ_AHEAD_BYTES = 96 << 20,   /* pages of files that are being read */
+    HINT_CAP = 256
+};
+
+ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64_t positions,
+                           int64_t slots, ek_infer_bytes *out)
+{
+    ek_model_config cfg = {.trained = 0, .experts_elsewhere = slots > 0, .never_touched = 1};
+    ek_session_config sc = {.capacity = positions};
+    int64_t most = spec->layers * spec->experts;
+    ek_model *m = NULL;
+    size_t session = 0;
+    ek_status st = EK_OK;
+
+    EK_TRY(ek_model_create(spec, k, &cfg, &m));
+    if (positions > 0)
+        EK_TRY_OUT(ek_session_measure(m, &sc, &session));
+    *out = (ek_infer_bytes){.weights = (int64_t)(m->arena.used + m->tables.used),
+                            .session = (int64_t)session,
+                            .other = (int64_t)k->threads * READ_BYTES_A_THREAD};
+    if (ek_model_next_moe(m, -1) < spec->layers)
+        out->slot = (int64_t)ek_expert_files_slot_bytes(m);
+    out->weights += out->slot * (slots < most ? slots : most);
+out:
+    ek_model_destroy(&m);
+    return st;
+}
+
+static int64_t sum_bytes(const ek_infer_bytes *b)
+{
+    return b->weights + b->session + b->other;
+}
+
+static int fits(const ek_memory_limit *limit, int64_t more)
+{
+    return limit->kind == EK_LIMIT_UNKNOWN || more <= limit->left;
+}
+
+/* The most expert slots with which the model fits; 0: fewer than a token needs. */
+static int64_t most_slots(const ek_memory_limit *limit, const ek_model_spec *spec,
+                          const ek_kernels *k, int64_t positions)
+{
+    ek_infer_bytes b;
+    int64_t n;
+
+    if (ek_infer_measure(spec, k, positions, 1, &b) < 0 || b.slot == 0)
+        return 0;
+    n = (limit->left - sum_bytes(&b)) / b.slot + 1;
+    return n >= spec->top_k ? n : 0;
+}
+
+/* Whether the model fits in bf16, and its bytes. */
+static int fits_in_bf16(const ek_memory_limit *limit, const ek_model_spec *spec, int threads,
+                        int64_t positions, int64_t slots, ek_infer_bytes *b)
+{
+    ek_kernels *k = NULL;
+    int yes = ek_kernels_open("cpu", 0, EK_MODE_BF16, ek_cpu_isa(), threads, &k) == EK_OK &&
+              ek_infer_measure(spec, k, positions, slots, b) == EK_OK && fits(limit, sum_bytes(b));
+
+    ek_kernels_destroy(&k);
+    return yes;
+}
+
+/* The most positions, up to `most`, of a session that fits beside `held` bytes; 0: none. */
+static int64_t most_positions(ek_model *m, const ek_memory_limit *limit, int64_t most)
+{
+    int64_t least = 0;
+
+    while (least < most) {
+        ek_session_config sc = {.capacity = least + (most - least + 1) / 2};
+        size_t bytes;
+
+        if (ek_session_measure(m, &sc, &bytes) == EK_OK && fits(limit, (int64_t)bytes))
+            least = sc.capacity;
+        else
+            most = sc.capacity - 1;
+    }
+    return least;
+}
+
+/* What would fit, for a message: bf16, a shorter text, fewer experts in memory. */
+static void find_fitting(const ek_memory_limit *limit, const ek_model_spec *spec,
+                         const ek_kernels *k, ek_mode mode, int64_t positions, int64_t slots,
+                         const ek_infer_bytes *b, char hint[HINT_CAP])
+{
+    ek_infer_bytes small;
+    int64_t n;
+
+    if (mode != EK_MODE_BF16 && fits_in_bf16(limit, spec, k->threads, positions, slots, &small))
+        snprintf(hint, HINT_CAP, "--dtype bf16 would fit, with %.1f GB",
+                 (double)sum_bytes(&small) / 1e9);
+    else if (fits(limit, b->weights + b->other))
+        snprintf(hint, HINT_CAP, "fewer --tokens would fit: weights take %.1f GB of it",
+                 (double)b->weights / 1e9);
+    else if ((n = most_slots(limit, spec, k, positions)) > 0)
+        snprintf(hint, HINT_CAP, "--expert-slots %lld would fit, with the other experts on disk",
+                 (long long)n);
+    else
+        snprintf(hint, HINT_CAP, "weights take %.1f GB of it: use a smaller model%s",
+                 (double)b->weights / 1e9, mode == EK_MODE_BF16 ? "" : ", or try --dtype bf16");
+}
+
+ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, ek_mode mode,
+                               int64_t given, int64_t positions, int64_t slots, int64_t *file_cache)
+{
+    char hint[HINT_CAP], text[EK_LIMIT_TEXT];
+    ek_memory_limit limit;
+    ek_infer_bytes b;
+    int64_t left;
+
+    *file_cache = 0;
+    positions = positions < ek_model_longest(spec) ? positions : ek_model_longest(spec);
+    if (k->memory != NULL)
+        return EK_OK;
+    EK_TRY(ek_infer_measure(spec, k, positions, slots, &b));
+    limit = ek_memory_limit_find(given);
+    left = limit.left - sum_bytes(&b) - READ_AHEAD_BYTES;
+    if (fits(&limit, sum_bytes(&b))) {
+        if (limit.kind != EK_LIMIT_UNKNOWN)
+            *file_cache = left > 0 ? left : 1;
+        return EK_OK;
+    }
+    find_fitting(&limit, spec, k, mode, positions, slots, &b, hint);
+    return EK_FAIL(EK_ENOMEM, "the model needs about %.1f GB of memory, and %s; %s",
+                   (double)ek_memory_limit_count(&limit, sum_bytes(&b)) / 1e9,
+                   ek_memory_limit_describe(&limit, text), hint);
+}
+
+ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t prompt, int64_t tokens)
+{
+    ek_session_config sc = {.capacity = prompt + tokens};
+    char hint[HINT_CAP] = "give a shorter prompt", text[EK_LIMIT_TEXT];
+    ek_memory_limit limit;
+    int64_t most;
+    size_t bytes;
+
+    if (m->k->memory != NULL)
+        return EK_OK;
+    EK_TRY(ek_session_measure(m, &sc, &bytes));
+    limit = ek_memory_limit_find(given);
+    if (fits(&limit, (int64_t)bytes))
+        return EK_OK;
+    most = most_positions(m, &limit, sc.capacity - 1);
+    if (most > prompt)
+        snprintf(hint, sizeof(hint), "--tokens %lld would fit", (long long)(most - prompt));
+    return EK_FAIL(
+        EK_ENOMEM, "the model and a text of %lld tokens need about %.2f GB of memory, and %s; %s",
+        (long long)sc.capacity, (double)ek_memory_limit_count(&limit, (int64_t)bytes) / 1e9,
+        ek_memory_limit_describe(&limit, text), hint);
+}
+
+ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t batch, int64_t seq)
+{
+    ek_pass_config pc = {.max_seqs = batch, .max_seq = seq}, shorter = {.max_seqs = 1};
+    char hint[HINT_CAP] = "use a smaller model", text[EK_LIMIT_TEXT];
+    ek_memory_limit limit;
+    size_t bytes, less;
+
+    if (m->k->memory != NULL)
+        return EK_OK;
+    EK_TRY(ek_pass_measure(m, &pc, &bytes));
+    limit = ek_memory_limit_find(given);
+    if (fits(&limit, (int64_t)bytes))
+        return EK_OK;
+    for (shorter.max_seq = seq / 2; shorter.max_seq > 0 && batch == 1; shorter.max_seq /= 2)
+        if (ek_pass_measure(m, &shorter, &less) == EK_OK && fits(&limit, (int64_t)less)) {
+            snprintf(hint, sizeof(hint), "--seq %lld would fit", (long long)shorter.max_seq);
+            break;
+        }
+    return EK_FAIL(EK_ENOMEM,
+                   "the model and an evaluation of %lld tokens at a time need about %.2f GB of "
+                   "memory, and %s; %s",
+                   (long long)(batch * seq),
+                   (double)ek_memory_limit_count(&limit, (int64_t)bytes) / 1e9,
+                   ek_memory_limit_describe(&limit, text), hint);
+}

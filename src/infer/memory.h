@@ -1,0 +1,36 @@
+/* infer/memory.h - the memory that a model, a text and an evaluation need, against the limit of
+ * this process.  Each check fails with EK_ENOMEM, whose message says what is needed, what the limit
+ * is, and what would fit.  On an accelerator nothing is checked: its memory is its own.
+ *
+ * limit: most bytes of this process; 0: auto (base/memory_limit.h). */
+#ifndef INFER_MEMORY_H
+#define INFER_MEMORY_H
+
+#include "model/model.h"
+
+/* Bytes of a model that is not trained, and of a session of so many positions (0: none), without
+ * touching any.  slots: experts in memory, if the others stay in files (model/hf/expert_files.h);
+ * 0: all are in memory.  EK_EUNSUPPORTED: see ek_session_create. */
+typedef struct {
+    int64_t weights, session;
+    int64_t slot;  /* of weights: one expert in memory; 0: the model has none */
+    int64_t other; /* allowance for buffers that no arena holds, while weights are read */
+} ek_infer_bytes;
+EK_CHECKED ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k,
+                                      int64_t positions, int64_t slots, ek_infer_bytes *out);
+
+/* Before weights are read. positions: of texts, at least; 0: not known.  slots: see above.
+ * *file_cache: see ek_load_options. */
+EK_CHECKED ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k,
+                                          ek_mode mode, int64_t limit, int64_t positions,
+                                          int64_t slots, int64_t *file_cache);
+
+/* Before a session for a prompt and so many more tokens is created. */
+EK_CHECKED ek_status ek_infer_check_session(ek_model *m, int64_t limit, int64_t prompt,
+                                            int64_t tokens);
+
+/* Before windows of seq tokens are evaluated, `batch` at a time. */
+EK_CHECKED ek_status ek_infer_check_evaluation(ek_model *m, int64_t limit, int64_t batch,
+                                               int64_t seq);
+
+#endif

@@ -1,0 +1,143 @@
+/* The memory that a run needs, its limit, and what would fit. */
+#include "train/run/state.h"
+
+#include <stdio.h>
+
+enum { HINT_CAP = 256 };
+
+/* Bytes of shared memory that this host's ranks still have to reserve: without preallocated memory
+ * and without adopted state. */
+static ek_status shm_bytes_needed(ek_run *r, double *bytes)
+{
+    *bytes = (double)r->model->state.bytes - (double)ek_recover_prealloc_bytes(&r->memory.recovery);
+    if (r->memory.step >= 0)
+        *bytes -= (double)ek_recover_bytes(&r->memory.recovery);
+    EK_TRY(ek_run_sum_on_host(r, bytes));
+    *bytes = *bytes > 0 ? *bytes : 0;
+    return EK_OK;
+}
+
+ek_memory_limit ek_run_memory_limit(const ek_run *r)
+{
+    const ek_memory *m = r->kernels->memory;
+
+    if (m != NULL) { /* of the device */
+        int64_t left = (int64_t)m->available(m);
+
+        return (ek_memory_limit){.kind = EK_LIMIT_FREE, .bytes = left, .left = left};
+    }
+    if (r->cfg->dry_run > 1 && r->cfg->memory_limit == 0) /* of other hosts */
+        return (ek_memory_limit){.kind = EK_LIMIT_UNKNOWN};
+    return ek_memory_limit_find(r->cfg->memory_limit);
+}
+
+/* Bytes that count against the limit, and what it allows.  A limit that was given is of each
+ * process, others are of all processes of a host. */
+typedef struct {
+    ek_memory_limit limit;
+    double want, have;
+} memory_need;
+
+/* Adds what every rank needs more (of all ranks of the host, unless a process has a limit).
+ * Collective. */
+static ek_status add_need(ek_run *r, memory_need *n, double bytes)
+{
+    if (n->limit.kind != EK_LIMIT_GIVEN)
+        EK_TRY(ek_run_sum_on_host(r, &bytes));
+    n->want += bytes;
+    return EK_OK;
+}
+
+static int need_fits(const memory_need *n, double more)
+{
+    return n->limit.kind == EK_LIMIT_UNKNOWN || n->want + more <= n->have;
+}
+
+/* Collective. */
+static ek_status find_need(ek_run *r, memory_need *n)
+{
+    double of_rank = (double)r->out->info.predicted_bytes, state = (double)r->model->state.bytes;
+
+    *n = (memory_need){.limit = ek_run_memory_limit(r)};
+    n->have = (double)n->limit.left;
+    if (n->limit.kind == EK_LIMIT_GIVEN) {
+        n->want = of_rank;
+        n->have = (double)n->limit.bytes;
+        return EK_OK;
+    }
+    EK_TRY(shm_bytes_needed(r, &n->want));
+    return add_need(r, n, of_rank - (double)r->base_rss - state);
+}
+
+/* Whether the run would fit with these settings: *fits is 1 if it does here.  Collective. */
+static ek_status try_settings(ek_run *r, const memory_need *n, ek_recompute recompute,
+                              int64_t micro_batch, double *fits)
+{
+    ek_trainer_config c = r->training;
+    memory_need other = *n;
+    size_t now, then;
+
+    c.recompute = recompute;
+    c.micro_batch = micro_batch;
+    EK_TRY(ek_trainer_measure(r->model, &r->training, &now));
+    EK_TRY(ek_trainer_measure(r->model, &c, &then));
+    EK_TRY(add_need(r, &other, (double)then - (double)now));
+    *fits = need_fits(&other, 0);
+    return EK_OK;
+}
+
+/* Finds options with which the run fits on all ranks: the largest micro-batch, if need be with
+ * activations recomputed.  Collective. */
+static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_t cap)
+{
+    ek_recompute tried[] = {r->training.recompute, EK_RECOMPUTE_FULL};
+    int same = tried[0] == tried[1];
+
+    for (int i = same; i < 2; i++)
+        for (int64_t micro = r->training.micro_batch; micro > 0; micro /= 2) {
+            double fits;
+
+            EK_TRY(try_settings(r, n, tried[i], micro, &fits));
+            EK_TRY(ek_run_minimum(r->world, &fits));
+            if (fits <= 0)
+                continue;
+            snprintf(hint, cap, "%s--micro-batch %lld would fit",
+                     tried[i] != tried[0] ? "--recompute full with " : "", (long long)micro);
+            return EK_OK;
+        }
+    snprintf(
+        hint, cap,
+        "no --micro-batch and no --recompute makes it fit: lower --seq, %sshard the model over "
+        "more %s (--zero 3), or use a smaller model",
+        r->training.moe.gather != 0 ? "take --adaptive-r etp, " : "",
+        n->limit.kind == EK_LIMIT_GIVEN ? "ranks" : "hosts");
+    return EK_OK;
+}
+
+/* Linux overcommits memory and kills a process that uses too much without a message; so this checks
+ * before. */
+ek_status ek_run_check_memory(ek_run *r)
+{
+    double copy = (double)ek_train_save_bytes(r->model), copy_fits, all_fit;
+    char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT];
+    memory_need need, with_copy;
+
+    EK_TRY(find_need(r, &need));
+    with_copy = need;
+    EK_TRY(add_need(r, &with_copy, copy));
+    copy_fits = need_fits(&with_copy, 0.1 * with_copy.want);
+    EK_TRY(ek_run_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
+    r->saves.background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && copy_fits > 0;
+    if (r->saves.background)
+        r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
+    if (need.limit.kind != EK_LIMIT_UNKNOWN) /* file pages: what is left, to one rank here */
+        r->file_cache = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
+    all_fit = need_fits(&need, 0);
+    EK_TRY(ek_run_minimum(r->world, &all_fit));
+    if (all_fit > 0)
+        return EK_OK;
+    EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));
+    EK_REQUIRE(need_fits(&need, 0), EK_ENOMEM, "the run needs about %.1f GB of memory, and %s; %s",
+               need.want / 1e9, ek_memory_limit_describe(&need.limit, text), hint);
+    return EK_OK;
+}
