@@ -420,6 +420,15 @@ void ek_disk_cancel_file(ek_disk *d, const ek_disk_file *f)
     wait_for_file(d, f);
 }
 
+void ek_disk_drop_results(ek_disk *d, const ek_disk_file *f)
+{
+    for (ek_disk_request *r = d->ended.first, *next; r != NULL; r = next) {
+        next = r->next;
+        if (r->file == f)
+            collect_request(d, r);
+    }
+}
+
 void ek_disk_cancel_all(ek_disk *d)
 {
     ek_disk_cancel_file(d, NULL);

@@ -120,8 +120,9 @@ EK_CHECKED ek_status ek_disk_open(ek_disk *d, const char *path, ek_disk_mode mod
  * process ends.  EK_ENOSPC when the disk has no room for it, EK_EIO, EK_ENOMEM. */
 EK_CHECKED ek_status ek_disk_open_scratch(ek_disk *d, const char *folder, int64_t bytes,
                                           ek_disk_file **out);
-/* Cancels the file's requests, waits for its calls in flight, and closes it.  The results of its
- * requests must be looked at before.  EK_EIO, EK_ENOSPC: writes were lost; it is closed anyway. */
+/* Cancels the file's requests, waits for its calls in flight, collects them all, and closes it.
+ * Their results must be looked at before.  EK_EIO, EK_ENOSPC: writes were lost; it is closed
+ * anyway. */
 EK_CHECKED ek_status ek_disk_close(ek_disk_file **f);
 
 /* Whether calls go past the page cache.  If not, its pages count as memory of this process's

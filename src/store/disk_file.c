@@ -65,7 +65,9 @@ static int try_direct(const ek_disk_io *io, int fd)
     return 0;
 }
 
-/* Opens a regular file: 0, or -1 and errno; EISDIR for one of another type. */
+/* Opens a regular file: its descriptor, or -1 and errno; EISDIR for one of another type.
+ * O_NONBLOCK keeps open() from waiting at a pipe, and is taken off again: older kernels answer
+ * EAGAIN to reads of such files by io_uring. */
 static int open_regular(const ek_disk_io *io, const char *path, ek_disk_mode mode)
 {
     int flags = mode == EK_DISK_READ ? O_RDONLY : O_RDWR | O_CREAT, fd, error;
@@ -76,7 +78,8 @@ static int open_regular(const ek_disk_io *io, const char *path, ek_disk_mode mod
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
         return -1;
-    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode))
+    if (fstat(fd, &s) == 0 && S_ISREG(s.st_mode) &&
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0)
         return fd;
     error = S_ISREG(s.st_mode) ? errno : EISDIR;
     io->close(fd);
@@ -170,6 +173,7 @@ ek_status ek_disk_close(ek_disk_file **pf)
     *pf = NULL;
     ek_disk_cancel_file(d, f);
     pthread_mutex_lock(&d->mutex);
+    ek_disk_drop_results(d, f);
     for (ek_disk_file **at = &d->files; *at != NULL; at = &(*at)->next)
         if (*at == f) {
             *at = f->next;

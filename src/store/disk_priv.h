@@ -83,6 +83,9 @@ void ek_disk_piece_done(ek_disk *d, ek_disk_piece *p, int64_t result);
  */
 void ek_disk_cancel_file(ek_disk *d, const ek_disk_file *f);
 
+/* Collects the ended requests of a file.  With the mutex. */
+void ek_disk_drop_results(ek_disk *d, const ek_disk_file *f);
+
 /* Closes a file that has no requests, and frees it; 0, or the error number of close(). */
 int ek_disk_file_free(ek_disk_file *f);
 

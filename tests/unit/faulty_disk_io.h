@@ -21,6 +21,7 @@ static struct {
     int at; /* 0: never */
     int from_there_on;
     int error;
+    int opened; /* the descriptor of the last open */
 } faulty_disk;
 
 static int faulty_disk_hit(void)
@@ -42,7 +43,8 @@ static int faulty_disk_fails(void)
 
 static int faulty_disk_open(const char *path, int flags, mode_t mode)
 {
-    return faulty_disk_fails() ? -1 : ek_disk_io_system.open(path, flags, mode);
+    faulty_disk.opened = faulty_disk_fails() ? -1 : ek_disk_io_system.open(path, flags, mode);
+    return faulty_disk.opened;
 }
 
 static int faulty_disk_set_direct(int fd, int on)

@@ -260,6 +260,7 @@ static void requests_end_early(void)
             ek_disk_cancel_all(d);
         } else if (way == 1) {
             CHECK(ek_disk_close(&f) == EK_OK);
+            CHECK(ek_disk_wait_any(d) == NULL);
         } else if (way == 2) {
             ek_disk_destroy(&d);
         } else {

@@ -181,6 +181,24 @@ static void a_failure_is_one_sentence(void)
     remove_disk_file(&file);
 }
 
+/* A read by io_uring of a file with O_NONBLOCK may end with EAGAIN. */
+static void files_are_opened_for_waiting(void)
+{
+    ek_disk_config c = {.io = &faulty_disk_io};
+    ek_disk *d = NULL;
+    ek_disk_file *f = NULL;
+    disk_file file;
+
+    CHECK(make_disk_file(&file, BYTES));
+    arm_disk_fault(0, 0, 0);
+    CHECK(ek_disk_create(&c, &d) == EK_OK);
+    CHECK(ek_disk_open(d, file.path, EK_DISK_READ, &f) == EK_OK);
+    CHECK((fcntl(faulty_disk.opened, F_GETFL) & O_NONBLOCK) == 0);
+    CHECK(((fcntl(faulty_disk.opened, F_GETFL) & O_DIRECT) != 0) == ek_disk_is_direct(f));
+    ek_disk_destroy(&d);
+    remove_disk_file(&file);
+}
+
 static void a_file_is_cut_short_while_open(void)
 {
     enum { LEFT = 10 * EK_DISK_ALIGN + 100 };
@@ -350,9 +368,10 @@ static void a_real_disk_is_full_and_fails(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(every_call_fails_in_turn),  EK_CASE(all_calls_fail_from_one_on),
-    EK_CASE(a_failure_is_one_sentence), EK_CASE(a_file_is_cut_short_while_open),
-    EK_CASE(io_uring_is_forbidden),     EK_CASE(a_real_disk_is_full_and_fails),
+    EK_CASE(every_call_fails_in_turn),       EK_CASE(all_calls_fail_from_one_on),
+    EK_CASE(a_failure_is_one_sentence),      EK_CASE(files_are_opened_for_waiting),
+    EK_CASE(a_file_is_cut_short_while_open), EK_CASE(io_uring_is_forbidden),
+    EK_CASE(a_real_disk_is_full_and_fails),
 };
 
 EK_TEST_MAIN(cases)
