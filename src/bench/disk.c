@@ -1,9 +1,9 @@
 /* Reads of a file by size and calls in flight, with each back end of the disk queue, beside pread
  * through a cold page cache.
  *
- * A row's requests lie at random places of the file, at multiples of their size; enough of them are
- * submitted that as many calls are in flight as the row says, and of a request of several pieces
- * (1 MiB) all pieces count.  The rates alternate, so that all see the same noise; the ceiling is
+ * A row's requests lie at random places of the file, at multiples of their size; so many of them
+ * are submitted that as many calls are in flight as the row says: a request of more than 1 MiB is
+ * cut into several.  The rates alternate, so that all see the same noise; the ceiling is
  * the best of them.  A disk of a virtual machine may be cached by its host, which cannot be seen
  * from here. */
 #include "store/disk.h"
@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WAYS = 3, SIZES = 5, DEPTHS = 3, DEPTH_MAX = 16, MIB = 1 << 20, BUFFER_BYTES = 64 * MIB };
+enum { WAYS = 3, SIZES = 5, DEPTHS = 3, DEPTH_MAX = 16, MIB = 1 << 20, BUFFER_BYTES = 128 * MIB };
 
 static const size_t sizes[SIZES] = {4096, 65536, MIB, 12 * MIB, 64 * MIB};
 static const int depths[DEPTHS] = {1, 4, DEPTH_MAX};
@@ -117,7 +117,7 @@ static ek_status read_queued(const bench *b, disk_bench *m, ek_disk *d, ek_disk_
                              size_t size, int depth, ek_disk_request *r, double *rate)
 {
     int pieces = (int)((size + EK_DISK_PIECE - 1) / EK_DISK_PIECE);
-    int n = pieces >= depth ? 1 : depth / pieces;
+    int n = (depth + pieces - 1) / pieces + (pieces > 1); /* one more: the queue stays full */
     int64_t start = ek_clock_ns(), until = start + ek_clock_from_s(b->cfg->seconds), now = start;
     ek_disk_request *ended;
     double bytes = 0;
@@ -166,46 +166,38 @@ static ek_status read_buffered(const bench *b, disk_bench *m, size_t size, doubl
     return EK_OK;
 }
 
-/* One sample of every size and depth with a back end; none where the system does not have it. */
-static ek_status measure_backend(const bench *b, disk_bench *m, int way)
+/* One sample of a size and depth with a back end; none where the system does not have it. */
+static ek_status measure_backend(const bench *b, disk_bench *m, int way, int s, int depth)
 {
+    ek_disk_config c = {.backend = ways[way].backend, .depth = depths[depth]};
     ek_disk_request requests[DEPTH_MAX]; /* in flight until the queue is destroyed */
-    ek_status st = EK_OK;
+    ek_disk *d = NULL;
+    ek_disk_file *f = NULL;
+    double rate = 0;
+    ek_status st = ek_disk_create(&c, &d);
 
-    for (int depth = 0; depth < DEPTHS && st == EK_OK; depth++) {
-        ek_disk_config c = {.backend = ways[way].backend, .depth = depths[depth]};
-        ek_disk *d = NULL;
-        ek_disk_file *f = NULL;
-
-        st = ek_disk_create(&c, &d);
-        if (st == EK_EUNSUPPORTED)
-            return EK_OK;
-        if (st == EK_OK)
-            st = ek_disk_open(d, m->path.s, EK_DISK_READ, &f);
-        m->direct = f != NULL && ek_disk_is_direct(f);
-        for (int s = 0; s < SIZES && st == EK_OK; s++) {
-            double rate = 0;
-
-            if ((int64_t)sizes[s] > m->bytes)
-                continue;
-            st = read_queued(b, m, d, f, sizes[s], depths[depth], requests, &rate);
-            if (st == EK_OK)
-                bench_add(&m->rates[way][s][depth], rate);
-        }
-        ek_disk_destroy(&d);
-    }
+    if (st == EK_EUNSUPPORTED)
+        return EK_OK;
+    EK_TRY(st);
+    EK_TRY_OUT(ek_disk_open(d, m->path.s, EK_DISK_READ, &f));
+    m->direct = ek_disk_is_direct(f);
+    EK_TRY_OUT(read_queued(b, m, d, f, sizes[s], depths[depth], requests, &rate));
+    bench_add(&m->rates[way][s][depth], rate);
+out:
+    ek_disk_destroy(&d);
     return st;
 }
 
+/* One sample of everything, what is compared one after the other. */
 static ek_status measure(const bench *b, disk_bench *m)
 {
-    EK_TRY(measure_backend(b, m, 0));
-    EK_TRY(measure_backend(b, m, 1));
-    for (int s = 0; s < SIZES; s++) {
+    for (int s = 0; s < SIZES && (int64_t)sizes[s] <= m->bytes; s++) {
         double rate = 0;
 
-        if ((int64_t)sizes[s] > m->bytes)
-            continue;
+        for (int depth = 0; depth < DEPTHS; depth++) {
+            EK_TRY(measure_backend(b, m, 0, s, depth));
+            EK_TRY(measure_backend(b, m, 1, s, depth));
+        }
         EK_TRY(read_buffered(b, m, sizes[s], &rate));
         bench_add(&m->rates[2][s][0], rate);
     }
