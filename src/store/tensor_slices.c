@@ -406,3 +406,23 @@ int64_t ek_sliced_tensor_bytes(const ek_sliced_tensor *x, const ek_tensor_slice 
 
     return t->elements > 0 ? want->rows * want->cols * (t->bytes / t->elements) : 0;
 }
+
+int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                           ek_tensor_range *out)
+{
+    for (int64_t i = 0; i < x->n; i++) {
+        const ek_tensor_slice *p = &x->slices[i].slice;
+        const ek_safetensor *t = x->slices[i].t;
+        ek_tensor_slice b = intersect_slices(p, want);
+        int64_t size = (int64_t)ek_dtype_size(t->dtype);
+
+        if (b.rows != want->rows || b.cols != want->cols || b.rows == 0)
+            continue;
+        if (!t->readable || (b.rows > 1 && b.cols != p->cols))
+            return 0;
+        *out = (ek_tensor_range){t, t->at + ((b.row - p->row) * p->cols + b.col - p->col) * size,
+                                 b.rows * b.cols * size};
+        return 1;
+    }
+    return 0;
+}

@@ -75,6 +75,16 @@ EK_CHECKED ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims,
 EK_CHECKED ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                                            void *dst, int64_t ld, ek_dtype to);
 
+/* Where a slice lies in a file, if it is contiguous there. */
+typedef struct {
+    const ek_safetensor *t;
+    int64_t at, bytes; /* in the file */
+} ek_tensor_range;
+
+/* False: it is in several pieces, or not complete. */
+int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                           ek_tensor_range *out);
+
 /* Starts to read the rows of a slice, whole ones, into the system's page cache. */
 void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want);
 

@@ -86,6 +86,47 @@ static void setup(fixture *f, const ek_kernels *k, int dense_first)
     ek_model_destroy(&untrained);
 }
 
+/* Writes the file anew with every matrix in two slices, so that no expert is contiguous. */
+static void slice_matrices(const fixture *f)
+{
+    ek_safetensors *st = NULL;
+    ek_safetensors_writer *w = NULL;
+    ek_tensor_decl decls[200];
+    char names[200][160];
+    int64_t n = 0, i;
+
+    CHECK(ek_safetensors_open(f->path.s, &st) == EK_OK);
+    for (i = 0; i < ek_safetensors_count(st); i++) {
+        const ek_safetensor *t = ek_safetensors_get(st, i);
+        int parts = t->dims == 2 ? 2 : 1;
+
+        for (int p = 0; p < parts; p++, n++) {
+            int64_t half = t->shape[0] / parts, cols = t->dims == 2 ? t->shape[1] : 1;
+            ek_tensor_slice s = {p * half, p + 1 < parts ? half : t->shape[0] - p * half, 0, cols};
+
+            ek_tensor_slice_name(names[n], sizeof(names[n]), t->name, &s, t->dims, t->shape);
+            decls[n] = (ek_tensor_decl){names[n], t->dtype, t->dims, {s.rows, cols}};
+        }
+    }
+    CHECK(ek_safetensors_create(NULL, f->path.s, EK_WRITE_REPLACE, decls, n, &w) == EK_OK);
+    while ((i = ek_safetensors_next(w)) >= 0) {
+        const char *bracket = strchr(names[i], '[');
+        int64_t row = bracket != NULL ? atoll(bracket + 1) : 0, cols = 1, elements;
+        char name[160] = "", data[1 << 16];
+        const ek_safetensor *t;
+
+        memcpy(name, names[i], bracket != NULL ? (size_t)(bracket - names[i]) : strlen(names[i]));
+        t = ek_safetensors_find(st, name);
+        cols = t->dims == 2 ? t->shape[1] : 1;
+        elements = decls[i].shape[0] * cols;
+        CHECK((size_t)elements * ek_dtype_size(t->dtype) <= sizeof(data));
+        CHECK(ek_safetensor_read(t, row * cols, elements, data, t->dtype) == EK_OK);
+        CHECK(ek_safetensors_append(w, names[i], elements, data, t->dtype) == EK_OK);
+    }
+    CHECK(ek_safetensors_finish(&w, NULL) == EK_OK);
+    ek_safetensors_close(&st);
+}
+
 static void teardown(fixture *f)
 {
     CHECK(unlink(f->path.s) == 0 && rmdir(f->folder) == 0);
@@ -117,19 +158,22 @@ static void check_counts(const ek_expert_files *x, const ek_model *m, int64_t sl
         CHECK(s.uses - s.hits > slots);
 }
 
-static void compare(const ek_kernels *k, int dense_first)
+static void compare(const ek_kernels *k, int dense_first, int sliced)
 {
     static const int64_t slots[] = {1, 2, 3, 7, 1000};
     static const ek_eviction evictions[] = {EK_EVICT_LRU, EK_EVICT_LFU, EK_EVICT_AUTO};
     fixture f;
 
     setup(&f, k, dense_first);
+    if (sliced)
+        slice_matrices(&f);
     for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
         ek_model *m = NULL;
         ek_expert_files *x = NULL;
         char got[sizeof(f.want)];
 
         open_stored(&f, slots[i], evictions[i % 3], &m, &x);
+        CHECK(ek_expert_files_are_direct(x) == !sliced);
         for (int64_t block = 1; block <= TOKENS; block += 7) {
             CHECK(feed(&f, m, block, got) == EK_OK);
             if (memcmp(got, f.want, logit_bytes(&f)) != 0)
@@ -152,8 +196,9 @@ static void logits_are_those_of_a_model_in_memory(void)
             ek_kernels *k = NULL;
 
             CHECK(ek_kernels_create(modes[i], (ek_isa)isa, 2, &k) == EK_OK);
-            compare(k, 0);
-            compare(k, 1);
+            compare(k, 0, 0);
+            compare(k, 1, 0);
+            compare(k, 1, 1);
             ek_kernels_destroy(&k);
         }
 }

@@ -1,7 +1,7 @@
 /* The source of a store of experts: forms filled from safetensors files. */
 #include "model/hf/expert_files.h"
 
-#include "model/hf/io.h"
+#include "model/hf/expert_reads.h"
 
 #include <stdlib.h>
 
@@ -9,6 +9,7 @@ struct ek_expert_files {
     ek_model *m;
     ek_slice_set *files;
     ek_hf_values values;
+    ek_expert_reads *reads; /* NULL: through the page cache, by the following */
     ek_filler *filler;
     ek_weight_form *forms; /* [2 experts] */
     ek_expert_store *store;
@@ -38,6 +39,10 @@ static void prefetch(void *context, const ek_expert_form *expert)
 {
     ek_expert_files *x = context;
 
+    if (x->reads != NULL) {
+        ek_expert_reads_want(x->reads, expert);
+        return;
+    }
     ek_filler_prefetch(x->filler, expert->up);
     ek_filler_prefetch(x->filler, expert->down);
 }
@@ -46,6 +51,8 @@ static ek_status read_experts(void *context, int64_t n, const ek_expert_form *ex
 {
     ek_expert_files *x = context;
 
+    if (x->reads != NULL)
+        return ek_expert_reads_read(x->reads, n, experts);
     for (int64_t i = 0; i < n; i++) {
         x->forms[2 * i] = (ek_weight_form){experts[i].up, experts[i].to_up};
         x->forms[2 * i + 1] = (ek_weight_form){experts[i].down, experts[i].to_down};
@@ -93,6 +100,7 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t slots, ek_
     x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
     from = ek_hf_value_source(&x->values);
     EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
+    EK_TRY_OUT(ek_expert_reads_create(m, x->files, &x->reads));
     EK_TRY_OUT(open_store(x, slots, eviction));
     *out = x;
     x = NULL;
@@ -109,6 +117,7 @@ void ek_expert_files_close(ek_expert_files **px)
         return;
     set_store(x->m, NULL);
     ek_expert_store_destroy(&x->store);
+    ek_expert_reads_destroy(&x->reads);
     ek_filler_destroy(&x->filler);
     ek_slice_set_close(&x->files);
     free(x->forms);
@@ -119,4 +128,9 @@ void ek_expert_files_close(ek_expert_files **px)
 ek_expert_store_stats ek_expert_files_stats(const ek_expert_files *x)
 {
     return ek_expert_store_get_stats(x->store);
+}
+
+int ek_expert_files_are_direct(const ek_expert_files *x)
+{
+    return x->reads != NULL;
 }

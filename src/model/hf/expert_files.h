@@ -19,6 +19,10 @@ EK_CHECKED ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t
                                           ek_eviction eviction, ek_expert_files **out);
 void ek_expert_files_close(ek_expert_files **x);
 
+/* Whether experts are read by themselves, past the page cache where the file system allows it
+ * (model/hf/expert_reads.h); else, because their tensors are in pieces, through the page cache. */
+int ek_expert_files_are_direct(const ek_expert_files *x);
+
 ek_expert_store_stats ek_expert_files_stats(const ek_expert_files *x);
 
 #endif

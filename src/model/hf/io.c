@@ -150,6 +150,18 @@ static void release_stored(void *context, const ek_hf_tensor *t, const ek_weight
     ek_sliced_tensor_release(at.stored, &at_file);
 }
 
+int ek_hf_range(const ek_hf_values *values, const ek_hf_tensor *t, const ek_tensor_slice *slice,
+                ek_tensor_range *out)
+{
+    ek_tensor_slice in_file = *slice;
+    stored_at at;
+
+    if (locate_array(values->spec, values->files, t, "", &at) < 0)
+        return 0;
+    in_file.row += at.row;
+    return ek_sliced_tensor_range(at.stored, &in_file, out);
+}
+
 ek_value_source ek_hf_value_source(ek_hf_values *values)
 {
     return (ek_value_source){.read = read_stored,

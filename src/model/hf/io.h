@@ -29,6 +29,11 @@ typedef struct {
     atomic_int_fast64_t read; /* bytes so far */
 } ek_hf_values;
 
+/* Where a slice of the masters of a tensor lies in a file.  False: not contiguous, or not stored.
+ */
+int ek_hf_range(const ek_hf_values *values, const ek_hf_tensor *t, const ek_tensor_slice *slice,
+                ek_tensor_range *out);
+
 /* Borrows `values`. */
 ek_value_source ek_hf_value_source(ek_hf_values *values);
 /* How files are read. */
