@@ -39,10 +39,11 @@ typedef struct {
     void (*progress)(void *context, const char *what, int64_t done, int64_t all);
     void *context; /**< of progress */
     /** Where experts' weights are kept: "memory": all of them in memory; "cache": in the model's
-     *  files, and as many as expert_slots in memory, read when a layer needs them; NULL or "auto":
-     *  "cache" if expert_slots is given, else "memory". */
+     *  files, and some of them in memory, read when a layer needs them; NULL or "auto": "memory" if
+     *  the model fits, else "cache". */
     const char *expert_store;
-    int64_t expert_slots; /**< experts of all layers that are in memory at a time, at least 1 */
+    int64_t expert_slots; /**< experts of all layers that are in memory at a time; 0: what
+                               memory_limit leaves room for */
     /** The expert that gives way to another: "lru": used longest ago; "lfu": used least often;
      *  NULL or "auto": whichever would have had more hits lately. */
     const char *expert_eviction;

@@ -73,11 +73,13 @@ static const ek_option options[] = {
      .help = "compute threads"},
     {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_store),
-     .help = "where experts' weights are: memory: all in memory; cache: in the model's files, and "
-             "--expert-slots of them in memory; auto: cache with --expert-slots, else memory"},
-    {"expert-slots", EK_OPTION_INT, .shown = "none", .unit = "experts", .allowed = "[1,)",
-     .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, lm.expert_slots),
-     .help = "experts, of all layers together, that are in memory at a time"},
+     .help =
+         "where experts' weights are: memory: all in memory; cache: in the model's files, and "
+         "some of them in memory, read when needed; auto: memory if the model fits, else cache"},
+    {"expert-slots", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "experts",
+     .allowed = "[1,)", .field = EK_FIELD_INT64,
+     .offset = offsetof(generate_settings, lm.expert_slots),
+     .help = "experts of all layers that a cache has in memory at a time"},
     {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
      .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "

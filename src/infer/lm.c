@@ -9,6 +9,7 @@
 #include "data/tokenizer_files.h"
 #include "data/tokens.h"
 #include "infer/evaluate.h"
+#include "infer/expert_choice.h"
 #include "infer/memory.h"
 #include "infer/sampler.h"
 #include "infer/session.h"
@@ -123,65 +124,32 @@ static void report_reading(void *context, int64_t done, int64_t all)
     call_progress(context, "reading weights", done, all);
 }
 
-typedef struct {
-    int cached; /* experts are read from the files when they are needed */
-    ek_eviction eviction;
-} expert_choice;
-
-static int is_auto(const char *name)
-{
-    return name == NULL || strcmp(name, "auto") == 0;
-}
-
-static ek_status choose_experts(const ek_lm_config *cfg, expert_choice *out)
-{
-    const char *store = cfg->expert_store, *eviction = cfg->expert_eviction;
-
-    *out = (expert_choice){.eviction = EK_EVICT_AUTO};
-    EK_REQUIRE(is_auto(store) || strcmp(store, "memory") == 0 || strcmp(store, "cache") == 0,
-               EK_EINVAL, "an expert store '%s' is not known; there are auto, memory and cache",
-               store);
-    EK_REQUIRE(is_auto(eviction) || strcmp(eviction, "lru") == 0 || strcmp(eviction, "lfu") == 0,
-               EK_EINVAL, "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
-    EK_REQUIRE(cfg->expert_slots >= 0 && cfg->expert_slots <= INT32_MAX, EK_EINVAL,
-               "%lld slots for experts; there must be at least 1", (long long)cfg->expert_slots);
-    out->cached = is_auto(store) ? cfg->expert_slots > 0 : strcmp(store, "cache") == 0;
-    EK_REQUIRE(!out->cached || cfg->expert_slots > 0, EK_EINVAL,
-               "a cache of experts needs its size: give --expert-slots");
-    EK_REQUIRE(out->cached || cfg->expert_slots == 0, EK_EINVAL,
-               "--expert-slots is for --expert-store cache; with memory all experts have a slot");
-    if (!is_auto(eviction))
-        out->eviction = strcmp(eviction, "lru") == 0 ? EK_EVICT_LRU : EK_EVICT_LFU;
-    return EK_OK;
-}
-
 static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg,
                             locale_t locale)
 {
     caller_function caller = {.progress = cfg->progress, .context = cfg->context, .locale = locale};
     ek_load_options how = {.progress = {cfg->progress != NULL ? report_reading : NULL, &caller}};
     ek_model_config mc = {.trained = 0};
-    expert_choice experts;
+    ek_expert_choice experts;
 
-    EK_TRY(choose_experts(cfg, &experts));
+    EK_TRY(ek_expert_choice_check(cfg));
     EK_TRY(open_source(model, &lm->source));
     if (cfg->tokenizer != NULL || cfg->needs_tokenizer)
         EK_TRY(open_tokenizer(lm, cfg->tokenizer));
     EK_TRY(ek_kernels_open(cfg->device, 0, mode, ek_cpu_isa(),
                            cfg->threads > 0 ? cfg->threads : ek_cores_usable(), &lm->kernels));
     lm->memory_limit = cfg->memory_limit;
+    EK_TRY(ek_expert_choice_make(cfg, &lm->source.spec, lm->kernels, &experts));
     EK_TRY(ek_infer_check_model(&lm->source.spec, lm->kernels, mode, cfg->memory_limit,
-                                cfg->positions, experts.cached ? cfg->expert_slots : 0,
-                                &how.file_cache));
-    mc.experts_elsewhere = experts.cached;
+                                cfg->positions, experts.slots, &how.file_cache));
+    mc.experts_elsewhere = experts.slots > 0;
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &mc, &lm->model));
     EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &how));
     EK_TRY(ek_model_pack(lm->model));
-    if (experts.cached) {
-        EK_TRY(ek_expert_files_open(lm->model, lm->source.weights.s, cfg->expert_slots,
+    if (experts.slots > 0)
+        EK_TRY(ek_expert_files_open(lm->model, lm->source.weights.s, experts.slots,
                                     experts.eviction, &lm->experts));
-        lm->expert_slots = cfg->expert_slots;
-    }
+    lm->expert_slots = experts.slots;
     return ek_kernels_wait(lm->kernels);
 }
 

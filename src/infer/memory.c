@@ -12,6 +12,8 @@
 enum {
     READ_BYTES_A_THREAD = 1 << 20, /* values on their way into packed forms */
     READ_AHEAD_BYTES = 96 << 20,   /* pages of files that are being read */
+    EVAL_SEQ = 256,                /* windows of an evaluation */
+    EVAL_TOKENS = 4096,            /* in them together */
     HINT_CAP = 256
 };
 
@@ -31,8 +33,10 @@ ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64
     *out = (ek_infer_bytes){.weights = (int64_t)(m->arena.used + m->tables.used),
                             .session = (int64_t)session,
                             .other = (int64_t)k->threads * READ_BYTES_A_THREAD};
-    if (ek_model_next_moe(m, -1) < spec->layers)
+    if (ek_model_next_moe(m, -1) < spec->layers) {
         out->slot = (int64_t)ek_expert_files_slot_bytes(m);
+        out->other += slots > 0 ? (int64_t)ek_expert_files_buffer_bytes(m) : 0;
+    }
     out->weights += out->slot * (slots < most ? slots : most);
 out:
     ek_model_destroy(&m);
@@ -49,17 +53,66 @@ static int fits(const ek_memory_limit *limit, int64_t more)
     return limit->kind == EK_LIMIT_UNKNOWN || more <= limit->left;
 }
 
-/* The most expert slots with which the model fits; 0: fewer than a token needs. */
+/* The most expert slots with which the model and `more` bytes fit; 0: fewer than a token needs. */
 static int64_t most_slots(const ek_memory_limit *limit, const ek_model_spec *spec,
-                          const ek_kernels *k, int64_t positions)
+                          const ek_kernels *k, int64_t positions, int64_t more)
 {
-    ek_infer_bytes b;
-    int64_t n;
+    int64_t n, most = spec->layers * spec->experts;
+    ek_infer_bytes b = {0};
 
     if (ek_infer_measure(spec, k, positions, 1, &b) < 0 || b.slot == 0)
         return 0;
-    n = (limit->left - sum_bytes(&b)) / b.slot + 1;
+    if (limit->kind == EK_LIMIT_UNKNOWN)
+        return most;
+    n = (limit->left - sum_bytes(&b) - READ_AHEAD_BYTES - more) / b.slot + 1;
+    n = n < most ? n : most;
     return n >= spec->top_k ? n : 0;
+}
+
+/* Bytes of an evaluation of short windows. */
+static ek_status measure_evaluation(const ek_model_spec *spec, const ek_kernels *k, int64_t *bytes)
+{
+    int64_t seq = ek_model_longest(spec) < EVAL_SEQ ? ek_model_longest(spec) : EVAL_SEQ;
+    ek_pass_config pc = {.max_seqs = EVAL_TOKENS / seq, .max_seq = seq};
+    ek_model_config cfg = {.experts_elsewhere = 1, .never_touched = 1};
+    ek_model *m = NULL;
+    size_t pass = 0;
+    ek_status st;
+
+    EK_TRY(ek_model_create(spec, k, &cfg, &m));
+    st = ek_pass_measure(m, &pc, &pass);
+    ek_model_destroy(&m);
+    *bytes = (int64_t)pass;
+    return st;
+}
+
+ek_status ek_infer_fits(const ek_model_spec *spec, const ek_kernels *k, int64_t given,
+                        int64_t positions, int *yes)
+{
+    ek_memory_limit limit = ek_memory_limit_find(given);
+    int64_t evaluation = 0;
+    ek_infer_bytes b;
+
+    *yes = 1;
+    if (k->memory != NULL)
+        return EK_OK;
+    EK_TRY(ek_infer_measure(spec, k, positions, 0, &b));
+    if (positions == 0)
+        EK_TRY(measure_evaluation(spec, k, &evaluation));
+    *yes = fits(&limit, sum_bytes(&b) + evaluation);
+    return EK_OK;
+}
+
+ek_status ek_infer_most_slots(const ek_model_spec *spec, const ek_kernels *k, int64_t given,
+                              int64_t positions, int64_t *slots)
+{
+    ek_memory_limit limit = ek_memory_limit_find(given);
+    int64_t evaluation = 0;
+
+    if (positions == 0)
+        EK_TRY(measure_evaluation(spec, k, &evaluation));
+    *slots = most_slots(&limit, spec, k, positions, evaluation);
+    return EK_OK;
 }
 
 /* Whether the model fits in bf16, and its bytes. */
@@ -105,7 +158,7 @@ static void find_fitting(const ek_memory_limit *limit, const ek_model_spec *spec
     else if (fits(limit, b->weights + b->other))
         snprintf(hint, HINT_CAP, "fewer --tokens would fit: weights take %.1f GB of it",
                  (double)b->weights / 1e9);
-    else if ((n = most_slots(limit, spec, k, positions)) > 0)
+    else if ((n = most_slots(limit, spec, k, positions, 0)) > 0)
         snprintf(hint, HINT_CAP, "--expert-slots %lld would fit, with the other experts on disk",
                  (long long)n);
     else

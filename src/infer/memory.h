@@ -19,6 +19,14 @@ typedef struct {
 EK_CHECKED ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k,
                                       int64_t positions, int64_t slots, ek_infer_bytes *out);
 
+/* Whether a model whose experts are all in memory fits, with a text of so many positions, or, if
+ * that is not known (0), an evaluation of short windows. */
+EK_CHECKED ek_status ek_infer_fits(const ek_model_spec *spec, const ek_kernels *k, int64_t limit,
+                                   int64_t positions, int *fits);
+/* The most expert slots with which it does, at most all experts; 0: fewer than a token needs. */
+EK_CHECKED ek_status ek_infer_most_slots(const ek_model_spec *spec, const ek_kernels *k,
+                                         int64_t limit, int64_t positions, int64_t *slots);
+
 /* Before weights are read. positions: of texts, at least; 0: not known.  slots: see above.
  * *file_cache: see ek_load_options. */
 EK_CHECKED ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k,

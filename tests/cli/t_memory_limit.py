@@ -121,9 +121,9 @@ class MemoryLimit(ek_cli.Case):
     def test_other_types(self):
         """Between what bf16 and what fp32 take."""
         model = self.big_model()
-        self.said(run(*self.generate(model)[:-1], "fp32", "--memory-limit", "500M"),
+        self.said(run(*self.generate(model)[:-1], "fp32", "--memory-limit", "500M", "--expert-store", "memory"),
                   r"--dtype bf16 would fit, with 0\.\d GB$")
-        r = run(*self.generate(model, "--memory-limit", "250M"))
+        r = run(*self.generate(model, "--memory-limit", "250M", "--expert-store", "memory"))
         self.said(r, r"--expert-slots \d+ would fit, with the other experts on disk$")
         slots = re.search(r"--expert-slots (\d+)", r.stderr).group(1)
         r = run(*self.generate(model, "--memory-limit", "250M", "--expert-slots", slots))
@@ -145,12 +145,32 @@ class MemoryLimit(ek_cli.Case):
         self.assertGreater(group.peak(), weights)
         self.assertLess(group.peak(), limit)
 
+    def test_a_model_larger_than_the_limit_runs_from_its_files(self):
+        """The text is that from memory, and the cgroup's peak, page cache included, below the limit."""
+        if b"__asan_init" in ek_cli.read(ek_cli.COMMAND):
+            self.skipTest("a sanitizer holds memory of its own")
+        group, model = self.cgroup(), self.big_model()
+        weights = sum(f.stat().st_size for f in pathlib.Path(model).glob("*.safetensors"))
+        want = run(*self.generate(model, "--seed", 3, "--tokens", 30))
+        self.assertNotIn("experts:", want.stderr)
+        for f in pathlib.Path(model).glob("*.safetensors"):
+            with open(f, "rb") as opened:
+                os.fsync(opened.fileno())
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        limit = int(weights * 0.75)
+        r = group.run(*self.generate(model, "--seed", 3, "--tokens", 30, "--memory-limit", limit))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(r.stdout, want.stdout)
+        self.assertIn("experts:", r.stderr)
+        self.assertLess(group.peak(), limit)
+        self.assertGreater(group.peak(), limit / 2)
+
     def test_limit_of_a_cgroup(self):
         group = self.cgroup()
         self.train("run", steps=2)
         group.set_limit(64 << 20)
         model = self.big_model()
-        self.said(group.run(*self.generate(model)),
+        self.said(group.run(*self.generate(model, "--expert-store", "memory")),
                   r"0\.\d GB are available \(the cgroup /\S+/evenkeel-test-\d+, limited to 0\.1 GB\)")
         self.assertEqual(run(*self.generate(self.path("run"))).returncode, DONE)
 

@@ -35,6 +35,14 @@ size_t ek_expert_files_slot_bytes(const ek_model *m)
     return ek_expert_store_slot_bytes(up_bytes(m), down_bytes(m));
 }
 
+size_t ek_expert_files_buffer_bytes(const ek_model *m)
+{
+    const ek_moe_weights *w = first_moe(m);
+    int64_t elements = ek_weight_elements(&w->up[0]) + ek_weight_elements(&w->down[0]);
+
+    return EK_EXPERT_BUFFERS * ek_disk_room((size_t)elements * sizeof(float));
+}
+
 static void prefetch(void *context, const ek_expert_form *expert)
 {
     ek_expert_files *x = context;

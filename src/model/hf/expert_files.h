@@ -13,6 +13,9 @@ typedef struct ek_expert_files ek_expert_files;
 /* Bytes of one slot of such a store. */
 size_t ek_expert_files_slot_bytes(const ek_model *m);
 
+/* Bytes of the buffers through which experts are read, at most, unless they are stored in F64. */
+size_t ek_expert_files_buffer_bytes(const ek_model *m);
+
 /* path: as for ek_model_load_path.  slots: of the store, at least 1; more than the model has
  * experts is as many.  Borrows m, whose layers use the store until the close. */
 EK_CHECKED ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t slots,

@@ -7,9 +7,8 @@
 #include <string.h>
 
 enum {
-    BUFFERS = 3, /* one is packed while the others fill */
-    DEPTH = 32,  /* calls in flight: what the drive works on while nobody polls */
-    RANGES = 4   /* of an expert: gate, up, down, and one to spare */
+    DEPTH = 32, /* calls in flight: what the drive works on while nobody polls */
+    RANGES = 4  /* of an expert: gate, up, down, and one to spare */
 };
 
 /* A contiguous piece of a file in a buffer. */
@@ -40,7 +39,7 @@ struct ek_expert_reads {
     ek_disk_file **opened; /* [n_opened], files and their paths */
     const char **paths;
     int64_t n_opened;
-    reading readings[BUFFERS];
+    reading readings[EK_EXPERT_BUFFERS];
     size_t room; /* of a buffer */
     wanted *queue;
     int64_t queued, cap;
@@ -201,7 +200,7 @@ static ek_status alloc_lists(ek_expert_reads *x)
 
 static ek_status alloc_buffers(ek_expert_reads *x)
 {
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < EK_EXPERT_BUFFERS; i++) {
         x->readings[i].buffer = aligned_alloc(EK_DISK_ALIGN, x->room);
         EK_REQUIRE(x->readings[i].buffer != NULL, EK_ENOMEM,
                    "no memory to read an expert of %zu bytes", x->room);
@@ -218,7 +217,7 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files, ek_expe
     *out = NULL;
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for the experts' files");
     x->m = m;
-    x->values = (ek_hf_values){&m->spec, files};
+    x->values = (ek_hf_values){.spec = &m->spec, .files = files};
     EK_TRY_OUT(alloc_lists(x));
     EK_TRY_OUT(ek_filler_create(
         m, &(ek_value_source){.read = fill, .prefetch = collect, .context = x}, &x->filler));
@@ -244,7 +243,7 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
         return;
     ek_disk_destroy(&x->disk); /* buffers are not written any more */
     ek_filler_destroy(&x->filler);
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
         free(x->readings[i].buffer);
     free(x->queue);
     free(x->opened);
@@ -262,7 +261,7 @@ void ek_expert_reads_stats(ek_expert_reads *x, ek_disk_stats *out)
 
 static reading *find_reading(ek_expert_reads *x, const ek_weight *up)
 {
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
         if (x->readings[i].up == up)
             return &x->readings[i];
     return NULL;
@@ -321,7 +320,7 @@ static void drop_all(ek_expert_reads *x)
     ek_disk_cancel_all(x->disk);
     while (ek_disk_poll(x->disk) != NULL)
         ;
-    for (int i = 0; i < BUFFERS; i++)
+    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
         x->readings[i].up = NULL;
     x->queued = 0;
 }

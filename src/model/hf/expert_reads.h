@@ -11,6 +11,9 @@
 #include "moe/expert_store.h"
 #include "store/disk.h"
 
+/* Experts in buffers at a time: one is packed while the others arrive. */
+enum { EK_EXPERT_BUFFERS = 3 };
+
 typedef struct ek_expert_reads ek_expert_reads;
 
 /* m and files are borrowed.  *out is NULL where the experts' tensors are not each contiguous in one
