@@ -35,6 +35,7 @@ int cli_check(int argc, char **argv);
 int cli_clean(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_workload(int argc, char **argv);
+int cli_fit(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_info(int argc, char **argv);
 

@@ -28,6 +28,7 @@ static const command commands[] = {
     {"clean", cli_clean, "list or remove shared memory left by train --elastic"},
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"workload", cli_workload, "generate a synthetic routing trace"},
+    {"fit", cli_fit, "show which memory a model needs, and what fits"},
     {"bench", cli_bench, "measure evenkeel and the limits of this machine"},
     {"info", cli_info, "show build, CPU features and kernels"},
 };

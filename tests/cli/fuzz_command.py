@@ -28,12 +28,12 @@ HANG_S = 600  # of one line; for hangs alone
 MARK = "EK_FUZZ_MARK"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COMMANDS = ("train", "train", "train", "train", "eval", "generate", "export", "check", "clean", "plan",
-            "plan", "workload", "bench", "info")
+            "plan", "workload", "fit", "bench", "info")
 BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs", "disk")
 
 # Failures that are of the machine and may be status 1; all else is wrong usage or bad input.
 FAILURES = ("no memory", "No space", "disk is full", "cannot write", "Permission denied", "CUDA",
-            "mpiexec", "not finite", "memory of the host", "memory limit")
+            "mpiexec", "not finite", "memory of the host", "memory limit", "GB of memory, and")
 
 NUMBERS = ["0", "1", "2", "3", "-1", "-0", "+1", "01", " 1", "1 ", "", "x", "1x", "1.5", "1e3",
            "0x10", "nan", "inf", "-inf", "1e308", "1e-320", "1e999", "9" * 400, str(2**31),
@@ -172,6 +172,7 @@ class Fuzzer:
             "bench": {"model": s.model, "repeats": "1", "seconds": "0.001", "steps": "1", "batch": "2",
                       "prompt": "2", "tokens": "2", "longest": "1", "budget": "0.01", "file-size": "1",
                       **small},
+            "fit": {"model": rng.choice([s.model, s.at("run")]), **small},
             "info": {},
         }
         line = lines[command]

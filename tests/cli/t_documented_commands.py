@@ -11,7 +11,7 @@ import ek_cli
 from ek_cli import DONE, run
 
 ROOT = os.path.dirname(ek_cli.TEST_DATA)
-COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "bench",
+COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "fit", "bench",
             "info")
 RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
        "docs/training.md": ("train", "eval")}

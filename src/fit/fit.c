@@ -1,0 +1,124 @@
+/* Counts and measures what a model needs. */
+#include "fit/fit.h"
+
+#include "base/option_value.h"
+#include "base/threads.h"
+#include "infer/memory.h"
+#include "infer/session.h"
+#include "model/hf/names.h"
+#include "tensor/select/select.h"
+#include "train/trainer.h"
+
+#include <string.h>
+
+const char *const ek_fit_class_names[EK_FIT_CLASSES] = {"experts",   "shared", "attention",
+                                                        "embedding", "head",   "other"};
+
+static ek_fit_class class_of(ek_role role)
+{
+    switch (role) {
+    case EK_ROLE_EMBED: return EK_FIT_EMBEDDING;
+    case EK_ROLE_HEAD: return EK_FIT_HEAD;
+    case EK_ROLE_Q:
+    case EK_ROLE_K:
+    case EK_ROLE_V:
+    case EK_ROLE_O:
+    case EK_ROLE_Q_BIAS:
+    case EK_ROLE_K_BIAS:
+    case EK_ROLE_V_BIAS: return EK_FIT_ATTENTION;
+    case EK_ROLE_DENSE_GATE:
+    case EK_ROLE_DENSE_UP:
+    case EK_ROLE_DENSE_DOWN:
+    case EK_ROLE_SHARED_GATE:
+    case EK_ROLE_SHARED_UP:
+    case EK_ROLE_SHARED_DOWN: return EK_FIT_SHARED;
+    case EK_ROLE_EXPERT_GATE:
+    case EK_ROLE_EXPERT_UP:
+    case EK_ROLE_EXPERT_DOWN: return EK_FIT_EXPERTS;
+    default: return EK_FIT_OTHER;
+    }
+}
+
+void ek_fit_count(const ek_model_spec *spec, int64_t of[EK_FIT_CLASSES])
+{
+    int64_t count = ek_hf_count(spec);
+
+    for (int64_t i = 0; i < count; i++) {
+        int64_t n = 1;
+        ek_hf_tensor t;
+
+        ek_hf_tensor_at(spec, i, &t);
+        for (int d = 0; d < t.dims; d++)
+            n *= t.shape[d];
+        of[class_of(t.role)] += n;
+    }
+}
+
+ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threads, int64_t context,
+                              ek_fit_inference *out)
+{
+    ek_model_config mc = {.trained = 0, .never_touched = 1};
+    ek_session_config sc = {.capacity = context};
+    ek_session *session = NULL;
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    ek_infer_bytes b;
+    ek_status st;
+
+    *out = (ek_fit_inference){.dtype = ek_mode_name(mode)};
+    EK_TRY(ek_kernels_open("cpu", 0, mode, ek_cpu_isa(), threads, &k));
+    out->base = ek_rss_bytes();
+    EK_TRY_OUT(ek_infer_measure(spec, k, context, 0, &b));
+    EK_TRY_OUT(ek_model_create(spec, k, &mc, &m));
+    EK_TRY_OUT(ek_session_create(m, &sc, &session));
+    out->weights = b.weights;
+    out->session = b.session + b.other;
+    out->bytes_a_token =
+        2 * spec->layers * spec->kv_heads * spec->head_dim * (int64_t)ek_dtype_size(k->comp);
+    out->expert = b.slot;
+    out->active = ek_session_active_bytes(session, context - 1);
+out:
+    ek_session_destroy(&session);
+    ek_model_destroy(&m);
+    ek_kernels_destroy(&k);
+    return st;
+}
+
+/* The sizes of a data parallel layout, as rank 0 sees them: enough to measure memory, no groups. */
+static ek_mesh data_parallel_mesh(int ranks)
+{
+    ek_mesh mesh = ek_mesh_one;
+
+    mesh.size = mesh.dp = mesh.edp = mesh.stage_size = ranks;
+    return mesh;
+}
+
+ek_status ek_fit_training_of(const ek_model_spec *spec, const ek_fit_mode *mode, int threads,
+                             int64_t *bytes)
+{
+    int recompute = ek_option_choice_index("off|attention|full", mode->recompute);
+    ek_mesh mesh = data_parallel_mesh(mode->ranks);
+    ek_model_config mc = {
+        .trained = 1, .mesh = &mesh, .zero = mode->zero, .model_chunks = 1, .never_touched = 1};
+    ek_trainer_config tc = {.batch = mode->batch,
+                            .seq = mode->seq,
+                            .micro_batch = mode->micro_batch,
+                            .recompute = (ek_recompute)recompute,
+                            .moe = {.degree = 1}};
+    int64_t base = 0;
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    size_t activations;
+    ek_status st;
+
+    EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", mode->recompute);
+    EK_TRY(ek_kernels_open("cpu", 0, mode->mode, ek_cpu_isa(), threads, &k));
+    base = ek_rss_bytes();
+    EK_TRY_OUT(ek_model_create(spec, k, &mc, &m));
+    EK_TRY_OUT(ek_trainer_measure(m, &tc, &activations));
+    *bytes = base + (int64_t)(m->arena.bytes + activations);
+out:
+    ek_model_destroy(&m);
+    ek_kernels_destroy(&k);
+    return st;
+}

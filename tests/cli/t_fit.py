@@ -1,0 +1,138 @@
+"""evenkeel fit: what it predicts against what train and generate take, and what it says."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, USAGE, run
+
+BIG_MODEL = pathlib.Path(__file__).resolve().parent.parent / "big_model.py"
+SHAPE = ["--layers", 4, "--hidden", 512, "--inner", 512, "--heads", 8, "--vocab", 4096, "--top-k", 2]
+
+
+class Fit(ek_cli.Case):
+    def fit(self, model, *more):
+        r = run("fit", "--model", model, "--json", *more)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def modes(self, report, kind, **want):
+        found = [m for m in report["modes"] if m["mode"] == kind and all(m[k] == v for k, v in want.items())]
+        self.assertTrue(found, (kind, want))
+        return found
+
+    def big_model(self, experts):
+        subprocess.run([sys.executable, BIG_MODEL, "--out", self.path("big"), "--experts", str(experts),
+                        *map(str, SHAPE)], check=True, stdout=subprocess.DEVNULL)
+        return self.path("big")
+
+    def peak_mb(self, *args):
+        """Peak resident MB of a command, from a process that has no other child."""
+        script = ("import resource, subprocess, sys\n"
+                  "r = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+                  "print(r.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        r = subprocess.run([sys.executable, "-c", script, ek_cli.COMMAND, *map(str, args)], check=True,
+                           capture_output=True, text=True)
+        status, kib = map(int, r.stdout.split())
+        self.assertEqual(status, DONE, r.stderr)
+        return kib * 1024 / 1e6
+
+    def near(self, predicted, measured, bound=0.02):
+        self.assertLess(abs(predicted / measured - 1), bound, "predicted %.1f MB, measured %.1f" %
+                        (predicted, measured))
+
+    def without_sanitizer(self):
+        if b"__asan_init" in ek_cli.read(ek_cli.COMMAND):
+            self.skipTest("a sanitizer holds memory of its own")
+
+    def test_generation(self):
+        self.without_sanitizer()
+        model = self.big_model(40)
+        report = self.fit(model, "--context", 64, "--threads", 2)
+        for dtype in ("bf16", "fp32"):
+            took = self.peak_mb("generate", "--model", model, "--tokenizer", "bytes", "--prompt", "x" * 60,
+                                "--tokens", 4, "--dtype", dtype, "--threads", 2)
+            self.assertGreater(took, 250)
+            self.near(self.modes(report, "inference", dtype=dtype)[0]["memory_mb"], took)
+
+    def test_training(self):
+        self.without_sanitizer()
+        config = ek_cli.write_config(self.path("config.json"), hidden_size=256, intermediate_size=256,
+                                     num_hidden_layers=4, num_attention_heads=4, head_dim=64,
+                                     num_local_experts=12, max_position_embeddings=512)
+        data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(20000))
+        report = self.fit(config, "--batch", 8, "--seq", 128, "--threads", 2)
+        for dtype, recompute in (("bf16", "off"), ("bf16", "full"), ("fp32", "off")):
+            took = self.peak_mb("train", "--model", config, "--data", data, "--out", self.path("run"),
+                                "--overwrite", "--batch", 8, "--seq", 128, "--steps", 3, "--threads", 2,
+                                "--dtype", dtype, "--recompute", recompute, "--quiet")
+            self.near(self.modes(report, "training", dtype=dtype, recompute=recompute)[0]["memory_mb"], took)
+
+    def test_ranks(self):
+        """The same as --dry-run of that many ranks."""
+        report = self.fit("small", "--ranks", 3, "--batch", 6, "--threads", 1)
+        for zero in range(4):
+            r = run("train", "--model", "small", "--data", self.data, "--batch", 6, "--seq", 256, "--micro-batch", 6,
+                    "--tokenizer", "bytes", "--out", self.path("run"), "--ranks", 3, "--threads", 1, "--dtype", "bf16",
+                    "--zero", zero, "--dry-run", "--json")
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.near(self.modes(report, "training", dtype="bf16", recompute="off", zero=zero)[0]["memory_mb"],
+                      json.loads(r.stdout)["memory"]["most_mb"], 0.01)
+
+    def test_counts(self):
+        report = self.fit(ek_cli.write_config(self.path("c.json")))
+        self.assertEqual(report["params_of"], {
+            "experts": 2 * 4 * 3 * 16 * 24, "shared": 0, "attention": 2 * (2 * 16 * 16 + 2 * 8 * 16),
+            "embedding": 300 * 16, "head": 300 * 16, "other": 2 * (2 * 16 + 4 * 16) + 16})
+        self.assertEqual(report["params"], sum(report["params_of"].values()))
+        self.assertEqual(report["context"], 64)
+        for mode in self.modes(report, "inference"):
+            self.assertGreater(mode["tokens_per_s"], 0)
+            self.assertEqual(mode["kv_bytes_per_token"], 2 * 2 * 8 * (4 if mode["dtype"] == "fp32" else 2))
+            self.assertTrue(mode["fits"])
+            self.assertEqual((mode["missed_bytes_per_token"], mode["expert_slots"]), (0, 8))
+
+    def test_a_limit(self):
+        model = self.big_model(24)
+        whole = self.modes(self.fit(model, "--context", 8), "inference", dtype="bf16")[0]
+        limit = int(whole["memory_mb"] * 0.7e6)
+        report = self.fit(model, "--context", 8, "--memory-limit", limit)
+        part = self.modes(report, "inference", dtype="bf16")[0]
+        self.assertEqual((report["limit_mb"], report["limit_source"]), (limit / 1e6, "--memory-limit"))
+        self.assertEqual((whole["fits"], part["fits"], whole["disk_mb"]), (True, False, 0))
+        self.assertAlmostEqual(part["disk_mb"], part["memory_mb"] - limit / 1e6, places=3)
+        self.assertLess(part["expert_slots"], 96)
+        self.assertGreater(report["disk_read_gbs"], 0)
+        self.assertLess(part["disk_tokens_per_s"], part["tokens_per_s"])
+        share = 1 - part["expert_slots"] / 96
+        self.assertAlmostEqual(part["missed_bytes_per_token"] / (4 * 2 * 3 * 512 * 512 * 2), share, delta=1.1 / 96)
+        text = run("fit", "--model", model, "--context", 8, "--memory-limit", limit).stdout
+        slots = re.search(r"--expert-slots (\d+) fits", text).group(1)
+        r = run("generate", "--model", model, "--tokenizer", "bytes", "--prompt", "xyz", "--tokens", 5, "--dtype", "bf16",
+                "--memory-limit", limit, "--expert-slots", int(slots) - 2)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+
+    def test_weights_are_not_read(self):
+        """A model that is much larger than memory, of which there is only a config."""
+        subprocess.run([sys.executable, BIG_MODEL, "--out", self.path("tiny"), "--layers", "1", "--hidden", "64",
+                        "--inner", "64", "--heads", "2", "--experts", "2", "--top-k", "1", "--vocab", "512"],
+                       check=True, stdout=subprocess.DEVNULL)
+        config = json.loads(ek_cli.read(self.path("tiny", "config.json")))
+        config.update(hidden_size=8192, intermediate_size=16384, num_experts=128, num_hidden_layers=32)
+        report = self.fit(ek_cli.write(self.path("huge.json"), json.dumps(config)))
+        self.assertGreater(report["params"], 1e12)
+        self.assertFalse(any(m["fits"] for m in report["modes"]))
+
+    def test_refused(self):
+        self.assertEqual(run("fit").returncode, USAGE)
+        self.assertEqual(run("fit", "--model", self.path("none")).returncode, BAD_INPUT)
+        self.assertEqual(run("fit", "--model", "tiny", "--memory-limit", "much").returncode, USAGE)
+        self.assertFalse(os.path.exists("run"))
+
+
+if __name__ == "__main__":
+    ek_cli.main()
