@@ -23,8 +23,10 @@
  *              ek_disk_start until the request has ended.  Whatever ends a request early
  *              (ek_disk_cancel, ek_disk_close, ek_disk_destroy) waits for its calls in flight, or
  *              says that it does not.
- * Threads      every function may be called by any thread; a request is submitted and collected by
- *              one thread at a time.  The threads of the pool sleep while nothing is in flight.
+ * Progress     calls in flight go on by themselves, but the next ones start only while a function
+ * of the queue runs: with 16 calls of 1 MiB in flight, a drive of 2 GB/s that is not looked after
+ * for 8 ms is idle. Threads      every function may be called by any thread; a request is submitted
+ * and collected by one thread at a time.  The threads of the pool sleep while nothing is in flight.
  * Memory       creating a queue and opening a file allocate; requests do not.
  * Errors       of a request: EK_EIO, EK_ENOSPC, EK_EFORMAT when the file ends before the wanted
  *              bytes do, EK_ECANCELED; the message names the file, the range and what to do. */

@@ -490,6 +490,53 @@ static void threads_share_a_queue(void)
     remove_disk_file(&file);
 }
 
+static void *start_and_end(void *arg)
+{
+    ek_disk_request *r = arg;
+
+    for (int i = 0; i < 8; i++)
+        if (ek_disk_start((ek_disk *)(uintptr_t)r[i].tag, &r[i]) != EK_OK)
+            return NULL;
+    return arg;
+}
+
+/* A thread may end while what it has submitted is in flight. */
+static void requests_outlive_their_thread(void)
+{
+    disk_file file;
+
+    CHECK(make_disk_file(&file, SIZE));
+    EACH_BACKEND(b)
+    {
+        ek_disk_config c = {.piece_bytes = EK_DISK_ALIGN};
+        ek_disk *d = open_disk(&c, *b);
+        ek_disk_file *f = NULL;
+        ek_disk_request r[8];
+
+        if (d == NULL)
+            continue;
+        CHECK(ek_disk_open(d, file.path, EK_DISK_READ, &f) == EK_OK);
+        for (int i = 0; i < 8; i++) {
+            r[i] = read_of(f, 0, SIZE, aligned_buffer(SIZE));
+            r[i].tag = (uint64_t)(uintptr_t)d;
+        }
+        for (int round = 0; round < 20; round++) {
+            pthread_t thread;
+            void *done = NULL;
+
+            CHECK(pthread_create(&thread, NULL, start_and_end, r) == 0);
+            CHECK(pthread_join(thread, &done) == 0 && done != NULL);
+            for (int i = 0; i < 8; i++)
+                CHECK(ek_disk_wait(d, &r[i]) == EK_OK);
+            CHECK(memcmp(r[7].data, file.bytes, SIZE) == 0);
+        }
+        for (int i = 0; i < 8; i++)
+            free(r[i].buffer);
+        ek_disk_destroy(&d);
+    }
+    remove_disk_file(&file);
+}
+
 static void misuse_is_refused(void)
 {
     ek_disk_config bad[] = {{.depth = -1}, {.depth = EK_DISK_DEPTH_MAX + 1}, {.piece_bytes = 5000}};
@@ -552,6 +599,7 @@ static const ek_case cases[] = {
     EK_CASE(registered_memory_is_read_into),
     EK_CASE(threads_share_a_queue),
     EK_CASE(misuse_is_refused),
+    EK_CASE(requests_outlive_their_thread),
 };
 
 EK_TEST_MAIN(cases)
