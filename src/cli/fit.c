@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,7 +86,6 @@ static int64_t inference_bytes(const ek_fit_inference *i)
 /* Speeds that the machine's rates bound, tokens/s; 0: unknown. */
 typedef struct {
     double decode, prefill;
-    double slots;  /* experts that fit in memory, of all layers */
     double missed; /* bytes of experts a token that the limit leaves on disk */
     double disk;   /* decoding, if they are read from there */
 } fit_speed;
@@ -103,20 +101,15 @@ static double file_bytes(const ek_model_spec *s)
 /* Experts are taken to be routed to evenly: the worst case for those that stay in memory. */
 static fit_speed speed_of(const fit_report *r, const ek_fit_inference *i)
 {
-    double routed = (double)(r->params[EK_FIT_EXPERTS] / (3 * r->spec->hidden * r->spec->ff));
-    double experts = routed * (double)i->expert;
-    double a_token = routed / (double)r->spec->experts * (double)r->spec->top_k;
-    double left = (double)(r->limit.bytes - inference_bytes(i)) + experts;
+    double a_token = (double)i->experts / (double)r->spec->experts * (double)r->spec->top_k;
+    double kept = i->experts > 0 ? (double)i->slots / (double)i->experts : 1;
     double flops = strcmp(i->dtype, "bf16") == 0 && r->rates.bf16 > r->rates.fp32 ? r->rates.bf16
                                                                                   : r->rates.fp32;
-    double share = experts > 0 ? left / experts : 1; /* of experts that stay in memory */
     fit_speed s = {.decode = r->rates.memory_read / i->active,
-                   .prefill = flops / (2 * (double)r->active)};
+                   .prefill = flops / (2 * (double)r->active),
+                   .missed = a_token * (1 - kept) * file_bytes(r->spec)};
 
-    share = share < 0 ? 0 : share > 1 || r->limit.kind == EK_LIMIT_UNKNOWN ? 1 : share;
-    s.slots = share * routed;
-    s.missed = a_token * (1 - share) * file_bytes(r->spec);
-    if (r->rates.disk_read > 0 && s.missed > 0)
+    if (r->rates.disk_read > 0 && s.missed > 0 && i->slots > 0)
         s.disk = 1 / (1 / s.decode + s.missed / r->rates.disk_read);
     return s;
 }
@@ -150,8 +143,10 @@ static ek_status measure_all(fit_report *r, const char *weights)
         r->all += r->params[i];
     r->active = r->all - r->params[EK_FIT_EXPERTS] / s->experts * (s->experts - s->top_k);
     r->active -= s->tie_embeddings ? 0 : r->params[EK_FIT_EMBEDDING]; /* a row is looked up */
-    EK_TRY(ek_fit_inference_of(s, EK_MODE_BF16, c->threads, c->context, &r->inference[0]));
-    EK_TRY(ek_fit_inference_of(s, EK_MODE_FP32, c->threads, c->context, &r->inference[1]));
+    EK_TRY(ek_fit_inference_of(s, EK_MODE_BF16, c->threads, c->context, c->memory_limit,
+                               &r->inference[0]));
+    EK_TRY(ek_fit_inference_of(s, EK_MODE_FP32, c->threads, c->context, c->memory_limit,
+                               &r->inference[1]));
     EK_TRY(measure_training(r));
     r->limit = ek_memory_limit_find(c->memory_limit);
     return ek_fit_measure_rates(weights, &r->rates);
@@ -169,9 +164,9 @@ static json_t *inference_json(const fit_report *r, const ek_fit_inference *i)
         fits(r, inference_bytes(i)), "weights_mb", (double)i->weights / 1e6, "session_mb",
         (double)i->session / 1e6, "kv_bytes_per_token", (json_int_t)i->bytes_a_token, "disk_mb",
         fits(r, inference_bytes(i)) ? 0.0 : (double)(inference_bytes(i) - r->limit.bytes) / 1e6,
-        "expert_slots", (json_int_t)s.slots, "bytes_per_token", i->active, "missed_bytes_per_token",
-        s.missed, "tokens_per_s", s.decode, "prefill_tokens_per_s", s.prefill, "disk_tokens_per_s",
-        s.disk);
+        "expert_slots", (json_int_t)i->slots, "bytes_per_token", i->active,
+        "missed_bytes_per_token", s.missed, "tokens_per_s", s.decode, "prefill_tokens_per_s",
+        s.prefill, "disk_tokens_per_s", s.disk);
 }
 
 static json_t *training_json(const fit_report *r, int i)
@@ -244,11 +239,14 @@ static void print_inference(const fit_report *r, const ek_fit_inference *i)
            cli_count(a, sizeof(a), i->active));
     printf("      a prompt at most %.0f tokens/s: 2 FLOPs for each parameter multiplied\n",
            s.prefill);
-    if (!all && s.slots >= (double)r->spec->top_k)
-        printf("      --expert-slots %.0f fits: at most %.2f tokens/s, as a token misses %sB of "
-               "experts "
-               "on disk\n",
-               floor(s.slots), s.disk, cli_count(a, sizeof(a), s.missed));
+    if (!all && i->slots > 0) {
+        printf("      with %" PRId64 " of %" PRId64
+               " experts in memory it fits: a token misses %sB",
+               i->slots, i->experts, cli_count(a, sizeof(a), s.missed));
+        if (s.disk > 0)
+            printf(", at most %.2f tokens/s from disk", s.disk);
+        printf("\n");
+    }
 }
 
 static void print_table(const fit_report *r)

@@ -55,7 +55,7 @@ void ek_fit_count(const ek_model_spec *spec, int64_t of[EK_FIT_CLASSES])
 }
 
 ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threads, int64_t context,
-                              ek_fit_inference *out)
+                              int64_t limit, ek_fit_inference *out)
 {
     ek_model_config mc = {.trained = 0, .never_touched = 1};
     ek_session_config sc = {.capacity = context};
@@ -63,6 +63,7 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_infer_bytes b;
+    int all;
     ek_status st;
 
     *out = (ek_fit_inference){.dtype = ek_mode_name(mode)};
@@ -75,7 +76,13 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
     out->session = b.session + b.other;
     out->bytes_a_token =
         2 * spec->layers * spec->kv_heads * spec->head_dim * (int64_t)ek_dtype_size(k->comp);
-    out->expert = b.slot;
+    for (int64_t l = ek_model_next_moe(m, -1); l < spec->layers;
+         l = ek_model_next_moe(m, (int32_t)l))
+        out->experts += spec->experts;
+    EK_TRY_OUT(ek_infer_fits(spec, k, limit, context, &all));
+    out->slots = out->experts;
+    if (!all)
+        EK_TRY_OUT(ek_infer_most_slots(spec, k, limit, context, &out->slots));
     out->active = ek_session_active_bytes(session, context - 1);
 out:
     ek_session_destroy(&session);

@@ -33,13 +33,14 @@ typedef struct {
     int64_t base;      /* resident bytes of this program before the model */
     int64_t weights, session;
     int64_t bytes_a_token; /* of session: keys and values of one more token of context */
-    int64_t expert;        /* of weights: one expert of one layer */
+    int64_t experts;       /* of all layers */
+    int64_t slots;         /* of them, those that the limit has room for; 0: too few for a token */
     double active;         /* read for a generated token at the end of the context */
 } ek_fit_inference;
 
-/* context: tokens, prompt and generated ones. */
+/* context: tokens, prompt and generated ones.  limit: bytes; 0: auto. */
 EK_CHECKED ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threads,
-                                         int64_t context, ek_fit_inference *out);
+                                         int64_t context, int64_t limit, ek_fit_inference *out);
 
 /* A mode of training. */
 typedef struct {
