@@ -149,10 +149,9 @@ static void release_piece(ek_disk *d, ek_disk_piece *p)
     end_if_done(d, r);
 }
 
-/* Whether the call may succeed if it is made again. */
-static int is_passing(int64_t result)
+int ek_disk_is_passing(int error)
 {
-    return result == -EINTR || result == -EAGAIN || result == -ECANCELED;
+    return error == EINTR || error == EAGAIN || error == EBUSY || error == ECANCELED;
 }
 
 /* Fails a read that got no further: the file ends in its range. */
@@ -169,12 +168,13 @@ static void fail_at_end(ek_disk *d, ek_disk_piece *p)
 static int needs_another(ek_disk *d, ek_disk_piece *p, int64_t result)
 {
     ek_disk_request *r = p->request;
+    int passing = result < 0 && ek_disk_is_passing((int)-result);
     size_t reached;
 
-    if (is_passing(result) && p->retries++ < RETRIES_MAX)
+    if (passing && p->retries++ < RETRIES_MAX)
         return 1;
-    if (result < 0) {
-        fail_request(d, r, (int)-result);
+    if (result < 0) { /* ECANCELED is for requests that the caller cancelled */
+        fail_request(d, r, passing ? EIO : (int)-result);
         return 0;
     }
     traffic_of(d, r)->moved += result;

@@ -76,6 +76,9 @@ extern const ek_disk_backend_table ek_disk_uring, ek_disk_pool;
 int ek_disk_ring_init(unsigned entries, struct io_uring *ring);
 int ek_disk_ring_submit(struct io_uring *ring);
 
+/* Whether a call that failed with this error number may succeed if it is made again. */
+int ek_disk_is_passing(int error);
+
 /* The result of a piece's call: bytes, or the negative error number. */
 void ek_disk_piece_done(ek_disk *d, ek_disk_piece *p, int64_t result);
 

@@ -166,11 +166,6 @@ static void queue_piece(ek_disk *d, ek_disk_piece *p)
         b->broken = EIO; /* the ring has an entry for every piece */
 }
 
-static int is_passing(int error)
-{
-    return error == EINTR || error == EAGAIN || error == EBUSY;
-}
-
 /* Fails the pieces that the ring did not take. */
 static void fail_queued(ek_disk *d, uring *b)
 {
@@ -193,7 +188,7 @@ static void submit_queued(ek_disk *d)
         b->n_queued -= taken;
         memmove(b->queued, b->queued + taken, (size_t)b->n_queued * sizeof(b->queued[0]));
         b->refused = 0;
-    } else if (taken < 0 && !is_passing(-taken)) {
+    } else if (taken < 0 && !ek_disk_is_passing(-taken)) {
         b->broken = -taken;
     } else if (taken < 0 && ++b->refused > REFUSED_MAX) {
         b->broken = EIO;

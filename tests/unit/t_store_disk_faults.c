@@ -126,7 +126,7 @@ static void every_call_fails_in_turn(void)
 
 static void all_calls_fail_from_one_on(void)
 {
-    const int errors[] = {EIO, ENOSPC, EAGAIN, 0};
+    const int errors[] = {EIO, ENOSPC, EAGAIN, ECANCELED, 0};
     disk_file file;
     int before;
 
