@@ -1,4 +1,4 @@
-"""More of t_elastic.py: a hundred and more kills at random instants, under each MPI."""
+"""More of t_elastic_killed.py: a hundred and more kills at random instants, under each MPI."""
 
 import ranks
 from elastic import Elastic, ek_cli
