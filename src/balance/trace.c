@@ -1,7 +1,7 @@
 /* Reads and writes routing traces. */
 #include "balance/trace.h"
 
-#include "base/threads.h"
+#include "base/memory_limit.h"
 
 #include <stdio.h>
 #include <stdlib.h>

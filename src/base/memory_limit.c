@@ -120,6 +120,11 @@ ek_memory_limit ek_memory_limit_find(int64_t given)
     return ek_memory_limit_find_in(given, &ek_cgroups_system, "/proc/meminfo");
 }
 
+int64_t ek_memory_available(void)
+{
+    return ek_memory_limit_find(0).left;
+}
+
 int64_t ek_memory_limit_count(const ek_memory_limit *limit, int64_t more)
 {
     return limit->kind == EK_LIMIT_GIVEN ? limit->bytes - limit->left + more : more;

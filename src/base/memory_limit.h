@@ -33,6 +33,9 @@ ek_memory_limit ek_memory_limit_find(int64_t given);
 ek_memory_limit ek_memory_limit_find_in(int64_t given, const ek_cgroups *cgroups,
                                         const char *meminfo);
 
+/* Bytes that all processes here may still take, by cgroups and free memory; 0: unknown. */
+int64_t ek_memory_available(void);
+
 /* What `more` bytes beyond those held now count against the number that ek_memory_limit_describe
  * names. */
 int64_t ek_memory_limit_count(const ek_memory_limit *limit, int64_t more);

@@ -137,8 +137,3 @@ int64_t ek_rss_peak_bytes(void)
 {
     return proc_bytes("/proc/self/status", "VmHWM");
 }
-
-int64_t ek_memory_available(void)
-{
-    return proc_bytes("/proc/meminfo", "MemAvailable") + proc_bytes("/proc/meminfo", "SwapFree");
-}

@@ -32,7 +32,4 @@ double ek_cores_quota(const ek_cgroups *cgroups);
 int64_t ek_rss_bytes(void);
 int64_t ek_rss_peak_bytes(void);
 
-/* Bytes of memory that the system still has available, swap included; 0 if unknown. */
-int64_t ek_memory_available(void);
-
 #endif

@@ -1,6 +1,7 @@
 /* Limits on the number of processes and threads of this host. */
 #include "supervisor/limits.h"
 
+#include "base/memory_limit.h"
 #include "base/threads.h"
 
 #include <stdio.h>

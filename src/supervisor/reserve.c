@@ -3,7 +3,7 @@
 #include "supervisor/reserve.h"
 
 #include "base/command.h"
-#include "base/threads.h"
+#include "base/memory_limit.h"
 #include "elastic/prealloc.h"
 
 #include <signal.h>

@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "base/c_locale.h"
 #include "base/log.h"
+#include "base/memory_limit.h"
 #include "base/threads.h"
 #include "comm/agree.h"
 #include "model/hf/config.h"
