@@ -107,7 +107,7 @@ foreach(folder unit cli crash)
   file(GLOB scripts CONFIGURE_DEPENDS
     ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.sh ${CMAKE_SOURCE_DIR}/tests/${folder}/t_*.py)
   foreach(script IN LISTS scripts)
-    ek_add_script(${script} ${folder} 900)
+    ek_add_script(${script} ${folder} 1800)
   endforeach()
 endforeach()
 

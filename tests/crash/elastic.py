@@ -1,4 +1,4 @@
-"""--elastic runs under faults, shared by t_elastic.py and t_elastic_long.py.
+"""--elastic runs under faults, shared by the t_elastic_*.py.
 
 They write no checkpoints unless a test asks for them, so all recoveries are from shared memory."""
 
