@@ -14,7 +14,7 @@ from ranks import DONE, ek_cli
 class Lost(Elastic):
     """A removed segment emulates a lost host."""
 
-    steps = 600
+    steps = 300
     lr = 2e-4
 
     def lose(self, j, rank):
@@ -69,6 +69,7 @@ class Lost(Elastic):
 
     def test_of_all(self):
         """The same if no state is left at all, with a warning about the repeated steps."""
+        self.steps = 600
         for more, source, said in (
                 (("--save-every", 250), "checkpoint", "the checkpoint of step 250: no state of "
                                                       "the run is left in memory"),
