@@ -76,5 +76,10 @@ start='(^|[^A-Za-z0-9_.>"`-])'
             bad=1
         fi
     done
+    lines=$(cat src/cli/*.[ch] | wc -l)
+    if [ "$lines" -ge 2500 ]; then
+        echo "src/cli: $lines lines, 2,500 and more: move what is not command line to its layer"
+        bad=1
+    fi
 }
 exit "$bad"
