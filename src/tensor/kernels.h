@@ -108,7 +108,7 @@ struct ek_kernels {
     ek_status (*pack)(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
                       const void *master, void *packed);
     /* values C [out, in] -> packed forward form: the bits that pack makes of the same values in R.
-     * NULL: C is R, or not supported. */
+     * Nothing where there is no packed form; NULL: not supported. */
     ek_status (*pack_comp)(const ek_kernels *k, int64_t out, int64_t in, const void *values,
                            void *packed);
     /* y [rows, out] = x C [rows, in] W^T. */

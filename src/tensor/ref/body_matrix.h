@@ -28,8 +28,7 @@ static ek_status NAME(pack)(const ek_kernels *k, int64_t out, int64_t in, ek_for
 static ek_status NAME(pack_comp)(const ek_kernels *k, int64_t out, int64_t in, const void *values,
                                  void *packed)
 {
-    (void)k;
-    memcpy(packed, values, (size_t)out * (size_t)in * sizeof(C));
+    memcpy(packed, values, NAME(packed_bytes)(k, out, in, EK_PACKED_FORWARD));
     return EK_OK;
 }
 

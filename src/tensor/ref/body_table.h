@@ -13,7 +13,7 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       .panel_rows = 1,
                       ENTRY(packed_bytes),
                       ENTRY(pack),
-                      .pack_comp = R_TYPE == C_TYPE ? NULL : NAME(pack_comp),
+                      ENTRY(pack_comp),
                       ENTRY(linear_forward),
                       ENTRY(linear_backward_input),
                       ENTRY(linear_backward_weight),
