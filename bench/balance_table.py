@@ -38,38 +38,34 @@ def key(row):
     return tuple(row[k] for k in KEY)
 
 
-def read_results(path):
-    """Header and rows; of a repeated run the last counts.  Incomplete lines are ignored."""
-    head, rows = None, {}
-    if not os.path.exists(path):
-        return None, {}
+def lines_of(path):
+    """The JSON lines of a file; incomplete ones are ignored."""
     with open(path) as f:
         for line in f:
             try:
-                row = json.loads(line)
+                yield json.loads(line)
             except ValueError:
                 continue
-            if "settings" in row:
-                head = row
-                if "rounds" not in head["settings"]:
-                    sys.exit("%s is of an older bench/balance.py: remove it" % path)
-            elif "least" not in row:
-                rows[key(row)] = row
+
+
+def read_results(path):
+    """Header and rows; of a repeated run the last counts."""
+    head, rows = None, {}
+    if not os.path.exists(path):
+        return None, {}
+    for row in lines_of(path):
+        if "settings" in row:
+            head = row
+            if "rounds" not in head["settings"]:
+                sys.exit("%s is of an older bench/balance.py: remove it" % path)
+        elif "least" not in row:
+            rows[key(row)] = row
     return head, rows
 
 
 def read_least(path):
     """{workload: result of least_traffic}, of those in the results."""
-    least = {}
-    with open(path) as f:
-        for line in f:
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if "least" in row:
-                least[row["workload"]] = row["least"]
-    return least
+    return {row["workload"]: row["least"] for row in lines_of(path) if "least" in row}
 
 
 # ---- the table ----------------------------------------------------------------------------------

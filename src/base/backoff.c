@@ -34,11 +34,15 @@ void ek_backoff_wait(ek_backoff *p)
     const struct timespec shortest = {.tv_nsec = 1};
     int64_t start = ek_clock_ns(), took;
 
-    if (ek_backoff_is_long(p) || start < sleep_until_ns) {
+    if (ek_backoff_is_long(p)) {
         nanosleep(&shortest, NULL);
         return;
     }
     p->polls++;
+    if (start < sleep_until_ns) {
+        nanosleep(&shortest, NULL);
+        return;
+    }
     sched_yield();
     took = ek_clock_ns() - start;
     if (took > SLOW_YIELD_NS)

@@ -124,7 +124,6 @@ static ek_status read_wave(ek_expert_store *s, int32_t n)
     int64_t start = ek_clock_ns();
     ek_status st = s->cfg.source.read(s->cfg.source.context, n, s->forms);
 
-    s->stats.waves++;
     s->stats.read_ns += ek_clock_ns() - start;
     s->stats.read_bytes += n * (int64_t)(s->cfg.up_bytes + s->cfg.down_bytes);
     for (int32_t i = 0; st < 0 && i < n; i++)

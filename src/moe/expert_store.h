@@ -3,8 +3,9 @@
  *
  * One store serves all layers of a model (ek_moe_weights.store).  A layer's products run in waves:
  * first the experts that are in slots, while the source starts to fetch the others; then the
- * others, as many at a time as there are slots.  Rows are sorted by expert and every expert's rows
- * are multiplied as without a store, so results are the same bits for any number of slots.
+ * others, a few at a time, no more than there are slots.  Rows are sorted by expert and every
+ * expert's rows are multiplied as without a store, so results are the same bits for any number of
+ * slots.
  *
  * Memory       slots of ek_expert_store_slot_bytes, from the kernels' memory.
  * Threads      one at a time.
@@ -44,7 +45,6 @@ typedef struct {
 /* What a store has done since it was made. */
 typedef struct {
     int64_t uses, hits; /* experts that layers needed; those that were in a slot */
-    int64_t waves;      /* calls of the source's read */
     int64_t read_bytes; /* of experts' forms */
     int64_t read_ns;    /* time in the source's read */
 } ek_expert_store_stats;

@@ -93,20 +93,6 @@ void ek_slot_pool_destroy(ek_slot_pool **pp)
     *pp = NULL;
 }
 
-int32_t ek_slot_pool_slots(const ek_slot_pool *p)
-{
-    return p->n;
-}
-
-int32_t ek_slot_pool_unpinned(const ek_slot_pool *p)
-{
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < p->n; i++)
-        n += p->real.slots[i].pins == 0;
-    return n;
-}
-
 int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert)
 {
     return p->real.slot_of[layer * p->experts + expert];

@@ -27,10 +27,6 @@ EK_CHECKED ek_status ek_slot_pool_create(int32_t slots, int32_t layers, int32_t 
                                          ek_eviction eviction, ek_slot_pool **out);
 void ek_slot_pool_destroy(ek_slot_pool **p);
 
-int32_t ek_slot_pool_slots(const ek_slot_pool *p);
-/* Slots that can be taken now. */
-int32_t ek_slot_pool_unpinned(const ek_slot_pool *p);
-
 /* The slot that holds an expert; -1: none.  Not a use. */
 int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert);
 

@@ -253,6 +253,17 @@ class Case(unittest.TestCase):
         self.assertEqual(r.returncode, DONE, r.stderr)
         return json.loads(r.stdout)
 
+    def peak_bytes(self, *args):
+        """Peak resident bytes of a command, from a process that has no other child."""
+        script = ("import resource, subprocess, sys\n"
+                  "r = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
+                  "print(r.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+        r = subprocess.run([sys.executable, "-c", script, COMMAND, *map(str, args)], check=True,
+                           capture_output=True, text=True)
+        status, kib = map(int, r.stdout.split())
+        self.assertEqual(status, DONE, r.stderr)
+        return kib * 1024
+
     def assert_close(self, a, b, relative):
         self.assertEqual(len(a), len(b))
         for i, (x, y) in enumerate(zip(a, b)):

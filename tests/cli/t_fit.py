@@ -31,15 +31,7 @@ class Fit(ek_cli.Case):
         return self.path("big")
 
     def peak_mb(self, *args):
-        """Peak resident MB of a command, from a process that has no other child."""
-        script = ("import resource, subprocess, sys\n"
-                  "r = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
-                  "print(r.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        r = subprocess.run([sys.executable, "-c", script, ek_cli.COMMAND, *map(str, args)], check=True,
-                           capture_output=True, text=True)
-        status, kib = map(int, r.stdout.split())
-        self.assertEqual(status, DONE, r.stderr)
-        return kib * 1024 / 1e6
+        return self.peak_bytes(*args) / 1e6
 
     def near(self, predicted, measured, bound=0.02):
         self.assertLess(abs(predicted / measured - 1), bound, "predicted %.1f MB, measured %.1f" %

@@ -67,17 +67,6 @@ class Memory(ek_cli.Case):
         return self.peak_bytes("generate", "--model", self.path(name), "--tokenizer", "bytes", "--prompt", "x" * 100,
                                "--tokens", 3, "--dtype", "bf16", *args)
 
-    def peak_bytes(self, *args):
-        """Peak resident bytes of a command, from a process that has no other child."""
-        script = ("import resource, subprocess, sys\n"
-                  "r = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL)\n"
-                  "print(r.returncode, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-        r = subprocess.run([sys.executable, "-c", script, ek_cli.COMMAND, *map(str, args)], check=True,
-                           capture_output=True, text=True)
-        status, kib = map(int, r.stdout.split())
-        self.assertEqual(status, DONE, r.stderr)
-        return kib * 1024
-
 
 if __name__ == "__main__":
     ek_cli.main()

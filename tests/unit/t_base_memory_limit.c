@@ -1,7 +1,7 @@
 /* Limits of memory: made-up trees of cgroups of both versions, free memory, what was given. */
 #include "base/memory_limit.h"
 #include "base/threads.h"
-#include "ek_test.h"
+#include "root_files.h"
 
 #include <sys/stat.h>
 
@@ -9,20 +9,7 @@ static char root[] = "/tmp/ek_limit_XXXXXX";
 
 static void write_root_file(const char *name, const char *text)
 {
-    char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
-        *p = '\0';
-        mkdir(path, 0700);
-    }
-    f = fopen(path, "w");
-    CHECK(f != NULL);
-    if (f != NULL) {
-        fputs(text, f);
-        fclose(f);
-    }
+    write_file_under(root, name, text);
 }
 
 static ek_memory_limit limit_for(const char *membership, int64_t given)

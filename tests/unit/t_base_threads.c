@@ -1,7 +1,7 @@
 /* Cores, cgroup quotas (made-up trees of both versions), resident memory, stacks, and the log. */
 #include "base/log.h"
 #include "base/threads.h"
-#include "ek_test.h"
+#include "root_files.h"
 
 #include <sched.h>
 #include <sys/stat.h>
@@ -10,20 +10,7 @@ static char root[] = "/tmp/ek_threads_XXXXXX";
 
 static void write_root_file(const char *name, const char *text)
 {
-    char path[256];
-    FILE *f;
-
-    snprintf(path, sizeof(path), "%s/%s", root, name);
-    for (char *p = path + strlen(root) + 1; (p = strchr(p, '/')) != NULL; *p++ = '/') {
-        *p = '\0';
-        mkdir(path, 0700);
-    }
-    f = fopen(path, "w");
-    CHECK(f != NULL);
-    if (f != NULL) {
-        fputs(text, f);
-        fclose(f);
-    }
+    write_file_under(root, name, text);
 }
 
 static double quota_for(const char *membership)

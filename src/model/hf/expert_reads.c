@@ -252,11 +252,6 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
     *px = NULL;
 }
 
-void ek_expert_reads_stats(ek_expert_reads *x, ek_disk_stats *out)
-{
-    ek_disk_stats_of(x->disk, out);
-}
-
 /* --- reading ---------------------------------------------------------------------------------- */
 
 static reading *find_reading(ek_expert_reads *x, const ek_weight *up)

@@ -27,7 +27,4 @@ void ek_expert_reads_want(ek_expert_reads *r, const ek_expert_form *expert);
 EK_CHECKED ek_status ek_expert_reads_read(ek_expert_reads *r, int64_t n,
                                           const ek_expert_form *experts);
 
-/* What the disk has done. */
-void ek_expert_reads_stats(ek_expert_reads *r, ek_disk_stats *out);
-
 #endif
