@@ -9,6 +9,9 @@
 #include "data/tokens.h"
 #include "model/model.h"
 
+/* Of an evaluation: tokens of a window by default, and of the windows that run together. */
+enum { EK_EVAL_SEQ = 256, EK_EVAL_TOKENS = 4096 };
+
 typedef struct {
     int64_t seq, batch;   /* tokens per window, windows per batch */
     int document_mask;    /* mask attention and targets by document (data/documents.h) */

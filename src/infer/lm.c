@@ -23,8 +23,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EVAL_SEQ = 256, EVAL_BATCH_TOKENS = 4096 };
-
 struct ek_lm {
     ek_model_source source;
     ek_kernels *kernels;
@@ -214,7 +212,7 @@ static ek_status choose_length(const ek_model_spec *s, int64_t *len)
     int64_t seq = *len;
 
     if (seq == 0) {
-        seq = s->max_positions < EVAL_SEQ ? s->max_positions : EVAL_SEQ;
+        seq = s->max_positions < EK_EVAL_SEQ ? s->max_positions : EK_EVAL_SEQ;
         seq = s->sliding_window > 0 && s->sliding_window < seq ? s->sliding_window : seq;
         *len = seq;
     }
@@ -287,7 +285,7 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     tc.context = ec.context = &caller;
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
-    ec.batch = EVAL_BATCH_TOKENS / ec.seq > 0 ? EVAL_BATCH_TOKENS / ec.seq : 1;
+    ec.batch = EK_EVAL_TOKENS / ec.seq > 0 ? EK_EVAL_TOKENS / ec.seq : 1;
     EK_TRY(ek_infer_check_evaluation(lm->model, lm->memory_limit, ec.batch, ec.seq));
     if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
         EK_TRY(open_tokenizer(lm, NULL));

@@ -2,6 +2,7 @@
 #include "infer/memory.h"
 
 #include "base/memory_limit.h"
+#include "infer/evaluate.h"
 #include "infer/session.h"
 #include "model/hf/expert_files.h"
 #include "model/step/pass.h"
@@ -12,8 +13,6 @@
 enum {
     READ_BYTES_A_THREAD = 1 << 20, /* values on their way into packed forms */
     READ_AHEAD_BYTES = 96 << 20,   /* pages of files that are being read */
-    EVAL_SEQ = 256,                /* windows of an evaluation */
-    EVAL_TOKENS = 4096,            /* in them together */
     HINT_CAP = 256
 };
 
@@ -72,8 +71,8 @@ static int64_t most_slots(const ek_memory_limit *limit, const ek_model_spec *spe
 /* Bytes of an evaluation of short windows. */
 static ek_status measure_evaluation(const ek_model_spec *spec, const ek_kernels *k, int64_t *bytes)
 {
-    int64_t seq = ek_model_longest(spec) < EVAL_SEQ ? ek_model_longest(spec) : EVAL_SEQ;
-    ek_pass_config pc = {.max_seqs = EVAL_TOKENS / seq, .max_seq = seq};
+    int64_t seq = ek_model_longest(spec) < EK_EVAL_SEQ ? ek_model_longest(spec) : EK_EVAL_SEQ;
+    ek_pass_config pc = {.max_seqs = EK_EVAL_TOKENS / seq, .max_seq = seq};
     ek_model_config cfg = {.experts_elsewhere = 1, .never_touched = 1};
     ek_model *m = NULL;
     size_t pass = 0;
