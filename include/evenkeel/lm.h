@@ -39,8 +39,9 @@ typedef struct {
     void (*progress)(void *context, const char *what, int64_t done, int64_t all);
     void *context; /**< of progress */
     /** Where experts' weights are kept: "memory": all of them in memory; "cache": in the model's
-     *  files, and some of them in memory, read when a layer needs them; NULL or "auto": "memory" if
-     *  the model fits, else "cache". */
+     *  files, and some of them in memory, read when a layer needs them; "ring": in the files, read
+     *  layer by layer in a circle, for large batches; NULL or "auto": "memory" if the model fits,
+     *  else "cache". */
     const char *expert_store;
     int64_t expert_slots; /**< experts of all layers that are in memory at a time; 0: what
                                memory_limit leaves room for */
@@ -51,6 +52,9 @@ typedef struct {
                              included; 0: what its cgroups allow, else what is free */
     int64_t positions;    /**< tokens of a text that memory has to hold beside the weights, checked
                              before they are read; 0: not known, ek_lm_generate checks */
+    int64_t ring; /**< layers of a ring: one that computes, one that is read, and of the others all
+                     experts stay in memory, unless expert_eviction is given: then none does; at
+                     least 2; 0: what memory_limit leaves room for */
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
@@ -66,13 +70,17 @@ EK_CHECKED EK_API ek_status ek_lm_open(const char *model, const ek_lm_config *co
 
 /** What a model's expert cache has done since it was opened. */
 typedef struct {
-    size_t size;        /**< of this struct, set by the caller */
-    int64_t slots;      /**< experts that fit; 0: all experts are in memory */
-    int64_t uses;       /**< experts that layers needed, counted once for each layer and block of
-                             tokens */
-    int64_t hits;       /**< those that were in memory */
-    int64_t read_bytes; /**< bytes of the others, as they are kept in memory */
-    double read_s;      /**< seconds in which computation waited for them */
+    size_t size;          /**< of this struct, set by the caller */
+    int64_t slots;        /**< experts that fit; 0: all experts are in memory */
+    int64_t uses;         /**< experts that layers needed, counted once for each layer and block of
+                               tokens */
+    int64_t hits;         /**< those that were in memory */
+    int64_t read_bytes;   /**< bytes of the others, as they are kept in memory */
+    double read_s;        /**< seconds in which computation waited for them */
+    int64_t passes;       /**< layers that were run with all experts of the next ones fetched in
+                               advance: those of a ring, and of batches that need most experts */
+    int64_t disk_bytes;   /**< bytes read from the disk past the page cache */
+    int64_t wasted_bytes; /**< of them, those of experts that no layer needed in the end */
 } ek_lm_expert_stats;
 
 /** Statistics of the expert cache.  Not collective.

@@ -71,15 +71,21 @@ static const ek_option options[] = {
     {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
      .field = EK_FIELD_INT, .offset = offsetof(generate_settings, lm.threads),
      .help = "compute threads"},
-    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache",
+    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache|ring",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_store),
      .help =
          "where experts' weights are: memory: all in memory; cache: in the model's files, and "
-         "some of them in memory, read when needed; auto: memory if the model fits, else cache"},
+         "some of them in memory, read when needed; ring: in the files, read layer by layer in a "
+         "circle, for long prompts; auto: memory if the model fits, else cache"},
     {"expert-slots", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "experts",
      .allowed = "[1,)", .field = EK_FIELD_INT64,
      .offset = offsetof(generate_settings, lm.expert_slots),
      .help = "experts of all layers that a cache has in memory at a time"},
+    {"ring", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "layers",
+     .allowed = "[2,)", .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, lm.ring),
+     .help =
+         "layers of a ring: one computes, one is read, the experts of the others stay in memory "
+         "(with an --expert-eviction none stay)"},
     {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
      .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
@@ -174,6 +180,16 @@ static int put_text(void *context, const char *text, size_t bytes)
     return fflush(stdout) != 0; /* stop if the reader has gone */
 }
 
+static void print_experts(const ek_lm_expert_stats *x)
+{
+    fprintf(stderr, "experts: %.1f %% of %lld uses were in memory; %.2f GB read, waited %.1f s",
+            100.0 * (double)x->hits / (double)x->uses, (long long)x->uses,
+            (double)x->read_bytes / 1e9, x->read_s);
+    if (x->wasted_bytes > 0)
+        fprintf(stderr, "; %.2f GB read in vain", (double)x->wasted_bytes / 1e9);
+    fputc('\n', stderr);
+}
+
 static ek_status generate(generate_settings *s, const char *prompt)
 {
     int on_terminal = isatty(STDOUT_FILENO);
@@ -203,10 +219,7 @@ static ek_status generate(generate_settings *s, const char *prompt)
                 (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
                 (double)times.prompt_tokens / times.prompt_s);
     if (!s->quiet && experts.slots > 0 && experts.uses > 0)
-        fprintf(stderr,
-                "experts: %.1f %% of %lld uses were in memory; %.2f GB read, waited %.1f s\n",
-                100.0 * (double)experts.hits / (double)experts.uses, (long long)experts.uses,
-                (double)experts.read_bytes / 1e9, experts.read_s);
+        print_experts(&experts);
     return EK_OK;
 }
 

@@ -62,6 +62,7 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
     ek_session *session = NULL;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
+    ek_expert_room room = {0};
     ek_infer_bytes b;
     int all;
     ek_status st;
@@ -69,7 +70,7 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
     *out = (ek_fit_inference){.dtype = ek_mode_name(mode)};
     EK_TRY(ek_kernels_open("cpu", 0, mode, ek_cpu_isa(), threads, &k));
     out->base = ek_rss_bytes();
-    EK_TRY_OUT(ek_infer_measure(spec, k, context, 0, &b));
+    EK_TRY_OUT(ek_infer_measure(spec, k, context, (ek_expert_room){0}, &b));
     EK_TRY_OUT(ek_model_create(spec, k, &mc, &m));
     EK_TRY_OUT(ek_session_create(m, &sc, &session));
     out->weights = b.weights;
@@ -81,8 +82,10 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
         out->experts += spec->experts;
     EK_TRY_OUT(ek_infer_fits(spec, k, limit, context, &all));
     out->slots = out->experts;
-    if (!all)
-        EK_TRY_OUT(ek_infer_most_slots(spec, k, limit, context, &out->slots));
+    if (!all) {
+        EK_TRY_OUT(ek_infer_most_slots(spec, k, limit, context, &room));
+        out->slots = room.slots;
+    }
     out->active = ek_session_active_bytes(session, context - 1);
 out:
     ek_session_destroy(&session);

@@ -1,49 +1,85 @@
-/* The choice between all experts in memory and a cache of them. */
+/* The choice between all experts in memory, a cache of them, and a ring of layers. */
 #include "infer/expert_choice.h"
 
-#include "infer/memory.h"
+#include "model/hf/expert_files.h"
 
 #include <string.h>
+
+enum { RING_LEAST = 2 /* one layer that computes and one that arrives */ };
 
 static int is_auto(const char *name)
 {
     return name == NULL || strcmp(name, "auto") == 0;
 }
 
-static int is_cache(const char *name)
+static int is(const char *name, const char *value)
 {
-    return name != NULL && strcmp(name, "cache") == 0;
+    return name != NULL && strcmp(name, value) == 0;
 }
 
 ek_status ek_expert_choice_check(const ek_lm_config *cfg)
 {
     const char *store = cfg->expert_store, *eviction = cfg->expert_eviction;
 
-    EK_REQUIRE(is_auto(store) || is_cache(store) || strcmp(store, "memory") == 0, EK_EINVAL,
-               "an expert store '%s' is not known; there are auto, memory and cache", store);
-    EK_REQUIRE(is_auto(eviction) || strcmp(eviction, "lru") == 0 || strcmp(eviction, "lfu") == 0,
-               EK_EINVAL, "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
+    EK_REQUIRE(is_auto(store) || is(store, "memory") || is(store, "cache") || is(store, "ring"),
+               EK_EINVAL,
+               "an expert store '%s' is not known; there are auto, memory, cache and ring", store);
+    EK_REQUIRE(is_auto(eviction) || is(eviction, "lru") || is(eviction, "lfu"), EK_EINVAL,
+               "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
     EK_REQUIRE(cfg->expert_slots >= 0 && cfg->expert_slots <= INT32_MAX, EK_EINVAL,
                "%lld slots for experts; there must be at least 1", (long long)cfg->expert_slots);
-    EK_REQUIRE(is_auto(store) || is_cache(store) || cfg->expert_slots == 0, EK_EINVAL,
-               "--expert-slots is for --expert-store cache; with memory all experts have a slot");
+    EK_REQUIRE(is_auto(store) || is(store, "cache") || cfg->expert_slots == 0, EK_EINVAL,
+               "--expert-slots is for --expert-store cache, not %s", store);
+    EK_REQUIRE(is(store, "ring") || cfg->ring == 0, EK_EINVAL,
+               "--ring is for --expert-store ring, not %s", store != NULL ? store : "auto");
+    EK_REQUIRE(
+        cfg->ring == 0 || (cfg->ring >= RING_LEAST && cfg->ring <= INT32_MAX), EK_EINVAL,
+        "a ring of %lld layers; it needs at least %d, one that computes and one that is read",
+        (long long)cfg->ring, RING_LEAST);
     return EK_OK;
+}
+
+/* One layer of a ring is in buffers, on its way; of the others all but one stay. */
+static ek_status make_ring(const ek_lm_config *cfg, const ek_model_spec *spec, const ek_kernels *k,
+                           ek_expert_choice *out)
+{
+    out->ring = 1;
+    out->room =
+        (ek_expert_room){.slots = (cfg->ring - 1) * spec->experts, .buffers = spec->experts};
+    if (cfg->ring == 0) {
+        EK_TRY(ek_infer_most_slots(spec, k, cfg->memory_limit, cfg->positions, &out->room));
+        out->room.slots -= out->room.slots % spec->experts;
+    }
+    if (is_auto(cfg->expert_eviction)) /* else layers move in a circle, and none stays */
+        out->kept = out->room.slots - spec->experts;
+    return EK_OK;
+}
+
+/* Most slots keep their experts in a pass. */
+static void complete_cache(ek_expert_choice *c)
+{
+    if (c->room.buffers == 0)
+        c->room.buffers = ek_expert_files_buffers(c->room.slots);
+    c->kept = c->room.slots - c->room.slots / 16 - 1;
 }
 
 ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *spec,
                                 const ek_kernels *k, ek_expert_choice *out)
 {
     const char *eviction = cfg->expert_eviction;
-    int in_memory = 1;
+    int in_memory = is(cfg->expert_store, "memory");
 
-    *out = (ek_expert_choice){.slots = cfg->expert_slots, .eviction = EK_EVICT_AUTO};
+    *out = (ek_expert_choice){.room = {.slots = cfg->expert_slots}, .eviction = EK_EVICT_AUTO};
     if (!is_auto(eviction))
-        out->eviction = strcmp(eviction, "lru") == 0 ? EK_EVICT_LRU : EK_EVICT_LFU;
-    if (cfg->expert_slots > 0 || (!is_auto(cfg->expert_store) && !is_cache(cfg->expert_store)))
-        return EK_OK;
-    if (is_auto(cfg->expert_store))
+        out->eviction = is(eviction, "lru") ? EK_EVICT_LRU : EK_EVICT_LFU;
+    if (is(cfg->expert_store, "ring"))
+        return make_ring(cfg, spec, k, out);
+    if (is_auto(cfg->expert_store) && cfg->expert_slots == 0)
         EK_TRY(ek_infer_fits(spec, k, cfg->memory_limit, cfg->positions, &in_memory));
-    if (is_cache(cfg->expert_store) || !in_memory)
-        return ek_infer_most_slots(spec, k, cfg->memory_limit, cfg->positions, &out->slots);
+    if (in_memory)
+        return EK_OK;
+    if (cfg->expert_slots == 0)
+        EK_TRY(ek_infer_most_slots(spec, k, cfg->memory_limit, cfg->positions, &out->room));
+    complete_cache(out);
     return EK_OK;
 }

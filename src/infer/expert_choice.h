@@ -5,11 +5,13 @@
 
 #include "evenkeel/lm.h"
 
-#include "model/model.h"
+#include "infer/memory.h"
 #include "store/slot_pool.h"
 
 typedef struct {
-    int64_t slots; /* experts in memory, the others stay in files; 0: all are in memory */
+    ek_expert_room room;
+    int ring;
+    int64_t kept; /* experts that keep their slots in passes (moe/expert_store.h) */
     ek_eviction eviction;
 } ek_expert_choice;
 
@@ -17,8 +19,8 @@ typedef struct {
 EK_CHECKED ek_status ek_expert_choice_check(const ek_lm_config *cfg);
 
 /* With "auto", all experts are in memory if the model fits there; where it does not, or with
- * "cache", and no number of slots is given, as many as fit.  A model that does not fit at all gets
- * 0 slots: ek_infer_check_model says what it needs. */
+ * "cache" or "ring", and no number of slots or layers is given, as many as fit.  A model that does
+ * not fit at all gets 0 slots: ek_infer_check_model says what it needs. */
 EK_CHECKED ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *spec,
                                            const ek_kernels *k, ek_expert_choice *out);
 

@@ -122,6 +122,19 @@ static void report_reading(void *context, int64_t done, int64_t all)
     call_progress(context, "reading weights", done, all);
 }
 
+static ek_status open_experts(ek_lm *lm, const ek_expert_choice *c)
+{
+    ek_expert_files_config fc = {.slots = c->room.slots,
+                                 .kept = c->kept,
+                                 .ring = c->ring,
+                                 .eviction = c->eviction,
+                                 .buffer_bytes =
+                                     ek_expert_files_buffer_bytes(lm->model, c->room.buffers)};
+
+    lm->expert_slots = c->room.slots;
+    return ek_expert_files_open(lm->model, lm->source.weights.s, &fc, &lm->experts);
+}
+
 static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek_lm_config *cfg,
                             locale_t locale)
 {
@@ -139,15 +152,13 @@ static ek_status open_model(ek_lm *lm, const char *model, ek_mode mode, const ek
     lm->memory_limit = cfg->memory_limit;
     EK_TRY(ek_expert_choice_make(cfg, &lm->source.spec, lm->kernels, &experts));
     EK_TRY(ek_infer_check_model(&lm->source.spec, lm->kernels, mode, cfg->memory_limit,
-                                cfg->positions, experts.slots, &how.file_cache));
-    mc.experts_elsewhere = experts.slots > 0;
+                                cfg->positions, experts.room, &how.file_cache));
+    mc.experts_elsewhere = experts.room.slots > 0;
     EK_TRY(ek_model_create(&lm->source.spec, lm->kernels, &mc, &lm->model));
     EK_TRY(ek_model_load_path(lm->model, lm->source.weights.s, &how));
     EK_TRY(ek_model_pack(lm->model));
-    if (experts.slots > 0)
-        EK_TRY(ek_expert_files_open(lm->model, lm->source.weights.s, experts.slots,
-                                    experts.eviction, &lm->experts));
-    lm->expert_slots = experts.slots;
+    if (experts.room.slots > 0)
+        EK_TRY(open_experts(lm, &experts));
     return ek_kernels_wait(lm->kernels);
 }
 
@@ -180,7 +191,7 @@ out:
 ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out)
 {
     EK_C_LOCALE;
-    ek_expert_store_stats s = {0};
+    ek_expert_files_stats s = {0};
 
     EK_NOT_NULL(lm);
     EK_NOT_NULL(out);
@@ -188,9 +199,16 @@ ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out)
                "ek_lm_expert_stats is %zu bytes, this library expects %zu", out->size,
                sizeof(*out));
     if (lm->experts != NULL)
-        s = ek_expert_files_stats(lm->experts);
-    *out = (ek_lm_expert_stats){sizeof(*out), lm->expert_slots, s.uses,
-                                s.hits,       s.read_bytes,     (double)s.read_ns * 1e-9};
+        s = ek_expert_files_get_stats(lm->experts);
+    *out = (ek_lm_expert_stats){.size = sizeof(*out),
+                                .slots = lm->expert_slots,
+                                .uses = s.store.uses,
+                                .hits = s.store.hits,
+                                .read_bytes = s.store.read_bytes,
+                                .read_s = (double)s.store.read_ns * 1e-9,
+                                .passes = s.store.passes,
+                                .disk_bytes = s.disk_bytes,
+                                .wasted_bytes = s.wasted_bytes};
     return EK_OK;
 }
 

@@ -17,9 +17,9 @@ enum {
 };
 
 ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64_t positions,
-                           int64_t slots, ek_infer_bytes *out)
+                           ek_expert_room room, ek_infer_bytes *out)
 {
-    ek_model_config cfg = {.trained = 0, .experts_elsewhere = slots > 0, .never_touched = 1};
+    ek_model_config cfg = {.trained = 0, .experts_elsewhere = room.slots > 0, .never_touched = 1};
     ek_session_config sc = {.capacity = positions};
     int64_t most = spec->layers * spec->experts;
     ek_model *m = NULL;
@@ -34,9 +34,9 @@ ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64
                             .other = (int64_t)k->threads * READ_BYTES_A_THREAD};
     if (ek_model_next_moe(m, -1) < spec->layers) {
         out->slot = (int64_t)ek_expert_files_slot_bytes(m);
-        out->other += slots > 0 ? (int64_t)ek_expert_files_buffer_bytes(m) : 0;
+        out->other += room.slots > 0 ? (int64_t)ek_expert_files_buffer_bytes(m, room.buffers) : 0;
     }
-    out->weights += out->slot * (slots < most ? slots : most);
+    out->weights += out->slot * (room.slots < most ? room.slots : most);
 out:
     ek_model_destroy(&m);
     return st;
@@ -52,20 +52,34 @@ static int fits(const ek_memory_limit *limit, int64_t more)
     return limit->kind == EK_LIMIT_UNKNOWN || more <= limit->left;
 }
 
-/* The most expert slots with which the model and `more` bytes fit; 0: fewer than a token needs. */
+/* The most expert slots beside so many buffers with which the model and `more` bytes fit; 0: fewer
+ * than a token needs. */
 static int64_t most_slots(const ek_memory_limit *limit, const ek_model_spec *spec,
-                          const ek_kernels *k, int64_t positions, int64_t more)
+                          const ek_kernels *k, int64_t positions, int64_t buffers, int64_t more)
 {
     int64_t n, most = spec->layers * spec->experts;
     ek_infer_bytes b = {0};
 
-    if (ek_infer_measure(spec, k, positions, 1, &b) < 0 || b.slot == 0)
+    if (ek_infer_measure(spec, k, positions, (ek_expert_room){1, buffers}, &b) < 0 || b.slot == 0)
         return 0;
     if (limit->kind == EK_LIMIT_UNKNOWN)
         return most;
     n = (limit->left - sum_bytes(&b) - READ_AHEAD_BYTES - more) / b.slot + 1;
     n = n < most ? n : most;
     return n >= spec->top_k ? n : 0;
+}
+
+/* The most slots, and the buffers that go with them, unless they are given. */
+static void find_room(const ek_memory_limit *limit, const ek_model_spec *spec, const ek_kernels *k,
+                      int64_t positions, int64_t more, ek_expert_room *room)
+{
+    int64_t given = room->buffers;
+
+    room->slots = most_slots(limit, spec, k, positions, given, more);
+    if (given == 0) {
+        room->buffers = ek_expert_files_buffers(room->slots);
+        room->slots = most_slots(limit, spec, k, positions, room->buffers, more);
+    }
 }
 
 /* Bytes of an evaluation of short windows. */
@@ -95,7 +109,7 @@ ek_status ek_infer_fits(const ek_model_spec *spec, const ek_kernels *k, int64_t 
     *yes = 1;
     if (k->memory != NULL)
         return EK_OK;
-    EK_TRY(ek_infer_measure(spec, k, positions, 0, &b));
+    EK_TRY(ek_infer_measure(spec, k, positions, (ek_expert_room){0}, &b));
     if (positions == 0)
         EK_TRY(measure_evaluation(spec, k, &evaluation));
     *yes = fits(&limit, sum_bytes(&b) + evaluation);
@@ -103,24 +117,24 @@ ek_status ek_infer_fits(const ek_model_spec *spec, const ek_kernels *k, int64_t 
 }
 
 ek_status ek_infer_most_slots(const ek_model_spec *spec, const ek_kernels *k, int64_t given,
-                              int64_t positions, int64_t *slots)
+                              int64_t positions, ek_expert_room *room)
 {
     ek_memory_limit limit = ek_memory_limit_find(given);
     int64_t evaluation = 0;
 
     if (positions == 0)
         EK_TRY(measure_evaluation(spec, k, &evaluation));
-    *slots = most_slots(&limit, spec, k, positions, evaluation);
+    find_room(&limit, spec, k, positions, evaluation, room);
     return EK_OK;
 }
 
 /* Whether the model fits in bf16, and its bytes. */
 static int fits_in_bf16(const ek_memory_limit *limit, const ek_model_spec *spec, int threads,
-                        int64_t positions, int64_t slots, ek_infer_bytes *b)
+                        int64_t positions, ek_expert_room room, ek_infer_bytes *b)
 {
     ek_kernels *k = NULL;
     int yes = ek_kernels_open("cpu", 0, EK_MODE_BF16, ek_cpu_isa(), threads, &k) == EK_OK &&
-              ek_infer_measure(spec, k, positions, slots, b) == EK_OK && fits(limit, sum_bytes(b));
+              ek_infer_measure(spec, k, positions, room, b) == EK_OK && fits(limit, sum_bytes(b));
 
     ek_kernels_destroy(&k);
     return yes;
@@ -145,28 +159,31 @@ static int64_t most_positions(ek_model *m, const ek_memory_limit *limit, int64_t
 
 /* What would fit, for a message: bf16, a shorter text, fewer experts in memory. */
 static void find_fitting(const ek_memory_limit *limit, const ek_model_spec *spec,
-                         const ek_kernels *k, ek_mode mode, int64_t positions, int64_t slots,
+                         const ek_kernels *k, ek_mode mode, int64_t positions, ek_expert_room room,
                          const ek_infer_bytes *b, char hint[HINT_CAP])
 {
+    ek_expert_room fitting = {0};
     ek_infer_bytes small;
-    int64_t n;
 
-    if (mode != EK_MODE_BF16 && fits_in_bf16(limit, spec, k->threads, positions, slots, &small))
+    find_room(limit, spec, k, positions, 0, &fitting);
+
+    if (mode != EK_MODE_BF16 && fits_in_bf16(limit, spec, k->threads, positions, room, &small))
         snprintf(hint, HINT_CAP, "--dtype bf16 would fit, with %.1f GB",
                  (double)sum_bytes(&small) / 1e9);
     else if (fits(limit, b->weights + b->other))
         snprintf(hint, HINT_CAP, "fewer --tokens would fit: weights take %.1f GB of it",
                  (double)b->weights / 1e9);
-    else if ((n = most_slots(limit, spec, k, positions, 0)) > 0)
+    else if (fitting.slots > 0)
         snprintf(hint, HINT_CAP, "--expert-slots %lld would fit, with the other experts on disk",
-                 (long long)n);
+                 (long long)fitting.slots);
     else
         snprintf(hint, HINT_CAP, "weights take %.1f GB of it: use a smaller model%s",
                  (double)b->weights / 1e9, mode == EK_MODE_BF16 ? "" : ", or try --dtype bf16");
 }
 
 ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, ek_mode mode,
-                               int64_t given, int64_t positions, int64_t slots, int64_t *file_cache)
+                               int64_t given, int64_t positions, ek_expert_room room,
+                               int64_t *file_cache)
 {
     char hint[HINT_CAP], text[EK_LIMIT_TEXT];
     ek_memory_limit limit;
@@ -177,7 +194,7 @@ ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, e
     positions = positions < ek_model_longest(spec) ? positions : ek_model_longest(spec);
     if (k->memory != NULL)
         return EK_OK;
-    EK_TRY(ek_infer_measure(spec, k, positions, slots, &b));
+    EK_TRY(ek_infer_measure(spec, k, positions, room, &b));
     limit = ek_memory_limit_find(given);
     left = limit.left - sum_bytes(&b) - READ_AHEAD_BYTES;
     if (fits(&limit, sum_bytes(&b))) {
@@ -185,7 +202,7 @@ ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, e
             *file_cache = left > 0 ? left : 1;
         return EK_OK;
     }
-    find_fitting(&limit, spec, k, mode, positions, slots, &b, hint);
+    find_fitting(&limit, spec, k, mode, positions, room, &b, hint);
     return EK_FAIL(EK_ENOMEM, "the model needs about %.1f GB of memory, and %s; %s",
                    (double)ek_memory_limit_count(&limit, sum_bytes(&b)) / 1e9,
                    ek_memory_limit_describe(&limit, text), hint);

@@ -4,9 +4,12 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-/* Experts that are read together: while they are multiplied, the next ones are fetched. */
-enum { WAVE = 8 };
+enum {
+    WAVE = 8,       /* experts that are read together: while they are multiplied, the next arrive */
+    PASS_TENTHS = 8 /* a batch that needs more than so many tenths of the experts is a pass */
+};
 
 struct ek_expert_store {
     ek_expert_store_config cfg;
@@ -14,11 +17,21 @@ struct ek_expert_store {
     ek_arena arena;
     char *memory; /* [slots] of slot_bytes */
     size_t slot_bytes;
+    int32_t ring_layers; /* layers that a ring fetches in advance */
 
     /* of a call, [experts] each */
     int32_t *missing;        /* placement slots of experts that are in no slot of the pool */
     int32_t *at, *pool_slot; /* of the current wave: slots of the placement, of the pool */
     ek_expert_form *forms;
+    unsigned char *needed;
+    int32_t layer; /* which one */
+    int pass;
+
+    /* from one call to the next */
+    int32_t fetched;     /* layers after this one of which all experts were prefetched */
+    int32_t n_predicted; /* experts of the next layer that were predicted, */
+    int32_t *predicted;  /* [experts] */
+
     ek_expert_store_stats stats;
 };
 
@@ -46,22 +59,58 @@ static ek_status reserve(ek_expert_store *s)
     return ek_arena_check(&s->arena, "the slots of experts");
 }
 
+/* Names the experts that keep their slots in a pass: of all experts in order, evenly spread. */
+static void keep_experts(ek_expert_store *s)
+{
+    const ek_expert_store_config *c = &s->cfg;
+    int64_t all = (int64_t)c->layers * c->experts;
+
+    for (int64_t i = 0; i < all; i++)
+        if ((i + 1) * c->kept / all > i * c->kept / all)
+            ek_slot_pool_keep(s->pool, (int32_t)(i / c->experts), (int32_t)(i % c->experts));
+}
+
+/* As many layers as the source's buffers hold, if kept experts are in slots. */
+static int32_t ring_layers(const ek_expert_store_config *c)
+{
+    int32_t moving = c->layers * c->experts - c->kept, n;
+
+    if (!c->ring || c->source.buffers == 0 || moving == 0)
+        return 0;
+    n = c->source.buffers * c->layers / moving;
+    n = n > 0 ? n : 1;
+    return n < c->layers ? n : c->layers - 1;
+}
+
+static ek_status alloc_lists(ek_expert_store *s)
+{
+    size_t n = (size_t)s->cfg.experts;
+
+    s->missing = calloc(n, sizeof(*s->missing));
+    s->at = calloc(n, sizeof(*s->at));
+    s->pool_slot = calloc(n, sizeof(*s->pool_slot));
+    s->forms = calloc(n, sizeof(*s->forms));
+    s->needed = calloc(n, sizeof(*s->needed));
+    s->predicted = calloc(n, sizeof(*s->predicted));
+    EK_REQUIRE(s->missing != NULL && s->at != NULL && s->pool_slot != NULL && s->forms != NULL &&
+                   s->needed != NULL && s->predicted != NULL,
+               EK_ENOMEM, "no memory for lists of %d experts", (int)s->cfg.experts);
+    return EK_OK;
+}
+
 ek_status ek_expert_store_create(const ek_expert_store_config *cfg, ek_expert_store **out)
 {
     ek_expert_store *s = calloc(1, sizeof(*s));
-    size_t n = (size_t)cfg->experts;
     ek_status st;
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a store of experts");
     s->cfg = *cfg;
     s->slot_bytes = ek_expert_store_slot_bytes(cfg->up_bytes, cfg->down_bytes);
+    s->ring_layers = ring_layers(cfg);
+    s->layer = -1;
     EK_TRY_OUT(ek_slot_pool_create(cfg->slots, cfg->layers, cfg->experts, cfg->eviction, &s->pool));
-    s->missing = calloc(n, sizeof(*s->missing));
-    s->at = calloc(n, sizeof(*s->at));
-    s->pool_slot = calloc(n, sizeof(*s->pool_slot));
-    s->forms = calloc(n, sizeof(*s->forms));
-    EK_REQUIRE_OUT(s->missing != NULL && s->at != NULL && s->pool_slot != NULL && s->forms != NULL,
-                   EK_ENOMEM, "no memory for lists of %d experts", (int)cfg->experts);
+    keep_experts(s);
+    EK_TRY_OUT(alloc_lists(s));
     EK_TRY_OUT(reserve(s));
     *out = s;
     s = NULL;
@@ -82,6 +131,8 @@ void ek_expert_store_destroy(ek_expert_store **ps)
     free(s->at);
     free(s->pool_slot);
     free(s->forms);
+    free(s->needed);
+    free(s->predicted);
     free(s);
     *ps = NULL;
 }
@@ -89,6 +140,22 @@ void ek_expert_store_destroy(ek_expert_store **ps)
 ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s)
 {
     return s->stats;
+}
+
+static int32_t layer_of(const ek_expert_store *s, const ek_moe_weights *w)
+{
+    int32_t l = 0;
+
+    while (l < s->cfg.layers && s->cfg.layer[l].w != w)
+        l++;
+    return l;
+}
+
+const ek_expert_layer *ek_expert_store_next(const ek_expert_store *s, const ek_moe_weights *w)
+{
+    int32_t l = layer_of(s, w) + 1;
+
+    return l < s->cfg.layers ? &s->cfg.layer[l] : NULL;
 }
 
 static ek_expert_form form_in(const ek_expert_store *s, const ek_moe_weights *w, int32_t expert,
@@ -131,16 +198,80 @@ static ek_status read_wave(ek_expert_store *s, int32_t n)
     return st;
 }
 
-/* Starts to fetch missing experts from number `from` to before `to`, of n; returns the next one. */
-static int32_t prefetch(const ek_expert_store *s, const ek_expert_wave *call, int32_t from,
-                        int32_t to, int32_t n)
-{
-    for (; s->cfg.source.prefetch != NULL && from < to && from < n; from++) {
-        ek_expert_form x = form_in(s, call->w, call->held[s->missing[from]], -1);
+/* --- what is fetched -------------------------------------------------------------------------- */
 
-        s->cfg.source.prefetch(s->cfg.source.context, &x);
-    }
+static void prefetch_expert(const ek_expert_store *s, int32_t layer, int32_t expert, int idle)
+{
+    ek_expert_form x = form_in(s, s->cfg.layer[layer].w, expert, -1);
+
+    if (s->cfg.source.prefetch != NULL)
+        s->cfg.source.prefetch(s->cfg.source.context, &x, idle);
+}
+
+/* Starts to fetch missing experts from number `from` to before `to`, of n; returns the next one. */
+static int32_t prefetch_missing(const ek_expert_store *s, const ek_expert_wave *call, int32_t from,
+                                int32_t to, int32_t n)
+{
+    for (; from < to && from < n; from++)
+        prefetch_expert(s, s->layer, call->held[s->missing[from]], 0);
     return from;
+}
+
+/* Starts to fetch all experts of a layer that are in no slot. */
+static void prefetch_layer(const ek_expert_store *s, int32_t layer)
+{
+    for (int32_t e = 0; e < s->cfg.experts; e++)
+        if (ek_slot_pool_find(s->pool, layer, e) < 0)
+            prefetch_expert(s, layer, e, 0);
+}
+
+/* In a ring the layers that its buffers hold, in another pass the next one. */
+static void prefetch_pass(ek_expert_store *s)
+{
+    int32_t most = s->ring_layers;
+
+    if (!s->cfg.ring)
+        most = s->cfg.source.buffers > 0 && s->layer + 1 < s->cfg.layers;
+    for (; s->fetched < most; s->fetched++)
+        prefetch_layer(s, (s->layer + 1 + s->fetched) % s->cfg.layers);
+}
+
+static void prefetch_predicted(ek_expert_store *s, const ek_expert_wave *call)
+{
+    if (call->predict == NULL || s->layer + 1 >= s->cfg.layers || s->cfg.source.buffers == 0)
+        return;
+    s->n_predicted = call->predict(call->context, &s->cfg.layer[s->layer + 1], s->predicted);
+    s->stats.predicted += s->n_predicted;
+    for (int32_t i = 0; i < s->n_predicted; i++)
+        if (ek_slot_pool_find(s->pool, s->layer + 1, s->predicted[i]) < 0)
+            prefetch_expert(s, s->layer + 1, s->predicted[i], 1);
+}
+
+/* Drops what was fetched for this layer in vain. */
+static void drop_unneeded(ek_expert_store *s)
+{
+    for (int32_t e = 0; e < s->cfg.experts; e++) {
+        ek_expert_form x = form_in(s, s->cfg.layer[s->layer].w, e, -1);
+
+        if (!s->needed[e] || ek_slot_pool_find(s->pool, s->layer, e) >= 0)
+            s->cfg.source.drop(s->cfg.source.context, &x);
+    }
+}
+
+/* Enters a layer: what was fetched in advance is for this one, or is dropped.  Returns whether
+ * something was. */
+static int enter_layer(ek_expert_store *s, const ek_moe_weights *w)
+{
+    int32_t layer = layer_of(s, w);
+    int fetched = s->fetched > 0 || s->n_predicted > 0;
+
+    if (fetched && layer != (s->layer + 1) % s->cfg.layers) {
+        s->cfg.source.drop(s->cfg.source.context, NULL);
+        fetched = s->fetched = s->n_predicted = 0;
+    }
+    s->layer = layer;
+    s->fetched -= s->fetched > 0;
+    return fetched;
 }
 
 /* The first wave: experts that are in slots.  Returns the number of the others. */
@@ -149,40 +280,78 @@ static int32_t use_held(ek_expert_store *s, const ek_expert_wave *call, int32_t 
     int32_t missing = 0;
 
     *held = 0;
+    memset(s->needed, 0, (size_t)s->cfg.experts);
     for (int32_t i = 0; i < call->slots; i++) {
         int32_t slot;
 
         if (call->held[i] < 0 || call->offset[i + 1] == call->offset[i])
             continue;
-        slot = ek_slot_pool_use(s->pool, call->w->layer, call->held[i]);
+        s->needed[call->held[i]] = 1;
+        slot = ek_slot_pool_use(s->pool, s->layer, call->held[i]);
         if (slot >= 0)
             add_to_wave(s, call, (*held)++, i, slot);
         else
             s->missing[missing++] = i;
     }
+    s->pass = s->cfg.ring || 10 * (*held + missing) > PASS_TENTHS * s->cfg.experts;
     s->stats.uses += *held + missing;
     s->stats.hits += *held;
+    s->stats.passes += s->pass;
+    for (int32_t i = 0; i < s->n_predicted; i++)
+        s->stats.confirmed += s->needed[s->predicted[i]];
+    s->n_predicted = 0;
     return missing;
+}
+
+static int32_t take_slot(ek_expert_store *s, int32_t expert)
+{
+    return s->pass ? ek_slot_pool_take_in_pass(s->pool, s->layer, expert)
+                   : ek_slot_pool_take(s->pool, s->layer, expert);
+}
+
+/* Experts of a wave: in a pass no more than there are slots of which nothing is kept. */
+static int32_t wave_size(const ek_expert_store *s)
+{
+    int32_t moving = s->cfg.slots - s->cfg.kept;
+
+    return !s->pass || moving >= WAVE ? WAVE : moving > 0 ? moving : 1;
+}
+
+/* The next wave of missing experts, from number i on of `missing`: gives them slots, and returns
+ * how many they are. */
+static int32_t next_wave(ek_expert_store *s, const ek_expert_wave *call, int32_t i, int32_t missing)
+{
+    int32_t n = 0, most = wave_size(s);
+
+    for (; n < most && i + n < missing; n++) {
+        int32_t at = s->missing[i + n], slot = take_slot(s, call->held[at]);
+
+        if (slot < 0)
+            break;
+        add_to_wave(s, call, n, at, slot);
+    }
+    return n;
 }
 
 ek_status ek_expert_store_run(ek_expert_store *s, const ek_expert_wave *call)
 {
-    int32_t held, missing = use_held(s, call, &held), fetched = 0;
+    int fetched_in_advance = enter_layer(s, call->w);
+    int32_t held, missing = use_held(s, call, &held), fetched;
+    int32_t most = s->cfg.source.buffers > 0 ? missing : 2 * WAVE;
 
-    fetched = prefetch(s, call, fetched, 2 * WAVE, missing);
+    if (fetched_in_advance)
+        drop_unneeded(s);
+    fetched = prefetch_missing(s, call, 0, most, missing);
+    if (s->pass)
+        prefetch_pass(s);
+    else
+        prefetch_predicted(s, call);
     EK_TRY(run_wave(s, call, held));
     for (int32_t i = 0, n; i < missing; i += n) {
-        for (n = 0; n < WAVE && i + n < missing; n++) {
-            int32_t at = s->missing[i + n];
-            int32_t slot = ek_slot_pool_take(s->pool, call->w->layer, call->held[at]);
-
-            if (slot < 0)
-                break;
-            add_to_wave(s, call, n, at, slot);
-        }
+        n = next_wave(s, call, i, missing);
         EK_REQUIRE(n > 0, EK_EINTERNAL, "all slots of experts are pinned");
         EK_TRY(read_wave(s, n));
-        fetched = prefetch(s, call, fetched, i + n + 2 * WAVE, missing);
+        fetched = prefetch_missing(s, call, fetched, i + n + most, missing);
         EK_TRY(run_wave(s, call, n));
     }
     return EK_OK;

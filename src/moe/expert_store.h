@@ -5,7 +5,18 @@
  * first the experts that are in slots, while the source starts to fetch the others; then the
  * others, a few at a time, no more than there are slots.  Rows are sorted by expert and every
  * expert's rows are multiplied as without a store, so results are the same bits for any number of
- * slots.
+ * slots, and whatever is fetched in advance.
+ *
+ * Fetched in advance, into the source's buffers (never into slots, so that a wrong guess evicts
+ * nothing):
+ *   passes     a batch that needs more than 0.8 of a layer's experts will need most of the next
+ *              layer's, too: these are fetched whole while this layer computes.
+ *   ring       every layer is run as such a pass, in a circle: after the last layer the first one
+ *              (SE-MoE's ring memory, for large batches).
+ *   predicted  else, what the caller expects the next layer to need is fetched while the disk is
+ *              idle.
+ * What a layer turns out not to need is dropped.  In a pass `kept` experts, evenly spread over the
+ * layers, keep their slots (store/slot_pool.h).
  *
  * Memory       slots of ek_expert_store_slot_bytes, from the kernels' memory.
  * Threads      one at a time.
@@ -26,17 +37,31 @@ typedef struct {
 
 /* Where experts come from. */
 typedef struct {
-    /* Starts to fetch an expert that will be read soon; NULL: not wanted. */
-    void (*prefetch)(void *context, const ek_expert_form *expert);
+    /* Starts to fetch an expert that will be read soon (again: nothing more happens); idle: only
+     * while nothing else is to be fetched.  NULL: not wanted. */
+    void (*prefetch)(void *context, const ek_expert_form *expert, int idle);
+    /* An expert will not be read, if it was prefetched; expert NULL: none will. */
+    void (*drop)(void *context, const ek_expert_form *expert);
     /* Reads n experts. */
     ek_status (*read)(void *context, int64_t n, const ek_expert_form *experts);
     void *context;
+    int32_t buffers; /* experts that it holds when they are prefetched; 0: none of its own, and a
+                        few are prefetched at a time */
 } ek_expert_source;
+
+/* A MoE layer of the model. */
+typedef struct {
+    const ek_moe_weights *w;
+    const ek_weight *norm; /* [d], before its router */
+} ek_expert_layer;
 
 typedef struct {
     const ek_kernels *k;
-    int32_t layers, experts;     /* of the model, of each layer */
-    int32_t slots;               /* at least one; more than layers * experts is too many */
+    const ek_expert_layer *layer; /* [layers], in order */
+    int32_t layers, experts;      /* of each layer */
+    int32_t slots;                /* at least one; more than layers * experts is too many */
+    int32_t kept;                 /* fewer than slots, unless all experts have one */
+    int ring;
     size_t up_bytes, down_bytes; /* of the forms of an expert's weights */
     ek_eviction eviction;
     ek_expert_source source;
@@ -44,20 +69,25 @@ typedef struct {
 
 /* What a store has done since it was made. */
 typedef struct {
-    int64_t uses, hits; /* experts that layers needed; those that were in a slot */
-    int64_t read_bytes; /* of experts' forms */
-    int64_t read_ns;    /* time in the source's read */
+    int64_t uses, hits;           /* experts that layers needed; those that were in a slot */
+    int64_t read_bytes;           /* of experts' forms */
+    int64_t read_ns;              /* time in the source's read */
+    int64_t passes;               /* layers that were run as part of a pass */
+    int64_t predicted, confirmed; /* experts predicted for a layer; those that it needed */
 } ek_expert_store_stats;
 
 /* Bytes of a slot for an expert with forms of these sizes. */
 size_t ek_expert_store_slot_bytes(size_t up_bytes, size_t down_bytes);
 
-/* The config's kernels and source context are borrowed.  EK_ENOMEM, EK_EINVAL. */
+/* The config's kernels, layers and source context are borrowed.  EK_ENOMEM, EK_EINVAL. */
 EK_CHECKED ek_status ek_expert_store_create(const ek_expert_store_config *cfg,
                                             ek_expert_store **out);
 void ek_expert_store_destroy(ek_expert_store **s);
 
 ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s);
+
+/* The MoE layer after one of the model's; NULL: it is the last. */
+const ek_expert_layer *ek_expert_store_next(const ek_expert_store *s, const ek_moe_weights *w);
 
 /* A layer's products: slots of the placement have rows of the experts that they hold, and what to
  * do once experts are in memory. */
@@ -69,6 +99,9 @@ typedef struct {
     /* Called for every wave with n placement slots that have rows, and the forms of their experts,
      * which are valid during the call. */
     ek_status (*run)(void *context, int32_t n, const int32_t *slot, const ek_expert_form *forms);
+    /* Called once this layer's reads have started: gives the experts [at most experts] that the
+     * next layer is expected to need, each once, and returns their number.  NULL: not wanted. */
+    int32_t (*predict)(void *context, const ek_expert_layer *next, int32_t *expert);
     void *context;
 } ek_expert_wave;
 

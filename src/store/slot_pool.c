@@ -26,7 +26,8 @@ struct ek_slot_pool {
     int32_t n, layers, experts;
     ek_eviction eviction;
     int64_t uses;
-    uint32_t *count; /* [items], uses of an expert, halved every 4 n uses */
+    uint32_t *count;     /* [items], uses of an expert, halved every 4 n uses */
+    unsigned char *kept; /* [items], in a pass */
     account real;
     account shadow[2]; /* AUTO: what LRU and LFU alone would hold */
 };
@@ -68,7 +69,8 @@ ek_status ek_slot_pool_create(int32_t slots, int32_t layers, int32_t experts, ek
     p->experts = experts;
     p->eviction = eviction;
     p->count = calloc((size_t)layers * (size_t)experts, sizeof(*p->count));
-    EK_REQUIRE_OUT(p->count != NULL, EK_ENOMEM, "no memory for a pool of slots");
+    p->kept = calloc((size_t)layers * (size_t)experts, 1);
+    EK_REQUIRE_OUT(p->count != NULL && p->kept != NULL, EK_ENOMEM, "no memory for a pool of slots");
     EK_TRY_OUT(account_create(p, &p->real));
     for (int i = 0; eviction == EK_EVICT_AUTO && i < 2; i++)
         EK_TRY_OUT(account_create(p, &p->shadow[i]));
@@ -89,6 +91,7 @@ void ek_slot_pool_destroy(ek_slot_pool **pp)
     account_free(&p->shadow[0]);
     account_free(&p->shadow[1]);
     free(p->count);
+    free(p->kept);
     free(p);
     *pp = NULL;
 }
@@ -98,26 +101,30 @@ int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert)
     return p->real.slot_of[layer * p->experts + expert];
 }
 
+/* Orders in which experts give way. */
+typedef enum { BY_USE, BY_COUNT, IN_PASS } order;
+
 /* Whether slot a gives way before slot b. */
-static int before(const ek_slot_pool *p, const pool_slot *a, const pool_slot *b,
-                  ek_eviction eviction)
+static int before(const ek_slot_pool *p, const pool_slot *a, const pool_slot *b, order by)
 {
     if (a->item < 0 || b->item < 0)
         return a->item < 0;
-    if (eviction == EK_EVICT_LFU && p->count[a->item] != p->count[b->item])
+    if (by == IN_PASS && p->kept[a->item] != p->kept[b->item])
+        return p->kept[b->item];
+    if (by == BY_COUNT && p->count[a->item] != p->count[b->item])
         return p->count[a->item] < p->count[b->item];
     return a->used < b->used;
 }
 
 /* An empty slot, or else the one that gives way; -1: all are pinned. */
-static int32_t find_victim(const ek_slot_pool *p, const account *a, ek_eviction eviction)
+static int32_t find_victim(const ek_slot_pool *p, const account *a, order by)
 {
     int32_t victim = -1;
 
     for (int32_t i = 0; i < p->n; i++) {
         if (a->slots[i].pins > 0)
             continue;
-        if (victim < 0 || before(p, &a->slots[i], &a->slots[victim], eviction))
+        if (victim < 0 || before(p, &a->slots[i], &a->slots[victim], by))
             victim = i;
         if (a->slots[i].item < 0)
             break;
@@ -138,7 +145,7 @@ static void set_item(const ek_slot_pool *p, account *a, int32_t slot, int32_t it
 }
 
 /* A shadow takes every expert at once. */
-static void shadow_use(const ek_slot_pool *p, account *a, int32_t item, ek_eviction eviction)
+static void shadow_use(const ek_slot_pool *p, account *a, int32_t item, order by)
 {
     int32_t slot = a->slot_of[item];
 
@@ -146,7 +153,7 @@ static void shadow_use(const ek_slot_pool *p, account *a, int32_t item, ek_evict
         a->hits++;
         a->slots[slot].used = p->uses;
     } else {
-        set_item(p, a, find_victim(p, a, eviction), item);
+        set_item(p, a, find_victim(p, a, by), item);
     }
 }
 
@@ -167,8 +174,8 @@ int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert)
         halve(p);
     p->count[item] += 2; /* so that one use outlives a halving */
     if (p->eviction == EK_EVICT_AUTO) {
-        shadow_use(p, &p->shadow[0], item, EK_EVICT_LRU);
-        shadow_use(p, &p->shadow[1], item, EK_EVICT_LFU);
+        shadow_use(p, &p->shadow[0], item, BY_USE);
+        shadow_use(p, &p->shadow[1], item, BY_COUNT);
     }
     if (slot < 0)
         return -1;
@@ -177,24 +184,39 @@ int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert)
     return slot;
 }
 
-static ek_eviction eviction_of(const ek_slot_pool *p)
+static order order_of(const ek_slot_pool *p)
 {
     int64_t lru = p->shadow[0].hits, lfu = p->shadow[1].hits;
 
     if (p->eviction != EK_EVICT_AUTO)
-        return p->eviction;
-    return lfu - lru > lru / MARGIN ? EK_EVICT_LFU : EK_EVICT_LRU;
+        return p->eviction == EK_EVICT_LRU ? BY_USE : BY_COUNT;
+    return lfu - lru > lru / MARGIN ? BY_COUNT : BY_USE;
 }
 
-int32_t ek_slot_pool_take(ek_slot_pool *p, int32_t layer, int32_t expert)
+static int32_t take_slot(ek_slot_pool *p, int32_t layer, int32_t expert, order by)
 {
-    int32_t slot = find_victim(p, &p->real, eviction_of(p));
+    int32_t slot = find_victim(p, &p->real, by);
 
     if (slot < 0)
         return -1;
     set_item(p, &p->real, slot, layer * p->experts + expert);
     p->real.slots[slot].pins = 1;
     return slot;
+}
+
+int32_t ek_slot_pool_take(ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    return take_slot(p, layer, expert, order_of(p));
+}
+
+void ek_slot_pool_keep(ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    p->kept[layer * p->experts + expert] = 1;
+}
+
+int32_t ek_slot_pool_take_in_pass(ek_slot_pool *p, int32_t layer, int32_t expert)
+{
+    return take_slot(p, layer, expert, IN_PASS);
 }
 
 void ek_slot_pool_unpin(ek_slot_pool *p, int32_t slot)

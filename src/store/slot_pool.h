@@ -9,8 +9,11 @@
  *              ages them, so that its cache freezes; here one gives way at a time).  AUTO: LRU, or
  *              LFU while that would have had clearly more hits lately: two accounts without slots
  *              follow the same uses.
- * Pins         a pinned slot is not evicted; a slot is pinned from ek_slot_pool_take on.
- * Threads      one at a time. */
+ * Passes       a pass over all layers that uses each expert once is the worst case of LRU and LFU:
+ *              all is read again each time.  So experts that ek_slot_pool_keep names do not give
+ * way in a pass (ek_slot_pool_take_in_pass): the slots they take are slots of hits. Pins         a
+ * pinned slot is not evicted; a slot is pinned from ek_slot_pool_take on. Threads      one at a
+ * time. */
 #ifndef STORE_SLOT_POOL_H
 #define STORE_SLOT_POOL_H
 
@@ -35,6 +38,11 @@ int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert);
 int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert);
 /* Gives an expert without a slot an empty or evicted one, pinned; -1: all slots are pinned. */
 int32_t ek_slot_pool_take(ek_slot_pool *p, int32_t layer, int32_t expert);
+/* Names an expert that gives way in a pass only if no other can. */
+void ek_slot_pool_keep(ek_slot_pool *p, int32_t layer, int32_t expert);
+/* As ek_slot_pool_take, in a pass: of the experts that are not kept, the one that was used longest
+ * ago gives way. */
+int32_t ek_slot_pool_take_in_pass(ek_slot_pool *p, int32_t layer, int32_t expert);
 void ek_slot_pool_unpin(ek_slot_pool *p, int32_t slot);
 /* Empties a slot, pinned or not: its contents are not what take promised. */
 void ek_slot_pool_drop(ek_slot_pool *p, int32_t slot);

@@ -45,6 +45,20 @@ class ExpertStore(ek_cli.Case):
         want = self.evaluate()
         for slots in 1, 7:
             self.assertEqual(self.evaluate("--expert-slots", slots), want)
+        for ring in 2, LAYERS, LAYERS + 3:
+            self.assertEqual(self.evaluate("--expert-store", "ring", "--ring", ring), want)
+
+    def test_a_ring_gives_the_text_from_memory(self):
+        want = self.generate("--expert-store", "memory").stdout
+        uses = {}
+        for ring in "2", "3", "9", None:
+            for eviction in "auto", "lru":
+                args = ["--expert-store", "ring", "--expert-eviction", eviction]
+                r = self.generate(*args, *(["--ring", ring] if ring else []))
+                self.assertEqual(r.stdout, want)
+                uses[ring, eviction] = self.uses(r)
+        self.assertEqual(len({u for u, _ in uses.values()}), 1)
+        self.assertGreater(uses["9", "auto"][1], uses["2", "auto"][1])
 
     def test_hits_and_bytes_are_reported(self):
         found = {}
@@ -74,6 +88,9 @@ class ExpertStore(ek_cli.Case):
                       self.generate("--expert-store", "memory", "--expert-slots", 3, status=USAGE).stderr)
         self.generate("--expert-slots", 0, status=USAGE)
         self.generate("--expert-store", "disc", status=USAGE)
+        self.assertIn("--expert-store ring", self.generate("--ring", 3, status=USAGE).stderr)
+        self.generate("--expert-store", "ring", "--ring", 1, status=USAGE)
+        self.generate("--expert-store", "ring", "--expert-slots", 3, status=USAGE)
 
     def test_a_short_file_is_named(self):
         shard = sorted(pathlib.Path(self.model).glob("*.safetensors"))[-1]

@@ -1,7 +1,9 @@
-/* Experts from a store: logits are those of a model in memory, bit for bit, for any number of slots
- * and any block; failures of the source; what is counted. */
+/* Experts from a store: logits are those of a model in memory, bit for bit, for any number of
+ * slots, any block, as a cache or a ring, with either back end of the disk queue; failures of the
+ * source; what is counted. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "faulty_disk_io.h"
 #include "infer/session.h"
 #include "model/hf/expert_files.h"
 #include "model/hf/init.h"
@@ -9,7 +11,7 @@
 #include "model/hf/source.h"
 #include "tensor/select/select.h"
 
-enum { TOKENS = 24, VOCAB = 61, ITEMS = 2 * 5 }; /* layers with experts, their experts */
+enum { TOKENS = 24, VOCAB = 61, EXPERTS = 5, ITEMS = 4 * EXPERTS }; /* of four layers */
 
 typedef struct {
     const ek_kernels *k;
@@ -17,7 +19,8 @@ typedef struct {
     char folder[32];
     ek_path path;
     int32_t ids[TOKENS];
-    char want[VOCAB * 8]; /* the logits after all tokens, from memory */
+    ek_model *in_memory;
+    char want[VOCAB * 8]; /* the logits after all tokens in blocks, from memory */
 } fixture;
 
 static ek_model_spec spec_of(int dense_first)
@@ -27,16 +30,16 @@ static ek_model_spec spec_of(int dense_first)
     ek_model_default(&s);
     s.vocab = VOCAB;
     s.hidden = 36;
-    s.layers = 3;
+    s.layers = 5;
     s.heads = s.kv_heads = 2;
     s.head_dim = 18;
-    s.experts = 5;
+    s.experts = EXPERTS;
     s.top_k = 2;
     s.ff = 23;
     s.dense[0] = (unsigned char)dense_first;
     s.dense_ff = dense_first ? 40 : 0;
     if (!dense_first)
-        s.layers = 2;
+        s.layers = 4;
     return s;
 }
 
@@ -65,7 +68,7 @@ static ek_status feed(const fixture *f, ek_model *m, int64_t block, char *logits
 static void setup(fixture *f, const ek_kernels *k, int dense_first)
 {
     ek_owned_tensors owned = {0};
-    ek_model *m = NULL, *untrained = NULL;
+    ek_model *m = NULL;
 
     *f = (fixture){.k = k, .spec = spec_of(dense_first), .folder = "/tmp/ek_store_XXXXXX"};
     for (int i = 0; i < TOKENS; i++)
@@ -79,11 +82,15 @@ static void setup(fixture *f, const ek_kernels *k, int dense_first)
           EK_OK);
     ek_owned_tensors_free(&owned);
     ek_model_destroy(&m);
-    CHECK(ek_model_create(&f->spec, k, &(ek_model_config){.trained = 0}, &untrained) == EK_OK);
-    CHECK(ek_model_load_path(untrained, f->path.s, NULL) == EK_OK);
-    CHECK(ek_model_pack(untrained) == EK_OK);
-    CHECK(feed(f, untrained, 4, f->want) == EK_OK);
-    ek_model_destroy(&untrained);
+    CHECK(ek_model_create(&f->spec, k, &(ek_model_config){.trained = 0}, &f->in_memory) == EK_OK);
+    CHECK(ek_model_load_path(f->in_memory, f->path.s, NULL) == EK_OK);
+    CHECK(ek_model_pack(f->in_memory) == EK_OK);
+}
+
+/* Computes what a session in blocks of this size gives from memory. */
+static void set_block(fixture *f, int64_t block)
+{
+    CHECK(feed(f, f->in_memory, block, f->want) == EK_OK);
 }
 
 /* Writes the file anew with every matrix in two slices, so that no expert is contiguous. */
@@ -129,76 +136,102 @@ static void slice_matrices(const fixture *f)
 
 static void teardown(fixture *f)
 {
+    ek_model_destroy(&f->in_memory);
     CHECK(unlink(f->path.s) == 0 && rmdir(f->folder) == 0);
 }
 
-static void open_stored(const fixture *f, int64_t slots, ek_eviction eviction, ek_model **m,
+static void open_stored(const fixture *f, const ek_expert_files_config *cfg, ek_model **m,
                         ek_expert_files **x)
 {
     CHECK(ek_model_create(&f->spec, f->k, &(ek_model_config){.trained = 0, .experts_elsewhere = 1},
                           m) == EK_OK);
     CHECK(ek_model_load_path(*m, f->path.s, NULL) == EK_OK);
     CHECK(ek_model_pack(*m) == EK_OK);
-    CHECK(ek_expert_files_open(*m, f->path.s, slots, eviction, x) == EK_OK);
+    CHECK(ek_expert_files_open(*m, f->path.s, cfg, x) == EK_OK);
 }
 
-/* Every use of an expert is a hit or read once, and the bytes are those of the reads. */
-static void check_counts(const ek_expert_files *x, const ek_model *m, int64_t slots)
+/* Every use of an expert is a hit or read once, and the bytes are those of the reads; what the disk
+ * read beyond that is what was dropped. */
+static void check_counts(const ek_expert_files *x, const ek_model *m,
+                         const ek_expert_files_config *cfg)
 {
-    ek_expert_store_stats s = ek_expert_files_stats(x);
+    ek_expert_files_stats all = ek_expert_files_get_stats(x);
+    const ek_expert_store_stats *s = &all.store;
     const ek_moe_weights *w = &m->layers[m->spec.layers - 1].experts;
     int64_t each =
         (int64_t)(ek_weight_form_bytes(m->k, &w->up[0]) + ek_weight_form_bytes(m->k, &w->down[0]));
 
-    CHECK(s.uses > 0 && s.hits < s.uses);
-    CHECK_INT(s.read_bytes, (s.uses - s.hits) * each);
-    if (slots >= ITEMS)
-        CHECK(s.uses - s.hits <= ITEMS);
+    CHECK(s->uses > 0 && s->hits < s->uses);
+    CHECK_INT(s->read_bytes, (s->uses - s->hits) * each);
+    if (cfg->slots >= ITEMS)
+        CHECK(s->uses - s->hits <= ITEMS);
     else
-        CHECK(s.uses - s.hits > slots);
+        CHECK(s->uses - s->hits > cfg->slots);
+    CHECK(s->passes > 0); /* blocks that need all experts */
+    CHECK(all.wasted_bytes >= 0);
+    if (ek_expert_files_are_direct(x))
+        CHECK(all.disk_bytes > 0);
+    if (ek_expert_files_are_direct(x) && cfg->ring && cfg->slots < ITEMS - EXPERTS)
+        CHECK(all.wasted_bytes > 0); /* single tokens need 2 of 5 */
 }
 
-static void compare(const ek_kernels *k, int dense_first, int sliced)
+/* A cache, or a ring of K layers, of which K - 2 stay (kept) or none. */
+static const ek_expert_files_config stores[] = {
+    {.slots = 1},
+    {.slots = 2, .eviction = EK_EVICT_LFU, .kept = 1},
+    {.slots = 3, .eviction = EK_EVICT_AUTO, .backend = EK_DISK_POOL},
+    {.slots = 13, .kept = 11, .buffer_bytes = 1 << 20},
+    {.slots = 1000, .backend = EK_DISK_POOL, .buffer_bytes = 1 << 17},
+    {.slots = EXPERTS, .ring = 1, .buffer_bytes = 1 << 20},
+    {.slots = 2 * EXPERTS, .ring = 1, .kept = EXPERTS, .buffer_bytes = 1 << 17},
+    {.slots = 2 * EXPERTS, .ring = 1, .kept = 0, .buffer_bytes = 1 << 16, .backend = EK_DISK_POOL},
+    {.slots = 3 * EXPERTS, .ring = 1, .kept = 2 * EXPERTS, .buffer_bytes = 1 << 20},
+    {.slots = 4 * EXPERTS, .ring = 1, .kept = 3 * EXPERTS},
+};
+
+/* from, step: which stores. */
+static void compare(const ek_kernels *k, int dense_first, int sliced, size_t from, size_t step)
 {
-    static const int64_t slots[] = {1, 2, 3, 7, 1000};
-    static const ek_eviction evictions[] = {EK_EVICT_LRU, EK_EVICT_LFU, EK_EVICT_AUTO};
     fixture f;
 
     setup(&f, k, dense_first);
     if (sliced)
         slice_matrices(&f);
-    for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++) {
+    for (size_t i = from; i < sizeof(stores) / sizeof(stores[0]); i += step) {
         ek_model *m = NULL;
         ek_expert_files *x = NULL;
         char got[sizeof(f.want)];
 
-        open_stored(&f, slots[i], evictions[i % 3], &m, &x);
+        open_stored(&f, &stores[i], &m, &x);
         CHECK(ek_expert_files_are_direct(x) == !sliced);
         for (int64_t block = 1; block <= TOKENS; block += 7) {
+            set_block(&f, block);
             CHECK(feed(&f, m, block, got) == EK_OK);
             if (memcmp(got, f.want, logit_bytes(&f)) != 0)
-                EK_T_FAIL("%s, %lld slots, blocks of %lld: other logits than from memory", k->name,
-                          (long long)slots[i], (long long)block);
+                EK_T_FAIL("%s, store %zu, blocks of %lld: other logits than from memory", k->name,
+                          i, (long long)block);
         }
-        check_counts(x, m, slots[i]);
+        check_counts(x, m, &stores[i]);
         ek_expert_files_close(&x);
         ek_model_destroy(&m);
     }
     teardown(&f);
 }
 
+/* All stores with the fastest kernels of each mode, some with the others. */
 static void logits_are_those_of_a_model_in_memory(void)
 {
     static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
 
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
         for (int isa = EK_ISA_REF; isa <= (int)ek_cpu_isa(); isa++) {
+            size_t step = isa == (int)ek_cpu_isa() ? 1 : 4;
             ek_kernels *k = NULL;
 
             CHECK(ek_kernels_create(modes[i], (ek_isa)isa, 2, &k) == EK_OK);
-            compare(k, 0, 0);
-            compare(k, 1, 0);
-            compare(k, 1, 1);
+            compare(k, 0, 0, 0, step);
+            compare(k, 1, 0, 1, step);
+            compare(k, 1, 1, 2, 4);
             ek_kernels_destroy(&k);
         }
 }
@@ -237,7 +270,8 @@ static void a_failed_read_leaves_no_wrong_expert(void)
 
     CHECK(ek_kernels_create(EK_MODE_FP32, ek_cpu_isa(), 2, &k) == EK_OK);
     setup(&f, k, 0);
-    open_stored(&f, 3, EK_EVICT_LRU, &m, &x);
+    set_block(&f, 5);
+    open_stored(&f, &(ek_expert_files_config){.slots = 3}, &m, &x);
     file = fopen(f.path.s, "rb");
     CHECK(file != NULL && fseek(file, 0, SEEK_END) == 0);
     bytes = ftell(file);
@@ -262,9 +296,108 @@ static void a_failed_read_leaves_no_wrong_expert(void)
     ek_kernels_destroy(&k);
 }
 
+/* Reads of four texts in two blocks each, with 3 of 4 layers in slots. */
+static int64_t misses_of_blocks(const fixture *f, int64_t kept, int ring)
+{
+    ek_expert_files_config cfg = {
+        .slots = 3 * EXPERTS, .kept = kept, .ring = ring, .buffer_bytes = 1 << 20};
+    ek_model *m = NULL;
+    ek_expert_files *x = NULL;
+    ek_session *session = NULL;
+    ek_expert_store_stats s;
+
+    open_stored(f, &cfg, &m, &x);
+    CHECK(ek_session_create(m, &(ek_session_config){.capacity = TOKENS, .block = TOKENS / 2},
+                            &session) == EK_OK);
+    for (int i = 0; i < 4; i++) {
+        ek_session_reset(session);
+        CHECK(ek_session_feed(session, f->ids, TOKENS) == EK_OK);
+    }
+    ek_session_destroy(&session);
+    s = ek_expert_files_get_stats(x).store;
+    ek_expert_files_close(&x);
+    ek_model_destroy(&m);
+    return s.uses - s.hits;
+}
+
+static void kept_experts_are_hits_of_every_pass(void)
+{
+    ek_kernels *k = NULL;
+    int64_t passes = 4 * 2;
+    fixture f;
+
+    CHECK(ek_kernels_create(EK_MODE_FP32, ek_cpu_isa(), 2, &k) == EK_OK);
+    setup(&f, k, 0);
+    /* a ring of 4 layers in which none stays reads all each time; with two that stay, the rest; and
+     * a cache keeps all slots but one */
+    CHECK_INT(misses_of_blocks(&f, 0, 1), passes * ITEMS);
+    CHECK_INT(misses_of_blocks(&f, 2 * EXPERTS, 1), 2 * EXPERTS + passes * 2 * EXPERTS);
+    CHECK_INT(misses_of_blocks(&f, 3 * EXPERTS - 1, 0), 3 * EXPERTS - 1 + passes * (EXPERTS + 1));
+    teardown(&f);
+    ek_kernels_destroy(&k);
+}
+
+/* Transfers fail, but a ring takes them: if it takes none, it stays broken. */
+static ek_disk_io transfers_fail(void)
+{
+    ek_disk_io io = faulty_disk_io;
+
+    io.ring_submit = ek_disk_io_system.ring_submit;
+    return io;
+}
+
+/* Lets each disk call in turn fail: alone, it is made again; with all that follow, it is one
+ * sentence, and when the disk works again, so does the model. */
+static void fail_calls(const fixture *f, const ek_expert_files_config *cfg)
+{
+    ek_model *m = NULL;
+    ek_expert_files *x = NULL;
+    char got[VOCAB * 8];
+    int n = 1;
+
+    open_stored(f, cfg, &m, &x);
+    for (int calls = n; n <= calls; n += 17) { /* as many as a run has */
+        arm_disk_fault(n, EIO, 0);
+        CHECK_INT(feed(f, m, 5, got), EK_OK);
+        CHECK(memcmp(got, f->want, logit_bytes(f)) == 0);
+        calls = atomic_load(&faulty_disk.calls);
+        arm_disk_fault(n, EIO, 1);
+        CHECK_INT(feed(f, m, 5, got), EK_EIO);
+        CHECK(strstr(ek_err_message(), f->path.s) != NULL);
+        CHECK(strchr(ek_err_message(), '\n') == NULL);
+        arm_disk_fault(0, 0, 0);
+        CHECK_INT(feed(f, m, 5, got), EK_OK);
+        CHECK(memcmp(got, f->want, logit_bytes(f)) == 0);
+    }
+    CHECK(n > 20);
+    ek_expert_files_close(&x);
+    ek_model_destroy(&m);
+}
+
+static void a_call_that_fails_is_made_again(void)
+{
+    ek_disk_io io = transfers_fail();
+    ek_expert_files_config cache = {.slots = 3, .io = &io},
+                           ring = {.slots = EXPERTS, .ring = 1, .buffer_bytes = 1 << 17, .io = &io};
+    ek_kernels *k = NULL;
+    fixture f;
+
+    arm_disk_fault(0, 0, 0);
+    CHECK(ek_kernels_create(EK_MODE_FP32, ek_cpu_isa(), 2, &k) == EK_OK);
+    setup(&f, k, 0);
+    set_block(&f, 5);
+    fail_calls(&f, &cache);
+    fail_calls(&f, &ring);
+    cache.backend = ring.backend = EK_DISK_POOL;
+    fail_calls(&f, &cache);
+    fail_calls(&f, &ring);
+    teardown(&f);
+    ek_kernels_destroy(&k);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(logits_are_those_of_a_model_in_memory),
-    EK_CASE(experts_elsewhere_take_no_memory),
+    EK_CASE(kept_experts_are_hits_of_every_pass),   EK_CASE(a_call_that_fails_is_made_again),
+    EK_CASE(logits_are_those_of_a_model_in_memory), EK_CASE(experts_elsewhere_take_no_memory),
     EK_CASE(a_failed_read_leaves_no_wrong_expert),
 };
 EK_TEST_MAIN(cases)

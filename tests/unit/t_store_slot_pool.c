@@ -165,6 +165,49 @@ static void auto_is_near_the_better_of_both(void)
     CHECK(shift_lfu > USES / 2);
 }
 
+/* Passes over all experts: kept ones stay, and the others, though unpinned, take turns. */
+static void kept_experts_stay_in_passes(void)
+{
+    ek_slot_pool *p = pool_of(8, EK_EVICT_LRU);
+    int64_t hits = 0, kept = 0;
+
+    for (int32_t i = 0; i < ITEMS; i += 4)
+        ek_slot_pool_keep(p, i / EXPERTS, i % EXPERTS);
+    for (int pass = 0; pass < 5; pass++)
+        for (int32_t i = 0; i < ITEMS; i++) {
+            int32_t slot = ek_slot_pool_use(p, i / EXPERTS, i % EXPERTS);
+
+            hits += slot >= 0;
+            kept += slot >= 0 && i % 4 == 0;
+            if (slot < 0)
+                slot = ek_slot_pool_take_in_pass(p, i / EXPERTS, i % EXPERTS);
+            CHECK(slot >= 0);
+            ek_slot_pool_unpin(p, slot);
+        }
+    CHECK_INT(kept, 4 * ITEMS / 4);
+    CHECK_INT(hits, kept);
+    /* outside of passes they give way like others */
+    for (int i = 0; i < 2; i++)
+        for (int32_t e = 0; e < EXPERTS; e++)
+            CHECK(use(p, 1, e) || i == 0);
+    CHECK_INT(ek_slot_pool_find(p, 0, 0), -1);
+    ek_slot_pool_destroy(&p);
+}
+
+/* Where all slots hold kept experts, one of them gives way. */
+static void a_kept_expert_gives_way_if_no_other_can(void)
+{
+    ek_slot_pool *p = pool_of(2, EK_EVICT_LRU);
+
+    for (int32_t e = 0; e < 3; e++) {
+        ek_slot_pool_keep(p, 0, e);
+        ek_slot_pool_unpin(p, ek_slot_pool_take_in_pass(p, 0, e));
+    }
+    CHECK_INT(ek_slot_pool_find(p, 0, 0), -1);
+    CHECK(ek_slot_pool_find(p, 0, 1) >= 0 && ek_slot_pool_find(p, 0, 2) >= 0);
+    ek_slot_pool_destroy(&p);
+}
+
 static void impossible_pools_are_refused(void)
 {
     ek_slot_pool *p = NULL;
@@ -181,6 +224,8 @@ static const ek_case cases[] = {
     EK_CASE(each_expert_has_at_most_one_slot),
     EK_CASE(a_pinned_slot_is_not_taken),
     EK_CASE(auto_is_near_the_better_of_both),
+    EK_CASE(kept_experts_stay_in_passes),
+    EK_CASE(a_kept_expert_gives_way_if_no_other_can),
     EK_CASE(impossible_pools_are_refused),
 };
 EK_TEST_MAIN(cases)

@@ -4,6 +4,12 @@
 #include "model/hf/expert_reads.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+enum {
+    MORE_BUFFERS = 8,   /* beside EK_EXPERT_BUFFERS, at most, */
+    SLOTS_A_BUFFER = 32 /* and one for so many slots */
+};
 
 struct ek_expert_files {
     ek_model *m;
@@ -11,7 +17,9 @@ struct ek_expert_files {
     ek_hf_values values;
     ek_expert_reads *reads; /* NULL: through the page cache, by the following */
     ek_filler *filler;
-    ek_weight_form *forms; /* [2 experts] */
+    ek_weight_form *forms;  /* [2 experts] */
+    ek_expert_layer *layer; /* [layers], those with experts */
+    int32_t layers;
     ek_expert_store *store;
 };
 
@@ -35,24 +43,42 @@ size_t ek_expert_files_slot_bytes(const ek_model *m)
     return ek_expert_store_slot_bytes(up_bytes(m), down_bytes(m));
 }
 
-size_t ek_expert_files_buffer_bytes(const ek_model *m)
+int64_t ek_expert_files_buffers(int64_t slots)
 {
-    const ek_moe_weights *w = first_moe(m);
-    int64_t elements = ek_weight_elements(&w->up[0]) + ek_weight_elements(&w->down[0]);
+    int64_t more = slots / SLOTS_A_BUFFER;
 
-    return EK_EXPERT_BUFFERS * ek_disk_room((size_t)elements * sizeof(float));
+    return EK_EXPERT_BUFFERS + (more < MORE_BUFFERS ? more : MORE_BUFFERS);
 }
 
-static void prefetch(void *context, const ek_expert_form *expert)
+size_t ek_expert_files_buffer_bytes(const ek_model *m, int64_t buffers)
+{
+    const ek_moe_weights *w = first_moe(m);
+    size_t n = (size_t)(ek_weight_elements(&w->up[0]) + ek_weight_elements(&w->down[0]));
+    size_t stored = strcmp(m->spec.torch_dtype, "bfloat16") == 0 ? 2 : sizeof(float);
+    size_t least = EK_EXPERT_BUFFERS * ek_expert_reads_room(n * sizeof(float));
+    size_t all = (size_t)buffers * ek_expert_reads_room(n * stored);
+
+    return all > least ? all : least;
+}
+
+static void prefetch(void *context, const ek_expert_form *expert, int idle)
 {
     ek_expert_files *x = context;
 
     if (x->reads != NULL) {
-        ek_expert_reads_want(x->reads, expert);
+        ek_expert_reads_want(x->reads, expert, idle);
         return;
     }
     ek_filler_prefetch(x->filler, expert->up);
     ek_filler_prefetch(x->filler, expert->down);
+}
+
+static void drop(void *context, const ek_expert_form *expert)
+{
+    ek_expert_files *x = context;
+
+    if (x->reads != NULL)
+        ek_expert_reads_drop(x->reads, expert);
 }
 
 static ek_status read_experts(void *context, int64_t n, const ek_expert_form *experts)
@@ -68,34 +94,51 @@ static ek_status read_experts(void *context, int64_t n, const ek_expert_form *ex
     return ek_filler_read(x->filler, 2 * n, x->forms);
 }
 
-static void set_store(ek_model *m, ek_expert_store *store)
+static void set_store(ek_expert_files *x, ek_expert_store *store)
 {
-    for (int32_t l = ek_model_next_moe(m, -1); l < (int32_t)m->spec.layers;
-         l = ek_model_next_moe(m, l))
-        m->layers[l].experts.store = store;
+    for (int32_t l = ek_model_next_moe(x->m, -1); l < (int32_t)x->m->spec.layers;
+         l = ek_model_next_moe(x->m, l))
+        x->m->layers[l].experts.store = store;
 }
 
-static ek_status open_store(ek_expert_files *x, int64_t slots, ek_eviction eviction)
+static ek_status list_layers(ek_expert_files *x)
 {
-    const ek_model_spec *s = &x->m->spec;
-    int64_t most = s->layers * s->experts;
-    ek_expert_store_config c = {.k = x->m->k,
-                                .layers = (int32_t)s->layers,
-                                .experts = (int32_t)s->experts,
-                                .slots = (int32_t)(slots < most ? slots : most),
-                                .up_bytes = up_bytes(x->m),
-                                .down_bytes = down_bytes(x->m),
-                                .eviction = eviction,
-                                .source = {prefetch, read_experts, x}};
+    const ek_model *m = x->m;
 
-    EK_TRY(ek_expert_store_create(&c, &x->store));
-    set_store(x->m, x->store);
+    x->layer = calloc((size_t)m->spec.layers, sizeof(*x->layer));
+    EK_REQUIRE(x->layer != NULL, EK_ENOMEM, "no memory for a list of layers");
+    for (int32_t l = ek_model_next_moe(m, -1); l < (int32_t)m->spec.layers;
+         l = ek_model_next_moe(m, l))
+        x->layer[x->layers++] = (ek_expert_layer){&m->layers[l].experts, &m->layers[l].norm2};
     return EK_OK;
 }
 
-ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t slots, ek_eviction eviction,
+static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cfg)
+{
+    int64_t all = x->layers * x->m->spec.experts;
+    ek_expert_store_config c = {.k = x->m->k,
+                                .layer = x->layer,
+                                .layers = x->layers,
+                                .experts = (int32_t)x->m->spec.experts,
+                                .slots = (int32_t)(cfg->slots < all ? cfg->slots : all),
+                                .kept = (int32_t)(cfg->slots < all ? cfg->kept : all),
+                                .ring = cfg->ring,
+                                .up_bytes = up_bytes(x->m),
+                                .down_bytes = down_bytes(x->m),
+                                .eviction = cfg->eviction,
+                                .source = {prefetch, drop, read_experts, x, 0}};
+
+    if (x->reads != NULL)
+        c.source.buffers = ek_expert_reads_buffers(x->reads);
+    EK_TRY(ek_expert_store_create(&c, &x->store));
+    set_store(x, x->store);
+    return EK_OK;
+}
+
+ek_status ek_expert_files_open(ek_model *m, const char *path, const ek_expert_files_config *config,
                                ek_expert_files **out)
 {
+    ek_expert_reads_config reads = {config->buffer_bytes, config->backend, config->io};
     ek_expert_files *x = calloc(1, sizeof(*x));
     ek_value_source from;
     ek_status st;
@@ -104,12 +147,13 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, int64_t slots, ek_
     x->m = m;
     x->forms = calloc(2 * (size_t)m->spec.experts, sizeof(*x->forms));
     EK_REQUIRE_OUT(x->forms != NULL, EK_ENOMEM, "no memory for the experts of %s", path);
+    EK_TRY_OUT(list_layers(x));
     EK_TRY_OUT(ek_slice_set_open(path, &x->files));
     x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
     from = ek_hf_value_source(&x->values);
     EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
-    EK_TRY_OUT(ek_expert_reads_create(m, x->files, &x->reads));
-    EK_TRY_OUT(open_store(x, slots, eviction));
+    EK_TRY_OUT(ek_expert_reads_create(m, x->files, &reads, &x->reads));
+    EK_TRY_OUT(open_store(x, config));
     *out = x;
     x = NULL;
 out:
@@ -123,22 +167,30 @@ void ek_expert_files_close(ek_expert_files **px)
 
     if (x == NULL)
         return;
-    set_store(x->m, NULL);
+    set_store(x, NULL);
     ek_expert_store_destroy(&x->store);
     ek_expert_reads_destroy(&x->reads);
     ek_filler_destroy(&x->filler);
     ek_slice_set_close(&x->files);
     free(x->forms);
+    free(x->layer);
     free(x);
     *px = NULL;
-}
-
-ek_expert_store_stats ek_expert_files_stats(const ek_expert_files *x)
-{
-    return ek_expert_store_get_stats(x->store);
 }
 
 int ek_expert_files_are_direct(const ek_expert_files *x)
 {
     return x->reads != NULL;
+}
+
+ek_expert_files_stats ek_expert_files_get_stats(const ek_expert_files *x)
+{
+    ek_expert_files_stats s = {.store = ek_expert_store_get_stats(x->store)};
+    int64_t used;
+
+    if (x->reads != NULL) {
+        ek_expert_reads_traffic(x->reads, &s.disk_bytes, &used);
+        s.wasted_bytes = s.disk_bytes - used;
+    }
+    return s;
 }

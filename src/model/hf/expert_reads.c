@@ -7,8 +7,10 @@
 #include <string.h>
 
 enum {
-    DEPTH = 32, /* calls in flight: what the drive works on while nobody polls */
-    RANGES = 4  /* of an expert: gate, up, down, and one to spare */
+    DEPTH = 32,      /* calls in flight: what the drive works on while nobody polls: all buffers, */
+    DEPTH_MAX = 256, /* within these bounds */
+    RANGES = 4,      /* of an expert: gate, up, down, and one to spare */
+    QUEUED_LAYERS = 4 /* experts of so many layers can be wanted */
 };
 
 /* A contiguous piece of a file in a buffer. */
@@ -20,7 +22,9 @@ typedef struct {
 
 /* An expert in flight. */
 typedef struct {
-    const ek_weight *up; /* which one; NULL: the buffer is free */
+    const ek_weight *up; /* which one; NULL: none that is wanted */
+    int cancelled;       /* its calls may still write to the buffer */
+    int64_t number;      /* how many were started before */
     char *buffer;
     range ranges[RANGES];
     int n;
@@ -29,6 +33,7 @@ typedef struct {
 /* An expert to be read. */
 typedef struct {
     const ek_weight *up, *down;
+    int idle; /* only while nothing else is to be read */
 } wanted;
 
 struct ek_expert_reads {
@@ -39,10 +44,13 @@ struct ek_expert_reads {
     ek_disk_file **opened; /* [n_opened], files and their paths */
     const char **paths;
     int64_t n_opened;
-    reading readings[EK_EXPERT_BUFFERS];
-    size_t room; /* of a buffer */
-    wanted *queue;
+    reading *readings; /* [buffers] */
+    int32_t buffers;
+    size_t room;   /* of a buffer */
+    wanted *queue; /* [cap] */
     int64_t queued, cap;
+    int64_t started;  /* readings so far */
+    int64_t used;     /* bytes of the disk that forms were made of */
     reading *current; /* whose ranges collect() adds to, or whose values fill() reads */
 };
 
@@ -121,6 +129,11 @@ static ek_status fill(void *context, const ek_hf_tensor *t, const ek_weight_arra
     return EK_FAIL(EK_EINTERNAL, "%s was not read", t->name);
 }
 
+size_t ek_expert_reads_room(size_t expert)
+{
+    return ek_disk_room(expert) + (RANGES - 1) * 2 * EK_DISK_ALIGN;
+}
+
 /* --- creation --------------------------------------------------------------------------------- */
 
 static ek_status open_file(ek_expert_reads *x, const char *path, ek_disk_file **out)
@@ -162,7 +175,7 @@ static ek_status open_files(ek_expert_reads *x, int *contiguous)
             bytes = all > bytes ? all : bytes;
             *contiguous = all > 0 && r.n < RANGES;
         }
-    x->room = ek_disk_room((size_t)bytes) + (RANGES - 1) * 2 * EK_DISK_ALIGN;
+    x->room = ek_expert_reads_room((size_t)bytes);
     x->current = NULL;
     return EK_OK;
 }
@@ -189,7 +202,7 @@ static ek_status alloc_lists(ek_expert_reads *x)
     const ek_model_spec *s = &x->m->spec;
     size_t files = (size_t)ek_slice_set_count(x->values.files) + 1;
 
-    x->cap = s->experts;
+    x->cap = QUEUED_LAYERS * s->experts;
     x->queue = calloc((size_t)x->cap, sizeof(*x->queue));
     x->opened = calloc(files, sizeof(*x->opened));
     x->paths = calloc(files, sizeof(*x->paths));
@@ -198,9 +211,15 @@ static ek_status alloc_lists(ek_expert_reads *x)
     return EK_OK;
 }
 
-static ek_status alloc_buffers(ek_expert_reads *x)
+static ek_status alloc_buffers(ek_expert_reads *x, size_t bytes)
 {
-    for (int i = 0; i < EK_EXPERT_BUFFERS; i++) {
+    int64_t most = (int64_t)(bytes / x->room), all = x->m->spec.layers * x->m->spec.experts;
+
+    most = most < all ? most : all;
+    x->buffers = most > EK_EXPERT_BUFFERS ? (int32_t)most : EK_EXPERT_BUFFERS;
+    x->readings = calloc((size_t)x->buffers, sizeof(*x->readings));
+    EK_REQUIRE(x->readings != NULL, EK_ENOMEM, "no memory for the experts' files");
+    for (int i = 0; i < x->buffers; i++) {
         x->readings[i].buffer = aligned_alloc(EK_DISK_ALIGN, x->room);
         EK_REQUIRE(x->readings[i].buffer != NULL, EK_ENOMEM,
                    "no memory to read an expert of %zu bytes", x->room);
@@ -208,7 +227,18 @@ static ek_status alloc_buffers(ek_expert_reads *x)
     return EK_OK;
 }
 
-ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files, ek_expert_reads **out)
+static ek_status open_disk(ek_expert_reads *x, const ek_expert_reads_config *c)
+{
+    size_t depth = c->buffer_bytes / EK_DISK_PIECE;
+    ek_disk_config disk = {.backend = c->backend, .io = c->io, .depth = DEPTH};
+
+    if (depth > DEPTH)
+        disk.depth = depth < DEPTH_MAX ? (int)depth : DEPTH_MAX;
+    return ek_disk_create(&disk, &x->disk);
+}
+
+ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
+                                 const ek_expert_reads_config *config, ek_expert_reads **out)
 {
     ek_expert_reads *x = calloc(1, sizeof(*x));
     int contiguous;
@@ -221,13 +251,13 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files, ek_expe
     EK_TRY_OUT(alloc_lists(x));
     EK_TRY_OUT(ek_filler_create(
         m, &(ek_value_source){.read = fill, .prefetch = collect, .context = x}, &x->filler));
-    EK_TRY_OUT(ek_disk_create(&(ek_disk_config){.depth = DEPTH}, &x->disk));
+    EK_TRY_OUT(open_disk(x, config));
     if (!all_contiguous(x))
         goto out;
     EK_TRY_OUT(open_files(x, &contiguous));
     if (!contiguous)
         goto out;
-    EK_TRY_OUT(alloc_buffers(x));
+    EK_TRY_OUT(alloc_buffers(x, config->buffer_bytes));
     *out = x;
     x = NULL;
 out:
@@ -243,8 +273,9 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
         return;
     ek_disk_destroy(&x->disk); /* buffers are not written any more */
     ek_filler_destroy(&x->filler);
-    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
+    for (int i = 0; x->readings != NULL && i < x->buffers; i++)
         free(x->readings[i].buffer);
+    free(x->readings);
     free(x->queue);
     free(x->opened);
     free(x->paths);
@@ -252,14 +283,57 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
     *px = NULL;
 }
 
+int32_t ek_expert_reads_buffers(const ek_expert_reads *x)
+{
+    return x->buffers;
+}
+
+void ek_expert_reads_traffic(const ek_expert_reads *x, int64_t *disk, int64_t *used)
+{
+    ek_disk_stats s;
+
+    ek_disk_stats_of(x->disk, &s);
+    *disk = s.read.moved;
+    *used = x->used;
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 static reading *find_reading(ek_expert_reads *x, const ek_weight *up)
 {
-    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
+    for (int i = 0; i < x->buffers; i++)
         if (x->readings[i].up == up)
             return &x->readings[i];
     return NULL;
+}
+
+/* Whether no call writes to the buffer of a cancelled reading any more. */
+static int has_ended(ek_expert_reads *x, reading *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (ek_disk_test(x->disk, &r->ranges[i].request) == EK_PENDING)
+            return 0;
+    r->cancelled = 0;
+    return 1;
+}
+
+static reading *find_free(ek_expert_reads *x)
+{
+    for (int i = 0; i < x->buffers; i++) {
+        reading *r = &x->readings[i];
+
+        if (r->up == NULL && (!r->cancelled || has_ended(x, r)))
+            return r;
+    }
+    return NULL;
+}
+
+static void cancel_reading(ek_expert_reads *x, reading *r)
+{
+    for (int i = 0; i < r->n; i++)
+        ek_disk_cancel(x->disk, &r->ranges[i].request);
+    r->up = NULL;
+    r->cancelled = 1;
 }
 
 /* Starts the requests of an expert, in the buffer of a free reading. */
@@ -268,6 +342,7 @@ static ek_status start(ek_expert_reads *x, reading *r, const wanted *w)
     char *at = r->buffer;
 
     find_ranges(x, r, w->up, w->down);
+    r->number = x->started++;
     for (int i = 0; i < r->n; i++) {
         range *g = &r->ranges[i];
         ek_disk_span span = ek_disk_span_of(g->at, (size_t)g->bytes);
@@ -275,6 +350,7 @@ static ek_status start(ek_expert_reads *x, reading *r, const wanted *w)
 
         EK_TRY(open_file(x, g->file, &f));
         g->request = (ek_disk_request){.file = f,
+                                       .background = w->idle,
                                        .offset = g->at,
                                        .bytes = (size_t)g->bytes,
                                        .buffer = at,
@@ -286,26 +362,42 @@ static ek_status start(ek_expert_reads *x, reading *r, const wanted *w)
     return EK_OK;
 }
 
-/* Takes an expert out of the queue.  False: it is not there. */
-static int unqueue(ek_expert_reads *x, const ek_weight *up, wanted *out)
+static wanted *find_wanted(ek_expert_reads *x, const ek_weight *up)
 {
     for (int64_t i = 0; i < x->queued; i++)
-        if (up == NULL || x->queue[i].up == up) {
-            *out = x->queue[i];
-            memmove(&x->queue[i], &x->queue[i + 1], (size_t)(--x->queued - i) * sizeof(*x->queue));
-            return 1;
-        }
-    return 0;
+        if (x->queue[i].up == up)
+            return &x->queue[i];
+    return NULL;
+}
+
+static void unqueue(ek_expert_reads *x, const wanted *w)
+{
+    int64_t at = w - x->queue;
+
+    memmove(&x->queue[at], &x->queue[at + 1], (size_t)(--x->queued - at) * sizeof(*w));
+}
+
+/* The wanted expert to read next: those for idle times last. */
+static wanted *next_wanted(ek_expert_reads *x)
+{
+    for (int64_t i = 0; i < x->queued; i++)
+        if (!x->queue[i].idle)
+            return &x->queue[i];
+    return x->queued > 0 ? &x->queue[0] : NULL;
 }
 
 /* Starts wanted experts while buffers are free. */
 static ek_status start_wanted(ek_expert_reads *x)
 {
+    wanted *next;
     reading *r;
-    wanted w;
 
-    while (x->queued > 0 && (r = find_reading(x, NULL)) != NULL && unqueue(x, NULL, &w))
+    while ((next = next_wanted(x)) != NULL && (r = find_free(x)) != NULL) {
+        wanted w = *next;
+
+        unqueue(x, next);
         EK_TRY(start(x, r, &w));
+    }
     return EK_OK;
 }
 
@@ -315,46 +407,104 @@ static void drop_all(ek_expert_reads *x)
     ek_disk_cancel_all(x->disk);
     while (ek_disk_poll(x->disk) != NULL)
         ;
-    for (int i = 0; i < EK_EXPERT_BUFFERS; i++)
+    for (int i = 0; i < x->buffers; i++) {
         x->readings[i].up = NULL;
+        x->readings[i].cancelled = 0;
+    }
     x->queued = 0;
 }
 
-void ek_expert_reads_want(ek_expert_reads *x, const ek_expert_form *expert)
+void ek_expert_reads_want(ek_expert_reads *x, const ek_expert_form *expert, int idle)
 {
-    if (x->queued < x->cap && find_reading(x, expert->up) == NULL)
-        x->queue[x->queued++] = (wanted){expert->up, expert->down};
+    wanted *w = find_wanted(x, expert->up);
+
+    if (w != NULL)
+        w->idle = w->idle && idle;
+    else if (x->queued < x->cap && find_reading(x, expert->up) == NULL)
+        x->queue[x->queued++] = (wanted){expert->up, expert->down, idle};
     if (start_wanted(x) < 0)
         drop_all(x); /* reading them says why */
+}
+
+void ek_expert_reads_drop(ek_expert_reads *x, const ek_expert_form *expert)
+{
+    wanted *w;
+    reading *r;
+
+    if (expert == NULL) {
+        drop_all(x);
+        return;
+    }
+    w = find_wanted(x, expert->up);
+    r = find_reading(x, expert->up);
+    if (w != NULL)
+        unqueue(x, w);
+    if (r != NULL)
+        cancel_reading(x, r);
+}
+
+/* Waits for all requests of an expert; the first failure. */
+static ek_status wait_requests(ek_expert_reads *x, reading *r)
+{
+    ek_status st = EK_OK;
+
+    for (int i = 0; i < r->n; i++) {
+        ek_status one = ek_disk_wait(x->disk, &r->ranges[i].request);
+
+        st = st < 0 ? st : one;
+    }
+    return st;
+}
+
+/* A buffer for an expert that is read now: a free one, or that of a dropped one, or of the one that
+ * was started last. */
+static reading *require_free(ek_expert_reads *x)
+{
+    reading *r = find_free(x), *last = &x->readings[0];
+
+    if (r != NULL)
+        return r;
+    for (int i = 0; i < x->buffers && !last->cancelled; i++) {
+        r = &x->readings[i];
+        if (r->cancelled || r->number > last->number)
+            last = r;
+    }
+    cancel_reading(x, last);
+    last->cancelled = wait_requests(x, last) == EK_PENDING;
+    return last;
 }
 
 /* Makes sure that an expert is in flight. */
 static ek_status require(ek_expert_reads *x, const ek_expert_form *e, reading **out)
 {
-    wanted w = {e->up, e->down};
+    wanted *w = find_wanted(x, e->up);
 
     *out = find_reading(x, e->up);
     if (*out != NULL)
         return EK_OK;
-    (void)unqueue(x, e->up, &w);
-    *out = find_reading(x, NULL);
-    if (*out == NULL) { /* others are in flight that nobody reads first */
-        drop_all(x);
-        *out = &x->readings[0];
-    }
-    return start(x, *out, &w);
+    if (w != NULL)
+        unqueue(x, w);
+    *out = require_free(x);
+    return start(x, *out, &(wanted){e->up, e->down, 0});
 }
 
 static ek_status read_one(ek_expert_reads *x, const ek_expert_form *e)
 {
     const ek_weight_form forms[] = {{e->up, e->to_up}, {e->down, e->to_down}};
     reading *r;
+    ek_status st;
 
     EK_TRY(require(x, e, &r));
-    for (int i = 0; i < r->n; i++)
-        EK_TRY(ek_disk_wait(x->disk, &r->ranges[i].request));
+    st = wait_requests(x, r);
+    if (st == EK_EIO) {
+        EK_TRY(start(x, r, &(wanted){e->up, e->down, 0}));
+        st = wait_requests(x, r);
+    }
+    EK_TRY(st);
     x->current = r;
     EK_TRY(ek_filler_read(x->filler, 2, forms));
+    for (int i = 0; i < r->n; i++)
+        x->used += (int64_t)r->ranges[i].request.room;
     r->up = NULL;
     return start_wanted(x);
 }

@@ -11,20 +11,38 @@
 #include "moe/expert_store.h"
 #include "store/disk.h"
 
-/* Experts in buffers at a time: one is packed while the others arrive. */
+/* The fewest buffers: one expert is packed while the others arrive. */
 enum { EK_EXPERT_BUFFERS = 3 };
 
+typedef struct {
+    size_t buffer_bytes; /* of all buffers: as many as it has room for, EK_EXPERT_BUFFERS at
+                            least */
+    ek_disk_backend backend;
+    const ek_disk_io *io; /* NULL: the real system calls */
+} ek_expert_reads_config;
+
 typedef struct ek_expert_reads ek_expert_reads;
+
+/* Bytes of a buffer for experts of so many bytes. */
+size_t ek_expert_reads_room(size_t expert);
 
 /* m and files are borrowed.  *out is NULL where the experts' tensors are not each contiguous in one
  * file (sliced checkpoints). */
 EK_CHECKED ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
+                                            const ek_expert_reads_config *config,
                                             ek_expert_reads **out);
 void ek_expert_reads_destroy(ek_expert_reads **r);
 
-/* As prefetch and read of ek_expert_source. */
-void ek_expert_reads_want(ek_expert_reads *r, const ek_expert_form *expert);
+int32_t ek_expert_reads_buffers(const ek_expert_reads *r);
+
+/* As prefetch, drop and read of ek_expert_source.  A read that fails with EK_EIO is made once more.
+ */
+void ek_expert_reads_want(ek_expert_reads *r, const ek_expert_form *expert, int idle);
+void ek_expert_reads_drop(ek_expert_reads *r, const ek_expert_form *expert);
 EK_CHECKED ek_status ek_expert_reads_read(ek_expert_reads *r, int64_t n,
                                           const ek_expert_form *experts);
+
+/* Bytes that were read from the disk, and of them those of experts that were not dropped. */
+void ek_expert_reads_traffic(const ek_expert_reads *r, int64_t *disk, int64_t *used);
 
 #endif
