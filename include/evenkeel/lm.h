@@ -40,8 +40,9 @@ typedef struct {
     void *context; /**< of progress */
     /** Where experts' weights are kept: "memory": all of them in memory; "cache": in the model's
      *  files, and some of them in memory, read when a layer needs them; "ring": in the files, read
-     *  layer by layer in a circle, for large batches; NULL or "auto": "memory" if the model fits,
-     *  else "cache". */
+     *  layer by layer in a circle, for large batches; "mmap": the files are mapped, and the kernel
+     *  decides what is in memory, for comparisons: an I/O error, or a file that is cut short while
+     *  it is read, is SIGBUS; NULL or "auto": "memory" if the model fits, else "cache". */
     const char *expert_store;
     int64_t expert_slots; /**< experts of all layers that are in memory at a time; 0: what
                                memory_limit leaves room for */

@@ -54,12 +54,14 @@ static const ek_option options[] = {
     {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
      .field = EK_FIELD_INT, .offset = offsetof(eval_settings, lm.threads),
      .help = "compute threads"},
-    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache|ring",
+    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache|ring|mmap",
      .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_store),
      .help =
          "where experts' weights are: memory: all in memory; cache: in the model's files, and "
          "some of them in memory, read when needed; ring: in the files, read layer by layer in a "
-         "circle, for long prompts; auto: memory if the model fits, else cache"},
+         "circle, for long prompts; mmap: in mapped files, of which the kernel keeps what it "
+         "wants, "
+         "for comparisons; auto: memory if the model fits, else cache"},
     {"expert-slots", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "experts",
      .allowed = "[1,)", .field = EK_FIELD_INT64, .offset = offsetof(eval_settings, lm.expert_slots),
      .help = "experts of all layers that a cache has in memory at a time"},

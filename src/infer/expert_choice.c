@@ -1,11 +1,14 @@
-/* The choice between all experts in memory, a cache of them, and a ring of layers. */
+/* The choice between all experts in memory, a cache of them, a ring of layers, and mapped files. */
 #include "infer/expert_choice.h"
 
 #include "model/hf/expert_files.h"
 
 #include <string.h>
 
-enum { RING_LEAST = 2 /* one layer that computes and one that arrives */ };
+enum {
+    RING_LEAST = 2,  /* one layer that computes and one that arrives */
+    MAPPED_SLOTS = 8 /* for the packed forms of experts at work: the cache is the kernel's */
+};
 
 static int is_auto(const char *name)
 {
@@ -21,9 +24,11 @@ ek_status ek_expert_choice_check(const ek_lm_config *cfg)
 {
     const char *store = cfg->expert_store, *eviction = cfg->expert_eviction;
 
-    EK_REQUIRE(is_auto(store) || is(store, "memory") || is(store, "cache") || is(store, "ring"),
+    EK_REQUIRE(is_auto(store) || is(store, "memory") || is(store, "cache") || is(store, "ring") ||
+                   is(store, "mmap"),
                EK_EINVAL,
-               "an expert store '%s' is not known; there are auto, memory, cache and ring", store);
+               "an expert store '%s' is not known; there are auto, memory, cache, ring and mmap",
+               store);
     EK_REQUIRE(is_auto(eviction) || is(eviction, "lru") || is(eviction, "lfu"), EK_EINVAL,
                "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
     EK_REQUIRE(cfg->expert_slots >= 0 && cfg->expert_slots <= INT32_MAX, EK_EINVAL,
@@ -74,6 +79,11 @@ ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *sp
         out->eviction = is(eviction, "lru") ? EK_EVICT_LRU : EK_EVICT_LFU;
     if (is(cfg->expert_store, "ring"))
         return make_ring(cfg, spec, k, out);
+    if (is(cfg->expert_store, "mmap")) {
+        out->mapped = 1;
+        out->room.slots = MAPPED_SLOTS;
+        return EK_OK;
+    }
     if (is_auto(cfg->expert_store) && cfg->expert_slots == 0)
         EK_TRY(ek_infer_fits(spec, k, cfg->memory_limit, cfg->positions, &in_memory));
     if (in_memory)

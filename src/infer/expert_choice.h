@@ -10,7 +10,7 @@
 
 typedef struct {
     ek_expert_room room;
-    int ring;
+    int ring, mapped;
     int64_t kept; /* experts that keep their slots in passes (moe/expert_store.h) */
     ek_eviction eviction;
 } ek_expert_choice;

@@ -127,6 +127,7 @@ static ek_status open_experts(ek_lm *lm, const ek_expert_choice *c)
     ek_expert_files_config fc = {.slots = c->room.slots,
                                  .kept = c->kept,
                                  .ring = c->ring,
+                                 .mapped = c->mapped,
                                  .eviction = c->eviction,
                                  .buffer_bytes =
                                      ek_expert_files_buffer_bytes(lm->model, c->room.buffers)};

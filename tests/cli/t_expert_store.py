@@ -45,10 +45,11 @@ class ExpertStore(ek_cli.Case):
         want = self.evaluate()
         for slots in 1, 7:
             self.assertEqual(self.evaluate("--expert-slots", slots), want)
+        self.assertEqual(self.evaluate("--expert-store", "mmap"), want)
         for ring in 2, LAYERS, LAYERS + 3:
             self.assertEqual(self.evaluate("--expert-store", "ring", "--ring", ring), want)
 
-    def test_a_ring_gives_the_text_from_memory(self):
+    def test_a_ring_and_mapped_files_give_the_text_from_memory(self):
         want = self.generate("--expert-store", "memory").stdout
         uses = {}
         for ring in "2", "3", "9", None:
@@ -57,6 +58,9 @@ class ExpertStore(ek_cli.Case):
                 r = self.generate(*args, *(["--ring", ring] if ring else []))
                 self.assertEqual(r.stdout, want)
                 uses[ring, eviction] = self.uses(r)
+        r = self.generate("--expert-store", "mmap")
+        self.assertEqual(r.stdout, want)
+        uses["mmap", ""] = self.uses(r)
         self.assertEqual(len({u for u, _ in uses.values()}), 1)
         self.assertGreater(uses["9", "auto"][1], uses["2", "auto"][1])
 
@@ -90,13 +94,15 @@ class ExpertStore(ek_cli.Case):
         self.generate("--expert-store", "disc", status=USAGE)
         self.assertIn("--expert-store ring", self.generate("--ring", 3, status=USAGE).stderr)
         self.generate("--expert-store", "ring", "--ring", 1, status=USAGE)
-        self.generate("--expert-store", "ring", "--expert-slots", 3, status=USAGE)
+        for store in "ring", "mmap":
+            self.generate("--expert-store", store, "--expert-slots", 3, status=USAGE)
 
     def test_a_short_file_is_named(self):
         shard = sorted(pathlib.Path(self.model).glob("*.safetensors"))[-1]
         with open(shard, "r+b") as f:
             f.truncate(shard.stat().st_size - 100)
-        self.assertIn(shard.name, self.generate("--expert-slots", 2, status=BAD_INPUT).stderr)
+        for args in ("--expert-slots", 2), ("--expert-store", "ring"), ("--expert-store", "mmap"):
+            self.assertIn(shard.name, self.generate(*args, status=BAD_INPUT).stderr)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "model/hf/expert_files.h"
 
 #include "model/hf/expert_reads.h"
+#include "model/hf/file_maps.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct ek_expert_files {
     ek_slice_set *files;
     ek_hf_values values;
     ek_expert_reads *reads; /* NULL: through the page cache, by the following */
+    ek_file_maps *maps;     /* NULL: not mapped */
     ek_filler *filler;
     ek_weight_form *forms;  /* [2 experts] */
     ek_expert_layer *layer; /* [layers], those with experts */
@@ -116,17 +118,18 @@ static ek_status list_layers(ek_expert_files *x)
 static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cfg)
 {
     int64_t all = x->layers * x->m->spec.experts;
-    ek_expert_store_config c = {.k = x->m->k,
-                                .layer = x->layer,
-                                .layers = x->layers,
-                                .experts = (int32_t)x->m->spec.experts,
-                                .slots = (int32_t)(cfg->slots < all ? cfg->slots : all),
-                                .kept = (int32_t)(cfg->slots < all ? cfg->kept : all),
-                                .ring = cfg->ring,
-                                .up_bytes = up_bytes(x->m),
-                                .down_bytes = down_bytes(x->m),
-                                .eviction = cfg->eviction,
-                                .source = {prefetch, drop, read_experts, x, 0}};
+    ek_expert_store_config c = {
+        .k = x->m->k,
+        .layer = x->layer,
+        .layers = x->layers,
+        .experts = (int32_t)x->m->spec.experts,
+        .slots = (int32_t)(cfg->slots < all ? cfg->slots : all),
+        .kept = (int32_t)(cfg->slots < all ? cfg->kept : all),
+        .ring = cfg->ring,
+        .up_bytes = up_bytes(x->m),
+        .down_bytes = down_bytes(x->m),
+        .eviction = cfg->eviction,
+        .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts, x, 0}};
 
     if (x->reads != NULL)
         c.source.buffers = ek_expert_reads_buffers(x->reads);
@@ -135,12 +138,25 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
     return EK_OK;
 }
 
+/* Opens what experts are read by. */
+static ek_status open_source(ek_expert_files *x, const ek_expert_files_config *cfg)
+{
+    ek_expert_reads_config reads = {cfg->buffer_bytes, cfg->backend, cfg->io};
+    ek_value_source from = ek_hf_value_source(&x->values);
+
+    if (cfg->mapped) {
+        EK_TRY(ek_file_maps_create(&x->values, &x->maps));
+        from = ek_file_maps_source(x->maps);
+    } else {
+        EK_TRY(ek_expert_reads_create(x->m, x->files, &reads, &x->reads));
+    }
+    return ek_filler_create(x->m, &from, &x->filler);
+}
+
 ek_status ek_expert_files_open(ek_model *m, const char *path, const ek_expert_files_config *config,
                                ek_expert_files **out)
 {
-    ek_expert_reads_config reads = {config->buffer_bytes, config->backend, config->io};
     ek_expert_files *x = calloc(1, sizeof(*x));
-    ek_value_source from;
     ek_status st;
 
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for the experts of %s", path);
@@ -150,9 +166,7 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, const ek_expert_fi
     EK_TRY_OUT(list_layers(x));
     EK_TRY_OUT(ek_slice_set_open(path, &x->files));
     x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
-    from = ek_hf_value_source(&x->values);
-    EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
-    EK_TRY_OUT(ek_expert_reads_create(m, x->files, &reads, &x->reads));
+    EK_TRY_OUT(open_source(x, config));
     EK_TRY_OUT(open_store(x, config));
     *out = x;
     x = NULL;
@@ -171,6 +185,7 @@ void ek_expert_files_close(ek_expert_files **px)
     ek_expert_store_destroy(&x->store);
     ek_expert_reads_destroy(&x->reads);
     ek_filler_destroy(&x->filler);
+    ek_file_maps_destroy(&x->maps);
     ek_slice_set_close(&x->files);
     free(x->forms);
     free(x->layer);

@@ -15,6 +15,7 @@ typedef struct {
     int64_t slots; /* of the store, at least 1; more than the model has experts is as many */
     int64_t kept;  /* experts that keep their slots in passes (moe/expert_store.h) */
     int ring;      /* every layer is part of a pass */
+    int mapped;    /* experts are taken from mapped files (model/hf/file_maps.h) */
     ek_eviction eviction;
     size_t buffer_bytes; /* the rest as in ek_expert_reads_config */
     ek_disk_backend backend;
@@ -46,7 +47,8 @@ EK_CHECKED ek_status ek_expert_files_open(ek_model *m, const char *path,
 void ek_expert_files_close(ek_expert_files **x);
 
 /* Whether experts are read by themselves, past the page cache where the file system allows it
- * (model/hf/expert_reads.h); else, because their tensors are in pieces, through the page cache. */
+ * (model/hf/expert_reads.h); else, because their tensors are in pieces or the files are mapped,
+ * through the page cache. */
 int ek_expert_files_are_direct(const ek_expert_files *x);
 
 ek_expert_files_stats ek_expert_files_get_stats(const ek_expert_files *x);
