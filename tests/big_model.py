@@ -29,6 +29,8 @@ def options():
     p.add_argument("--vocab", type=int, default=50304)
     p.add_argument("--positions", type=int, default=4096)
     p.add_argument("--shards", type=int, default=4)
+    p.add_argument("--embedding-scale", type=int, default=1, choices=[1, 4, 16, 64],
+                   help="larger embeddings: with 16, tokens choose different experts, else most choose alike")
     p.add_argument("--seed", type=int, default=1)
     return p.parse_args()
 
@@ -78,19 +80,20 @@ class Noise:
 
     def __init__(self, seed):
         self.random = random.Random(seed)
-        exponents = [59] * 60 + [60] * 60 + [61] * 8
-        self.table = bytes(e | s for s in (0, 128) for e in exponents)
+        self.exponents = [59] * 60 + [60] * 60 + [61] * 8  # one more is four times the number
 
-    def write(self, f, n):
+    def write(self, f, n, scale=1):
+        more = {1: 0, 4: 1, 16: 2, 64: 3}[scale]
+        table = bytes(e + more | s for s in (0, 128) for e in self.exponents)
         while n > 0:
             some = min(n, CHUNK // 2)
             block = bytearray(self.random.randbytes(2 * some))
-            block[1::2] = block[1::2].translate(self.table)
+            block[1::2] = block[1::2].translate(table)
             f.write(block)
             n -= some
 
 
-def write_shard(path, items, noise):
+def write_shard(path, items, noise, embedding_scale):
     header, at = {"__metadata__": {"format": "pt"}}, 0
     for name, shape in items:
         end = at + 2 * elements(shape)
@@ -104,7 +107,7 @@ def write_shard(path, items, noise):
             if len(shape) == 1:
                 f.write(b"\x80\x3f" * shape[0])  # 1.0: a norm
             else:
-                noise.write(f, elements(shape))
+                noise.write(f, elements(shape), embedding_scale if "embed" in name else 1)
     return at
 
 
@@ -122,7 +125,7 @@ def main():
         size += 2 * elements(item[1])
     names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
     for name, shard in zip(names, shards):
-        write_shard(out / name, shard, noise)
+        write_shard(out / name, shard, noise, o.embedding_scale)
     index = {"metadata": {"total_size": total},
              "weight_map": {t: name for name, shard in zip(names, shards) for t, _ in shard}}
     (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))

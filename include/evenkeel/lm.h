@@ -56,6 +56,9 @@ typedef struct {
     int64_t ring; /**< layers of a ring: one that computes, one that is read, and of the others all
                      experts stay in memory, unless expert_eviction is given: then none does; at
                      least 2; 0: what memory_limit leaves room for */
+    /** "on": when a token is generated, the next layer's experts are predicted by its router from
+     *  this layer's input, and read while the disk is idle; "off" or NULL: they are not. */
+    const char *expert_lookahead;
 } ek_lm_config;
 
 /** Opens a Hugging Face folder, a checkpoint, or a run's folder (its newest checkpoint).  Not
@@ -82,6 +85,8 @@ typedef struct {
                                advance: those of a ring, and of batches that need most experts */
     int64_t disk_bytes;   /**< bytes read from the disk past the page cache */
     int64_t wasted_bytes; /**< of them, those of experts that no layer needed in the end */
+    int64_t predicted;    /**< experts that were predicted a layer ahead */
+    int64_t confirmed;    /**< of them, those that the layer needed */
 } ek_lm_expert_stats;
 
 /** Statistics of the expert cache.  Not collective.

@@ -92,6 +92,9 @@ static const ek_option options[] = {
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
      .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
              "auto: whichever would have had more hits lately"},
+    {"expert-lookahead", EK_OPTION_CHOICE, .fallback = "off", .allowed = "on|off",
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_lookahead),
+     .help = "predict the next layer's experts and read them while the disk is idle"},
     {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
      .field = EK_FIELD_SIZE, .offset = offsetof(generate_settings, lm.memory_limit),
      .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "
@@ -189,6 +192,9 @@ static void print_experts(const ek_lm_expert_stats *x)
             (double)x->read_bytes / 1e9, x->read_s);
     if (x->wasted_bytes > 0)
         fprintf(stderr, "; %.2f GB read in vain", (double)x->wasted_bytes / 1e9);
+    if (x->predicted > 0)
+        fprintf(stderr, "; %.1f %% of predictions right",
+                100.0 * (double)x->confirmed / (double)x->predicted);
     fputc('\n', stderr);
 }
 

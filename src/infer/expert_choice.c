@@ -31,6 +31,9 @@ ek_status ek_expert_choice_check(const ek_lm_config *cfg)
                store);
     EK_REQUIRE(is_auto(eviction) || is(eviction, "lru") || is(eviction, "lfu"), EK_EINVAL,
                "an eviction '%s' is not known; there are auto, lru and lfu", eviction);
+    EK_REQUIRE(cfg->expert_lookahead == NULL || is(cfg->expert_lookahead, "on") ||
+                   is(cfg->expert_lookahead, "off"),
+               EK_EINVAL, "expert lookahead is 'on' or 'off', not '%s'", cfg->expert_lookahead);
     EK_REQUIRE(cfg->expert_slots >= 0 && cfg->expert_slots <= INT32_MAX, EK_EINVAL,
                "%lld slots for experts; there must be at least 1", (long long)cfg->expert_slots);
     EK_REQUIRE(is_auto(store) || is(store, "cache") || cfg->expert_slots == 0, EK_EINVAL,
@@ -74,7 +77,9 @@ ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *sp
     const char *eviction = cfg->expert_eviction;
     int in_memory = is(cfg->expert_store, "memory");
 
-    *out = (ek_expert_choice){.room = {.slots = cfg->expert_slots}, .eviction = EK_EVICT_AUTO};
+    *out = (ek_expert_choice){.room = {.slots = cfg->expert_slots},
+                              .eviction = EK_EVICT_AUTO,
+                              .lookahead = is(cfg->expert_lookahead, "on")};
     if (!is_auto(eviction))
         out->eviction = is(eviction, "lru") ? EK_EVICT_LRU : EK_EVICT_LFU;
     if (is(cfg->expert_store, "ring"))

@@ -13,6 +13,7 @@ typedef struct {
     int ring, mapped;
     int64_t kept; /* experts that keep their slots in passes (moe/expert_store.h) */
     ek_eviction eviction;
+    int lookahead;
 } ek_expert_choice;
 
 /* Checks the settings; EK_EINVAL. */

@@ -129,6 +129,7 @@ static ek_status open_experts(ek_lm *lm, const ek_expert_choice *c)
                                  .ring = c->ring,
                                  .mapped = c->mapped,
                                  .eviction = c->eviction,
+                                 .lookahead = c->lookahead,
                                  .buffer_bytes =
                                      ek_expert_files_buffer_bytes(lm->model, c->room.buffers)};
 
@@ -209,7 +210,9 @@ ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out)
                                 .read_s = (double)s.store.read_ns * 1e-9,
                                 .passes = s.store.passes,
                                 .disk_bytes = s.disk_bytes,
-                                .wasted_bytes = s.wasted_bytes};
+                                .wasted_bytes = s.wasted_bytes,
+                                .predicted = s.store.predicted,
+                                .confirmed = s.store.confirmed};
     return EK_OK;
 }
 

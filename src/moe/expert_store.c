@@ -151,11 +151,9 @@ static int32_t layer_of(const ek_expert_store *s, const ek_moe_weights *w)
     return l;
 }
 
-const ek_expert_layer *ek_expert_store_next(const ek_expert_store *s, const ek_moe_weights *w)
+struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s)
 {
-    int32_t l = layer_of(s, w) + 1;
-
-    return l < s->cfg.layers ? &s->cfg.layer[l] : NULL;
+    return s->cfg.lookahead;
 }
 
 static ek_expert_form form_in(const ek_expert_store *s, const ek_moe_weights *w, int32_t expert,

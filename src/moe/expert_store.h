@@ -65,6 +65,7 @@ typedef struct {
     size_t up_bytes, down_bytes; /* of the forms of an expert's weights */
     ek_eviction eviction;
     ek_expert_source source;
+    struct ek_expert_lookahead *lookahead; /* moe/expert_lookahead.h; NULL: none.  Borrowed */
 } ek_expert_store_config;
 
 /* What a store has done since it was made. */
@@ -86,8 +87,8 @@ void ek_expert_store_destroy(ek_expert_store **s);
 
 ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s);
 
-/* The MoE layer after one of the model's; NULL: it is the last. */
-const ek_expert_layer *ek_expert_store_next(const ek_expert_store *s, const ek_moe_weights *w);
+/* That of the config. */
+struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s);
 
 /* A layer's products: slots of the placement have rows of the experts that they hold, and what to
  * do once experts are in memory. */

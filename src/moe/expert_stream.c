@@ -1,6 +1,7 @@
 /* The op that multiplies rows by experts while a store brings them. */
 #include "moe/expert_stream.h"
 
+#include "moe/expert_lookahead.h"
 #include "moe/expert_store.h"
 #include "moe/replica_weights.h"
 
@@ -40,14 +41,24 @@ static ek_status run_wave(void *context, int32_t n, const int32_t *slot,
     return ek_kernels_wait(k); /* slots may be filled anew */
 }
 
+static int32_t predict(void *context, const ek_expert_layer *next, int32_t *expert)
+{
+    const streamed *s = context;
+
+    return ek_expert_lookahead_guess(ek_expert_store_lookahead(s->m->w->store), s->kept->x, next,
+                                     expert);
+}
+
 static ek_status op_stream(void *self, const ek_op *op)
 {
     ek_moe *m = self;
+    int looks = ek_moe_micro(m, op)->n == 1 && ek_expert_store_lookahead(m->w->store) != NULL;
     streamed s = {m, ek_moe_activations_of(m, op), NULL};
     ek_expert_wave call = {.w = m->w,
                            .held = ek_moe_experts_held(m, op),
                            .slots = m->x.slots,
                            .run = run_wave,
+                           .predict = looks ? predict : NULL,
                            .context = &s};
 
     call.offset = s.offset = ek_moe_offset(m, s.kept, 0);

@@ -40,6 +40,14 @@ class ExpertStore(ek_cli.Case):
                 r = self.generate("--expert-slots", slots, "--expert-eviction", eviction)
                 self.assertEqual(r.stdout, want)
 
+    def test_lookahead_is_counted_and_changes_no_text(self):
+        want = self.generate("--expert-store", "memory").stdout
+        for slots in 1, 5:
+            r = self.generate("--expert-slots", slots, "--expert-lookahead", "on")
+            self.assertEqual(r.stdout, want)
+            self.assertRegex(r.stderr, r"experts: .*; [\d.]+ % of predictions right\n")
+        self.assertNotIn("predictions", self.generate("--expert-slots", 5).stderr)
+
     def test_loss_and_loads_are_those_from_memory(self):
         self.data = ek_cli.write_tokens(self.path("data.bin"), ek_cli.token_ids(3000, vocab=250))
         want = self.evaluate()

@@ -168,6 +168,8 @@ static void check_counts(const ek_expert_files *x, const ek_model *m,
     else
         CHECK(s->uses - s->hits > cfg->slots);
     CHECK(s->passes > 0); /* blocks that need all experts */
+    CHECK((s->predicted > 0) == (cfg->lookahead && ek_expert_files_are_direct(x)));
+    CHECK(s->predicted == 0 || (s->confirmed > s->predicted / 3 && s->confirmed < s->predicted));
     CHECK(all.wasted_bytes >= 0);
     if (ek_expert_files_are_direct(x))
         CHECK(all.disk_bytes > 0);
@@ -182,6 +184,9 @@ static const ek_expert_files_config stores[] = {
     {.slots = 2, .eviction = EK_EVICT_LFU, .kept = 1},
     {.slots = 3, .eviction = EK_EVICT_AUTO, .backend = EK_DISK_POOL},
     {.slots = 13, .kept = 11, .buffer_bytes = 1 << 20},
+    {.slots = 7, .lookahead = 1},
+    {.slots = 7, .lookahead = 1, .eviction = EK_EVICT_LFU, .buffer_bytes = 1 << 20},
+    {.slots = 7, .lookahead = 1, .backend = EK_DISK_POOL, .buffer_bytes = 1 << 17},
     {.slots = 1000, .backend = EK_DISK_POOL, .buffer_bytes = 1 << 17},
     {.slots = EXPERTS, .ring = 1, .buffer_bytes = 1 << 20},
     {.slots = 2 * EXPERTS, .ring = 1, .kept = EXPERTS, .buffer_bytes = 1 << 17},
@@ -395,6 +400,7 @@ static void a_call_that_fails_is_made_again(void)
     set_block(&f, 5);
     fail_calls(&f, &cache);
     fail_calls(&f, &ring);
+    cache.lookahead = 1;
     cache.backend = ring.backend = EK_DISK_POOL;
     fail_calls(&f, &cache);
     fail_calls(&f, &ring);

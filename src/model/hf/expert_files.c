@@ -3,6 +3,7 @@
 
 #include "model/hf/expert_reads.h"
 #include "model/hf/file_maps.h"
+#include "moe/expert_lookahead.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct ek_expert_files {
     ek_weight_form *forms;  /* [2 experts] */
     ek_expert_layer *layer; /* [layers], those with experts */
     int32_t layers;
+    ek_expert_lookahead *lookahead; /* NULL: off */
     ek_expert_store *store;
 };
 
@@ -129,7 +131,8 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
         .up_bytes = up_bytes(x->m),
         .down_bytes = down_bytes(x->m),
         .eviction = cfg->eviction,
-        .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts, x, 0}};
+        .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts, x, 0},
+        .lookahead = x->lookahead};
 
     if (x->reads != NULL)
         c.source.buffers = ek_expert_reads_buffers(x->reads);
@@ -167,6 +170,8 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, const ek_expert_fi
     EK_TRY_OUT(ek_slice_set_open(path, &x->files));
     x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
     EK_TRY_OUT(open_source(x, config));
+    if (config->lookahead)
+        EK_TRY_OUT(ek_expert_lookahead_create(m->k, &m->spec, &x->lookahead));
     EK_TRY_OUT(open_store(x, config));
     *out = x;
     x = NULL;
@@ -183,6 +188,7 @@ void ek_expert_files_close(ek_expert_files **px)
         return;
     set_store(x, NULL);
     ek_expert_store_destroy(&x->store);
+    ek_expert_lookahead_destroy(&x->lookahead);
     ek_expert_reads_destroy(&x->reads);
     ek_filler_destroy(&x->filler);
     ek_file_maps_destroy(&x->maps);

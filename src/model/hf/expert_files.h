@@ -17,6 +17,7 @@ typedef struct {
     int ring;      /* every layer is part of a pass */
     int mapped;    /* experts are taken from mapped files (model/hf/file_maps.h) */
     ek_eviction eviction;
+    int lookahead;       /* experts are predicted a layer ahead (moe/expert_lookahead.h) */
     size_t buffer_bytes; /* the rest as in ek_expert_reads_config */
     ek_disk_backend backend;
     const ek_disk_io *io;
