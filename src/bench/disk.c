@@ -8,6 +8,7 @@
  * from here. */
 #include "store/disk.h"
 
+#include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
@@ -36,7 +37,8 @@ typedef struct {
     int fd; /* buffered */
     int direct;
     int64_t bytes;
-    uint64_t reads; /* so far, for the places of the next */
+    uint64_t reads;  /* so far, for the places of the next */
+    ek_arena memory; /* huge pages, as the buffers of eval and generate */
     unsigned char *buffer;
     bench_samples rates[WAYS][SIZES][DEPTHS]; /* bytes/s */
 } disk_bench;
@@ -82,8 +84,8 @@ static ek_status open_file(const bench *b, disk_bench *m)
     }
     EK_REQUIRE(m->bytes >= MIB, EK_EINVAL, "%s is smaller than 1 MiB: nothing to measure",
                m->path.s);
-    m->buffer = aligned_alloc(EK_DISK_ALIGN, BUFFER_BYTES);
-    EK_REQUIRE(m->buffer != NULL, EK_ENOMEM, "no memory for buffers");
+    EK_TRY(ek_arena_init(&m->memory, BUFFER_BYTES, "buffers"));
+    m->buffer = m->memory.base;
     memset(m->buffer, 1, BUFFER_BYTES); /* no page faults while measuring */
     return EK_OK;
 }
@@ -92,7 +94,7 @@ static void close_file(disk_bench *m)
 {
     if (m->fd >= 0)
         close(m->fd);
-    free(m->buffer);
+    ek_arena_fini(&m->memory);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */

@@ -1,24 +1,23 @@
 /* Rates of this machine: memory, matrix products, the disk of the model's files. */
+#include "base/arena.h"
 #include "base/clock.h"
 #include "fit/fit.h"
 #include "store/safetensors.h"
 #include "tensor/cpu/ceiling.h"
 
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-enum { READERS = 4, BLOCK = 4 << 20, DISK_ALIGN = 4096 };
+enum { READERS = 4, BLOCK = 4 << 20 };
 
 static const double seconds_each = 0.2;
 
 /* One reader's blocks of a file, past the page cache; returns bytes until the time is over. */
-static int64_t read_blocks(int fd, int64_t at, int64_t end, int64_t stop_ns)
+static int64_t read_blocks(int fd, int64_t at, int64_t end, int64_t stop_ns, void *block)
 {
-    void *block = aligned_alloc(DISK_ALIGN, BLOCK);
     int64_t bytes = 0;
 
-    while (block != NULL && at + BLOCK <= end && ek_clock_ns() < stop_ns) {
+    while (at + BLOCK <= end && ek_clock_ns() < stop_ns) {
         ssize_t got = pread(fd, block, BLOCK, at);
 
         if (got <= 0)
@@ -26,7 +25,6 @@ static int64_t read_blocks(int fd, int64_t at, int64_t end, int64_t stop_ns)
         at += got;
         bytes += got;
     }
-    free(block);
     return bytes;
 }
 
@@ -35,17 +33,23 @@ static double disk_rate(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     int64_t start = ek_clock_ns(), bytes = 0, size, part;
+    ek_arena blocks = {0};
     double seconds;
 
-    if (fd < 0)
+    if (fd < 0 || ek_arena_init(&blocks, READERS * BLOCK, "blocks of a file") < 0) {
+        if (fd >= 0)
+            close(fd);
         return 0;
+    }
     size = lseek(fd, 0, SEEK_END);
     part = size / READERS / BLOCK * BLOCK;
 #pragma omp parallel for num_threads(READERS) reduction(+ : bytes)
     for (int i = 0; i < READERS; i++)
-        bytes += read_blocks(fd, i * part, (i + 1) * part, start + (int64_t)(seconds_each * 1e9));
+        bytes += read_blocks(fd, i * part, (i + 1) * part, start + (int64_t)(seconds_each * 1e9),
+                             blocks.base + (size_t)i * BLOCK);
     seconds = (double)(ek_clock_ns() - start) / 1e9;
     close(fd);
+    ek_arena_fini(&blocks);
     return (double)bytes / seconds;
 }
 
