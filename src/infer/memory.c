@@ -5,14 +5,14 @@
 #include "infer/evaluate.h"
 #include "infer/session.h"
 #include "model/hf/expert_files.h"
+#include "model/hf/fill.h"
 #include "model/step/pass.h"
 #include "tensor/select/select.h"
 
 #include <stdio.h>
 
 enum {
-    READ_BYTES_A_THREAD = 1 << 20, /* values on their way into packed forms */
-    READ_AHEAD_BYTES = 96 << 20,   /* pages of files that are being read */
+    READ_AHEAD_BYTES = 48 << 20, /* pages of files that cannot be read past the page cache */
     HINT_CAP = 256
 };
 
@@ -22,6 +22,7 @@ ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64
     ek_model_config cfg = {.trained = 0, .experts_elsewhere = room.slots > 0, .never_touched = 1};
     ek_session_config sc = {.capacity = positions};
     int64_t most = spec->layers * spec->experts;
+    int64_t later, filling = (int64_t)ek_model_fill_bytes(k);
     ek_model *m = NULL;
     size_t session = 0;
     ek_status st = EK_OK;
@@ -30,13 +31,15 @@ ek_status ek_infer_measure(const ek_model_spec *spec, const ek_kernels *k, int64
     if (positions > 0)
         EK_TRY_OUT(ek_session_measure(m, &sc, &session));
     *out = (ek_infer_bytes){.weights = (int64_t)(m->arena.used + m->tables.used),
-                            .session = (int64_t)session,
-                            .other = (int64_t)k->threads * READ_BYTES_A_THREAD};
+                            .session = (int64_t)session};
     if (ek_model_next_moe(m, -1) < spec->layers) {
         out->slot = (int64_t)ek_expert_files_slot_bytes(m);
-        out->other += room.slots > 0 ? (int64_t)ek_expert_files_buffer_bytes(m, room.buffers) : 0;
+        out->other = room.slots > 0 ? (int64_t)ek_expert_files_buffer_bytes(m, room.buffers) : 0;
     }
-    out->weights += out->slot * (room.slots < most ? room.slots : most);
+    later = out->slot * (room.slots < most ? room.slots : most);
+    out->weights += later;
+    later += out->session + out->other; /* after the buffers that weights are read with are free */
+    out->other += filling > later ? filling - later : 0;
 out:
     ek_model_destroy(&m);
     return st;

@@ -34,7 +34,7 @@ EK_CHECKED ek_status ek_infer_most_slots(const ek_model_spec *spec, const ek_ker
                                          int64_t limit, int64_t positions, ek_expert_room *room);
 
 /* Before weights are read. positions: of texts, at least; 0: not known.
- * *file_cache: see ek_load_options. */
+ * *file_cache: see ek_file_reader_config. */
 EK_CHECKED ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k,
                                           ek_mode mode, int64_t limit, int64_t positions,
                                           ek_expert_room room, int64_t *file_cache);

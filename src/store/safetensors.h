@@ -73,10 +73,6 @@ EK_CHECKED ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, i
  * later read finds them there.  Out of range: nothing. */
 void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n);
 
-/* Says that these elements, and those before them in the file, have been read: their pages are
- * dropped from the page cache, some megabytes at a time.  Out of range: nothing. */
-void ek_safetensor_release(const ek_safetensor *t, int64_t first, int64_t n);
-
 /* --- writer ----------------------------------------------------------------------------------- */
 
 typedef struct ek_safetensors_writer ek_safetensors_writer;

@@ -13,10 +13,7 @@
 #define INDEX_NAME "model.safetensors.index.json"
 #define MODEL_NAME "model.safetensors"
 
-/* Pages are dropped a few megabytes at a time, as the kernel keeps a block of pages that is dropped
- * in part, and a call may take it a millisecond; and not the last blocks, where other threads read
- * and tensors are not in order. */
-enum { BLOCK_BYTES = 32768, RELEASE_BYTES = 8 << 20, RELEASE_FROM = 6, RELEASE_TO = 2 };
+enum { BLOCK_BYTES = 32768 };
 
 static int by_name(const void *a, const void *b)
 {
@@ -306,20 +303,6 @@ void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n)
 
     if (bytes > 0)
         (void)posix_fadvise(t->fd, at, bytes, POSIX_FADV_WILLNEED);
-}
-
-void ek_safetensor_release(const ek_safetensor *t, int64_t first, int64_t n)
-{
-    int64_t at, bytes = file_range(t, first, n, &at);
-    int64_t from = at / RELEASE_BYTES, to = (at + bytes) / RELEASE_BYTES;
-
-    if (bytes == 0 || from == to)
-        return;
-    from = from > RELEASE_FROM ? from - RELEASE_FROM : 0;
-    to = to > RELEASE_TO ? to - RELEASE_TO : 0;
-    if (to > from)
-        (void)posix_fadvise(t->fd, from * RELEASE_BYTES, (to - from) * RELEASE_BYTES,
-                            POSIX_FADV_DONTNEED);
 }
 
 ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,

@@ -3,6 +3,8 @@
  * so a read is complete exactly when the areas of the intersections add up to its area. */
 #include "store/tensor_slices.h"
 
+#include "store/convert.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -344,9 +346,26 @@ ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims, const int6
     return check_complete(x, &all);
 }
 
+/* Reads elements from a file, or from a batch that holds them. */
+static ek_status read_elements(const ek_safetensor *t, const ek_file_batch *from, int64_t first,
+                               int64_t n, void *dst, ek_dtype to)
+{
+    int64_t size = (int64_t)ek_dtype_size(t->dtype);
+    const void *bytes;
+
+    if (from == NULL || t->memory != NULL)
+        return ek_safetensor_read(t, first, n, dst, to);
+    bytes = ek_file_batch_find(from, t->file, t->at + first * size, n * size);
+    EK_REQUIRE(bytes != NULL, EK_EINTERNAL, "%s: elements of tensor %.200s were not read", t->file,
+               t->name);
+    ek_convert(n, bytes, t->dtype, dst, to);
+    return EK_OK;
+}
+
 /* Reads the intersection of a slice with one stored slice. */
 static ek_status read_intersection(const ek_stored_slice *p, const ek_tensor_slice *want,
-                                   unsigned char *dst, int64_t ld, ek_dtype to)
+                                   const ek_file_batch *from, unsigned char *dst, int64_t ld,
+                                   ek_dtype to)
 {
     ek_tensor_slice b = intersect_slices(&p->slice, want);
     int64_t first = (b.row - p->slice.row) * p->slice.cols + b.col - p->slice.col;
@@ -354,15 +373,15 @@ static ek_status read_intersection(const ek_stored_slice *p, const ek_tensor_sli
     int64_t size = (int64_t)ek_dtype_size(to);
 
     if (b.cols == p->slice.cols && b.cols == ld)
-        return ek_safetensor_read(p->t, first, b.rows * b.cols, dst + at * size, to);
+        return read_elements(p->t, from, first, b.rows * b.cols, dst + at * size, to);
     for (int64_t r = 0; r < b.rows; r++)
-        EK_TRY(ek_safetensor_read(p->t, first + r * p->slice.cols, b.cols,
-                                  dst + (at + r * ld) * size, to));
+        EK_TRY(read_elements(p->t, from, first + r * p->slice.cols, b.cols,
+                             dst + (at + r * ld) * size, to));
     return EK_OK;
 }
 
-ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want, void *dst,
-                                int64_t ld, ek_dtype to)
+ek_status ek_sliced_tensor_take(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                const ek_file_batch *from, void *dst, int64_t ld, ek_dtype to)
 {
     EK_REQUIRE(want->row >= 0 && want->rows >= 0 && want->col >= 0 && want->cols >= 0 &&
                    ld >= want->cols,
@@ -373,38 +392,43 @@ ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice
     EK_TRY(check_complete(x, want));
     for (int64_t i = 0; i < x->n; i++)
         if (intersect_slices(&x->slices[i].slice, want).rows > 0)
-            EK_TRY(read_intersection(&x->slices[i], want, dst, ld, to));
+            EK_TRY(read_intersection(&x->slices[i], want, from, dst, ld, to));
     return EK_OK;
 }
 
-/* Calls `advise` for the elements of each stored slice that a wanted slice has. */
-static void advise_slices(const ek_sliced_tensor *x, const ek_tensor_slice *want,
-                          void (*advise)(const ek_safetensor *t, int64_t first, int64_t n))
+ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want, void *dst,
+                                int64_t ld, ek_dtype to)
+{
+    return ek_sliced_tensor_take(x, want, NULL, dst, ld, to);
+}
+
+ek_status ek_sliced_tensor_pieces(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                  ek_file_batch *batch)
+{
+    for (int64_t i = 0; i < x->n; i++) {
+        const ek_tensor_slice *p = &x->slices[i].slice;
+        const ek_safetensor *t = x->slices[i].t;
+        ek_tensor_slice b = intersect_slices(p, want);
+        int64_t size = (int64_t)ek_dtype_size(t->dtype);
+
+        if (b.rows == 0 || t->memory != NULL)
+            continue;
+        EK_TRY(ek_file_batch_add(batch, t->file,
+                                 t->at + ((b.row - p->row) * p->cols + b.col - p->col) * size,
+                                 ((b.rows - 1) * p->cols + b.cols) * size));
+    }
+    return EK_OK;
+}
+
+void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
 {
     for (int64_t i = 0; i < x->n; i++) {
         const ek_tensor_slice *p = &x->slices[i].slice;
         ek_tensor_slice b = intersect_slices(p, want);
 
         if (b.rows > 0)
-            advise(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
+            ek_safetensor_prefetch(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
     }
-}
-
-void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
-{
-    advise_slices(x, want, ek_safetensor_prefetch);
-}
-
-void ek_sliced_tensor_release(const ek_sliced_tensor *x, const ek_tensor_slice *want)
-{
-    advise_slices(x, want, ek_safetensor_release);
-}
-
-int64_t ek_sliced_tensor_bytes(const ek_sliced_tensor *x, const ek_tensor_slice *want)
-{
-    const ek_safetensor *t = x->slices[0].t;
-
-    return t->elements > 0 ? want->rows * want->cols * (t->bytes / t->elements) : 0;
 }
 
 int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *want,

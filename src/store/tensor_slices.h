@@ -13,6 +13,7 @@
 #ifndef STORE_TENSOR_SLICES_H
 #define STORE_TENSOR_SLICES_H
 
+#include "store/file_batch.h"
 #include "store/safetensors.h"
 
 typedef struct {
@@ -75,6 +76,14 @@ EK_CHECKED ek_status ek_sliced_tensor_check(const ek_sliced_tensor *x, int dims,
 EK_CHECKED ek_status ek_sliced_tensor_read(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                                            void *dst, int64_t ld, ek_dtype to);
 
+/* Adds the pieces of files that hold the rows of a slice to a batch.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_sliced_tensor_pieces(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                             ek_file_batch *b);
+/* As ek_sliced_tensor_read, from a batch that has these pieces and was read. */
+EK_CHECKED ek_status ek_sliced_tensor_take(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                           const ek_file_batch *b, void *dst, int64_t ld,
+                                           ek_dtype to);
+
 /* Where a slice lies in a file, if it is contiguous there. */
 typedef struct {
     const ek_safetensor *t;
@@ -87,9 +96,5 @@ int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *wan
 
 /* Starts to read the rows of a slice, whole ones, into the system's page cache. */
 void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want);
-
-/* Drops them from the page cache; the bytes of these rows in files. */
-void ek_sliced_tensor_release(const ek_sliced_tensor *x, const ek_tensor_slice *want);
-int64_t ek_sliced_tensor_bytes(const ek_sliced_tensor *x, const ek_tensor_slice *want);
 
 #endif

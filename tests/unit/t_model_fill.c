@@ -1,11 +1,13 @@
-/* Filling weights: the packed forms of a model without masters are those of one with them;
- * failures; progress. */
+/* Filling weights: the packed forms of a model without masters are those of one with them, from
+ * the disk and from the page cache; failures; progress. */
 #include "ek_test.h"
+#include "faulty_disk_io.h"
 #include "model/hf/init.h"
 #include "model/hf/io.h"
 #include "model/param_buckets.h"
 #include "tensor/select/select.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 
 enum { THREADS = 3 };
@@ -93,13 +95,22 @@ static void packed_forms_without_masters_are_those_of_masters(void)
     each_kernels(compare_with_masters);
 }
 
+/* Writes dirty pages to the disk, and drops them from the page cache. */
+static void drop_file(const char *path)
+{
+    int fd = open(path, O_RDONLY);
+
+    CHECK(fd >= 0 && fsync(fd) == 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 &&
+          close(fd) == 0);
+}
+
 /* The same through a file. */
 static void compare_after_reading(const ek_kernels *k, int tied)
 {
     ek_model_spec s = odd_spec(tied);
     ek_owned_tensors owned = {0};
     ek_model *a = NULL, *b = NULL;
-    char folder[] = "/tmp/ek_fill_XXXXXX";
+    char folder[] = "/var/tmp/ek_fill_XXXXXX";
     ek_slice_set *files = NULL;
     ek_path path;
 
@@ -112,12 +123,18 @@ static void compare_after_reading(const ek_kernels *k, int tied)
     CHECK(ek_owned_tensors_write(&owned, k->real, NULL, path.s, EK_WRITE_REPLACE, NULL, NULL) ==
           EK_OK);
     CHECK(ek_slice_set_open(path.s, &files) == EK_OK);
-    CHECK(ek_model_load(b, files, EK_ARRAYS_MASTER, NULL) == EK_OK);
-    CHECK(ek_model_pack(b) == EK_OK);
-    same_forms(a, b);
+    for (int cached = 0; cached < 3; cached++) {
+        ek_load_options how = {.files = {.through_cache = cached == 1}};
+
+        if (cached < 2)
+            drop_file(path.s);
+        CHECK(ek_model_load(b, files, EK_ARRAYS_MASTER, &how) == EK_OK);
+        CHECK(ek_model_pack(b) == EK_OK);
+        same_forms(a, b);
+    }
     CHECK(truncate(path.s, 100000) == 0);
     CHECK_INT(ek_model_load(b, files, EK_ARRAYS_MASTER, NULL), EK_EFORMAT);
-    CHECK(strstr(ek_err_message(), "it was cut short") != NULL);
+    CHECK(strstr(ek_err_message(), "the file was cut short") != NULL);
     ek_slice_set_close(&files);
     ek_owned_tensors_free(&owned);
     ek_model_destroy(&a);
@@ -138,12 +155,14 @@ typedef struct {
 } counted;
 
 static ek_status read_counted(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                              const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
+                              const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                              void *dst, int64_t ld)
 {
     counted *c = context;
     long long call = atomic_fetch_add(&c->calls, 1);
 
     (void)a;
+    (void)in;
     for (int64_t r = 0; r < slice->rows; r++)
         memset((char *)dst + r * ld * (int64_t)ek_dtype_size(type), 0,
                (size_t)slice->cols * ek_dtype_size(type));
@@ -191,9 +210,53 @@ static void a_failing_read_ends_the_fill_with_its_message(void)
     ek_kernels_destroy(&k);
 }
 
+/* Each call for a file fails, and all from there on: one sentence with its name. */
+static void a_failing_disk_ends_the_fill_with_one_sentence(void)
+{
+    ek_model_spec s = odd_spec(0);
+    ek_load_options how = {.files = {.backend = EK_DISK_POOL, .io = &faulty_disk_io}};
+    char folder[] = "/var/tmp/ek_fill_XXXXXX";
+    ek_owned_tensors owned = {0};
+    ek_slice_set *files = NULL;
+    ek_kernels *k = NULL;
+    ek_model *m = NULL;
+    ek_path path;
+    int calls = 1, failed = 0;
+
+    CHECK(mkdtemp(folder) != NULL);
+    CHECK(ek_path_set(&path, "%s/model.safetensors", folder) == EK_OK);
+    CHECK(ek_kernels_create(EK_MODE_BF16, ek_cpu_isa(), THREADS, &k) == EK_OK);
+    CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &m) == EK_OK);
+    CHECK(ek_model_init(m, 9) == EK_OK);
+    CHECK(ek_model_list_owned(m, EK_ARRAYS_MASTER, &owned) == EK_OK);
+    CHECK(ek_owned_tensors_write(&owned, EK_BF16, NULL, path.s, EK_WRITE_REPLACE, NULL, NULL) ==
+          EK_OK);
+    CHECK(ek_slice_set_open(path.s, &files) == EK_OK);
+    for (int at = 1; at <= calls + 1; at++) { /* the last one lets all succeed */
+        ek_status st;
+
+        drop_file(path.s);
+        arm_disk_fault(at, EIO, 1);
+        st = ek_model_load(m, files, EK_ARRAYS_MASTER, &how);
+        calls = atomic_load(&faulty_disk.calls);
+        CHECK(st == EK_OK || st == EK_EIO);
+        failed += st == EK_EIO && strstr(ek_err_message(), path.s) != NULL &&
+                  strchr(ek_err_message(), '\n') == NULL;
+        CHECK(st == EK_OK || failed > 0);
+    }
+    arm_disk_fault(0, 0, 0);
+    CHECK(failed >= 3); /* opening, and reading at least two batches */
+    ek_slice_set_close(&files);
+    ek_owned_tensors_free(&owned);
+    ek_model_destroy(&m);
+    ek_kernels_destroy(&k);
+    CHECK(unlink(path.s) == 0 && rmdir(folder) == 0);
+}
+
 static const ek_case cases[] = {
     EK_CASE(packed_forms_without_masters_are_those_of_masters),
     EK_CASE(packed_forms_read_from_a_file_are_those_of_masters),
     EK_CASE(a_failing_read_ends_the_fill_with_its_message),
+    EK_CASE(a_failing_disk_ends_the_fill_with_one_sentence),
 };
 EK_TEST_MAIN(cases)

@@ -1,6 +1,7 @@
 /* Buffers of experts in flight: which tensors they hold, and the forms made of them. */
 #include "model/hf/expert_reads.h"
 
+#include "base/arena.h"
 #include "store/convert.h"
 
 #include <stdlib.h>
@@ -46,8 +47,9 @@ struct ek_expert_reads {
     int64_t n_opened;
     reading *readings; /* [buffers] */
     int32_t buffers;
-    size_t room;   /* of a buffer */
-    wanted *queue; /* [cap] */
+    size_t room;     /* of a buffer */
+    ek_arena memory; /* the buffers: huge pages, which a drive fills faster */
+    wanted *queue;   /* [cap] */
     int64_t queued, cap;
     int64_t started;  /* readings so far */
     int64_t used;     /* bytes of the disk that forms were made of */
@@ -108,12 +110,14 @@ static void find_ranges(ek_expert_reads *x, reading *r, const ek_weight *up, con
 
 /* Gives values from the current buffer; called by several threads. */
 static ek_status fill(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                      const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
+                      const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                      void *dst, int64_t ld)
 {
     const ek_expert_reads *x = context;
     ek_tensor_range at;
 
     (void)a;
+    (void)in;
     EK_REQUIRE(ek_hf_range(&x->values, t, slice, &at) && ld == slice->cols, EK_EINTERNAL,
                "%s is not contiguous", t->name);
     for (int i = 0; i < x->current->n; i++) {
@@ -219,11 +223,9 @@ static ek_status alloc_buffers(ek_expert_reads *x, size_t bytes)
     x->buffers = most > EK_EXPERT_BUFFERS ? (int32_t)most : EK_EXPERT_BUFFERS;
     x->readings = calloc((size_t)x->buffers, sizeof(*x->readings));
     EK_REQUIRE(x->readings != NULL, EK_ENOMEM, "no memory for the experts' files");
-    for (int i = 0; i < x->buffers; i++) {
-        x->readings[i].buffer = aligned_alloc(EK_DISK_ALIGN, x->room);
-        EK_REQUIRE(x->readings[i].buffer != NULL, EK_ENOMEM,
-                   "no memory to read an expert of %zu bytes", x->room);
-    }
+    EK_TRY(ek_arena_init(&x->memory, (size_t)x->buffers * x->room, "buffers to read experts"));
+    for (int i = 0; i < x->buffers; i++)
+        x->readings[i].buffer = (char *)x->memory.base + (size_t)i * x->room;
     return EK_OK;
 }
 
@@ -273,8 +275,7 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
         return;
     ek_disk_destroy(&x->disk); /* buffers are not written any more */
     ek_filler_destroy(&x->filler);
-    for (int i = 0; x->readings != NULL && i < x->buffers; i++)
-        free(x->readings[i].buffer);
+    ek_arena_fini(&x->memory);
     free(x->readings);
     free(x->queue);
     free(x->opened);

@@ -96,7 +96,8 @@ static ek_status check_length(const file_map *map, const ek_safetensor *t)
 }
 
 static ek_status read_mapped(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                             const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
+                             const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                             void *dst, int64_t ld)
 {
     const ek_file_maps *m = context;
     const file_map *map;
@@ -104,7 +105,7 @@ static ek_status read_mapped(void *context, const ek_hf_tensor *t, const ek_weig
 
     if (ld != slice->cols || !ek_hf_range(m->values, t, slice, &at) ||
         (map = find_map(m, at.t->fd)) == NULL)
-        return m->files.read(m->files.context, t, a, slice, type, dst, ld);
+        return m->files.read(m->files.context, t, a, slice, in, type, dst, ld);
     EK_TRY(check_length(map, at.t));
     ek_convert(slice->rows * slice->cols, map->data + at.at, at.t->dtype, dst, type);
     return EK_OK;

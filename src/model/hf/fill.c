@@ -1,9 +1,11 @@
 /* Fills weights in jobs of a few rows of one weight, which threads take one after another.  A job
- * reads the tensors that its rows come from (an expert's gate and up, say). */
+ * reads the tensors that its rows come from (an expert's gate and up, say).  Jobs whose values are
+ * in files are done in batches, in the order of the files, while the next batches arrive. */
 #include "model/hf/fill.h"
 
 #include "base/team.h"
 #include "model/hf/weights.h"
+#include "store/read_ahead.h"
 
 #include <omp.h>
 #include <stdlib.h>
@@ -11,7 +13,10 @@
 
 enum {
     JOB_ELEMENTS = 1 << 18, /* about: the float rows of a job stay in L2 */
-    AHEAD = 64              /* jobs whose values are fetched before their turn */
+    AHEAD = 64,             /* jobs whose values are fetched before their turn */
+    BATCH_BYTES = 2 << 20,  /* of files, read at once; a larger job is a batch by itself */
+    BATCHES_AHEAD = 7,      /* in flight, or waiting for a thread */
+    CALLS = 32              /* of the disk queue in flight: what the drive works on meanwhile */
 };
 
 /* A tensor's part in a weight. */
@@ -24,9 +29,18 @@ typedef struct {
 typedef struct {
     const source_part *parts;
     int64_t n, row, rows;
-    void *to;   /* the rows, as R; or the weight's packed form */
-    int packed; /* `to` is the latter */
+    void *to;         /* the rows, as R; or the weight's packed form */
+    int packed;       /* `to` is the latter */
+    const char *file; /* its first piece, "" if there is none, */
+    int64_t at;       /* and where that begins */
 } fill_job;
+
+/* Jobs whose pieces are read together. */
+typedef struct {
+    int64_t *first; /* [n + 1], jobs */
+    int64_t n;
+    size_t room; /* of a buffer for any */
+} fill_batches;
 
 struct ek_filler {
     /* as long as it exists */
@@ -41,7 +55,8 @@ struct ek_filler {
     const ek_weight_array *array;
     fill_job *jobs;
     int64_t n_jobs, cap;
-    int64_t done, all; /* elements */
+    fill_batches batches; /* of jobs in files */
+    int64_t done, all;    /* elements */
     ek_team_failure failure;
 };
 
@@ -173,7 +188,7 @@ static ek_status add_rows(filling *f, const source_part *parts, int64_t n, int64
         int64_t rows = end - row < most ? end - row : most;
         void *at = packed ? to : (char *)to + (row - first) * bytes;
 
-        EK_TRY(add_job(f, &(fill_job){parts, n, row, rows, at, packed}));
+        EK_TRY(add_job(f, &(fill_job){parts, n, row, rows, at, packed, "", 0}));
     }
     return EK_OK;
 }
@@ -195,7 +210,6 @@ static ek_status add_weight(filling *f, const source_part *parts, int64_t n)
     return add_rows(f, parts, n, w->kept_first / width, (w->kept_first + w->kept) / width, kept, 0);
 }
 
-/* Roughly the order in files. */
 static int by_tensor(const void *a, const void *b)
 {
     const fill_job *x = a, *y = b;
@@ -253,8 +267,9 @@ static void prefetch_rows(const filling *f, const fill_job *j)
             f->from.prefetch(f->from.context, &t, f->array, &slice);
 }
 
-/* Reads a job's rows to dst, dense. */
-static ek_status read_rows(const filling *f, const fill_job *j, ek_dtype type, char *dst)
+/* Reads a job's rows to dst, dense; from the batch `in` if that is not NULL. */
+static ek_status read_rows(const filling *f, const fill_job *j, const ek_file_batch *in,
+                           ek_dtype type, char *dst)
 {
     int64_t width = width_of(j->parts->span.w), rows = 0, row;
     int64_t size = (int64_t)ek_dtype_size(type);
@@ -265,10 +280,8 @@ static ek_status read_rows(const filling *f, const fill_job *j, ek_dtype type, c
 
         if (!slice_of(f, j, i, &t, &slice, &row))
             continue;
-        EK_TRY(f->from.read(f->from.context, &t, f->array, &slice, type, dst + row * width * size,
-                            width));
-        if (f->from.release != NULL)
-            f->from.release(f->from.context, &t, f->array, &slice);
+        EK_TRY(f->from.read(f->from.context, &t, f->array, &slice, in, type,
+                            dst + row * width * size, width));
         rows += slice.rows;
     }
     EK_REQUIRE(rows == j->rows, EK_EINTERNAL, "%lld of %lld rows of a weight belong to no tensor",
@@ -276,20 +289,20 @@ static ek_status read_rows(const filling *f, const fill_job *j, ek_dtype type, c
     return EK_OK;
 }
 
-static ek_status run_job(const filling *f, const fill_job *j, void *tile)
+static ek_status run_job(const filling *f, const fill_job *j, const ek_file_batch *from, void *tile)
 {
     const ek_kernels *k = f->m->k;
     int64_t in = j->parts->span.w->in;
     char *to = j->to;
 
     if (!j->packed)
-        return read_rows(f, j, k->real, to);
+        return read_rows(f, j, from, k->real, to);
     to += k->packed_bytes(k, j->row, in, EK_PACKED_FORWARD);
     if (k->pack_comp != NULL && !f->from.real_only) {
-        EK_TRY(read_rows(f, j, k->comp, tile));
+        EK_TRY(read_rows(f, j, from, k->comp, tile));
         return k->pack_comp(k, j->rows, in, tile, to);
     }
-    EK_TRY(read_rows(f, j, k->real, tile));
+    EK_TRY(read_rows(f, j, from, k->real, tile));
     return k->pack(k, j->rows, in, EK_PACKED_FORWARD, tile, to);
 }
 
@@ -304,6 +317,14 @@ static void count_done(filling *f, const fill_job *j)
     }
     if (f->from.progress.function != NULL && omp_get_thread_num() == 0)
         f->from.progress.function(f->from.progress.context, done, f->all);
+}
+
+/* Reports the end. */
+static ek_status end_call(filling *f)
+{
+    if (f->failure.index < 0 && f->from.progress.function != NULL)
+        f->from.progress.function(f->from.progress.context, f->all, f->all);
+    return ek_team_result(&f->failure);
 }
 
 /* A job fails alone, but the rest of them is then skipped. */
@@ -321,16 +342,165 @@ static ek_status run_jobs(filling *f)
                 continue;
             if (i + AHEAD < f->n_jobs)
                 prefetch_rows(f, &f->jobs[i + AHEAD]);
-            st = run_job(f, &f->jobs[i], tile);
+            st = run_job(f, &f->jobs[i], NULL, tile);
             if (st < 0)
                 ek_team_record(&f->failure, i, st);
             count_done(f, &f->jobs[i]);
         }
     }
-    if (f->failure.index < 0 && f->from.progress.function != NULL)
-        f->from.progress.function(f->from.progress.context, f->all, f->all);
-    return ek_team_result(&f->failure);
+    return end_call(f);
 }
+
+/* --- from files ------------------------------------------------------------------------------- */
+
+static ek_status add_pieces(const filling *f, const fill_job *j, ek_file_batch *out)
+{
+    for (int64_t i = 0; i < j->n; i++) {
+        ek_tensor_slice slice;
+        ek_hf_tensor t;
+        int64_t row;
+
+        if (slice_of(f, j, i, &t, &slice, &row))
+            EK_TRY(f->from.pieces(f->from.context, &t, f->array, &slice, out));
+    }
+    return EK_OK;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const fill_job *x = a, *y = b;
+    int order = x->file == y->file ? 0 : strcmp(x->file, y->file);
+
+    return order != 0 ? order : (x->at > y->at) - (x->at < y->at);
+}
+
+/* Sorts the jobs by their places in files. */
+static ek_status sort_by_place(filling *f)
+{
+    ek_file_batch one = {0};
+    ek_status st = EK_OK;
+
+    for (int64_t i = 0; i < f->n_jobs; i++) {
+        fill_job *j = &f->jobs[i];
+
+        ek_file_batch_clear(&one);
+        EK_TRY_OUT(add_pieces(f, j, &one));
+        if (one.n > 0) {
+            j->file = one.ranges[0].path;
+            j->at = one.ranges[0].at;
+        }
+    }
+    qsort(f->jobs, (size_t)f->n_jobs, sizeof(*f->jobs), by_place);
+out:
+    ek_file_batch_free(&one);
+    return st;
+}
+
+/* Cuts the sorted jobs into batches. */
+static ek_status cut_batches(filling *f, fill_batches *out)
+{
+    ek_file_batch b = {0};
+    ek_status st = EK_OK;
+
+    out->first = calloc((size_t)f->n_jobs + 1, sizeof(*out->first));
+    EK_REQUIRE(out->first != NULL, EK_ENOMEM, "no memory to read %lld weights",
+               (long long)f->n_parts);
+    for (int64_t i = 0; i < f->n_jobs; i++) {
+        size_t room;
+
+        EK_TRY_OUT(add_pieces(f, &f->jobs[i], &b));
+        room = ek_file_batch_room(&b);
+        if (i > 0 && room > BATCH_BYTES) {
+            out->first[++out->n] = i;
+            ek_file_batch_clear(&b);
+            EK_TRY_OUT(add_pieces(f, &f->jobs[i], &b));
+            room = ek_file_batch_room(&b);
+        }
+        out->room = room > out->room ? room : out->room;
+    }
+    out->n += f->n_jobs > 0;
+    out->first[out->n] = f->n_jobs;
+out:
+    ek_file_batch_free(&b);
+    return st;
+}
+
+static ek_status describe_batch(void *context, int64_t i, ek_file_batch *out)
+{
+    const filling *f = context;
+
+    for (int64_t j = f->batches.first[i]; j < f->batches.first[i + 1]; j++)
+        EK_TRY(add_pieces(f, &f->jobs[j], out));
+    return EK_OK;
+}
+
+static void run_batch(filling *f, int64_t i, const ek_file_batch *in, void *tile)
+{
+    for (int64_t j = f->batches.first[i]; j < f->batches.first[i + 1]; j++) {
+        ek_status st;
+
+        if (ek_team_has_failed(&f->failure))
+            return;
+        st = run_job(f, &f->jobs[j], in, tile);
+        if (st < 0)
+            ek_team_record(&f->failure, j, st);
+        count_done(f, &f->jobs[j]);
+    }
+}
+
+/* Of one thread. */
+static void run_batches(filling *f, ek_read_ahead *ahead, void *tile)
+{
+    while (!ek_team_has_failed(&f->failure)) {
+        ek_file_batch *in;
+        int64_t i;
+        ek_status st = ek_read_ahead_take(ahead, &i, &in);
+
+        if (st < 0)
+            ek_team_record(&f->failure, f->n_jobs, st);
+        if (st < 0 || i < 0)
+            return;
+        run_batch(f, i, in, tile);
+        ek_read_ahead_give_back(ahead, in);
+    }
+}
+
+static int least(int64_t a, int64_t b)
+{
+    return (int)(a < b ? a : b);
+}
+
+static ek_status run_from_files(filling *f)
+{
+    ek_read_ahead_config c = {.describe = describe_batch, .context = f, .reader = f->from.files};
+    ek_read_ahead *ahead = NULL;
+    ek_status st = EK_OK;
+
+    EK_TRY_OUT(sort_by_place(f));
+    EK_TRY_OUT(cut_batches(f, &f->batches));
+    c.batches = f->batches.n;
+    c.buffers = least(f->threads + BATCHES_AHEAD, c.batches > 0 ? c.batches : 1);
+    c.room = f->batches.room > 0 ? f->batches.room : EK_DISK_ALIGN;
+    if (c.reader.depth == 0)
+        c.reader.depth = CALLS;
+    EK_TRY_OUT(ek_read_ahead_create(&c, &ahead));
+#pragma omp parallel num_threads(f->threads)
+    run_batches(f, ahead, f->tiles[omp_get_thread_num()]);
+    st = end_call(f);
+out:
+    ek_read_ahead_destroy(&ahead);
+    free(f->batches.first);
+    f->batches = (fill_batches){0};
+    return st;
+}
+
+size_t ek_model_fill_bytes(const ek_kernels *k)
+{
+    return (size_t)(k->threads + BATCHES_AHEAD) * BATCH_BYTES +
+           (size_t)k->threads * JOB_ELEMENTS * ek_dtype_size(k->real);
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
 
 static void begin_call(filling *f, const ek_weight_array *array)
 {
@@ -461,7 +631,7 @@ void ek_filler_prefetch(ek_filler *f, const ek_weight *w)
 
     f->array = master;
     if (at >= 0)
-        prefetch_rows(f, &(fill_job){&f->parts[at], parts_of(f, at), 0, w->out, NULL, 0});
+        prefetch_rows(f, &(fill_job){&f->parts[at], parts_of(f, at), 0, w->out, NULL, 0, "", 0});
 }
 
 ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from)
@@ -475,7 +645,7 @@ ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_sourc
     for (int i = 0; i < n; i++) {
         begin_call(f, &arrays[i]);
         EK_TRY_OUT(list_jobs(f));
-        EK_TRY_OUT(run_jobs(f));
+        EK_TRY_OUT(from->pieces != NULL ? run_from_files(f) : run_jobs(f));
     }
 out:
     ek_filler_destroy(&f);

@@ -8,6 +8,7 @@
 
 #include "model/hf/names.h"
 #include "model/model.h"
+#include "store/file_batch.h"
 #include "store/tensor_slices.h"
 
 /* Which arrays of a weight. */
@@ -36,24 +37,30 @@ typedef struct {
 
 /* Where values come from. */
 typedef struct {
-    /* Gives a slice of an array of a tensor, as `type` at dst, rows at a stride of ld elements.
-     * Called by several threads at once. */
+    /* Gives a slice of an array of a tensor, as `type` at dst, rows at a stride of ld elements;
+     * from `in`, which has its pieces, unless that is NULL.  Called by several threads at once. */
     ek_status (*read)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                      const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld);
+                      const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                      void *dst, int64_t ld);
     int real_only; /* `type` must be R; else it may be C, too */
+    /* Adds the pieces of files that hold a slice; NULL: values are not in files. */
+    ek_status (*pieces)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                        const ek_tensor_slice *slice, ek_file_batch *out);
+    ek_file_reader_config files; /* how they are read */
     /* Starts to fetch a slice that will be read soon; NULL: not wanted. */
     void (*prefetch)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                      const ek_tensor_slice *slice);
-    /* Called when a slice has been read and is not needed again; NULL: not wanted. */
-    void (*release)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                    const ek_tensor_slice *slice);
     void *context;
     ek_load_progress progress;
 } ek_value_source;
 
-/* Gives all weights of this rank their values, on the model's compute threads.  A failure is that
- * of `read`, the first one; some weights are then undefined. */
+/* Gives all weights of this rank their values, on the model's compute threads.  What lies in files
+ * is read in the order of the files, several megabytes ahead.  A failure is that of `read`, or of
+ * reading files, the first one; some weights are then undefined. */
 EK_CHECKED ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from);
+
+/* Bytes of the buffers of such a call, unless the rows of a weight are unusually long. */
+size_t ek_model_fill_bytes(const ek_kernels *k);
 
 /* --- forms of single weights ------------------------------------------------------------------ */
 

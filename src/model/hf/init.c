@@ -37,7 +37,8 @@ typedef struct {
 } initial_values;
 
 static ek_status read_initial(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                              const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
+                              const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                              void *dst, int64_t ld)
 {
     const initial_values *v = context;
     int64_t width = t->dims > 1 ? t->shape[1] : 1;
@@ -45,6 +46,7 @@ static ek_status read_initial(void *context, const ek_hf_tensor *t, const ek_wei
     uint64_t stream = ek_random_stream(t->name);
 
     (void)a;
+    (void)in;
     (void)type;
     for (int64_t r = 0; r < slice->rows; r++) {
         int64_t from = (slice->row + r) * width + slice->col;

@@ -109,76 +109,80 @@ static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t fir
     return EK_OK;
 }
 
-static ek_status read_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                             const ek_tensor_slice *slice, ek_dtype type, void *dst, int64_t ld)
+/* The slice of a stored tensor that is a slice of t. */
+static ek_status locate_slice(const ek_hf_values *v, const ek_hf_tensor *t, const char *suffix,
+                              const ek_tensor_slice *slice, const ek_sliced_tensor **stored,
+                              ek_tensor_slice *out)
 {
-    const ek_hf_values *v = context;
-    ek_tensor_slice at_file = *slice;
     stored_at at;
 
-    EK_TRY(locate_array(v->spec, v->files, t, a->suffix, &at));
-    at_file.row += at.row;
-    return ek_sliced_tensor_read(at.stored, &at_file, dst, ld, type);
+    EK_TRY(locate_array(v->spec, v->files, t, suffix, &at));
+    *stored = at.stored;
+    *out = *slice;
+    out->row += at.row;
+    return EK_OK;
+}
+
+static ek_status read_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                             const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
+                             void *dst, int64_t ld)
+{
+    const ek_sliced_tensor *stored = NULL;
+    ek_tensor_slice at;
+
+    EK_TRY(locate_slice(context, t, a->suffix, slice, &stored, &at));
+    return ek_sliced_tensor_take(stored, &at, in, dst, ld, type);
+}
+
+static ek_status stored_pieces(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                               const ek_tensor_slice *slice, ek_file_batch *out)
+{
+    const ek_sliced_tensor *stored = NULL;
+    ek_tensor_slice at;
+
+    EK_TRY(locate_slice(context, t, a->suffix, slice, &stored, &at));
+    return ek_sliced_tensor_pieces(stored, &at, out);
 }
 
 static void prefetch_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                             const ek_tensor_slice *slice)
 {
-    const ek_hf_values *v = context;
-    ek_tensor_slice at_file = *slice;
-    stored_at at;
+    const ek_sliced_tensor *stored = NULL;
+    ek_tensor_slice at;
 
-    if (locate_array(v->spec, v->files, t, a->suffix, &at) < 0)
+    if (locate_slice(context, t, a->suffix, slice, &stored, &at) < 0)
         return; /* the read will say so */
-    at_file.row += at.row;
-    ek_sliced_tensor_prefetch(at.stored, &at_file);
-}
-
-/* Drops the file's pages from the page cache, unless there is memory for them. */
-static void release_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                           const ek_tensor_slice *slice)
-{
-    ek_hf_values *v = context;
-    ek_tensor_slice at_file = *slice;
-    stored_at at;
-
-    if (locate_array(v->spec, v->files, t, a->suffix, &at) < 0)
-        return;
-    if (atomic_fetch_add(&v->read, ek_sliced_tensor_bytes(at.stored, slice)) < v->file_cache)
-        return;
-    at_file.row += at.row;
-    ek_sliced_tensor_release(at.stored, &at_file);
+    ek_sliced_tensor_prefetch(stored, &at);
 }
 
 int ek_hf_range(const ek_hf_values *values, const ek_hf_tensor *t, const ek_tensor_slice *slice,
                 ek_tensor_range *out)
 {
-    ek_tensor_slice in_file = *slice;
-    stored_at at;
+    const ek_sliced_tensor *stored = NULL;
+    ek_tensor_slice at;
 
-    if (locate_array(values->spec, values->files, t, "", &at) < 0)
-        return 0;
-    in_file.row += at.row;
-    return ek_sliced_tensor_range(at.stored, &in_file, out);
+    return locate_slice(values, t, "", slice, &stored, &at) >= 0 &&
+           ek_sliced_tensor_range(stored, &at, out);
 }
 
 ek_value_source ek_hf_value_source(ek_hf_values *values)
 {
     return (ek_value_source){.read = read_stored,
+                             .pieces = stored_pieces,
                              .prefetch = prefetch_stored,
-                             .release = values->file_cache > 0 ? release_stored : NULL,
                              .context = values};
 }
 
 ek_status ek_model_load(ek_model *m, const ek_slice_set *files, ek_weight_arrays part,
                         const ek_load_options *how)
 {
-    ek_hf_values values = {
-        .spec = &m->spec, .files = files, .file_cache = how != NULL ? how->file_cache : 0};
+    ek_hf_values values = {.spec = &m->spec, .files = files};
     ek_value_source from = ek_hf_value_source(&values);
 
-    if (how != NULL)
+    if (how != NULL) {
         from.progress = how->progress;
+        from.files = how->files;
+    }
     EK_TRY(ek_hf_check(&m->spec, files, part));
     return ek_model_fill(m, part, &from);
 }

@@ -24,9 +24,6 @@ EK_CHECKED ek_status ek_hf_check(const ek_model_spec *spec, const ek_slice_set *
 typedef struct {
     const ek_model_spec *spec;
     const ek_slice_set *files;
-    int64_t file_cache; /* bytes of the files that may stay in the page cache: those beyond are
-                           dropped as they are read; 0: any number */
-    atomic_int_fast64_t read; /* bytes so far */
 } ek_hf_values;
 
 /* Where a slice of the masters of a tensor lies in a file.  False: not contiguous, or not stored.
@@ -39,7 +36,7 @@ ek_value_source ek_hf_value_source(ek_hf_values *values);
 /* How files are read. */
 typedef struct {
     ek_load_progress progress;
-    int64_t file_cache; /* as in ek_hf_values */
+    ek_file_reader_config files;
 } ek_load_options;
 
 /* Runs ek_hf_check, then fills the weights of this rank (model/hf/fill.h) from the files, converted

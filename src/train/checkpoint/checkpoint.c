@@ -195,26 +195,29 @@ out:
 }
 
 static ek_status load_part(ek_model *m, const char *folder, const char *name, ek_weight_arrays part,
-                           int64_t file_cache)
+                           const ek_file_reader_config *how)
 {
+    ek_load_options options = {0};
     ek_slice_set *files = NULL;
     ek_status st;
 
+    if (how != NULL)
+        options.files = *how;
     EK_TRY(ek_slice_set_open_in(folder, name, &files));
-    st = ek_model_load(m, files, part, &(ek_load_options){.file_cache = file_cache});
+    st = ek_model_load(m, files, part, &options);
     ek_slice_set_close(&files);
     return st;
 }
 
-static ek_status load_parts(ek_model *m, const char *folder, int64_t file_cache)
+static ek_status load_parts(ek_model *m, const char *folder, const ek_file_reader_config *how)
 {
-    EK_TRY(load_part(m, folder, "model", EK_ARRAYS_MASTER, file_cache));
-    return load_part(m, folder, "optimizer", EK_ARRAYS_MOMENTS, file_cache);
+    EK_TRY(load_part(m, folder, "model", EK_ARRAYS_MASTER, how));
+    return load_part(m, folder, "optimizer", EK_ARRAYS_MOMENTS, how);
 }
 
-ek_status ek_train_load(ek_model *m, const char *folder, int64_t file_cache)
+ek_status ek_train_load(ek_model *m, const char *folder, const ek_file_reader_config *files)
 {
-    return ek_agree(m->cfg.mesh->world, "read the checkpoint", load_parts(m, folder, file_cache));
+    return ek_agree(m->cfg.mesh->world, "read the checkpoint", load_parts(m, folder, files));
 }
 
 ek_status ek_train_latest(const ek_mesh *mesh, const char *dir, ek_checkpoint_check check,

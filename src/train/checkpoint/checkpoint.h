@@ -20,6 +20,7 @@
 #include "data/tokenizer_files.h"
 #include "model/model.h"
 #include "store/checkpoint.h"
+#include "store/file_batch.h"
 #include "train/output/eval_state.h"
 
 #include <jansson.h>
@@ -92,7 +93,8 @@ EK_CHECKED ek_status ek_train_state(const char *folder, const json_t *settings, 
 EK_CHECKED ek_status ek_train_check(const char *folder, const json_t *files, int64_t step);
 
 /* Reads this rank's masters and moments from a checkpoint of any layout; the caller then calls
- * ek_model_pack.  file_cache: see ek_load_options.  Collective. */
-EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder, int64_t file_cache);
+ * ek_model_pack.  files: NULL for the defaults.  Collective. */
+EK_CHECKED ek_status ek_train_load(ek_model *m, const char *folder,
+                                   const ek_file_reader_config *files);
 
 #endif

@@ -83,7 +83,7 @@ ek_status ek_run_layout_model(ek_run *r)
 static ek_status first_weights(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
-    const ek_load_options how = {.file_cache = r->file_cache};
+    const ek_load_options how = {.files = r->files};
 
     if (c->init != NULL)
         return ek_model_load_path(r->model, c->init, &how);
@@ -98,7 +98,7 @@ ek_status ek_run_fill_model(ek_run *r)
     ek_run_report_phase(r, "transfer");
     EK_TRY(ek_run_fill_from_memory(r));
     if (r->memory.step < 0 && r->saves.found.path.s[0] != '\0')
-        EK_TRY(ek_train_load(r->model, r->saves.found.path.s, r->file_cache));
+        EK_TRY(ek_train_load(r->model, r->saves.found.path.s, &r->files));
     else if (r->memory.step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
     return ek_model_pack(r->model);

@@ -118,7 +118,7 @@ static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_
  * before. */
 ek_status ek_run_check_memory(ek_run *r)
 {
-    double copy = (double)ek_train_save_bytes(r->model), copy_fits, all_fit;
+    double copy = (double)ek_train_save_bytes(r->model), copy_fits, all_fit, ranks = 1;
     char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT];
     memory_need need, with_copy;
 
@@ -131,7 +131,9 @@ ek_status ek_run_check_memory(ek_run *r)
     if (r->saves.background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
     if (need.limit.kind != EK_LIMIT_UNKNOWN) /* file pages: what is left, to one rank here */
-        r->file_cache = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
+        r->files.cache_bytes = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
+    EK_TRY(ek_run_sum_on_host(r, &ranks));
+    r->files.through_cache = ranks > 1; /* ranks of a host may read the same weights */
     all_fit = need_fits(&need, 0);
     EK_TRY(ek_run_minimum(r->world, &all_fit));
     if (all_fit > 0)

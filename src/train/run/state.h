@@ -134,7 +134,7 @@ typedef struct {
     ek_model_source source;
     ek_run_costs costs;
     int64_t first_step, base_rss;
-    int64_t file_cache; /* bytes of weights that may stay in the page cache; 0: any number */
+    ek_file_reader_config files; /* of weights */
 
     /* state of steps */
     ek_run_data data;
@@ -222,7 +222,7 @@ EK_CHECKED ek_status ek_run_configure_exec(ek_run *r);
 /* Creates the model, without weights, and predicts the memory of the run.  Not collective. */
 EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
 /* (memory.c) EK_ENOMEM if the run needs more memory than its limit; sets saves.background and
- * file_cache.  Collective. */
+ * files.  Collective. */
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
 /* The limit of this process, or of the device. */
 ek_memory_limit ek_run_memory_limit(const ek_run *r);
