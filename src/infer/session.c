@@ -18,8 +18,11 @@ static size_t larger_size(size_t a, size_t b)
 static size_t workspace_bytes(const ek_session *s)
 {
     const ek_kernels *k = s->model->k;
+    const ek_model_spec *m = &s->model->spec;
+    const ek_attention one = {1, 1, m->heads, m->kv_heads, m->head_dim, 0, 1, NULL};
     size_t ws = ek_attention_workspace(s->model, s->cfg.block);
 
+    ws = larger_size(ws, k->attention_workspace(k, &one));
     ws = larger_size(ws, k->linear_workspace(k, 1, 1, s->model->spec.vocab, s->model->spec.hidden));
     return larger_size(ws, (size_t)k->threads * (size_t)s->cfg.capacity * ek_dtype_size(k->real));
 }

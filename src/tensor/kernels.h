@@ -208,7 +208,7 @@ struct ek_kernels {
     /* One sequence with a cache: m new tokens at positions pos0 ..; q at the start of each row
      * of qkv (stride ld), keys and values of positions 0 .. pos0 + m - 1 in caches
      * C [positions, kv_heads * head_dim].  o C [m, heads * head_dim].
-     * a->starts is ignored.  ws: R [threads, pos0 + m]. */
+     * a->starts is ignored.  ws: attention_workspace of `a`, and at least R [threads, pos0 + m]. */
     void (*attention_cached)(const ek_attention *a, int64_t m, int64_t pos0, const void *qkv,
                              const void *k_cache, const void *v_cache, void *o, void *ws);
 

@@ -194,11 +194,11 @@ static ek_attention shape(int64_t batch, int64_t seq, int64_t heads, int64_t kv_
 }
 
 /* Every body on one shape, against the reference in its mode and in fp64. */
-static void match(const ek_attention *a, double size, double allow_fp32, double allow_bf16)
+static void match_inputs(const ek_attention *a, const float *qkv, const float *d_o,
+                         double allow_fp32, double allow_bf16)
 {
     size_t rows = (size_t)(a->batch * a->seq), in = rows * (size_t)a->ld;
     size_t out = rows * (size_t)(a->heads * a->head_dim), n_lse = rows * (size_t)a->heads;
-    float *qkv = numbers(7, in, size), *d_o = numbers(8, out, 1);
     ek_kernels exact = reference(EK_MODE_FP64, 1);
     results want = attend(&exact, EK_MODE_FP64, a, qkv, d_o);
 
@@ -221,20 +221,30 @@ static void match(const ek_attention *a, double size, double allow_fp32, double 
         results_free(&got);
     }
     results_free(&want);
+}
+
+static void match(const ek_attention *a, double size, double allow_fp32, double allow_bf16)
+{
+    size_t rows = (size_t)(a->batch * a->seq);
+    float *qkv = numbers(7, rows * (size_t)a->ld, size);
+    float *d_o = numbers(8, rows * (size_t)(a->heads * a->head_dim), 1);
+
+    match_inputs(a, qkv, d_o, allow_fp32, allow_bf16);
     free_array(qkv);
     free_array(d_o);
 }
 
 static void forward_and_backward(void)
 {
-    static const int seqs[] = {1, 2, 17, 63, 64, 65, 200};
+    static const int seqs[] = {1, 2, 17, 63, 64, 65, 200, 127, 128, 129, 255, 257, 390};
     static const int dims[] = {8, 16, 20, 64, 80, 128, 7};
+    const int n_seqs = slow() ? 7 : 13;
     static const int heads[][2] = {{1, 1}, {4, 2}, {3, 1}, {6, 2}, {2, 2}};
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
     begin_repetition(1);
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < n_seqs; i++) {
         for (int j = slow() ? 2 : 0; j < 3; j++) {
             int which = (i + 2 * j) % 7;
             ek_attention a = shape(1 + (i + j) % 2, seqs[i], heads[(i + j) % 5][0],
@@ -296,13 +306,13 @@ static void documents(void)
 /* Boundaries just before, at and after the block edges of any body. */
 static void documents_at_the_edges_of_blocks(void)
 {
-    static const int edges[] = {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    static const int edges[] = {15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
     begin_repetition(1);
-    for (int i = 0; i < 12; i++) {
-        int seq = slow() ? edges[i] + 20 : 150;
+    for (int i = 0; i < (slow() ? 12 : 15); i++) {
+        int seq = slow() || edges[i] > 130 ? edges[i] + 20 : 150;
         ek_attention a = shape(1, seq, 2, 1, 16, 0);
         int32_t *starts = must(alloc_array((size_t)seq * sizeof(*starts)));
 
@@ -386,27 +396,67 @@ static void large_scores(void)
     match(&a, 24, tol_steep_fp32, tol_steep_bf16);
 }
 
-/* A NaN in a value reaches exactly the queries from its position on. */
-static void nan_is_seen(void)
+/* Scores that rise along the keys by `by` per key in every query, to base e: each step of an online
+ * softmax finds larger ones, by less or by more than it tolerates, and a row's largest score is its
+ * last or, falling, its first. */
+static void match_rising(double by)
 {
-    ek_attention a = shape(1, 100, 1, 1, 16, 0);
-    float *qkv = numbers(5, 100 * 48, 1), *d_o = numbers(6, 100 * 16, 1);
+    ek_attention a = shape(1, slow() ? 100 : 700, 1, 1, 16, 0);
+    size_t rows = (size_t)a.seq, in = rows * (size_t)a.ld;
+    float *qkv = numbers(21, in, 0.5), *d_o = numbers(22, rows * 16, 1);
+
+    for (size_t t = 0; t < rows; t++) {
+        double key = by * (double)(by < 0 ? t : t / 4 * 4);
+
+        qkv[t * (size_t)a.ld] = 4; /* the scale is 1/4 */
+        qkv[t * (size_t)a.ld + 16] = ek_bf16_to_float(ek_bf16_from_float((float)key));
+    }
+    match_inputs(&a, qkv, d_o, tol_steep_fp32, tol_steep_bf16);
+    free_array(qkv);
+    free_array(d_o);
+}
+
+static void rising_scores(void)
+{
+    static const double by[] = {0.002, 0.01, 0.05, 0.1, -0.002, -0.1};
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
-    qkv[70 * 48 + 16 + 3] = NAN; /* key 70 */
+    begin_repetition(1);
+    for (int i = 0; i < 6; i++)
+        match_rising(by[i]);
+}
+
+/* A NaN in a key reaches exactly the queries from its position on. */
+static void nan_at(int64_t seq, int64_t at)
+{
+    ek_attention a = shape(1, seq, 1, 1, 16, 0);
+    float *qkv = numbers(5, (size_t)seq * 48, 1), *d_o = numbers(6, (size_t)seq * 16, 1);
+
+    qkv[at * 48 + 16 + 3] = NAN;
     for (int i = 0; body_at(i) != NULL; i++) {
         ek_kernels k;
         results r;
 
         k = fast(body_at(i), 2);
         r = attend(&k, body_at(i)->mode, &a, qkv, d_o);
-        for (int64_t t = 0; t < 100; t++)
-            CHECK(isnan(r.o[t * 16]) == (t >= 70));
+        for (int64_t t = 0; t < seq; t++) {
+            CHECK(isnan(r.o[t * 16]) == (t >= at));
+            CHECK(isnan(r.lse[t]) == (t >= at));
+        }
         results_free(&r);
     }
     free_array(qkv);
     free_array(d_o);
+}
+
+static void nan_is_seen(void)
+{
+    if (body_at(0) == NULL)
+        SKIP("no body runs here");
+    nan_at(100, 70);
+    if (!slow())
+        nan_at(600, 301);
 }
 
 static void same_bits_each_repetition(void)
@@ -447,10 +497,15 @@ static float *attend_cached(const ek_kernels *k, ek_mode mode, const ek_attentio
     size_t out = (size_t)(m * a->heads * a->head_dim);
     void *x = to_comp(mode, q, (size_t)(m * a->ld)), *o = must(alloc_array(out * comp_size(mode)));
     void *kc = to_comp(mode, keys, cache), *vc = to_comp(mode, values, cache);
-    void *ws = must(alloc_array((size_t)(k->threads * (pos0 + m)) * real_size(mode)));
+    size_t scores = (size_t)(k->threads * (pos0 + m)) * real_size(mode);
+    size_t bytes = k->attention_workspace(k, a) > scores ? k->attention_workspace(k, a) : scores;
+    unsigned char *ws = must(alloc_array(bytes + CANARY));
     float *got;
 
+    memset(ws, 0xff, bytes); /* NaN */
+    memcpy(ws + bytes, canary, CANARY);
     k->attention_cached(a, m, pos0, x, kc, vc, o, ws);
+    CHECK(memcmp(ws + bytes, canary, CANARY) == 0);
     got = to_float(mode, o, out);
     free_array(x);
     free_array(o);
@@ -500,13 +555,13 @@ static void match_cached(const ek_attention *a, int64_t m, int64_t pos0, bool be
 static void cached_tokens(void)
 {
     static const int starts[] = {0, 5, 63, 64, 300};
-    static const int counts[] = {1, 7, 40, 100};
+    static const int counts[] = {1, 7, 40, 100, 129, 256};
     static const int dims[] = {64, 20, 128, 7, 256};
 
     if (body_at(0) == NULL)
         SKIP("no body runs here");
     for (int i = 0; i < 5; i++) {
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < (slow() ? 4 : 6); j++) {
             int64_t kv = 1 + (i + j) % 2, per = 1 + (i + 2 * j) % 3;
             ek_attention a = shape(1, 1, kv * per, kv, dims[(i + j) % 5], 3 * (j % 2));
 
@@ -516,6 +571,52 @@ static void cached_tokens(void)
             match_cached(&a, counts[j], starts[i], true);
         }
     }
+}
+
+/* A token's output has the same bits whichever tokens are new with it, in chunks of `one` or `two`.
+ */
+static void match_chunks(const ek_attention *a, int64_t tokens, int64_t one, int64_t two)
+{
+    size_t width = (size_t)(a->kv_heads * a->head_dim), out = (size_t)(a->heads * a->head_dim);
+    float *q = numbers(15, (size_t)(tokens * a->ld), 1);
+    float *keys = numbers(16, (size_t)tokens * width, 1);
+    float *values = numbers(17, (size_t)tokens * width, 1);
+
+    for (int i = 0; body_at(i) != NULL; i++) {
+        ek_kernels k = fast(body_at(i), 1);
+        float *all = must(alloc_array((size_t)tokens * out * sizeof(float)));
+
+        for (int64_t t = 0; t < tokens; t += one) {
+            float *part =
+                attend_cached(&k, body_at(i)->mode, a, one, t, q + t * a->ld, keys, values);
+
+            memcpy(all + (size_t)t * out, part, (size_t)one * out * sizeof(float));
+            free_array(part);
+        }
+        for (int64_t t = 0; t < tokens; t += two) {
+            float *part =
+                attend_cached(&k, body_at(i)->mode, a, two, t, q + t * a->ld, keys, values);
+
+            CHECK(memcmp(all + (size_t)t * out, part, (size_t)two * out * sizeof(float)) == 0);
+            free_array(part);
+        }
+        free_array(all);
+    }
+    free_array(q);
+    free_array(keys);
+    free_array(values);
+}
+
+static void chunks_change_no_bit(void)
+{
+    ek_attention few = shape(1, 1, 2, 2, 18, 0), many = shape(1, 1, 2, 1, 64, 0);
+
+    if (body_at(0) == NULL)
+        SKIP("no body runs here");
+    begin_repetition(1);
+    match_chunks(&few, slow() ? 36 : 144, 1, 6);
+    match_chunks(&few, 36, 9, 4);
+    match_chunks(&many, slow() ? 80 : 480, 40, slow() ? 80 : 240);
 }
 
 /* Heads wider than the fast path supports. */
@@ -686,9 +787,9 @@ static void headnorm(void)
 /* The cases of every test. */
 #define ATTENTION_CASES                                                                            \
     EK_CASE(forward_and_backward), EK_CASE(gradient_stays_in_its_columns), EK_CASE(large_scores),  \
-        EK_CASE(nan_is_seen), EK_CASE(same_bits_each_repetition), EK_CASE(cached_tokens),          \
-        EK_CASE(cached_wide_heads), EK_CASE(rope_rotates_and_reverts), EK_CASE(headnorm),          \
-        EK_CASE(documents), EK_CASE(documents_at_the_edges_of_blocks),                             \
-        EK_CASE(one_document_is_the_whole_sequence)
+        EK_CASE(rising_scores), EK_CASE(nan_is_seen), EK_CASE(same_bits_each_repetition),          \
+        EK_CASE(cached_tokens), EK_CASE(cached_wide_heads), EK_CASE(chunks_change_no_bit),         \
+        EK_CASE(rope_rotates_and_reverts), EK_CASE(headnorm), EK_CASE(documents),                  \
+        EK_CASE(documents_at_the_edges_of_blocks), EK_CASE(one_document_is_the_whole_sequence)
 
 #endif

@@ -1,8 +1,8 @@
 /* tensor/cpu/attention.h - fast attention, rotary positions and head norms for x86 CPUs.
  *
  * Causal attention in blocks with an online softmax (Dao et al., FlashAttention, 2022): no
- * seq x seq matrix exists in memory.  One body (attention_body.h) is compiled for AVX2, for
- * AVX-512 and for AVX-512 with bf16 dot products; rope_body.h likewise. */
+ * seq x seq matrix exists in memory.  One body (attention_body.h and what it names) is compiled for
+ * AVX2, for AVX-512 and for AVX-512 with bf16 dot products; rope_body.h likewise. */
 #ifndef TENSOR_CPU_ATTENTION_H
 #define TENSOR_CPU_ATTENTION_H
 

@@ -8,6 +8,7 @@
 #include "tensor/cpu/attention_comp_bf16.h"
 #include "tensor/cpu/attention_fma.h"
 #include "tensor/cpu/attention_body.h"
+#include "tensor/cpu/attention_backward_body.h"
 #include "tensor/cpu/attention_cached_body.h"
 /* clang-format on */
 

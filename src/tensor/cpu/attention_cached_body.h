@@ -1,5 +1,7 @@
 /* Attention of new tokens over a cache of keys and values.  A body file, after attention_body.h.
  *
+ * A token's output depends on the cache alone, not on which tokens are new with it, if they are few
+ * in both cases or many in both.
  * Few tokens (decoding) are bound by reading the cache.  A task has adjacent key heads and all
  * query rows that read them, and reads the cache once, in blocks of KEYS positions without packing:
  * whole cache lines in order, as hardware prefetchers expect.
@@ -7,7 +9,7 @@
 
 #include "tensor/ref/ref.h"
 
-enum { CACHED_DIM = 256, KEYS = BLOCK, FEW_ROWS = 64, FEW_ROWS_HEAD = 16, FEW_FLOATS = 8192 };
+enum { CACHED_DIM = 256, KEYS = 64, FEW_ROWS = 64, FEW_ROWS_HEAD = 16, FEW_FLOATS = 8192 };
 
 /* Query rows of some key heads, head by head, with their partial sums. */
 typedef struct {
@@ -22,6 +24,16 @@ static inline __attribute__((always_inline)) vf load_columns(const comp *x, int6
                                                              const int even)
 {
     return even || c + VW <= dim ? comp_load(x + c) : comp_load_n(x + c, dim - c);
+}
+
+/* The sum of v, with the bits of v_sum4: a score is the same wherever its key is in a call. */
+static inline float v_sum_as4(vf v)
+{
+    const vf same[4] = {v, v, v, v};
+    float sums[4];
+
+    v_sum4(same, sums);
+    return sums[0];
 }
 
 /* s = q k for rows r .. and keys j .. (numbers of both are constants); k is key j. */
@@ -53,7 +65,7 @@ static inline __attribute__((always_inline)) void few_dots(few *f, int64_t r, in
         if (keys == 4)
             v_sum4(sum[i], &f->s[r + i][j]);
         else
-            f->s[r + i][j] = v_sum(sum[i][0]);
+            f->s[r + i][j] = v_sum_as4(sum[i][0]);
     }
 }
 
@@ -118,7 +130,7 @@ static inline __attribute__((always_inline)) void few_values_rows(few *f, int64_
 }
 
 /* p from the scores of rows r0 .. and keys k0 .. k0 + n - 1; rescales the partial sums o. */
-static void few_softmax(few *f, int64_t r0, int64_t k0, int64_t n, float scale)
+static void few_softmax(few *f, int64_t r0, int64_t k0, int64_t n, float base)
 {
     float now[FEW_ROWS_HEAD]; /* raise_tops works on whole vectors: other rows are unchanged */
 
@@ -127,16 +139,17 @@ static void few_softmax(few *f, int64_t r0, int64_t k0, int64_t n, float scale)
     for (int64_t r = 0; r < f->rows; r++) {
         int64_t seen = least(n, f->seen[r] - k0);
 
-        now[r] = seen > 0 ? scale * row_top(f->s[r0 + r], seen) : f->top[r0 + r];
+        now[r] = seen > 0 ? base * row_top(f->s[r0 + r], seen) : f->top[r0 + r];
     }
-    raise_tops(f->rows, now, f->top + r0, f->keep + r0);
+    (void)raise_tops(f->rows, now, f->top + r0, f->keep + r0);
     for (int64_t r = 0; r < f->rows; r++) {
         int64_t seen = least(n, f->seen[r] - k0);
         float *s = f->s[r0 + r], *o = f->o + (r0 + r) * f->wide, keep = f->keep[r0 + r];
 
         seen = seen > 0 ? seen : 0;
-        row_exp(s, seen, scale, f->top[r0 + r], keep, f->total[r0 + r]);
-        zero_row(s, divide_up(seen, VW) * VW);
+        row_exp(s, seen, base, f->top[r0 + r], keep, f->total[r0 + r], 0);
+        for (int64_t c = divide_up(seen, GROUP) * GROUP; c < n; c += VW)
+            v_store(s + c, v_zero());
         for (int64_t c = 0; keep != 1 && c < f->wide; c += VW)
             v_store(o + c, v_mul(v_load(o + c), v_set1(keep)));
     }
@@ -156,7 +169,7 @@ static inline __attribute__((always_inline)) void few_block(few *f, int64_t r0, 
         few_scores(f, r, k, ld, n, 2, even);
     for (; r < end; r++)
         few_scores(f, r, k, ld, n, 1, even);
-    few_softmax(f, r0, k0, n, scale);
+    few_softmax(f, r0, k0, n, scale * Log2_e);
     for (r = r0; r + 4 <= end; r += 4)
         few_values_rows(f, r, v, ld, n, 4, even);
     for (; r + 2 <= end; r += 2)
@@ -230,19 +243,18 @@ static void attend_few(const cached *x)
     }
 }
 
-/* Tokens t0 .. of query head i. */
-static void attend_many_task(const cached *x, int64_t i, int64_t t0)
+/* Tokens t0 .. of query head i.  base: scratch of scratch_forward for a step. */
+static void attend_many_task(const cached *x, int64_t i, int64_t t0, float *base)
 {
     int64_t dim = x->a->head_dim, kv = i / x->per;
     head h = {.ldq = x->a->ld, .ldkv = x->a->kv_heads * dim, .dim = dim, .wide = wide_of(dim)};
-    _Alignas(64) float local[BLOCK * (5 * CACHED_DIM + 2 * BLOCK + VW + 2)];
     scratch w;
 
     h.q = x->qkv + i * dim;
     h.k = x->k + kv * dim;
     h.v = x->v + kv * dim;
     h.scale = (float)x->a->scale;
-    (void)scratch_forward(&w, local, 1, h.wide);
+    (void)scratch_forward(&w, base, STEP / BLOCK, h.wide);
     forward_block(&h, &w, t0, least(BLOCK, x->m - t0), x->pos0 + t0, 0,
                   x->o + (t0 * x->a->heads + i) * dim, x->a->heads * dim, NULL);
 }
@@ -251,6 +263,9 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
                              const void *k_cache, const void *v_cache, void *o, void *ws)
 {
     cached x = {.a = a, .m = m, .pos0 = pos0, .per = a->heads / a->kv_heads};
+    float *base = align_scratch(ws);
+    size_t floats;
+    scratch w;
 
     if (a->head_dim > CACHED_DIM) {
         ek_kernels ref = {0};
@@ -267,10 +282,11 @@ static void attention_cached(const ek_attention *a, int64_t m, int64_t pos0, con
         attend_few(&x);
         return;
     }
+    floats = scratch_forward(&w, NULL, STEP / BLOCK, wide_of(a->head_dim));
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t i = 0; i < a->heads; i++) {
         for (int64_t t = 0; t < m; t += BLOCK)
-            attend_many_task(&x, i, t);
+            attend_many_task(&x, i, t, base + (size_t)omp_get_thread_num() * floats);
     }
 }
 

@@ -38,19 +38,17 @@ static void pack_over_rows(const comp *x, int64_t ld, int64_t n, int64_t d, int6
     pack_rows(x, ld, n, d, wide, to);
 }
 
-/* Scores s [n][BLOCK] as the left side of a product over keys, or over queries: unchanged here. */
-static inline const float *narrow_over_keys(const float *s, int64_t n, float *to)
+/* PAIR vectors of neighbouring columns of a row of scores, as the left side of a product over
+ * columns. */
+static inline void pack_columns(float *to, const vf *x)
 {
-    (void)n;
-    (void)to;
-    return s;
+    v_store(to, x[0]);
 }
 
-static inline const float *narrow_over_queries(const float *s, int64_t n, float *to)
+/* The same columns of PAIR neighbouring rows, as the left side of a product over rows. */
+static inline void pack_row_pair(float *to, const vf *x)
 {
-    (void)n;
-    (void)to;
-    return s;
+    v_store(to, x[0]);
 }
 
 #endif

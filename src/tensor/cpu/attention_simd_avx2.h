@@ -5,6 +5,7 @@
 #ifndef TENSOR_CPU_ATTENTION_SIMD_AVX2_H
 #define TENSOR_CPU_ATTENTION_SIMD_AVX2_H
 
+#include "tensor/cpu/attention_exp2.h"
 #include "tensor/dtype.h"
 
 #include <immintrin.h>
@@ -107,6 +108,11 @@ static inline vf v_mul(vf a, vf b)
     return _mm256_mul_ps(a, b);
 }
 
+static inline vf v_div(vf a, vf b)
+{
+    return _mm256_div_ps(a, b);
+}
+
 /* a b + c */
 static inline vf v_fma(vf a, vf b, vf c)
 {
@@ -162,30 +168,56 @@ static inline vf v_keep(vf v, vf rest, int64_t n)
     return _mm256_blendv_ps(rest, v, _mm256_castsi256_ps(v_lanes(n)));
 }
 
-/* e^x to about one unit in the last place; 0 below -104.  x = n ln 2 + r, and a polynomial in
- * r <= ln(2)/2 with the coefficients of Cephes' expf.  2^n in two factors, which together reach
- * the denormal numbers. */
-static inline vf v_exp(vf x)
+/* v in lanes from .. to - 1, 0 elsewhere; both may be outside 0 .. VW. */
+static inline vf v_between(vf v, int64_t from, int64_t to)
+{
+    __m256i first = v_lanes(from < 0 ? 0 : from), last = v_lanes(to < VW ? to : VW);
+
+    return _mm256_and_ps(_mm256_castsi256_ps(_mm256_andnot_si256(first, last)), v);
+}
+
+/* now where it exceeds old by more than slack, else old, also for a NaN. */
+static inline vf v_raise(vf old, vf now, vf slack)
+{
+    return _mm256_blendv_ps(old, now, _mm256_cmp_ps(now, v_add(old, slack), _CMP_GT_OQ));
+}
+
+/* True if any lane differs. */
+static inline int v_differ(vf a, vf b)
+{
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_NEQ_UQ)) != 0;
+}
+
+/* 2^x within 2e-7 of it; 1 for 0, and 0 below -150.  x = n + r with r in [0, 1) and a minimax
+ * polynomial in r; 2^n in two factors, which together reach the denormal numbers. */
+static inline vf v_exp2(vf x)
 {
     vf n, r, p;
     __m256i i, half;
 
-    x = _mm256_max_ps(_mm256_set1_ps(-104.0f), _mm256_min_ps(_mm256_set1_ps(89.0f), x));
-    n = _mm256_round_ps(v_mul(x, v_set1(1.44269504f)),
-                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    r = v_fnma(n, v_set1(0.693359375f), x);
-    r = v_fnma(n, v_set1(-2.12194440e-4f), r);
-    p = v_fma(v_set1(1.9875691500e-4f), r, v_set1(1.3981999507e-3f));
-    p = v_fma(p, r, v_set1(8.3334519073e-3f));
-    p = v_fma(p, r, v_set1(4.1665795894e-2f));
-    p = v_fma(p, r, v_set1(1.6666665459e-1f));
-    p = v_fma(p, r, v_set1(5.0000001201e-1f));
-    p = v_fma(p, v_mul(r, r), v_add(r, v_set1(1.0f)));
+    x = _mm256_max_ps(_mm256_set1_ps(-151.0f), _mm256_min_ps(_mm256_set1_ps(128.0f), x));
+    n = _mm256_floor_ps(x);
+    r = v_sub(x, n);
+    p = v_fma(v_set1(Exp2_5), r, v_set1(Exp2_4));
+    p = v_fma(p, r, v_set1(Exp2_3));
+    p = v_fma(p, r, v_set1(Exp2_2));
+    p = v_fma(p, r, v_set1(Exp2_1));
+    p = v_fma(p, r, v_set1(1.0f));
     i = _mm256_cvtps_epi32(n);
     half = _mm256_srai_epi32(i, 1);
     i = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, half), _mm256_set1_epi32(127)), 23);
     half = _mm256_slli_epi32(_mm256_add_epi32(half, _mm256_set1_epi32(127)), 23);
     return v_mul(v_mul(p, _mm256_castsi256_ps(half)), _mm256_castsi256_ps(i));
+}
+
+/* The m in [0.75, 1.5) of x = 2^*exponent m, for normal x > 0. */
+static inline vf v_split(vf x, vf *exponent)
+{
+    __m256i base = _mm256_set1_epi32(0x3f400000), bits = _mm256_castps_si256(x);
+    __m256i e = _mm256_srai_epi32(_mm256_sub_epi32(bits, base), 23);
+
+    *exponent = _mm256_cvtepi32_ps(e);
+    return _mm256_castsi256_ps(_mm256_sub_epi32(bits, _mm256_slli_epi32(e, 23)));
 }
 
 /* to [c][r] = from [r][c] for VW x VW elements of 4 bytes; row strides in elements. */

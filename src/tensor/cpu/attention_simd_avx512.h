@@ -5,6 +5,7 @@
 #ifndef TENSOR_CPU_ATTENTION_SIMD_AVX512_H
 #define TENSOR_CPU_ATTENTION_SIMD_AVX512_H
 
+#include "tensor/cpu/attention_exp2.h"
 #include "tensor/dtype.h"
 
 #include <immintrin.h>
@@ -102,6 +103,11 @@ static inline vf v_mul(vf a, vf b)
     return _mm512_mul_ps(a, b);
 }
 
+static inline vf v_div(vf a, vf b)
+{
+    return _mm512_div_ps(a, b);
+}
+
 /* a b + c */
 static inline vf v_fma(vf a, vf b, vf c)
 {
@@ -152,24 +158,49 @@ static inline vf v_keep(vf v, vf rest, int64_t n)
     return _mm512_mask_mov_ps(rest, v_lanes(n), v);
 }
 
-/* e^x to about one unit in the last place; 0 below -104.  x = n ln 2 + r, and a polynomial in
- * r <= ln(2)/2 with the coefficients of Cephes' expf. */
-static inline vf v_exp(vf x)
+/* v in lanes from .. to - 1, 0 elsewhere; both may be outside 0 .. VW. */
+static inline vf v_between(vf v, int64_t from, int64_t to)
 {
-    vf n, r, p;
+    __mmask16 first = v_lanes(from < 0 ? 0 : from > VW ? VW : from);
+    __mmask16 last = v_lanes(to < 0 ? 0 : to > VW ? VW : to);
 
-    x = _mm512_max_ps(_mm512_set1_ps(-104.0f), _mm512_min_ps(_mm512_set1_ps(89.0f), x));
-    n = _mm512_roundscale_ps(v_mul(x, v_set1(1.44269504f)),
-                             _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    r = v_fnma(n, v_set1(0.693359375f), x);
-    r = v_fnma(n, v_set1(-2.12194440e-4f), r);
-    p = v_fma(v_set1(1.9875691500e-4f), r, v_set1(1.3981999507e-3f));
-    p = v_fma(p, r, v_set1(8.3334519073e-3f));
-    p = v_fma(p, r, v_set1(4.1665795894e-2f));
-    p = v_fma(p, r, v_set1(1.6666665459e-1f));
-    p = v_fma(p, r, v_set1(5.0000001201e-1f));
-    p = v_fma(p, v_mul(r, r), v_add(r, v_set1(1.0f)));
-    return _mm512_scalef_ps(p, n);
+    return _mm512_maskz_mov_ps((__mmask16)(last & ~first), v);
+}
+
+/* now where it exceeds old by more than slack, else old, also for a NaN. */
+static inline vf v_raise(vf old, vf now, vf slack)
+{
+    return _mm512_mask_mov_ps(old, _mm512_cmp_ps_mask(now, v_add(old, slack), _CMP_GT_OQ), now);
+}
+
+/* True if any lane differs. */
+static inline int v_differ(vf a, vf b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_NEQ_UQ) != 0;
+}
+
+/* 2^x within 2e-7 of it; 1 for 0, and 0 for -inf.  x = n + r with r in [0, 1) and a minimax
+ * polynomial in r. */
+static inline vf v_exp2(vf x)
+{
+    vf r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    vf p = v_fma(v_set1(Exp2_5), r, v_set1(Exp2_4));
+
+    p = v_fma(p, r, v_set1(Exp2_3));
+    p = v_fma(p, r, v_set1(Exp2_2));
+    p = v_fma(p, r, v_set1(Exp2_1));
+    p = v_fma(p, r, v_set1(1.0f));
+    return _mm512_scalef_ps(p, x); /* p 2^floor(x) */
+}
+
+/* The m in [0.75, 1.5) of x = 2^*exponent m, for normal x > 0. */
+static inline vf v_split(vf x, vf *exponent)
+{
+    __m512i base = _mm512_set1_epi32(0x3f400000), bits = _mm512_castps_si512(x);
+    __m512i e = _mm512_srai_epi32(_mm512_sub_epi32(bits, base), 23);
+
+    *exponent = _mm512_cvtepi32_ps(e);
+    return _mm512_castsi512_ps(_mm512_sub_epi32(bits, _mm512_slli_epi32(e, 23)));
 }
 
 /* to [c][r] = from [r][c] for VW x VW elements of 4 bytes; row strides in elements. */
