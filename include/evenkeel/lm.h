@@ -81,6 +81,7 @@ typedef struct {
     int64_t hits;         /**< those that were in memory */
     int64_t read_bytes;   /**< bytes of the others, as they are kept in memory */
     double read_s;        /**< seconds in which computation waited for them */
+    int64_t prompt_bytes; /**< of read_bytes, those for prompts of ek_lm_generate */
     int64_t passes;       /**< layers that were run with all experts of the next ones fetched in
                                advance: those of a ring, and of batches that need most experts */
     int64_t disk_bytes;   /**< bytes read from the disk past the page cache */

@@ -187,9 +187,11 @@ static int put_text(void *context, const char *text, size_t bytes)
 
 static void print_experts(const ek_lm_expert_stats *x)
 {
-    fprintf(stderr, "experts: %.1f %% of %lld uses were in memory; %.2f GB read, waited %.1f s",
+    fprintf(stderr,
+            "experts: %.1f %% of %lld uses were in memory; %.2f GB read (%.2f of them for the "
+            "prompt), waited %.1f s",
             100.0 * (double)x->hits / (double)x->uses, (long long)x->uses,
-            (double)x->read_bytes / 1e9, x->read_s);
+            (double)x->read_bytes / 1e9, (double)x->prompt_bytes / 1e9, x->read_s);
     if (x->wasted_bytes > 0)
         fprintf(stderr, "; %.2f GB read in vain", (double)x->wasted_bytes / 1e9);
     if (x->predicted > 0)

@@ -29,6 +29,7 @@ struct ek_lm {
     ek_model *model;
     ek_expert_files *experts; /* NULL: all experts are in memory */
     int64_t expert_slots;
+    int64_t prompt_bytes; /* that experts of prompts took */
     ek_tokenizer *tokenizer;
     int64_t memory_limit; /* bytes; 0: auto */
 };
@@ -208,6 +209,7 @@ ek_status ek_lm_get_expert_stats(const ek_lm *lm, ek_lm_expert_stats *out)
                                 .hits = s.store.hits,
                                 .read_bytes = s.store.read_bytes,
                                 .read_s = (double)s.store.read_ns * 1e-9,
+                                .prompt_bytes = lm->prompt_bytes,
                                 .passes = s.store.passes,
                                 .disk_bytes = s.disk_bytes,
                                 .wasted_bytes = s.wasted_bytes,
@@ -422,6 +424,20 @@ static ek_status create_sampler(const ek_lm *lm, const ek_lm_generate_config *cf
     return EK_OK;
 }
 
+static int64_t expert_bytes(const ek_lm *lm)
+{
+    return lm->experts != NULL ? ek_expert_files_get_stats(lm->experts).store.read_bytes : 0;
+}
+
+static ek_status feed_prompt(ek_lm *lm, ek_session *s, const ek_ids *ids)
+{
+    int64_t before = expert_bytes(lm);
+    ek_status st = ek_session_feed(s, ids->ids, ids->n);
+
+    lm->prompt_bytes += expert_bytes(lm) - before;
+    return st;
+}
+
 ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_config *config,
                          ek_lm_text *text, void *context, int64_t *made)
 {
@@ -452,7 +468,7 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
     EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
     begin = ek_clock_ns();
-    EK_TRY_OUT(ek_session_feed(session, ids.ids, ids.n));
+    EK_TRY_OUT(feed_prompt(lm, session, &ids));
     fed = ek_clock_ns();
     EK_TRY_OUT(continue_text(lm, session, sampler, cfg.tokens,
                              prompt[0] == '\0' ? ek_tokenizer_strip(lm->tokenizer) : 0, out,

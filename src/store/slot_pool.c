@@ -6,8 +6,16 @@
 #include <string.h>
 
 enum {
-    MARGIN = 16 /* AUTO prefers LFU where it has a sixteenth more hits than LRU */
+    MARGIN = 16,  /* AUTO prefers LFU where it has a sixteenth more hits than LRU */
+    HITS_FADE = 4 /* hits of shadows lose an eighth every so many uses for each slot */
 };
+
+/* Orders in which experts give way. */
+typedef enum { BY_USE, BY_COUNT, BY_LONG_COUNT, SHADOWS, IN_PASS = SHADOWS } order;
+
+/* Counts are halved every so many uses for each slot. */
+enum { COUNTS = 2 };
+static const int64_t count_fades[COUNTS] = {4, 32};
 
 typedef struct {
     int32_t item; /* layer * experts + expert; -1: empty */
@@ -26,10 +34,10 @@ struct ek_slot_pool {
     int32_t n, layers, experts;
     ek_eviction eviction;
     int64_t uses;
-    uint32_t *count;     /* [items], uses of an expert, halved every 4 n uses */
-    unsigned char *kept; /* [items], in a pass */
+    uint32_t *count[COUNTS]; /* [items], uses of an expert, fading; of LFU, and of long times */
+    unsigned char *kept;     /* [items], in a pass */
     account real;
-    account shadow[2]; /* AUTO: what LRU and LFU alone would hold */
+    account shadow[SHADOWS]; /* AUTO: what each order alone would hold */
 };
 
 static ek_status account_create(const ek_slot_pool *p, account *a)
@@ -68,11 +76,14 @@ ek_status ek_slot_pool_create(int32_t slots, int32_t layers, int32_t experts, ek
     p->layers = layers;
     p->experts = experts;
     p->eviction = eviction;
-    p->count = calloc((size_t)layers * (size_t)experts, sizeof(*p->count));
+    for (int i = 0; i < COUNTS; i++) {
+        p->count[i] = calloc((size_t)layers * (size_t)experts, sizeof(*p->count[i]));
+        EK_REQUIRE_OUT(p->count[i] != NULL, EK_ENOMEM, "no memory for a pool of slots");
+    }
     p->kept = calloc((size_t)layers * (size_t)experts, 1);
-    EK_REQUIRE_OUT(p->count != NULL && p->kept != NULL, EK_ENOMEM, "no memory for a pool of slots");
+    EK_REQUIRE_OUT(p->kept != NULL, EK_ENOMEM, "no memory for a pool of slots");
     EK_TRY_OUT(account_create(p, &p->real));
-    for (int i = 0; eviction == EK_EVICT_AUTO && i < 2; i++)
+    for (int i = 0; eviction == EK_EVICT_AUTO && i < SHADOWS; i++)
         EK_TRY_OUT(account_create(p, &p->shadow[i]));
     *out = p;
     p = NULL;
@@ -88,9 +99,10 @@ void ek_slot_pool_destroy(ek_slot_pool **pp)
     if (p == NULL)
         return;
     account_free(&p->real);
-    account_free(&p->shadow[0]);
-    account_free(&p->shadow[1]);
-    free(p->count);
+    for (int i = 0; i < SHADOWS; i++)
+        account_free(&p->shadow[i]);
+    for (int i = 0; i < COUNTS; i++)
+        free(p->count[i]);
     free(p->kept);
     free(p);
     *pp = NULL;
@@ -101,9 +113,6 @@ int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert)
     return p->real.slot_of[layer * p->experts + expert];
 }
 
-/* Orders in which experts give way. */
-typedef enum { BY_USE, BY_COUNT, IN_PASS } order;
-
 /* Whether slot a gives way before slot b. */
 static int before(const ek_slot_pool *p, const pool_slot *a, const pool_slot *b, order by)
 {
@@ -111,8 +120,12 @@ static int before(const ek_slot_pool *p, const pool_slot *a, const pool_slot *b,
         return a->item < 0;
     if (by == IN_PASS && p->kept[a->item] != p->kept[b->item])
         return p->kept[b->item];
-    if (by == BY_COUNT && p->count[a->item] != p->count[b->item])
-        return p->count[a->item] < p->count[b->item];
+    if (by == BY_COUNT || by == BY_LONG_COUNT) {
+        const uint32_t *count = p->count[by - BY_COUNT];
+
+        if (count[a->item] != count[b->item])
+            return count[a->item] < count[b->item];
+    }
     return a->used < b->used;
 }
 
@@ -157,11 +170,14 @@ static void shadow_use(const ek_slot_pool *p, account *a, int32_t item, order by
     }
 }
 
-static void halve(ek_slot_pool *p)
+/* What was long ago counts less. */
+static void fade(ek_slot_pool *p)
 {
-    for (int32_t i = 0; i < p->layers * p->experts; i++)
-        p->count[i] /= 2;
-    for (int s = 0; s < 2; s++)
+    for (int c = 0; c < COUNTS; c++)
+        for (int32_t i = 0; p->uses % (count_fades[c] * p->n) == 0 && i < p->layers * p->experts;
+             i++)
+            p->count[c][i] /= 2;
+    for (int s = 0; p->uses % (HITS_FADE * (int64_t)p->n) == 0 && s < SHADOWS; s++)
         p->shadow[s].hits -= p->shadow[s].hits / 8;
 }
 
@@ -170,13 +186,11 @@ int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert)
     int32_t item = layer * p->experts + expert, slot = p->real.slot_of[item];
 
     p->uses++;
-    if (p->uses % (4 * (int64_t)p->n) == 0)
-        halve(p);
-    p->count[item] += 2; /* so that one use outlives a halving */
-    if (p->eviction == EK_EVICT_AUTO) {
-        shadow_use(p, &p->shadow[0], item, BY_USE);
-        shadow_use(p, &p->shadow[1], item, BY_COUNT);
-    }
+    fade(p);
+    for (int c = 0; c < COUNTS; c++)
+        p->count[c][item] += 2; /* so that one use outlives a halving */
+    for (int i = 0; p->eviction == EK_EVICT_AUTO && i < SHADOWS; i++)
+        shadow_use(p, &p->shadow[i], item, (order)i);
     if (slot < 0)
         return -1;
     p->real.slots[slot].used = p->uses;
@@ -184,13 +198,18 @@ int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert)
     return slot;
 }
 
+/* The order of the most hits, but LRU unless another has clearly more. */
 static order order_of(const ek_slot_pool *p)
 {
-    int64_t lru = p->shadow[0].hits, lfu = p->shadow[1].hits;
+    int64_t lru = p->shadow[BY_USE].hits;
+    order best = BY_USE;
 
     if (p->eviction != EK_EVICT_AUTO)
         return p->eviction == EK_EVICT_LRU ? BY_USE : BY_COUNT;
-    return lfu - lru > lru / MARGIN ? BY_COUNT : BY_USE;
+    for (int i = BY_COUNT; i < SHADOWS; i++)
+        if (p->shadow[i].hits - lru > lru / MARGIN && p->shadow[i].hits > p->shadow[best].hits)
+            best = (order)i;
+    return best;
 }
 
 static int32_t take_slot(ek_slot_pool *p, int32_t layer, int32_t expert, order by)

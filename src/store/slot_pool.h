@@ -7,13 +7,14 @@
  *              counts that outlive eviction and are halved every 4 slots uses (SE-MoE's Algorithm 2
  *              evicts every expert below a threshold, forgets counts of evicted ones, and never
  *              ages them, so that its cache freezes; here one gives way at a time).  AUTO: LRU, or
- *              LFU while that would have had clearly more hits lately: two accounts without slots
- *              follow the same uses.
+ *              LFU, with these counts or with some that fade eight times slower, while that would
+ *              have had clearly more hits lately: three accounts without slots follow the same
+ *              uses.
  * Passes       a pass over all layers that uses each expert once is the worst case of LRU and LFU:
  *              all is read again each time.  So experts that ek_slot_pool_keep names do not give
- * way in a pass (ek_slot_pool_take_in_pass): the slots they take are slots of hits. Pins         a
- * pinned slot is not evicted; a slot is pinned from ek_slot_pool_take on. Threads      one at a
- * time. */
+ *              way in a pass (ek_slot_pool_take_in_pass): the slots they take are slots of hits.
+ * Pins         a pinned slot is not evicted; a slot is pinned from ek_slot_pool_take on.
+ * Threads      one at a time. */
 #ifndef STORE_SLOT_POOL_H
 #define STORE_SLOT_POOL_H
 

@@ -1,0 +1,167 @@
+#!/usr/bin/python3
+"""Compares the ways to keep experts (generate --expert-store), with all experts in memory as the base.
+
+Each round runs every way once, in turns, with the model's pages dropped from the page cache before each run and, if this user may
+create cgroups, in a cgroup that is limited to --limit.  Two workloads: a prompt (--prompt tokens, 2 new ones), and decoding (a prompt
+of 2 tokens, --tokens new ones).
+
+    bench/expert_store.py --model FOLDER --limit 8G
+    bench/expert_store.py --model FOLDER --limit 5G --ways cache,mmap --only decode
+
+Columns: uses of experts that were in memory; bytes that the process read from the disk (/proc/PID/io), its opening included;
+the rate in tokens/s; for decoding, the bound 1 / (time in memory + bytes missed a token / rate of the disk) and the share of it that
+was reached; the peak of the cgroup.  The rate of the disk is that of `bench disk` for 12 MiB reads, measured before and after.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+WAYS = {
+    "memory": ["--expert-store", "memory"],
+    "cache": ["--expert-store", "cache"],
+    "cache, lru": ["--expert-store", "cache", "--expert-eviction", "lru"],
+    "cache, lfu": ["--expert-store", "cache", "--expert-eviction", "lfu"],
+    "cache, lookahead": ["--expert-store", "cache", "--expert-lookahead", "on"],
+    "ring": ["--expert-store", "ring"],
+    "ring, none stays": ["--expert-store", "ring", "--expert-eviction", "lru"],
+    "mmap": ["--expert-store", "mmap"],
+}
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--model", required=True)
+    p.add_argument("--command", default="build/evenkeel")
+    p.add_argument("--limit", default="8G")
+    p.add_argument("--ways", default=",".join(w.replace(", ", ":") for w in WAYS),
+                   help="comma-separated, with : for ', ' (default: all)")
+    p.add_argument("--only", choices=["prompt", "decode"])
+    p.add_argument("--prompt", type=int, default=512)
+    p.add_argument("--tokens", type=int, default=24)
+    p.add_argument("--ring", type=int, default=0, help="layers of the rings (default: what the limit leaves)")
+    p.add_argument("--rounds", type=int, default=1)
+    return p.parse_args()
+
+
+def drop_pages(model):
+    for f in pathlib.Path(model).glob("*.safetensors"):
+        with open(f, "rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class Cgroup:
+    """A cgroup of version 1 or 2; without the right to make one, none."""
+
+    def __init__(self, limit):
+        self.folder = None
+        for root, limit_name, peak in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"),
+                                       ("/sys/fs/cgroup", "memory.max", "memory.peak")):
+            folder = pathlib.Path(root, f"evenkeel-bench-{os.getpid()}")
+            try:
+                folder.mkdir()
+                (folder / limit_name).write_text(limit)
+            except OSError:
+                if folder.exists():
+                    folder.rmdir()
+                continue
+            self.folder, self.peak_name = folder, peak
+            return
+
+    def enter(self):
+        if self.folder is not None:
+            (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        """The peak in bytes; 0 without a cgroup."""
+        if self.folder is None:
+            return 0
+        peak = int((self.folder / self.peak_name).read_text())
+        self.folder.rmdir()
+        return peak
+
+
+def run(o, way, workload, prompt_file):
+    """One run: a dict of what it printed and read."""
+    prompt = ["--prompt-file", prompt_file, "--tokens", "2"] if workload == "prompt" else ["--prompt", "x ", "--tokens",
+                                                                                         str(o.tokens)]
+    limit = "1T" if way == "memory" else o.limit
+    args = [o.command, "generate", "--model", o.model, "--tokenizer", "bytes", "--temperature", "3", "--top-p", "1", *prompt,
+            "--memory-limit", limit, *WAYS[way]]
+    if o.ring and way.startswith("ring"):
+        args += ["--ring", str(o.ring)]
+    drop_pages(o.model)
+    group = Cgroup("-1" if way == "memory" else o.limit) if way != "memory" else None
+    p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         preexec_fn=group.enter if group else None)
+    read = 0
+    while p.poll() is None:
+        try:
+            read = int(re.search(r"read_bytes: (\d+)", pathlib.Path(f"/proc/{p.pid}/io").read_text())[1])
+        except (OSError, TypeError):
+            pass
+        time.sleep(0.02)
+    out, err = (x.decode(errors="replace") for x in p.communicate())
+    peak = group.remove() if group else 0
+    if p.returncode != 0:
+        sys.exit(f"{way}: {err}")
+    speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens, ([\d.]+) tokens/s", err)
+    experts = re.search(r"experts: ([\d.]+) % of (\d+) .*; ([\d.]+) GB read \(([\d.]+) of them for the prompt\), waited ([\d.]+) s(?:; ([\d.]+) GB read in vain)?"
+                        r"(?:; ([\d.]+) % of pred)?", err)
+    r = {"decode": float(speed[1]), "prompt": float(speed[2]), "disk": read, "peak": peak, "text": out}
+    r["hits"], r["missed"], r["of_prompt"], r["waited"], r["vain"], r["right"] = (
+        [float(experts[i] or 0) for i in (1, 3, 4, 5, 6, 7)] if experts else [100.0] + 5 * [0.0])
+    return r
+
+
+def disk_rate(o):
+    """Bytes/s of 12 MiB reads, 16 calls in flight."""
+    file = sorted(pathlib.Path(o.model).glob("*.safetensors"))[-1]
+    out = subprocess.run([o.command, "bench", "disk", "--file", str(file), "--repeats", "2", "--seconds", "0.3", "--json"],
+                         check=True, stdout=subprocess.PIPE).stdout
+    return max(x["mb_per_s"]["median"] for x in json.loads(out)["reads"]
+               if x["bytes"] == 12 << 20 and x["calls"] == 16 and x["how"] != "buffered") * 1e6
+
+
+def print_table(o, workload, results, disk):
+    base = statistics.median(r[workload] for r in results["memory"]) if "memory" in results else 0
+    bound_is = " bound | of bound |" if base and workload == "decode" else ""
+    print(f"\n| {workload} | in memory | GB missed | GB from the disk | waited | tokens/s |{bound_is} peak |")
+    print("|---" * (7 + bound_is.count("|")) + "|")
+    for way, rs in results.items():
+        r = {k: statistics.median(x[k] for x in rs) for k in rs[0] if k != "text"}
+        cells = [way, f"{r['hits']:.1f} %", f"{r['missed']:.2f}",
+                 f"{r['disk'] / 1e9:.2f}" + (f" ({r['vain']:.2f} in vain)" if r["vain"] else ""), f"{r['waited']:.1f} s",
+                 f"{r[workload]:.2f}" + (f" ({r['right']:.0f} % of guesses right)" if r["right"] else "")]
+        if bound_is:
+            bound = 1 / (1 / base + (r["missed"] - r["of_prompt"]) * 1e9 / o.tokens / disk)
+            cells += [f"{bound:.2f}", f"{r[workload] / bound:.2f}"]
+        print("| " + " | ".join(cells + [f"{r['peak'] / 1e9:.2f} GB" if r["peak"] else ""]) + " |", flush=True)
+
+
+def main():
+    o = options()
+    ways = [w.replace(":", ", ") for w in o.ways.split(",")]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
+        f.write("".join(chr(33 + i * 7919 % 94) for i in range(o.prompt)))
+        f.flush()
+        for workload in [o.only] if o.only else ["prompt", "decode"]:
+            disk, results = [disk_rate(o)], {w: [] for w in ways}
+            for _ in range(o.rounds):
+                for w in ways:
+                    results[w].append(run(o, w, workload, f.name))
+            disk.append(disk_rate(o))
+            texts = {r["text"] for rs in results.values() for r in rs}
+            print(f"disk: {disk[0] / 1e9:.2f} GB/s before, {disk[1] / 1e9:.2f} after; texts equal: {len(texts) == 1}")
+            print_table(o, workload, results, sum(disk) / 2)
+
+
+if __name__ == "__main__":
+    main()
