@@ -9,8 +9,8 @@ of 2 tokens, --tokens new ones).
     bench/expert_store.py --model FOLDER --limit 5G --ways cache,mmap --only decode
 
 Columns: uses of experts that were in memory; bytes that the process read from the disk (/proc/PID/io), its opening included;
-the rate in tokens/s; for decoding, the bound 1 / (time in memory + bytes missed a token / rate of the disk) and the share of it that
-was reached; the peak of the cgroup.  The rate of the disk is that of `bench disk` for 12 MiB reads, measured before and after.
+the rate in tokens/s; the bound, which is for decoding 1 / (time in memory + bytes missed a token / rate of the disk), and for a prompt 1
+over the larger of both, as whole layers are read ahead, and the share of it that was reached; the peak of the cgroup.  The rate of the disk is that of `bench disk` for 12 MiB reads, measured before and after.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ WAYS = {
     "cache, lfu": ["--expert-store", "cache", "--expert-eviction", "lfu"],
     "cache, lookahead": ["--expert-store", "cache", "--expert-lookahead", "on"],
     "ring": ["--expert-store", "ring"],
-    "ring, none stays": ["--expert-store", "ring", "--expert-eviction", "lru"],
+    "ring, plain": ["--expert-store", "ring", "--expert-eviction", "lru"],
     "mmap": ["--expert-store", "mmap"],
 }
 
@@ -132,7 +132,7 @@ def disk_rate(o):
 
 def print_table(o, workload, results, disk):
     base = statistics.median(r[workload] for r in results["memory"]) if "memory" in results else 0
-    bound_is = " bound | of bound |" if base and workload == "decode" else ""
+    bound_is = " bound | of bound |" if base else ""
     print(f"\n| {workload} | in memory | GB missed | GB from the disk | waited | tokens/s |{bound_is} peak |")
     print("|---" * (7 + bound_is.count("|")) + "|")
     for way, rs in results.items():
@@ -141,7 +141,10 @@ def print_table(o, workload, results, disk):
                  f"{r['disk'] / 1e9:.2f}" + (f" ({r['vain']:.2f} in vain)" if r["vain"] else ""), f"{r['waited']:.1f} s",
                  f"{r[workload]:.2f}" + (f" ({r['right']:.0f} % of guesses right)" if r["right"] else "")]
         if bound_is:
-            bound = 1 / (1 / base + (r["missed"] - r["of_prompt"]) * 1e9 / o.tokens / disk)
+            if workload == "decode":
+                bound = 1 / (1 / base + (r["missed"] - r["of_prompt"]) * 1e9 / o.tokens / disk)
+            else:
+                bound = 1 / max(1 / base, r["of_prompt"] * 1e9 / o.prompt / disk)
             cells += [f"{bound:.2f}", f"{r[workload] / bound:.2f}"]
         print("| " + " | ".join(cells + [f"{r['peak'] / 1e9:.2f} GB" if r["peak"] else ""]) + " |", flush=True)
 

@@ -7,6 +7,7 @@
 
 enum {
     RING_LEAST = 2,  /* one layer that computes and one that arrives */
+    PROMPT = 512,    /* tokens of a prompt for which slots leave room */
     MAPPED_SLOTS = 8 /* for the packed forms of experts at work: the cache is the kernel's */
 };
 
@@ -47,6 +48,14 @@ ek_status ek_expert_choice_check(const ek_lm_config *cfg)
     return EK_OK;
 }
 
+/* Positions of a text whose prompt is not known yet; 0: no text is planned. */
+static int64_t text_positions(const ek_lm_config *cfg, const ek_model_spec *spec)
+{
+    int64_t n = cfg->positions + PROMPT, most = ek_model_longest(spec);
+
+    return cfg->positions == 0 ? 0 : n < most ? n : most;
+}
+
 /* One layer of a ring is in buffers, on its way; of the others all but one stay. */
 static ek_status make_ring(const ek_lm_config *cfg, const ek_model_spec *spec, const ek_kernels *k,
                            ek_expert_choice *out)
@@ -55,7 +64,8 @@ static ek_status make_ring(const ek_lm_config *cfg, const ek_model_spec *spec, c
     out->room =
         (ek_expert_room){.slots = (cfg->ring - 1) * spec->experts, .buffers = spec->experts};
     if (cfg->ring == 0) {
-        EK_TRY(ek_infer_most_slots(spec, k, cfg->memory_limit, cfg->positions, &out->room));
+        EK_TRY(
+            ek_infer_most_slots(spec, k, cfg->memory_limit, text_positions(cfg, spec), &out->room));
         out->room.slots -= out->room.slots % spec->experts;
     }
     if (is_auto(cfg->expert_eviction)) /* else layers move in a circle, and none stays */
@@ -94,7 +104,8 @@ ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *sp
     if (in_memory)
         return EK_OK;
     if (cfg->expert_slots == 0)
-        EK_TRY(ek_infer_most_slots(spec, k, cfg->memory_limit, cfg->positions, &out->room));
+        EK_TRY(
+            ek_infer_most_slots(spec, k, cfg->memory_limit, text_positions(cfg, spec), &out->room));
     complete_cache(out);
     return EK_OK;
 }

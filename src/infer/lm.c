@@ -230,6 +230,11 @@ void ek_lm_close(ek_lm **plm)
     *plm = NULL;
 }
 
+static int64_t promised_bytes(const ek_lm *lm)
+{
+    return lm->experts != NULL ? ek_expert_files_untouched(lm->experts) : 0;
+}
+
 /* Window length: `seq` or the default, checked against the model. */
 static ek_status choose_length(const ek_model_spec *s, int64_t *len)
 {
@@ -310,7 +315,8 @@ ek_status ek_lm_eval(ek_lm *lm, const ek_lm_eval_config *config, ek_lm_eval_resu
     ec.seq = cfg.seq;
     EK_TRY(choose_length(s, &ec.seq));
     ec.batch = EK_EVAL_TOKENS / ec.seq > 0 ? EK_EVAL_TOKENS / ec.seq : 1;
-    EK_TRY(ek_infer_check_evaluation(lm->model, lm->memory_limit, ec.batch, ec.seq));
+    EK_TRY(ek_infer_check_evaluation(lm->model, lm->memory_limit, promised_bytes(lm), ec.batch,
+                                     ec.seq));
     if (!ek_tokens_is_file(cfg.data[0]) || (cfg.document_mask && lm->source.tokenizer.s[0] != '\0'))
         EK_TRY(open_tokenizer(lm, NULL));
     tc.tokenizer = lm->tokenizer;
@@ -464,7 +470,8 @@ ek_status ek_lm_generate(ek_lm *lm, const char *prompt, const ek_lm_generate_con
     EK_TRY_OUT(encode_prompt(lm, prompt, &ids));
     EK_TRY_OUT(check_length(lm, ids.n, cfg.tokens));
     session_cfg.capacity = ids.n + cfg.tokens;
-    EK_TRY_OUT(ek_infer_check_session(lm->model, lm->memory_limit, ids.n, cfg.tokens));
+    EK_TRY_OUT(
+        ek_infer_check_session(lm->model, lm->memory_limit, promised_bytes(lm), ids.n, cfg.tokens));
     EK_TRY_OUT(ek_session_create(lm->model, &session_cfg, &session));
     EK_TRY_OUT(create_sampler(lm, &cfg, &ids, &sampler));
     begin = ek_clock_ns();

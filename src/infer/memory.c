@@ -211,7 +211,8 @@ ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, e
                    ek_memory_limit_describe(&limit, text), hint);
 }
 
-ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t prompt, int64_t tokens)
+ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t promised, int64_t prompt,
+                                 int64_t tokens)
 {
     ek_session_config sc = {.capacity = prompt + tokens};
     char hint[HINT_CAP] = "give a shorter prompt", text[EK_LIMIT_TEXT];
@@ -223,6 +224,7 @@ ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t prompt, int
         return EK_OK;
     EK_TRY(ek_session_measure(m, &sc, &bytes));
     limit = ek_memory_limit_find(given);
+    limit.left -= promised;
     if (fits(&limit, (int64_t)bytes))
         return EK_OK;
     most = most_positions(m, &limit, sc.capacity - 1);
@@ -234,7 +236,8 @@ ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t prompt, int
         ek_memory_limit_describe(&limit, text), hint);
 }
 
-ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t batch, int64_t seq)
+ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t promised, int64_t batch,
+                                    int64_t seq)
 {
     ek_pass_config pc = {.max_seqs = batch, .max_seq = seq}, shorter = {.max_seqs = 1};
     char hint[HINT_CAP] = "use a smaller model", text[EK_LIMIT_TEXT];
@@ -245,6 +248,7 @@ ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t batch, i
         return EK_OK;
     EK_TRY(ek_pass_measure(m, &pc, &bytes));
     limit = ek_memory_limit_find(given);
+    limit.left -= promised;
     if (fits(&limit, (int64_t)bytes))
         return EK_OK;
     for (shorter.max_seq = seq / 2; shorter.max_seq > 0 && batch == 1; shorter.max_seq /= 2)

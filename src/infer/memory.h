@@ -39,12 +39,13 @@ EK_CHECKED ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_ke
                                           ek_mode mode, int64_t limit, int64_t positions,
                                           ek_expert_room room, int64_t *file_cache);
 
-/* Before a session for a prompt and so many more tokens is created. */
-EK_CHECKED ek_status ek_infer_check_session(ek_model *m, int64_t limit, int64_t prompt,
-                                            int64_t tokens);
+/* Before a session for a prompt and so many more tokens is created.  promised: bytes of slots that
+ * nothing is in yet, and so not counted as held. */
+EK_CHECKED ek_status ek_infer_check_session(ek_model *m, int64_t limit, int64_t promised,
+                                            int64_t prompt, int64_t tokens);
 
 /* Before windows of seq tokens are evaluated, `batch` at a time. */
-EK_CHECKED ek_status ek_infer_check_evaluation(ek_model *m, int64_t limit, int64_t batch,
-                                               int64_t seq);
+EK_CHECKED ek_status ek_infer_check_evaluation(ek_model *m, int64_t limit, int64_t promised,
+                                               int64_t batch, int64_t seq);
 
 #endif

@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_DEFAULT = 256 };
+enum {
+    BLOCK_DEFAULT = 256,
+    BLOCKS_STREAMED = 4 /* blocks at once where experts are read from files, once for all of them */
+};
 
 static size_t larger_size(size_t a, size_t b)
 {
@@ -139,8 +142,9 @@ static ek_status init_session(ek_session *s, ek_model *m, const ek_session_confi
     EK_TRY(check_config(&m->spec, cfg));
     s->model = m;
     s->cfg = *cfg;
-    if (s->cfg.block == 0)
-        s->cfg.block = BLOCK_DEFAULT;
+    s->unit = cfg->block > 0 ? cfg->block : BLOCK_DEFAULT;
+    s->cfg.block =
+        cfg->block == 0 && m->cfg.experts_elsewhere ? BLOCKS_STREAMED * s->unit : s->unit;
     if (s->cfg.block > s->cfg.capacity)
         s->cfg.block = s->cfg.capacity;
     EK_REQUIRE(s->cfg.block <= (INT32_MAX - 1) / ek_moe_cols(&m->spec), EK_EOVERFLOW,
@@ -216,6 +220,15 @@ static ek_status fit_positions(ek_session *s, int64_t n)
     return EK_OK;
 }
 
+/* Rows of the next block: several units, or what is less than one, so that products have the rows
+ * that they have unit by unit. */
+static int64_t block_rows(const ek_session *s, int64_t left)
+{
+    int64_t rows = left < s->cfg.block ? left : s->cfg.block;
+
+    return rows > s->unit ? rows - rows % s->unit : rows;
+}
+
 ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
 {
     int64_t positions_left = s->cfg.capacity - s->position, vocab = s->model->spec.vocab;
@@ -230,7 +243,7 @@ ek_status ek_session_feed(ek_session *s, const int32_t *ids, int64_t n)
                    (long long)n, (int)ids[i], (long long)vocab);
     EK_TRY(fit_positions(s, n));
     for (int64_t done = 0; done < n; done += s->micro.n) {
-        int64_t rows = n - done < s->cfg.block ? n - done : s->cfg.block;
+        int64_t rows = block_rows(s, n - done);
 
         s->forward.first = s->position + done;
         memcpy(s->ids, ids + done, (size_t)rows * sizeof(*ids));

@@ -27,7 +27,8 @@ typedef struct ek_session ek_session;
 
 typedef struct {
     int64_t capacity; /* positions: prompt and generated tokens */
-    int64_t block;    /* maximum rows per step; 0: 256 */
+    int64_t block;    /* maximum rows per step; 0: 256, or, where experts are read from files
+                         (moe/expert_store.h), 1,024 in multiples of 256: the same results */
 } ek_session_config;
 
 /* EK_EUNSUPPORTED: the model has an expert-choice gate, or capacity exceeds its sliding window.

@@ -7,7 +7,8 @@
 
 struct ek_session {
     ek_model *model;
-    ek_session_config cfg;
+    ek_session_config cfg; /* block: the most rows at once */
+    int64_t unit;          /* rows that a block is a multiple of, unless it has fewer */
     ek_arena arena, host;
     ek_forward forward; /* all layers have the same activations and residual stream */
     ek_moe *moe;        /* [layers]; they share activations */

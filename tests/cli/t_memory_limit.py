@@ -164,7 +164,7 @@ class MemoryLimit(ek_cli.Case):
         weights = sum(f.stat().st_size for f in pathlib.Path(model).glob("*.safetensors"))
         want = run(*self.generate(model, "--seed", 3, "--tokens", 30))
         self.assertNotIn("experts:", want.stderr)
-        for store, share in ("auto", 0.75), ("ring", 0.95):
+        for store, share in ("auto", 0.75), ("ring", 1.1):
             limit = int(weights * share)
             self.forget_pages(model)
             group.forget_peak()
@@ -175,6 +175,22 @@ class MemoryLimit(ek_cli.Case):
             self.assertIn("experts:", r.stderr)
             self.assertLess(group.peak(), limit)
             self.assertGreater(group.peak(), limit / 2)
+
+    def test_a_long_prompt_beside_slots(self):
+        """Slots leave room for it, though the weights are read before its length is known."""
+        if b"__asan_init" in ek_cli.read(ek_cli.COMMAND):
+            self.skipTest("a sanitizer holds memory of its own")
+        group, model = self.cgroup(), self.big_model()
+        limit = 200 << 20
+        for tokens in 1000, 4000:
+            prompt = self.path("prompt")
+            ek_cli.write(prompt, "x y" * (tokens // 3))
+            args = self.generate(model, "--memory-limit", limit)
+            args[args.index("--prompt"):args.index("--prompt") + 2] = ["--prompt-file", prompt]
+            r = group.run(*args)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.assertIn("experts:", r.stderr)
+            self.assertLess(group.peak(), limit)
 
     def test_limit_of_a_cgroup(self):
         group = self.cgroup()

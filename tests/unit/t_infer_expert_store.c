@@ -349,6 +349,49 @@ static void kept_experts_are_hits_of_every_pass(void)
     ek_kernels_destroy(&k);
 }
 
+/* Feeds 600 tokens at once; the logits. */
+static void feed_long(const fixture *f, ek_model *m, char *logits)
+{
+    ek_session *s = NULL;
+    int32_t ids[600];
+
+    for (int i = 0; i < 600; i++)
+        ids[i] = (int32_t)(ek_random_bits(3, 5, (uint64_t)i) % VOCAB);
+    CHECK(ek_session_create(m, &(ek_session_config){.capacity = 600}, &s) == EK_OK);
+    CHECK(ek_session_feed(s, ids, 600) == EK_OK);
+    memcpy(logits, ek_session_logits(s), logit_bytes(f));
+    ek_session_destroy(&s);
+}
+
+/* From files, a long text takes larger blocks, and reads each expert once in each. */
+static void long_texts_are_those_from_memory(void)
+{
+    static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
+
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        ek_model *m = NULL;
+        ek_expert_files *x = NULL;
+        ek_kernels *k = NULL;
+        ek_expert_store_stats s;
+        char got[VOCAB * 8];
+        fixture f;
+
+        CHECK(ek_kernels_create(modes[i], ek_cpu_isa(), 2, &k) == EK_OK);
+        setup(&f, k, 1);
+        feed_long(&f, f.in_memory, f.want);
+        open_stored(&f, &(ek_expert_files_config){.slots = 4}, &m, &x);
+        feed_long(&f, m, got);
+        CHECK(memcmp(got, f.want, logit_bytes(&f)) == 0);
+        s = ek_expert_files_get_stats(x).store;
+        CHECK_INT(s.uses, 2 * ITEMS); /* blocks of 512 and of 88 */
+        CHECK_INT(s.hits, 0);
+        ek_expert_files_close(&x);
+        ek_model_destroy(&m);
+        teardown(&f);
+        ek_kernels_destroy(&k);
+    }
+}
+
 /* Transfers fail, but a ring takes them: if it takes none, it stays broken. */
 static ek_disk_io transfers_fail(void)
 {
@@ -409,8 +452,8 @@ static void a_call_that_fails_is_made_again(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(kept_experts_are_hits_of_every_pass),   EK_CASE(a_call_that_fails_is_made_again),
-    EK_CASE(logits_are_those_of_a_model_in_memory), EK_CASE(experts_elsewhere_take_no_memory),
-    EK_CASE(a_failed_read_leaves_no_wrong_expert),
+    EK_CASE(kept_experts_are_hits_of_every_pass), EK_CASE(a_call_that_fails_is_made_again),
+    EK_CASE(long_texts_are_those_from_memory),    EK_CASE(logits_are_those_of_a_model_in_memory),
+    EK_CASE(experts_elsewhere_take_no_memory),    EK_CASE(a_failed_read_leaves_no_wrong_expert),
 };
 EK_TEST_MAIN(cases)

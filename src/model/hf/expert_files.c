@@ -23,6 +23,7 @@ struct ek_expert_files {
     ek_weight_form *forms;  /* [2 experts] */
     ek_expert_layer *layer; /* [layers], those with experts */
     int32_t layers;
+    int64_t slots;
     ek_expert_lookahead *lookahead; /* NULL: off */
     ek_expert_store *store;
 };
@@ -136,6 +137,7 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
 
     if (x->reads != NULL)
         c.source.buffers = ek_expert_reads_buffers(x->reads);
+    x->slots = c.slots;
     EK_TRY(ek_expert_store_create(&c, &x->store));
     set_store(x, x->store);
     return EK_OK;
@@ -202,6 +204,17 @@ void ek_expert_files_close(ek_expert_files **px)
 int ek_expert_files_are_direct(const ek_expert_files *x)
 {
     return x->reads != NULL;
+}
+
+int64_t ek_expert_files_untouched(const ek_expert_files *x)
+{
+    ek_expert_files_stats s = ek_expert_files_get_stats(x);
+    int64_t read = s.store.uses - s.store.hits, buffers = 0;
+
+    if (x->reads != NULL)
+        buffers = (int64_t)ek_expert_reads_buffer_bytes(x->reads) - s.disk_bytes;
+    return (read < x->slots ? x->slots - read : 0) * (int64_t)ek_expert_files_slot_bytes(x->m) +
+           (buffers > 0 ? buffers : 0);
 }
 
 ek_expert_files_stats ek_expert_files_get_stats(const ek_expert_files *x)

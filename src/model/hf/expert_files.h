@@ -52,6 +52,10 @@ void ek_expert_files_close(ek_expert_files **x);
  * through the page cache. */
 int ek_expert_files_are_direct(const ek_expert_files *x);
 
+/* About how many bytes of slots and buffers nothing has been read to yet: the system counts them as
+ * free. */
+int64_t ek_expert_files_untouched(const ek_expert_files *x);
+
 ek_expert_files_stats ek_expert_files_get_stats(const ek_expert_files *x);
 
 #endif

@@ -289,6 +289,11 @@ int32_t ek_expert_reads_buffers(const ek_expert_reads *x)
     return x->buffers;
 }
 
+size_t ek_expert_reads_buffer_bytes(const ek_expert_reads *x)
+{
+    return (size_t)x->buffers * x->room;
+}
+
 void ek_expert_reads_traffic(const ek_expert_reads *x, int64_t *disk, int64_t *used)
 {
     ek_disk_stats s;

@@ -34,6 +34,8 @@ EK_CHECKED ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *fil
 void ek_expert_reads_destroy(ek_expert_reads **r);
 
 int32_t ek_expert_reads_buffers(const ek_expert_reads *r);
+/* Bytes of all of them. */
+size_t ek_expert_reads_buffer_bytes(const ek_expert_reads *r);
 
 /* As prefetch, drop and read of ek_expert_source.  A read that fails with EK_EIO is made once more.
  */
