@@ -162,13 +162,13 @@ class MemoryLimit(ek_cli.Case):
             self.skipTest("a sanitizer holds memory of its own")
         group, model = self.cgroup(), self.big_model()
         weights = sum(f.stat().st_size for f in pathlib.Path(model).glob("*.safetensors"))
-        want = run(*self.generate(model, "--seed", 3, "--tokens", 30))
+        want = run(*self.generate(model, "--seed", 3, "--tokens", 90))
         self.assertNotIn("experts:", want.stderr)
         for store, share in ("auto", 0.75), ("ring", 1.1):
             limit = int(weights * share)
             self.forget_pages(model)
             group.forget_peak()
-            r = group.run(*self.generate(model, "--seed", 3, "--tokens", 30, "--memory-limit", limit,
+            r = group.run(*self.generate(model, "--seed", 3, "--tokens", 90, "--memory-limit", limit,
                                          "--expert-store", store))
             self.assertEqual(r.returncode, DONE, r.stderr)
             self.assertEqual(r.stdout, want.stdout)
