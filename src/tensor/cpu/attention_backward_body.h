@@ -155,23 +155,6 @@ static void backward_block(const head *h, const scratch *w, int64_t q0, int64_t 
     store_rows(w->o, wide, h->scale, nq, h->dim, dq, h->ldq);
 }
 
-/* Fetches what the block after block j will need; o, d_o: of the head.  first, last: this is the
- * first head of the task, or the last. */
-static void fetch_backward(const head *h, int64_t seq, int64_t j, int first, int last,
-                           const comp *o, const comp *d_o, int64_t ldo)
-{
-    int64_t rows, next = (j + 1) * BLOCK;
-    int64_t out = following_block(h, seq, j, last, ldo, &rows);
-
-    fetch_rows(h->q + following_block(h, seq, j, last, h->ldq, &rows), h->ldq, rows, h->dim, 0);
-    fetch_rows(o + out, ldo, rows, h->dim, 0);
-    fetch_rows(d_o + out, ldo, rows, h->dim, 0);
-    if (first && next < seq) {
-        fetch_rows(h->k + next * h->ldkv, h->ldkv, rows, h->dim, 0);
-        fetch_rows(h->v + next * h->ldkv, h->ldkv, rows, h->dim, 0);
-    }
-}
-
 /* The backward pass of one (sequence, key head). */
 static void backward_task(const ek_attention *a, const scratch *w, int64_t b, int64_t kv,
                           const comp *qkv, const comp *o, const float *lse, const comp *d_o,
@@ -195,9 +178,12 @@ static void backward_task(const ek_attention *a, const scratch *w, int64_t b, in
 
             if (i == kv * per)
                 pack_backward(&h, w, j, seq);
-            fetch_backward(&h, seq, j, i == kv * per, i + 1 == (kv + 1) * per, o + at, d_o + at,
-                           ldo);
+            fetch_place(a, qkv, o, d_o, place_after(a, (place){b, i, j}));
             fetch_rows(dq, a->ld, n, h.dim, 1);
+            if (i + 1 == (kv + 1) * per) {
+                fetch_rows(dk + q0 * a->ld, a->ld, n, h.dim, 1);
+                fetch_rows(dv + q0 * a->ld, a->ld, n, h.dim, 1);
+            }
             backward_block(&h, w, q0, n, o + at + q0 * ldo, d_o + at + q0 * ldo, ldo,
                            lse + (b * a->heads + i) * seq + q0, dq);
         }

@@ -398,59 +398,84 @@ static void forward_block(const head *h, const scratch *w, int64_t q0, int64_t n
     finish_block(h, w, nq, o, ldo, lse);
 }
 
-/* The block of queries after block j of a head in its task: the offset of its row 0, at stride ld,
- * from the head's, and its rows, 0 if there is none.  last: no head follows in the task. */
-static int64_t following_block(const head *h, int64_t seq, int64_t j, int last, int64_t ld,
-                               int64_t *rows)
-{
-    int64_t next = (j + 1) * BLOCK;
+/* A block of queries of a head. */
+typedef struct {
+    int64_t b, head, block;
+} place;
 
-    *rows = next < seq ? least(BLOCK, seq - next) : last ? 0 : least(BLOCK, seq);
-    return next < seq ? next * ld : h->dim;
+/* What this thread will work on after p, if all tasks take equally long; b is at least batch if
+ * that is nothing. */
+static place place_after(const ek_attention *a, place p)
+{
+    int64_t per = a->heads / a->kv_heads, task = p.b * a->kv_heads + p.head / per;
+
+    if (++p.block * BLOCK < a->seq)
+        return p;
+    p.block = 0;
+    if (++p.head % per != 0)
+        return p;
+    task += omp_get_num_threads();
+    return (place){task / a->kv_heads, task % a->kv_heads * per, 0};
 }
 
-/* Block j of the queries of head `one` of the `heads` of a task, of which the first packs the
- * keys. */
-static void forward_head_block(const head *h, const scratch *w, int64_t seq, int64_t j, int64_t one,
-                               int64_t heads, comp *o, int64_t ldo, float *lse)
+/* Fetches the queries at p, the keys if they are packed there, and o and d_o unless they are NULL.
+ */
+static void fetch_place(const ek_attention *a, const comp *qkv, const comp *o, const comp *d_o,
+                        place p)
 {
-    int64_t q0 = j * BLOCK, n = least(BLOCK, seq - q0), rows;
-    int64_t q = following_block(h, seq, j, one + 1 == heads, h->ldq, &rows);
+    int64_t q0 = p.block * BLOCK, n = least(BLOCK, a->seq - q0), ldo = a->heads * a->head_dim;
+    int64_t at = (p.b * a->seq + q0) * ldo + p.head * a->head_dim;
+    head h;
 
-    if (one == 0)
-        pack_forward(h, w, j, seq, j);
-    if (one == 0 && q0 + n < seq) {
-        fetch_rows(h->k + (q0 + n) * h->ldkv, h->ldkv, rows, h->dim, 0);
-        fetch_rows(h->v + (q0 + n) * h->ldkv, h->ldkv, rows, h->dim, 0);
+    if (p.b >= a->batch)
+        return;
+    h = head_of(a, qkv, p.b, p.head);
+    fetch_rows(h.q + q0 * h.ldq, h.ldq, n, h.dim, 0);
+    if (p.head % (a->heads / a->kv_heads) == 0) {
+        fetch_rows(h.k + q0 * h.ldkv, h.ldkv, n, h.dim, 0);
+        fetch_rows(h.v + q0 * h.ldkv, h.ldkv, n, h.dim, 0);
     }
-    fetch_rows(h->q + q, h->ldq, rows, h->dim, 0);
-    fetch_rows(o + q0 * ldo, ldo, n, h->dim, 1);
-    forward_block(h, w, q0, n, q0, 1, o + q0 * ldo, ldo, lse + q0);
+    if (o != NULL) {
+        fetch_rows(o + at, ldo, n, h.dim, 0);
+        fetch_rows(d_o + at, ldo, n, h.dim, 0);
+    }
+}
+
+/* The forward pass of one (sequence, key head). */
+static void forward_task(const ek_attention *a, const scratch *w, int64_t b, int64_t kv,
+                         const comp *qkv, comp *o, float *lse)
+{
+    int64_t per = a->heads / a->kv_heads, ldo = a->heads * a->head_dim, seq = a->seq;
+
+    for (int64_t i = kv * per; i < (kv + 1) * per; i++) {
+        head h = head_of(a, qkv, b, i);
+
+        for (int64_t j = 0; j * BLOCK < seq; j++) {
+            int64_t q0 = j * BLOCK, n = least(BLOCK, seq - q0);
+            comp *to = o + (b * seq + q0) * ldo + i * h.dim;
+
+            if (i == kv * per)
+                pack_forward(&h, w, j, seq, j);
+            fetch_place(a, qkv, NULL, NULL, place_after(a, (place){b, i, j}));
+            fetch_rows(to, ldo, n, h.dim, 1);
+            forward_block(&h, w, q0, n, q0, 1, to, ldo, lse + (b * a->heads + i) * seq + q0);
+        }
+    }
 }
 
 static void attention_forward(const ek_attention *a, const void *qkv, void *o, void *lse, void *ws)
 {
-    int64_t per = a->heads / a->kv_heads, ldo = a->heads * a->head_dim;
-    int64_t blocks = divide_up(a->seq, BLOCK);
+    int64_t blocks = divide_up(a->seq, BLOCK), wide = wide_of(a->head_dim);
     float *base = align_scratch(ws);
 
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t b = 0; b < a->batch; b++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-            size_t floats;
             scratch w;
+            size_t floats = scratch_backward(&w, NULL, blocks, wide);
 
-            floats = scratch_backward(&w, NULL, blocks, wide_of(a->head_dim));
-            (void)scratch_forward(&w, base + (size_t)omp_get_thread_num() * floats, blocks,
-                                  wide_of(a->head_dim));
-            for (int64_t i = 0; i < per; i++) {
-                head h = head_of(a, qkv, b, kv * per + i);
-                comp *to = (comp *)o + b * a->seq * ldo + (kv * per + i) * h.dim;
-
-                for (int64_t j = 0; j < blocks; j++)
-                    forward_head_block(&h, &w, a->seq, j, i, per, to, ldo,
-                                       (float *)lse + (b * a->heads + kv * per + i) * a->seq);
-            }
+            (void)scratch_forward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
+            forward_task(a, &w, b, kv, qkv, o, lse);
         }
     }
 }
