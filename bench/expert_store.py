@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import random
 import re
 import statistics
 import subprocess
@@ -46,6 +47,7 @@ def options():
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--tokens", type=int, default=24)
     p.add_argument("--ring", type=int, default=0, help="layers of the rings (default: what the limit leaves)")
+    p.add_argument("--throttle", type=float, default=0, metavar="GB/S", help="most that is read from the disk (cgroup version 1)")
     p.add_argument("--rounds", type=int, default=1)
     return p.parse_args()
 
@@ -55,6 +57,22 @@ def drop_pages(model):
         with open(f, "rb") as opened:
             os.fsync(opened.fileno())
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class SlowDisk:
+    """A cgroup of version 1 that reads at most so many bytes/s from the disk of a file."""
+
+    def __init__(self, rate, file):
+        self.folder = pathlib.Path(f"/sys/fs/cgroup/blkio/evenkeel-bench-{os.getpid()}")
+        self.folder.mkdir()
+        device = os.stat(file).st_dev
+        (self.folder / "blkio.throttle.read_bps_device").write_text(f"{os.major(device)}:{os.minor(device)} {int(rate)}")
+
+    def enter(self):
+        (self.folder / "cgroup.procs").write_text(str(os.getpid()))
+
+    def remove(self):
+        self.folder.rmdir()
 
 
 class Cgroup:
@@ -98,9 +116,11 @@ def run(o, way, workload, prompt_file):
     if o.ring and way.startswith("ring"):
         args += ["--ring", str(o.ring)]
     drop_pages(o.model)
-    group = Cgroup("-1" if way == "memory" else o.limit) if way != "memory" else None
+    groups = [Cgroup(o.limit)] if way != "memory" else []
+    if o.throttle and way != "memory":
+        groups.append(SlowDisk(o.throttle * 1e9, next(pathlib.Path(o.model).resolve().glob("*.safetensors")).resolve()))
     p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         preexec_fn=group.enter if group else None)
+                         preexec_fn=lambda: [g.enter() for g in groups])
     read = 0
     while p.poll() is None:
         try:
@@ -109,7 +129,7 @@ def run(o, way, workload, prompt_file):
             pass
         time.sleep(0.02)
     out, err = (x.decode(errors="replace") for x in p.communicate())
-    peak = group.remove() if group else 0
+    peak = max([0] + [g.remove() or 0 for g in groups])
     if p.returncode != 0:
         sys.exit(f"{way}: {err}")
     speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens, ([\d.]+) tokens/s", err)
@@ -152,8 +172,8 @@ def print_table(o, workload, results, disk):
 def main():
     o = options()
     ways = [w.replace(":", ", ") for w in o.ways.split(",")]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as f:
-        f.write("".join(chr(33 + i * 7919 % 94) for i in range(o.prompt)))
+    with tempfile.NamedTemporaryFile("wb", suffix=".txt") as f:
+        f.write(bytes(1 + random.Random(i).randrange(255) for i in range(o.prompt)))
         f.flush()
         for workload in [o.only] if o.only else ["prompt", "decode"]:
             disk, results = [disk_rate(o)], {w: [] for w in ways}
@@ -163,7 +183,8 @@ def main():
             disk.append(disk_rate(o))
             texts = {r["text"] for rs in results.values() for r in rs}
             print(f"disk: {disk[0] / 1e9:.2f} GB/s before, {disk[1] / 1e9:.2f} after; texts equal: {len(texts) == 1}")
-            print_table(o, workload, results, sum(disk) / 2)
+            rate = sum(disk) / 2
+            print_table(o, workload, results, min(rate, o.throttle * 1e9) if o.throttle else rate)
 
 
 if __name__ == "__main__":
