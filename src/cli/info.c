@@ -13,15 +13,6 @@
 static const ek_option_table table = {
     .command = "info", .summary = "Show version, CPU features, selected kernels, MPI and CUDA."};
 
-static const char *isa_name(ek_isa isa)
-{
-    static const char *const names[] = {"x86-64 baseline only", "AVX2 with FMA", "AVX-512",
-                                        "AVX-512 with slow bf16 dot products",
-                                        "AVX-512 with bf16 dot products"};
-
-    return names[isa];
-}
-
 static void print_kernels(const char *dtype, ek_mode mode)
 {
     ek_kernels *k = NULL;
@@ -53,7 +44,7 @@ static ek_status run_info(const ek_options *o)
 {
     (void)o;
     printf("evenkeel %s, compiled by %s\n", EK_VERSION, __VERSION__);
-    printf("CPU: %s; %d cores usable\n", isa_name(ek_cpu_isa()), ek_cores_usable());
+    printf("CPU: %s; %d cores usable\n", ek_isa_name(ek_cpu_isa()), ek_cores_usable());
     print_kernels("bf16", EK_MODE_BF16);
     print_kernels("fp32", EK_MODE_FP32);
     print_kernels("fp64", EK_MODE_FP64);

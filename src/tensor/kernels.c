@@ -1,4 +1,5 @@
-/* What a thread does with a kernel table: enter it, enqueue, wait.  The names of the modes. */
+/* What a thread does with a kernel table: enter it, enqueue, wait.  The names of modes and
+ * instruction sets. */
 #include "tensor/kernels.h"
 
 #include <omp.h>
@@ -28,4 +29,17 @@ static const char *const mode_names[] = {
 const char *ek_mode_name(ek_mode mode)
 {
     return mode_names[mode];
+}
+
+static const char *const isa_names[] = {[EK_ISA_REF] = "x86-64 baseline only",
+                                        [EK_ISA_AVX2] = "AVX2 with FMA",
+                                        [EK_ISA_AVX512] = "AVX-512",
+                                        [EK_ISA_AVX512_SLOW_BF16] =
+                                            "AVX-512 with slow bf16 dot products",
+                                        [EK_ISA_AVX512_BF16] = "AVX-512 with bf16 dot products",
+                                        [EK_ISA_AMX_BF16] = "AVX-512 with bf16 matrix units (AMX)"};
+
+const char *ek_isa_name(ek_isa isa)
+{
+    return isa_names[isa];
 }

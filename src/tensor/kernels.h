@@ -284,14 +284,19 @@ typedef enum { EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16 } ek_mode;
 const char *ek_mode_name(ek_mode mode);
 
 /* Instruction sets, in order: a CPU that has one has those before it.  SLOW_BF16: the bf16 dot
- * products are slower than float multiply-adds, and matrix products do not use them. */
+ * products are slower than float multiply-adds, and matrix products do not use them.  AMX: matrix
+ * units, which oneDNN's products use, where they are faster than dot products. */
 typedef enum {
     EK_ISA_REF,
     EK_ISA_AVX2,
     EK_ISA_AVX512,
     EK_ISA_AVX512_SLOW_BF16,
-    EK_ISA_AVX512_BF16
+    EK_ISA_AVX512_BF16,
+    EK_ISA_AMX_BF16
 } ek_isa;
+
+/* For a user, "AVX-512"; static. */
+const char *ek_isa_name(ek_isa isa);
 
 /* Sets the calling thread's OpenMP team size, and its accelerator, to this table's: to be called
  * before a thread calls kernels, if it or another table may have changed them. */

@@ -5,6 +5,9 @@
 #include "tensor/select/select.h"
 #include "unit/linear_subjects.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static void *alloc_array(size_t bytes)
 {
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
@@ -46,6 +49,11 @@ static void fill_bf16_avx512_bf16(ek_kernels *k)
     ek_linear_fill(k, ek_linear_avx512_bf16());
 }
 
+static void fill_bf16_dnnl(ek_kernels *k)
+{
+    ek_linear_fill(k, ek_linear_dnnl());
+}
+
 static void fp32_avx2(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX2)
@@ -79,6 +87,74 @@ static void bf16_avx512_bf16(void)
     if (ek_cpu_isa() < EK_ISA_AVX512_SLOW_BF16)
         SKIP("no bf16 dot products");
     products_check(fill_bf16_avx512_bf16, EK_MODE_BF16);
+}
+
+/* What CPUs with matrix units use, on any that oneDNN has bf16 products for. */
+static void bf16_dnnl(void)
+{
+    if (ek_cpu_isa() < EK_ISA_AVX512_SLOW_BF16)
+        SKIP("no bf16 dot products");
+    products_check(fill_bf16_dnnl, EK_MODE_BF16);
+}
+
+/* Where oneDNN has no bf16 products, plain loops compute them: in a process that forbids them to it
+ * before anything asks for them. */
+static void bf16_dnnl_without_instructions(void)
+{
+    pid_t child = fork();
+    int status = 1;
+
+    if (child == 0) {
+        setenv("DNNL_MAX_CPU_ISA", "AVX512_CORE", 1);
+        bf16_dnnl();
+        _exit(ek_t.failed > 0 ? 1 : ek_t.skipped > 0 ? 77 : 0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        SKIP("no bf16 dot products");
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* A row is the same, bit for bit, whatever the number of rows in the call. */
+static void rows_alone(fill_fn *fill, ek_form form)
+{
+    enum { OUT = 130, IN = 75, MOST = 66 };
+    int64_t cols = form == EK_PACKED_FORWARD ? OUT : IN, ld = stride_of(cols), most = MOST;
+    ek_kernels k;
+    float *want;
+    call all;
+
+    memset(&k, 0, sizeof(k));
+    ek_kernels_ref(&k, EK_MODE_BF16);
+    k.threads = 1;
+    fill(&k);
+    call_init(&all, &k, EK_MODE_BF16, OUT, IN, &most, 1);
+    want = product_run(&all, &k, form, EK_OUT_REAL);
+    for (int64_t n = 1; n < MOST; n++) {
+        float *got;
+        call some;
+
+        call_init(&some, &k, EK_MODE_BF16, OUT, IN, &n, 1);
+        got = product_run(&some, &k, form, EK_OUT_REAL);
+        for (int64_t r = 0; r < n; r++)
+            if (memcmp(got + (some.g[0].row + r) * ld, want + (all.g[0].row + r) * ld,
+                       (size_t)cols * sizeof(float)) != 0)
+                EK_T_FAIL("row %lld of %lld differs", (long long)r, (long long)n);
+        free_array(got);
+        call_fini(&some);
+    }
+    free_array(want);
+    call_fini(&all);
+}
+
+static void rows_do_not_depend_on_others(void)
+{
+    if (ek_cpu_isa() < EK_ISA_AVX512_SLOW_BF16)
+        SKIP("no bf16 dot products");
+    for (int form = 0; form < FORMS; form++) {
+        rows_alone(fill_bf16_avx512_bf16, (ek_form)form);
+        rows_alone(fill_bf16_dnnl, (ek_form)form);
+    }
 }
 
 /* The table's forward and backward against the reference table of the same mode. */
@@ -127,8 +203,16 @@ static void matmul_real(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(fp32_avx2),        EK_CASE(bf16_avx2),    EK_CASE(fp32_avx512), EK_CASE(bf16_avx512),
-    EK_CASE(bf16_avx512_bf16), EK_CASE(tables_agree), EK_CASE(matmul_real),
+    EK_CASE(bf16_dnnl_without_instructions), /* first: see there */
+    EK_CASE(fp32_avx2),
+    EK_CASE(bf16_avx2),
+    EK_CASE(fp32_avx512),
+    EK_CASE(bf16_avx512),
+    EK_CASE(bf16_avx512_bf16),
+    EK_CASE(bf16_dnnl),
+    EK_CASE(tables_agree),
+    EK_CASE(matmul_real),
+    EK_CASE(rows_do_not_depend_on_others),
 };
 
 EK_TEST_MAIN(cases)

@@ -7,7 +7,7 @@ static void the_default_follows_the_instruction_set(void)
 {
     CHECK(ek_mode_default(NULL, EK_ISA_REF) == EK_MODE_FP32);
     CHECK(ek_mode_default("cpu", EK_ISA_REF) == EK_MODE_FP32);
-    for (int isa = EK_ISA_AVX2; isa <= EK_ISA_AVX512_BF16; isa++) {
+    for (int isa = EK_ISA_AVX2; isa <= EK_ISA_AMX_BF16; isa++) {
         CHECK(ek_mode_default(NULL, (ek_isa)isa) == EK_MODE_BF16);
         CHECK(ek_mode_default("cpu", (ek_isa)isa) == EK_MODE_BF16);
     }

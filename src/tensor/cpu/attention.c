@@ -17,7 +17,7 @@ void ek_cpu_attention_fill(ek_kernels *k, ek_mode mode, ek_isa isa)
         ek_attention_fill_bf16_avx2(k);
         ek_rope_fill_bf16_avx2(k);
     } else {
-        if (isa == EK_ISA_AVX512_BF16)
+        if (isa >= EK_ISA_AVX512_BF16)
             ek_attention_fill_dot_avx512(k);
         else
             ek_attention_fill_bf16_avx512(k);

@@ -12,6 +12,10 @@ EK_CHECKED ek_status ek_kernels_cpu(ek_kernels *k, ek_mode mode, ek_isa isa);
  * process, in less than a millisecond. */
 int ek_cpu_dots_pay(void);
 
+/* Whether oneDNN has matrix units here, and its products are then faster than those of dot
+ * products: timed in the same way. */
+int ek_cpu_matrix_units_pay(void);
+
 /* Releases the state set by ek_kernels_cpu. */
 void ek_kernels_cpu_fini(ek_kernels *k);
 

@@ -19,6 +19,17 @@ EK_CHECKED ek_status ek_dnnl_matmul_create(ek_mode mode, int64_t m, int64_t n, i
 EK_CHECKED ek_status ek_dnnl_matmul_run(ek_dnnl_matmul *p);
 void ek_dnnl_matmul_destroy(ek_dnnl_matmul **p);
 
+/* out [m, n] = a [m, k] b in one thread: a dense bf16, out dense float, b bf16 as oneDNN's
+ * OI16i64o2i: [n / 64][k / 2][64][2].  m a multiple of 16 up to EK_DNNL_ROWS, n one of 64 up to
+ * EK_DNNL_COLS, k one of 32.  Each thread keeps what it needs for a shape, of the last 64 different
+ * k: oneDNN allocates in the first call of a shape.  False: it cannot do it here, or has no
+ * memory. */
+enum { EK_DNNL_ROWS = 64, EK_DNNL_COLS = 256 };
+int ek_dnnl_product(int64_t m, int64_t n, int64_t k, const void *a, const void *b, float *out);
+
+/* Whether oneDNN uses matrix units for bf16 on this processor. */
+int ek_dnnl_has_matrix_units(void);
+
 /* "oneDNN 2.6.3". */
 void ek_dnnl_version(char *text, size_t size);
 

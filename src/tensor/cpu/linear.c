@@ -10,6 +10,7 @@
 
 #include <omp.h>
 #include <stdatomic.h>
+#include <string.h>
 
 enum {
     STRIP_BYTES = 768 * 1024, /* strips of one work item: a fraction of L2 */
@@ -42,9 +43,9 @@ static const ek_linear_ops *ops_of(const ek_kernels *k)
 }
 
 /* Strips of `words` words that a thread holds at once.  words is 0 for an empty slice. */
-static int64_t strips_held(int64_t words)
+static int64_t strips_held(const ek_linear_ops *ops, int64_t words)
 {
-    int64_t n = words > 0 ? STRIP_BYTES / (words * EK_STRIP_WIDTH * 4) : STRIPS_MAX;
+    int64_t n = words > 0 ? STRIP_BYTES / (words * ops->size.strip_width * 4) : STRIPS_MAX;
 
     return n < 1 ? 1 : n > STRIPS_MAX ? STRIPS_MAX : n;
 }
@@ -54,15 +55,15 @@ static size_t strips_bytes(const ek_linear_ops *ops, int64_t k)
 {
     int64_t words = ek_strip_words(ops, k);
 
-    return (size_t)(words * 4 * strips_held(words) * EK_STRIP_WIDTH);
+    return (size_t)(words * 4 * strips_held(ops, words) * ops->size.strip_width);
 }
 
 static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
 {
     int64_t n = form == EK_PACKED_FORWARD ? out : in, kk = form == EK_PACKED_FORWARD ? in : out;
+    int64_t panel = ops_of(k)->size.panel;
 
-    return (size_t)(ek_ceil_div(n, EK_PANEL) * EK_PANEL * 4) *
-           (size_t)ek_packed_words(ops_of(k), kk);
+    return (size_t)(ek_ceil_div(n, panel) * panel * 4) * (size_t)ek_packed_words(ops_of(k), kk);
 }
 
 typedef void pack_function(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
@@ -72,13 +73,14 @@ typedef void pack_function(int64_t rows, int64_t k, const void *src, int64_t ld,
 static void pack_rows(const ek_linear_ops *ops, pack_function *pack_panel, int64_t out, int64_t in,
                       const char *w, int64_t size, char *packed)
 {
-    int64_t panels = ek_ceil_div(out, EK_PANEL), bytes = ek_packed_words(ops, in) * EK_PANEL * 4;
+    int64_t panel = ops->size.panel, panels = ek_ceil_div(out, panel);
+    int64_t bytes = ek_packed_words(ops, in) * panel * 4;
 
 #pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < panels; p++) {
-        int64_t first = p * EK_PANEL, width = ek_at_most(out - first, EK_PANEL);
+        int64_t first = p * panel, width = ek_at_most(out - first, panel);
 
-        pack_panel(width, in, w + first * in * size, in, packed + p * bytes, EK_PANEL);
+        pack_panel(width, in, w + first * in * size, in, packed + p * bytes, panel);
     }
 }
 
@@ -87,19 +89,23 @@ static void pack_rows(const ek_linear_ops *ops, pack_function *pack_panel, int64
 static void pack_cols(const ek_linear_ops *ops, int64_t out, int64_t in, const float *w,
                       char *packed)
 {
-    int64_t panels = ek_ceil_div(in, EK_PANEL), bytes = ek_packed_words(ops, out) * EK_PANEL * 4;
+    int64_t panel = ops->size.panel, panels = ek_ceil_div(in, panel);
+    int64_t words = ek_ceil_div(out, ops->packed), all = ek_packed_words(ops, out);
+    int64_t bytes = all * panel * 4;
 
 #pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < out; row += PACKED_ROWS) {
         int64_t rows = ek_at_most(out - row, PACKED_ROWS);
-        char *dst = packed + row / ops->packed * EK_PANEL * 4;
+        char *dst = packed + row / ops->packed * panel * 4;
 
         for (int64_t p = 0; p < panels; p++) {
-            int64_t first = p * EK_PANEL, width = ek_at_most(in - first, EK_PANEL);
+            int64_t first = p * panel, width = ek_at_most(in - first, panel);
 
-            ops->pack_cols(rows, width, w + row * in + first, in, dst + p * bytes, EK_PANEL);
+            ops->pack_cols(rows, width, w + row * in + first, in, dst + p * bytes, panel);
         }
     }
+    for (int64_t p = 0; p < panels && words < all; p++)
+        memset(packed + p * bytes + words * panel * 4, 0, (size_t)((all - words) * panel * 4));
 }
 
 static ek_status pack(const ek_kernels *k, int64_t out, int64_t in, ek_form form,
@@ -131,17 +137,18 @@ static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
 static void multiply_rows(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
                           int64_t p1, char *strips)
 {
-    int64_t n_strips = ek_ceil_div(rows, EK_STRIP), bytes = t->words * EK_STRIP_WIDTH * 4;
+    const ek_linear_sizes *z = &t->ops->size;
+    int64_t n_strips = ek_ceil_div(rows, z->strip), bytes = t->words * z->strip_width * 4;
 
     for (int64_t s = 0; s < n_strips; s++) {
         int64_t r0 = strip_start(rows, n_strips, s), r1 = strip_start(rows, n_strips, s + 1);
 
         t->ops->comp_rows(r1 - r0, t->k, t->a + (row + r0) * t->a_bytes, t->lda, strips + s * bytes,
-                          EK_STRIP_WIDTH);
+                          z->strip_width);
     }
-    for (int64_t p = p0; p < p1; p++) {
-        int64_t left = t->n - p * EK_PANEL, cols = left < EK_PANEL ? left : EK_PANEL;
-        char *c = t->c + row * t->c_bytes + p * EK_PANEL * t->c_elem;
+    for (int64_t p = p0; p < p1; p += z->panels) {
+        int64_t cols = ek_at_most(t->n - p * z->panel, ek_at_most(p1 - p, z->panels) * z->panel);
+        char *c = t->c + row * t->c_bytes + p * z->panel * t->c_elem;
 
         for (int64_t s = 0; s < n_strips; s++) {
             int64_t r0 = strip_start(rows, n_strips, s), r1 = strip_start(rows, n_strips, s + 1);
@@ -155,16 +162,16 @@ static void multiply_rows(const product *t, const char *w, int64_t row, int64_t 
 
 static int64_t items_of_group(const product *t, const ek_group *g)
 {
-    return ek_ceil_div(g->rows, t->strips * EK_STRIP) * t->panel_items;
+    return ek_ceil_div(g->rows, t->strips * t->ops->size.strip) * t->panel_items;
 }
 
 /* Computes work item u of group g: row blocks of equal size are the outer loop. */
 static void run_item(const product *t, const ek_group *g, int64_t u, char *strips)
 {
-    int64_t blocks = ek_ceil_div(g->rows, t->strips * EK_STRIP);
+    int64_t blocks = ek_ceil_div(g->rows, t->strips * t->ops->size.strip);
     int64_t b = u / t->panel_items, p0 = u % t->panel_items * t->panels;
     int64_t r0 = g->rows * b / blocks, r1 = g->rows * (b + 1) / blocks;
-    int64_t all = ek_ceil_div(t->n, EK_PANEL);
+    int64_t all = ek_ceil_div(t->n, t->ops->size.panel);
 
     multiply_rows(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
                   strips);
@@ -174,16 +181,16 @@ static void run_item(const product *t, const ek_group *g, int64_t u, char *strip
  * are few rows. */
 static int64_t divide_work(product *t, int threads)
 {
-    int64_t rows = 0, blocks = 0, all = ek_ceil_div(t->n, EK_PANEL);
-    int64_t want = (int64_t)threads * ITEMS_PER_THREAD, held = strips_held(t->words);
+    int64_t rows = 0, blocks = 0, all = ek_ceil_div(t->n, t->ops->size.panel);
+    int64_t want = (int64_t)threads * ITEMS_PER_THREAD, held = strips_held(t->ops, t->words);
 
     for (int64_t i = 0; i < t->n_groups; i++)
         rows += t->g[i].rows;
-    t->strips = rows / (want * EK_STRIP);
+    t->strips = rows / (want * t->ops->size.strip);
     t->strips = t->strips < 4 ? 4 : t->strips;
     t->strips = t->strips > held ? held : t->strips;
     for (int64_t i = 0; i < t->n_groups; i++)
-        blocks += ek_ceil_div(t->g[i].rows, t->strips * EK_STRIP);
+        blocks += ek_ceil_div(t->g[i].rows, t->strips * t->ops->size.strip);
     if (blocks == 0 || all == 0)
         return 0;
     t->panel_items = threads == 1 ? 1 : ek_ceil_div(want, blocks);
@@ -236,7 +243,7 @@ static ek_status linear_product(const ek_kernels *k, const ek_group *g, int64_t 
         .mode = mode,
         .ws = ws,
         .words = ek_strip_words(ops_of(k), kk),
-        .panel_bytes = ek_packed_words(ops_of(k), kk) * EK_PANEL * 4,
+        .panel_bytes = ek_packed_words(ops_of(k), kk) * ops_of(k)->size.panel * 4,
     };
 
     run_product(&t, k->threads);
@@ -262,7 +269,7 @@ static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_grou
 {
     size_t forward = strips_bytes(ops_of(k), in), backward = strips_bytes(ops_of(k), out);
     size_t strips = (forward > backward ? forward : backward) * (size_t)k->threads;
-    size_t weight = ek_linear_weight_workspace(k->threads);
+    size_t weight = ek_linear_weight_workspace(ops_of(k), k->threads);
 
     (void)rows;
     (void)n_groups;
@@ -275,7 +282,7 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->state = (void *)(uintptr_t)ops;
     k->one_form = 0;
     k->packed_bytes = packed_bytes;
-    k->panel_rows = EK_PANEL;
+    k->panel_rows = ops->size.panel;
     k->pack = pack;
     k->pack_comp = ops->pack_comp_rows != NULL ? pack_comp : NULL;
     k->linear_forward = linear_forward;

@@ -7,6 +7,8 @@
  *   strip  EK_STRIP rows of A:     [words of K][16]  (the last two of 16 are padding)
  *   panel  EK_PANEL columns of B:  [words of K][32]
  *
+ * oneDNN has other sizes, and strips [rows][words of K] (ek_linear_sizes, linear_dnnl_avx512.c).
+ *
  * Weights are stored as panels.  Every sum runs along K in one fixed order, for any number of
  * threads and for any other rows in the call. */
 #ifndef TENSOR_CPU_LINEAR_H
@@ -20,6 +22,15 @@ enum {
     EK_PANEL = 32
 };
 
+/* Sizes of strips and panels. */
+typedef struct {
+    int strip;       /* rows of a strip */
+    int strip_width; /* words of a strip per word of K */
+    int panel;       /* columns of a panel */
+    int panels;      /* consecutive panels that a call of a tile function may have */
+    int unit;        /* words of K are rounded up to a multiple of this, with zeros */
+} ek_linear_sizes;
+
 /* Packing and tile functions of one instruction set.  Sources have row stride ld, in elements.
  *
  * bf16 weights are always packed as pairs.  For products in float, strips hold floats, with one
@@ -29,11 +40,16 @@ typedef struct {
     const char *name;
     int per_word; /* elements of K in a word of a strip: 2 for pairs of bf16, else 1 */
     int packed;   /* elements of K in a word of a packed weight */
+    ek_linear_sizes size;
 
-    /* dst[words][width], word i of each from row i of src [rows, k]; zero beyond rows and k. */
+    /* A strip: dst[words][width], word i of each from row i of src [rows, k]; zero beyond rows and
+     * k. */
     void (*comp_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                       int64_t width);
-    /* dst[words][width], word j of each from column j of src [k, cols]; zero beyond. */
+    /* The same from columns of src [k, cols]. */
+    void (*strip_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
+                       int64_t width);
+    /* A panel: dst[words][width], word j of each from column j of src [k, cols]; zero beyond. */
     void (*comp_cols)(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
                       int64_t width);
     /* The same from float, into words of a packed weight. */
@@ -52,13 +68,14 @@ typedef struct {
                         const void *panel, ek_out mode, void *c, int64_t ldc);
 } ek_linear_ops;
 
-/* linear_avx512.c, linear_bf16_avx512.c, linear_avx2.c; static. */
+/* linear_avx512.c, linear_bf16_avx512.c, linear_dnnl_avx512.c, linear_avx2.c; static. */
 const ek_linear_ops *ek_linear_avx512(ek_mode mode);
 const ek_linear_ops *ek_linear_avx512_bf16(void);
+const ek_linear_ops *ek_linear_dnnl(void);
 const ek_linear_ops *ek_linear_avx2(ek_mode mode);
 
 /* linear_weight.c: linear_backward_weight of ek_kernels, and the bytes of its workspace. */
-size_t ek_linear_weight_workspace(int threads);
+size_t ek_linear_weight_workspace(const ek_linear_ops *ops, int threads);
 ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t out,
                            int64_t in, const void *dy, int64_t lddy, const void *x, int64_t ldx,
                            void *ws);
@@ -89,12 +106,12 @@ static inline int64_t ek_ceil_div(int64_t a, int64_t b)
 /* Words of a packed weight, and of the corresponding strip, for k elements. */
 static inline int64_t ek_packed_words(const ek_linear_ops *ops, int64_t k)
 {
-    return ek_ceil_div(k, ops->packed);
+    return ek_ceil_div(ek_ceil_div(k, ops->packed), ops->size.unit) * ops->size.unit;
 }
 
 static inline int64_t ek_strip_words(const ek_linear_ops *ops, int64_t k)
 {
-    return ek_ceil_div(k, ops->packed) * (ops->packed / ops->per_word);
+    return ek_packed_words(ops, k) * (ops->packed / ops->per_word);
 }
 
 #endif

@@ -14,8 +14,8 @@
 
 enum {
     WORDS = 256,    /* words of tokens per step */
-    COLUMNS = 512,  /* columns of x per step, a multiple of EK_PANEL; panels of 512 KiB, in L2 */
-    ITEM_STRIPS = 2 /* strips of dy packed at a time: 28 columns share the cache lines read */
+    COLUMNS = 512,  /* columns of x per step, a multiple of any panel; panels of 512 KiB, in L2 */
+    ITEM_STRIPS = 2 /* strips of dy packed at a time: their columns share the cache lines read */
 };
 
 typedef struct {
@@ -61,39 +61,41 @@ static int step_next(const weight *t, step *s)
     return next_valid_step(t, s);
 }
 
-static int64_t step_panels(const step *s)
+static int64_t step_panels(const step *s, int64_t panel)
 {
-    return ek_ceil_div(s->columns, EK_PANEL);
+    return ek_ceil_div(s->columns, panel);
 }
 
 /* Packs panel p of a step. */
 static void panel_fill(const weight *t, const step *s, int64_t p, char *panels)
 {
-    int64_t row = t->g[s->group].row + s->token, column = s->column + p * EK_PANEL;
+    int64_t panel = t->ops->size.panel;
+    int64_t row = t->g[s->group].row + s->token, column = s->column + p * panel;
 
-    t->ops->comp_cols(s->tokens, ek_at_most(EK_PANEL, s->columns - p * EK_PANEL),
+    t->ops->comp_cols(s->tokens, ek_at_most(panel, s->columns - p * panel),
                       t->x + (row * t->ldx + column) * t->elem, t->ldx,
-                      panels + p * s->words * EK_PANEL * 4, EK_PANEL);
+                      panels + p * s->words * panel * 4, panel);
 }
 
 /* Multiplies columns [c0, c1) of dy (rows of dw) with all panels of the step. */
 static void multiply_columns(const weight *t, const step *s, int64_t c0, int64_t c1,
                              const char *panels, char *strips)
 {
-    int64_t strip_bytes = s->words * EK_STRIP_WIDTH * 4, row = t->g[s->group].row + s->token;
+    const ek_linear_sizes *z = &t->ops->size;
+    int64_t strip_bytes = s->words * z->strip_width * 4, row = t->g[s->group].row + s->token;
     float *dw = t->g[s->group].dw;
 
-    for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
-        t->ops->comp_cols(s->tokens, ek_at_most(EK_STRIP, c1 - c),
-                          t->dy + (row * t->lddy + c) * t->elem, t->lddy, strips + i * strip_bytes,
-                          EK_STRIP_WIDTH);
-    for (int64_t p = 0; p < step_panels(s); p++) {
-        int64_t column = s->column + p * EK_PANEL;
+    for (int64_t c = c0, i = 0; c < c1; c += z->strip, i++)
+        t->ops->strip_cols(s->tokens, ek_at_most(z->strip, c1 - c),
+                           t->dy + (row * t->lddy + c) * t->elem, t->lddy, strips + i * strip_bytes,
+                           z->strip_width);
+    for (int64_t p = 0; p < step_panels(s, z->panel); p += z->panels) {
+        int64_t column = p * z->panel, cols = ek_at_most(z->panels * z->panel, s->columns - column);
 
-        for (int64_t c = c0, i = 0; c < c1; c += EK_STRIP, i++)
-            t->ops->tile(ek_at_most(EK_STRIP, c1 - c), ek_at_most(EK_PANEL, t->in - column),
-                         s->words, strips + i * strip_bytes, panels + p * s->words * EK_PANEL * 4,
-                         EK_OUT_ADD, dw + c * t->in + column, t->in);
+        for (int64_t c = c0, i = 0; c < c1; c += z->strip, i++)
+            t->ops->tile(ek_at_most(z->strip, c1 - c), cols, s->words, strips + i * strip_bytes,
+                         panels + p * s->words * z->panel * 4, EK_OUT_ADD,
+                         dw + c * t->in + s->column + column, t->in);
         ek_progress();
     }
 }
@@ -106,8 +108,8 @@ static int64_t next_item(weight *t, int slot)
 /* One thread's work on a step: first packs panels of the next step, then multiplies. */
 static void step_run(weight *t, const step *s, const step *after, int slot, char *strips)
 {
-    int64_t fill = after != NULL ? step_panels(after) : 0;
-    int64_t item = ITEM_STRIPS * EK_STRIP, items = ek_ceil_div(t->out, item), u;
+    int64_t fill = after != NULL ? step_panels(after, t->ops->size.panel) : 0;
+    int64_t item = ITEM_STRIPS * t->ops->size.strip, items = ek_ceil_div(t->out, item), u;
 
     while ((u = next_item(t, slot)) < fill + items) {
         if (u < fill)
@@ -127,7 +129,7 @@ static void weight_steps(weight *t, char *strips)
     if (!more)
         return;
 #pragma omp for schedule(static)
-    for (int64_t p = 0; p < step_panels(&s); p++)
+    for (int64_t p = 0; p < step_panels(&s, t->ops->size.panel); p++)
         panel_fill(t, &s, p, t->panels[0]);
     while (more) {
         after = s;
@@ -147,14 +149,14 @@ static size_t panel_bytes(void)
     return (size_t)WORDS * COLUMNS * 4;
 }
 
-static size_t strip_bytes(void)
+static size_t strip_bytes(const ek_linear_ops *ops)
 {
-    return (size_t)ITEM_STRIPS * WORDS * EK_STRIP_WIDTH * 4;
+    return (size_t)ITEM_STRIPS * WORDS * (size_t)ops->size.strip_width * 4;
 }
 
-size_t ek_linear_weight_workspace(int threads)
+size_t ek_linear_weight_workspace(const ek_linear_ops *ops, int threads)
 {
-    return 2 * panel_bytes() + (size_t)threads * strip_bytes();
+    return 2 * panel_bytes() + (size_t)threads * strip_bytes(ops);
 }
 
 ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t out,
@@ -180,6 +182,6 @@ ek_status ek_linear_weight(const ek_kernels *k, const ek_group *g, int64_t n_gro
     atomic_init(&t.next[0], 0);
     atomic_init(&t.next[1], 0);
 #pragma omp parallel num_threads(k->threads)
-    weight_steps(&t, t.strips + (size_t)omp_get_thread_num() * strip_bytes());
+    weight_steps(&t, t.strips + (size_t)omp_get_thread_num() * strip_bytes(t.ops));
     return EK_OK;
 }

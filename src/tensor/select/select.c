@@ -10,15 +10,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const Name[][EK_ISA_AVX512_BF16 + 1] = {
+static const char *const Name[][EK_ISA_AMX_BF16 + 1] = {
     [EK_MODE_FP32] = {[EK_ISA_AVX2] = "cpu fp32 avx2",
                       [EK_ISA_AVX512] = "cpu fp32 avx512",
                       [EK_ISA_AVX512_SLOW_BF16] = "cpu fp32 avx512",
-                      [EK_ISA_AVX512_BF16] = "cpu fp32 avx512"},
+                      [EK_ISA_AVX512_BF16] = "cpu fp32 avx512",
+                      [EK_ISA_AMX_BF16] = "cpu fp32 avx512"},
     [EK_MODE_BF16] = {[EK_ISA_AVX2] = "cpu bf16 avx2",
                       [EK_ISA_AVX512] = "cpu bf16 avx512",
                       [EK_ISA_AVX512_SLOW_BF16] = "cpu bf16 avx512_bf16",
-                      [EK_ISA_AVX512_BF16] = "cpu bf16 avx512_bf16"},
+                      [EK_ISA_AVX512_BF16] = "cpu bf16 avx512_bf16",
+                      [EK_ISA_AMX_BF16] = "cpu bf16 amx_bf16"},
 };
 
 static int is_cpu(const char *device)
@@ -37,6 +39,8 @@ ek_isa ek_cpu_isa(void)
         return EK_ISA_AVX2;
     if (!__builtin_cpu_supports("avx512bf16"))
         return EK_ISA_AVX512;
+    if (ek_cpu_matrix_units_pay())
+        return EK_ISA_AMX_BF16;
     return ek_cpu_dots_pay() ? EK_ISA_AVX512_BF16 : EK_ISA_AVX512_SLOW_BF16;
 #else
     return EK_ISA_REF;
