@@ -7,21 +7,42 @@
  *
  * Where shards gather slices (moe/replica_weights.h), products run slice by slice: kept->gu and
  * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and sums
- * over slices are accumulated as R. */
+ * over slices are accumulated as R.
+ *
+ * Where experts come in waves (moe/expert_waves.h), there is one chunk, and each product is
+ * appended once for every wave, on the rows of its slots. */
 #include "moe/experts.h"
 
 #include "moe/expert_stream.h"
+#include "moe/expert_waves.h"
 #include "moe/replica_weights.h"
 
-/* Points the groups at the chunk's rows of each slot, and at a slice of its expert's weights. */
+/* The slots of an op: [first, end), with the first row of each; those of a wave, or all slots with
+ * the rows of a chunk. */
+typedef struct {
+    const int64_t *offset; /* [slots + 1] */
+    int32_t first, end;
+} slot_range;
+
+static slot_range slots_of(const ek_moe *m, const ek_op *op, const ek_moe_activations *kept)
+{
+    const ek_expert_waves *w = m->w->waves;
+
+    if (w == NULL)
+        return (slot_range){ek_moe_offset(m, kept, ek_moe_chunk(op)), 0, m->x.slots};
+    return (slot_range){ek_moe_offset(m, kept, 0), w->first[op->part], w->first[op->part + 1]};
+}
+
+/* Points the groups at the op's rows of each slot, and at a slice of its expert's weights. */
 static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int slice,
                        int backward)
 {
-    const int64_t *offset = ek_moe_offset(m, kept, ek_moe_chunk(op));
+    slot_range r = slots_of(m, op, kept);
+    const int64_t *offset = r.offset;
     const int32_t *held = ek_moe_experts_held(m, op);
     int64_t n = 0;
 
-    for (int32_t s = 0; s < m->x.slots; s++) {
+    for (int32_t s = r.first; s < r.end; s++) {
         int64_t rows = offset[s + 1] - offset[s];
         ek_slot_weights w;
 
@@ -39,9 +60,9 @@ static void *input_of(const ek_moe *m, const ek_moe_activations *kept)
     return ek_moe_is_distributed(m) ? kept->rows : m->scratch->rows;
 }
 
-/* A slice of the experts' width, for a chunk's rows. */
+/* A slice of the experts' width, for an op's rows. */
 typedef struct {
-    int64_t first, rows; /* of the chunk */
+    int64_t first, rows; /* of the op */
     int64_t f;           /* width of the slice */
     void *gu, *hidden;   /* C [rows, 2 f], C [rows, f] */
     void *gu_of_row_0,
@@ -50,8 +71,8 @@ typedef struct {
 
 static slice slice_of(const ek_moe *m, const ek_op *op, const ek_moe_activations *kept, int i)
 {
-    int chunk = ek_moe_chunk(op);
-    int64_t first = ek_moe_first_row(m, kept, chunk), rows = ek_moe_rows(m, kept, chunk);
+    slot_range r = slots_of(m, op, kept);
+    int64_t first = r.offset[r.first], rows = r.offset[r.end] - first;
     int64_t f = ek_slice_width(m, i);
     int64_t at = first * ek_slice_first(m, m->x.members) + rows * ek_slice_first(m, i);
     ek_dtype comp = m->k->comp;
@@ -121,20 +142,60 @@ static ek_status op_down(void *self, const ek_op *op)
     return EK_OK;
 }
 
-int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep)
+/* Rows and experts of an op in an even spread. */
+typedef struct {
+    double rows, experts;
+} op_share;
+
+static op_share share_of(const ek_moe_builder *b)
+{
+    const ek_expert_waves *w = b->m->w->waves;
+
+    if (w == NULL)
+        return (op_share){b->c.rows / b->m->x.chunks, b->c.here};
+    return (op_share){b->c.rows / w->n, b->c.here / w->n};
+}
+
+/* Appends the products of a chunk or a wave. */
+typedef int32_t (*add_products)(const ek_moe_builder *b, int32_t part, int32_t dep);
+
+/* Appends the products of all waves.  Backward takes them in the opposite order, so that it begins
+ * with experts that forward has left in memory. */
+static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
+{
+    const ek_expert_waves *w = b->m->w->waves;
+    ek_wave_call call = {.g = b->g, .layer = b->m->w->layer, .micro = b->micro, .use = use};
+
+    for (int32_t i = 0; i < w->n; i++) {
+        call.wave = use == EK_WAVE_FORWARD ? i : w->n - 1 - i;
+        dep = add(b, call.wave, w->begin(w->context, &call, dep));
+        dep = w->end(w->context, &call, dep);
+    }
+    return dep;
+}
+
+static int32_t add_forward(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
-    double rows = c->rows / b->m->x.chunks;
+    op_share n = share_of(b);
 
-    if (b->m->w->store != NULL)
-        return ek_moe_build_streamed_products(b, dep);
-    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP, op_up, part, 4 * rows * c->d * c->f,
-                             (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP, op_up, part, 4 * n.rows * c->d * c->f,
+                             (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp,
+                             dep);
     if (b->recompute)
         return dep;
-    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * rows * c->f * c->comp, dep);
-    return ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * rows * c->d * c->f,
-                              (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * n.rows * c->f * c->comp, dep);
+    return ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * n.rows * c->d * c->f,
+                              (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
+}
+
+int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep)
+{
+    if (b->m->w->store != NULL)
+        return ek_moe_build_streamed_products(b, dep);
+    if (b->m->w->waves != NULL)
+        return add_waves(b, add_forward, EK_WAVE_FORWARD, dep);
+    return add_forward(b, part, dep);
 }
 
 /* --- backward --------------------------------------------------------------------------------- */
@@ -228,8 +289,12 @@ static ek_status op_up_weight(void *self, const ek_op *op)
     void *x = kept->rows;
 
     if (!ek_moe_is_distributed(m)) {
+        slot_range r = slots_of(m, op, kept);
+        int64_t first = r.offset[r.first];
+
         x = m->scratch->rows2;
-        m->k->gather_comp(ek_moe_rows(m, kept, 0), d, kept->token_of, kept->y, d, x, d);
+        m->k->gather_comp(r.offset[r.end] - first, d, kept->token_of + first, kept->y, d,
+                          ek_moe_at(m->k->comp, x, first * d), d);
     }
     for (int i = 0; i < m->x.members; i++) {
         slice s = slice_of(m, op, kept, i);
@@ -244,41 +309,58 @@ static ek_status op_up_weight(void *self, const ek_op *op)
 static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
-    double rows = c->rows / b->m->x.chunks;
+    op_share n = share_of(b);
 
     return ek_moe_add_kernels(
-        b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * rows * c->d * c->f,
-        rows * (c->d + c->f) * c->comp + 2 * c->here * c->d * c->f * c->real, dep);
+        b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * n.rows * c->d * c->f,
+        n.rows * (c->d + c->f) * c->comp + 2 * n.experts * c->d * c->f * c->real, dep);
 }
 
 static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
-    double rows = c->rows / b->m->x.chunks, gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
+    double gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
+    op_share n = share_of(b);
 
     return ek_moe_add_kernels(
-        b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * rows * c->d * c->f,
-        rows * (gathered * c->d + 2 * c->f) * c->comp + 4 * c->here * c->d * c->f * c->real, dep);
+        b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * n.rows * c->d * c->f,
+        n.rows * (gathered * c->d + 2 * c->f) * c->comp + 4 * n.experts * c->d * c->f * c->real,
+        dep);
+}
+
+static int32_t add_weights(const ek_moe_builder *b, int32_t part, int32_t dep)
+{
+    return add_up_weight(b, part, add_down_weight(b, part, dep));
+}
+
+static int32_t add_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
+{
+    const ek_moe_cost *c = &b->c;
+    op_share n = share_of(b);
+
+    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part,
+                             2 * n.rows * c->d * c->f,
+                             (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
+                             6 * n.rows * c->f * c->comp, dep);
+    if (!ek_moe_is_distributed(b->m)) /* before expert up input overwrites scratch->rows */
+        dep = add_down_weight(b, part, dep);
+    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * n.rows * c->d * c->f,
+                             (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp,
+                             dep);
+    return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
 }
 
 int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
-    const ek_moe_cost *c = &b->c;
-    double rows = c->rows / b->m->x.chunks;
-
-    dep =
-        ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part, 2 * rows * c->d * c->f,
-                           (rows * (c->d + c->f) + c->here * c->d * c->f) * c->comp, dep);
-    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
-                             6 * rows * c->f * c->comp, dep);
-    if (!ek_moe_is_distributed(b->m)) /* before expert up input overwrites scratch->rows */
-        dep = add_down_weight(b, part, dep);
-    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * rows * c->d * c->f,
-                             (rows * (c->d + 2 * c->f) + 2 * c->here * c->d * c->f) * c->comp, dep);
-    return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
+    if (b->m->w->waves != NULL)
+        return add_waves(b, add_backward, EK_WAVE_BACKWARD, dep);
+    return add_backward(b, part, dep);
 }
 
 int32_t ek_moe_build_weight_gradients(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
-    return add_up_weight(b, part, add_down_weight(b, part, dep));
+    if (b->m->w->waves != NULL)
+        return add_waves(b, add_weights, EK_WAVE_WEIGHT_GRADIENT, dep);
+    return add_weights(b, part, dep);
 }

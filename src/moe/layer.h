@@ -42,6 +42,8 @@ typedef struct {
     ek_mlp_weights mlp;   /* the shared expert, or the MLP of a dense layer */
     struct ek_expert_store *store; /* moe/expert_store.h: up and down have sizes only, and experts
                                       are fetched when they are needed; NULL: no.  Borrowed */
+    const struct ek_expert_waves *waves; /* moe/expert_waves.h: experts come into memory in waves;
+                                            NULL: they stay there.  Borrowed */
 } ek_moe_weights;
 
 /* This rank's first slot in the placement. */
