@@ -7,9 +7,14 @@
 #include "equal_models.h"
 #include "kept_numbers.h"
 #include "model/hf/init.h"
+#include "model/offload.h"
 #include "random_planner.h"
 #include "tensor/select/select.h"
 #include "train/checkpoint/checkpoint.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
 
@@ -30,11 +35,13 @@ typedef struct {
     equal_nodes nodes;
     ek_recompute recompute;
     ek_mode mode;
-    int blind;                 /* 1: no evaluations between steps */
-    int worker;                /* 1: a separate thread runs network ops */
-    int columns;               /* 1: the embedding is sharded by columns, unless it is tied */
-    const ek_trace *replay;    /* replayed by the gates; one trace for each model of a program */
-    int balance;               /* the planner, by index in equal_planners */
+    int blind;              /* 1: no evaluations between steps */
+    int worker;             /* 1: a separate thread runs network ops */
+    int offload;            /* experts' masters and moments are on disk, 2: gradients too, with */
+    int entries;            /* so many entries */
+    int columns;            /* 1: the embedding is sharded by columns, unless it is tied */
+    const ek_trace *replay; /* replayed by the gates; one trace for each model of a program */
+    int balance;            /* the planner, by index in equal_planners */
     const ek_planner *planner; /* used instead; must have the same plan functions */
     int replicas_min;          /* number of nodes that hold each expert */
     equal_ways ways;
@@ -134,12 +141,12 @@ static inline const char *equal_text(const equal_layout *l)
     snprintf(text, sizeof(text),
              "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
-             "%s, balance %s",
+             "%s, balance %s, offload %d (%d entries)",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks, l->tp,
              l->ep, l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
              nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
              l->columns ? "in columns" : "whole",
-             l->balance ? equal_planners[l->balance]->name : "off");
+             l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries);
     return text;
 }
 
@@ -280,7 +287,7 @@ static inline int equal_least_nodes(const ek_pass *p)
             int32_t rank = m->mesh->edp_rank * m->mesh->ep + m->mesh->ep_rank;
             int here = ek_plan_slot(&m->w->placement, rank, e) >= 0;
 
-            if (here != (m->w->up[e].p != NULL))
+            if (here != (m->w->up[e].p != NULL || (m->w->waves != NULL && m->w->up[e].out > 0)))
                 n = 0;
             least = n < least ? n : least;
         }
@@ -435,6 +442,7 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     ek_trainer_resume(tr, leg->from);
     for (int i = leg->from; i < leg->to; i++) {
         if (i == leg->save_at) {
+            EK_TRY_OUT(ek_trainer_apply_updates(tr));
             EK_TRY_OUT(equal_begin_save(m, leg, &io, settings, &saving));
             if (!leg->background) /* it is written from the model */
                 EK_TRY_OUT(ek_train_save_finish(&saving));
@@ -475,6 +483,17 @@ static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
     return ek_model_pack(m);
 }
 
+/* Reads take random times, so that they end in any order. */
+static inline ssize_t equal_slow_pread(int fd, void *data, size_t bytes, off_t offset)
+{
+    static atomic_int calls;
+    uint64_t random = ek_random_bits(29, (uint64_t)offset, (uint64_t)atomic_fetch_add(&calls, 1));
+    struct timespec nap = {0, (long)(random % 4 == 0 ? random / 4 % 400000 : 0)};
+
+    nanosleep(&nap, NULL);
+    return pread(fd, data, bytes, offset);
+}
+
 /* Trains over `world` (NULL: one rank alone). */
 static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const equal_leg *leg,
                                     equal_result *out)
@@ -485,6 +504,9 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
                           .persistent_slots = equal_horizon(l)};
+    ek_disk_io io = ek_disk_io_system;
+    ek_offload_config offload = {
+        .dir = "/dev/shm", .entries = l->entries, .gradients = l->offload == 2, .io = &io};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
@@ -493,6 +515,12 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
 
     memset(out, 0, sizeof(*out));
     equal_spec(l->model, &spec);
+    if (l->offload > 0) {
+        io.pread = equal_slow_pread;
+        offload.backend = l->entries % 2 ? EK_DISK_AUTO : EK_DISK_POOL;
+        mc.offload = &offload;
+        mc.bucket_bytes = 1; /* a bucket for each expert */
+    }
     mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
     if (world != NULL)

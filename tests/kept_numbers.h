@@ -6,6 +6,7 @@
 #include "ek_test.h"
 #include "model/hf/weights.h"
 #include "model/model.h"
+#include "model/offload.h"
 
 #include <pthread.h>
 
@@ -20,12 +21,16 @@ static inline void kept_each(ek_model *m, kept_fn f, void *context)
     int64_t size = (int64_t)ek_dtype_size(m->k->real);
 
     for (int64_t i = 0; i < ek_hf_count(&m->spec); i++) {
+        const ek_param_bucket *on_disk;
         ek_hf_tensor t;
         ek_span s;
 
         ek_hf_tensor_at(&m->spec, i, &t);
         if (!ek_model_span(m, &t, &s))
             continue;
+        on_disk = ek_offload_bucket_of(m, s.w, t.layer, t.expert);
+        if (on_disk != NULL)
+            CHECK(ek_offload_load(m, on_disk, EK_PART_STATE) == EK_OK);
         for (int64_t e = 0; e < s.rows * s.cols; e++) {
             int64_t row = s.row + e / s.cols, col = s.col + e % s.cols;
             int64_t at = s.first + e / s.cols * s.ld + e % s.cols - s.w->kept_first;

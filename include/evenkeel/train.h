@@ -150,6 +150,13 @@ typedef struct {
                     require that memory suffices here, as ranks will be on other hosts */
     int64_t memory_limit; /**< most bytes of memory of this process, page cache of its files
                              included; 0: what its cgroups allow, else what is free */
+    const char *offload; /**< "experts": their masters and moments are in a scratch file, as many of
+                            them in memory as the limit leaves room for; "off": all in memory.
+                            Results are the same bits */
+    const char *offload_dir; /**< existing folder of that file, on a fast local disk; NULL: the one
+                                that `out` is in */
+    const char *offload_gradients; /**< of these experts: "memory"; "disk", where each is on one
+                                      rank; "auto": memory if they fit there */
 } ek_train_config;
 
 /* clang-format off */
@@ -236,7 +243,10 @@ typedef struct {
     /* top_k_schedule */ NULL,                                                                     \
     /* capacity_schedule */ NULL,                                                                  \
     /* dry_run */ 0,                                                                               \
-    /* memory_limit */ 0                                                                           \
+    /* memory_limit */ 0,                                                                          \
+    /* offload */ "off",                                                                           \
+    /* offload_dir */ NULL,                                                                        \
+    /* offload_gradients */ "auto"                                                                 \
     }
 /* clang-format on */
 

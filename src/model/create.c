@@ -1,6 +1,7 @@
 /* Creating a model.  layout.c lists this rank's weights; param_buckets.c lays them out, first to
  * measure, then to allocate. */
 #include "model/layout.h"
+#include "model/offload.h"
 #include "model/param_buckets.h"
 
 #include <stdlib.h>
@@ -18,7 +19,8 @@ static ek_status make_tables(ek_model *m)
     EK_TRY(ek_arena_init(&m->tables, bytes, "the model's tables"));
     m->n_params = ek_model_list_params(m);
     EK_TRY(ek_arena_check(&m->tables, "the model's tables"));
-    return ek_param_buckets_create(m);
+    EK_TRY(ek_param_buckets_create(m));
+    return m->cfg.offload != NULL ? ek_offload_create(m) : EK_OK;
 }
 
 static ek_status reserve_weights(ek_model *m)
@@ -31,6 +33,7 @@ static ek_status reserve_weights(ek_model *m)
         ek_arena_measure_from(&m->arena, m->k->memory, NULL);
         ek_arena_measure(&m->state);
         ek_param_buckets_reserve(m);
+        ek_offload_reserve(m);
     }
     EK_TRY(ek_arena_check(&m->arena, "the model"));
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
@@ -42,6 +45,7 @@ static ek_status reserve_weights(ek_model *m)
         ek_arena_over(&m->state, memory, state_bytes);
     }
     ek_param_buckets_reserve(m);
+    ek_offload_reserve(m);
     EK_TRY(ek_arena_check(&m->state, "the model's state"));
     return ek_arena_check(&m->arena, "the model");
 }
@@ -66,13 +70,17 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
         m->cfg.mesh = &ek_mesh_one;
     if (m->cfg.model_chunks == 0)
         m->cfg.model_chunks = 1;
-    if (!m->cfg.trained)
+    if (!m->cfg.trained) {
         m->cfg.zero = 0;
+        m->cfg.offload = NULL;
+    }
     if (m->cfg.mesh->dp == 1)
         m->cfg.embed_columns = 0;
     m->local = ek_model_local_sizes(spec, &m->cfg);
     EK_TRY_OUT(make_tables(m));
     EK_TRY_OUT(reserve_weights(m));
+    if (m->offload != NULL && !m->cfg.never_touched)
+        EK_TRY_OUT(ek_offload_open(m));
     if (spec->tie_embeddings && ek_model_has_embed(m) && ek_model_has_head(m))
         m->head = m->embed;
     *out = m;
@@ -86,6 +94,7 @@ void ek_model_destroy(ek_model **pm)
 {
     if (pm == NULL || *pm == NULL)
         return;
+    ek_offload_destroy(*pm); /* before the memory that reads go to */
     ek_param_buckets_destroy(&(*pm)->buckets);
     ek_arena_fini(&(*pm)->arena);
     ek_arena_fini(&(*pm)->state);

@@ -23,6 +23,7 @@
 #include "exec/exec.h"
 #include "moe/moe.h"
 #include "spec/model.h"
+#include "store/disk.h"
 #include "tensor/kernels.h"
 #include "tensor/weight.h"
 
@@ -87,6 +88,19 @@ typedef struct {
     size_t align; /* of state blocks, a power of two */
 } ek_model_memory;
 
+/* Where the masters and moments of experts are in training, if not in memory (model/offload.h). */
+typedef struct {
+    const char *dir; /* folder of the scratch file */
+    int32_t entries; /* buckets in memory at once: at least EK_OFFLOAD_ENTRIES_MIN; more than
+                        there are buckets are not used */
+    int gradients;   /* 1: gradients are on disk, too.  Only where each bucket has one rank */
+    ek_disk_backend backend; /* of the queue */
+    const ek_disk_io *io;    /* NULL: the system's */
+} ek_offload_config;
+
+/* One entry in use, one being read, one being written. */
+enum { EK_OFFLOAD_ENTRIES_MIN = 3 };
+
 typedef struct {
     int trained; /* gradients, moments and backward forms exist; 0: nor do masters of weights of
                     which kernels read packed forms only */
@@ -102,8 +116,11 @@ typedef struct {
     int64_t bucket_bytes;  /* bytes of a gradient bucket, about; 0: 32 MiB */
     int experts_elsewhere; /* not trained, one rank: no memory for the experts' weights, which have
                               sizes only; a store provides them (ek_moe_weights.store) */
-    int never_touched;     /* the model is only measured: memory for its weights need not exist */
-    const ek_model_memory *state; /* NULL: the model allocates; borrowed */
+    int never_touched;     /* the model is only measured: memory for its weights need not exist,
+                              nor a file for those that are offloaded */
+    const ek_offload_config *offload; /* trained: experts' masters and moments are on disk
+                                                (model/offload.h); NULL: in memory.  Copied */
+    const ek_model_memory *state;     /* NULL: the model allocates; borrowed */
 } ek_model_config;
 
 typedef struct ek_param_buckets ek_param_buckets; /* model/param_buckets.h */
@@ -121,13 +138,14 @@ struct ek_model {
     int64_t n_params;   /* entries of params */
     int64_t n_elements; /* elements of this rank's masters */
     ek_param_buckets *buckets;
-    ek_arena arena;       /* weights, gradients, moments, packed forms */
-    ek_arena state;       /* memory that cfg.state provides */
-    void *staging[2];     /* in `state`, alternating between layers: [slots] entries of
-                             ek_param_buckets_staging_bytes, of which R [9 hidden ff] are used;
-                             NULL: none */
-    size_t staging_at[2]; /* offsets in `state` */
-    ek_arena tables;      /* tables that describe the weights */
+    struct ek_offload *offload; /* model/offload.h; NULL: all state is in memory */
+    ek_arena arena;             /* weights, gradients, moments, packed forms */
+    ek_arena state;             /* memory that cfg.state provides */
+    void *staging[2];           /* in `state`, alternating between layers: [slots] entries of
+                                   ek_param_buckets_staging_bytes, of which R [9 hidden ff] are used;
+                                   NULL: none */
+    size_t staging_at[2];       /* offsets in `state` */
+    ek_arena tables;            /* tables that describe the weights */
 };
 
 /* Creates this rank's shard of a model; masters are zero. k and cfg->mesh are borrowed.  EK_EINVAL,

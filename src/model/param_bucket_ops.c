@@ -140,8 +140,8 @@ ek_status ek_model_pack(ek_model *m)
     for (int32_t i = 0; i < m->buckets->n; i++) {
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
-        if (u->sharded && m->cfg.zero == 3)
-            continue; /* gathered on use */
+        if (u->offloaded >= 0 || (u->sharded && m->cfg.zero == 3))
+            continue; /* brought on use */
         if (u->p == NULL)
             continue; /* filled as packed forms */
         if (u->sharded) {
@@ -185,7 +185,7 @@ static ek_status pack_module(const ek_model *m, const ek_op *op, int use)
 
     ek_param_buckets_of(m, op->part, &first, &end);
     for (int32_t i = first; i < end; i++)
-        if (m->buckets->bucket[i].sharded)
+        if (m->buckets->bucket[i].sharded && m->buckets->bucket[i].offloaded < 0)
             EK_TRY(ek_param_bucket_pack(m, &m->buckets->bucket[i], use));
     return EK_OK;
 }
@@ -355,7 +355,7 @@ static double cut_forms(const ek_model *m, int32_t module)
     for (int32_t i = first; i < end; i++) {
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
-        if (!u->sharded)
+        if (!u->sharded || u->offloaded >= 0)
             continue;
         bytes = bytes < 0 ? 0 : bytes;
         for (int32_t j = 0; j < u->n_params; j++) {

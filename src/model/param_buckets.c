@@ -59,11 +59,29 @@ static int key_of(const ek_model *m, const ek_param *p)
     return ((int)p->share * 2 + packed_alone(m, p)) * 2 + p->trained;
 }
 
+static int is_offloaded(const ek_model *m, const ek_param *p)
+{
+    return m->cfg.offload != NULL && p->slot >= 0;
+}
+
 /* Whether a weight starts a new bucket; n: elements of the current one with it. */
 static int starts_bucket(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
                          int64_t bucket)
 {
+    if (is_offloaded(m, p) && p->slot == slot_before)
+        return 0; /* an expert's weights stay together */
     return n > bucket || (m->cfg.state != NULL && p->slot != slot_before);
+}
+
+/* Elements that come into a bucket with param i, of those before `to`. */
+static int64_t elements_with(const ek_model *m, int64_t i, int64_t to)
+{
+    const ek_param *p = &m->params[i];
+    int64_t n = padded_elements(m, p->w);
+
+    while (is_offloaded(m, p) && ++i < to && m->params[i].slot == p->slot)
+        n += padded_elements(m, m->params[i].w);
+    return n;
 }
 
 /* Sorts params [from, to) of one module into buckets, numbered from `bucket` on, and appends them
@@ -83,7 +101,7 @@ static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket
 
             if (key_of(m, p) != key)
                 continue;
-            if (n > 0 && starts_bucket(m, p, slot, n + more, most)) {
+            if (n > 0 && starts_bucket(m, p, slot, n + elements_with(m, i, to), most)) {
                 bucket++;
                 n = 0;
             }
@@ -205,7 +223,8 @@ void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle)
     set_weight_ranges(&m->buckets->bucket[p->bucket], p);
 }
 
-static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges)
+/* *offloaded: how many buckets before it are. */
+static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges, int32_t *offloaded)
 {
     const ek_param *p = &m->params[u->params[0]];
     const ek_param *last = &m->params[u->params[u->n_params - 1]];
@@ -217,6 +236,8 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges)
     u->n = last->offset + padded_elements(m, last->w);
     set_group(m->cfg.mesh, u);
     u->sharded = m->cfg.zero > 0 && u->size > 1 && u->trained;
+    u->offloaded = is_offloaded(m, p) ? *offloaded : -1;
+    *offloaded += u->offloaded >= 0;
     u->first = ranges;
     set_ranges(m, u);
 }
@@ -264,6 +285,8 @@ static void size_buffers(ek_model *m, int32_t module)
             u->g_set = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
             u->g_at = reserve_in_buffer(u->g_set, &used[EK_BUFFER_GRADIENT], bytes);
         }
+        if (u->offloaded >= 0)
+            continue; /* gathered into the entries of model/offload.h */
         if (m->cfg.zero == 3) {
             u->p_set = ek_param_buckets_buffer(m, kind, module);
             u->p_at = reserve_in_buffer(u->p_set, &used[kind], bytes);
@@ -286,7 +309,7 @@ static void reserve_forms(ek_model *m, const ek_param_bucket *u, ek_param *p, in
     for (int i = 0; i < (m->cfg.trained ? 2 : 1); i++) {
         size_t bytes = form_bytes(m, p, forms[i]);
 
-        if (!p->forms || (m->cfg.experts_elsewhere && p->slot >= 0))
+        if (!p->forms || u->offloaded >= 0 || (m->cfg.experts_elsewhere && p->slot >= 0))
             continue;
         if (bytes == 0) {
             *at[i] = p->w->p;
@@ -313,6 +336,17 @@ static void *in_buffer(const ek_module_buffer *s, int64_t bytes)
     return s != NULL && s->base != NULL ? (char *)s->base + bytes : NULL;
 }
 
+static void reserve_gradients(ek_model *m, ek_param_bucket *u, ek_arena *a)
+{
+    if (u->g_set != NULL) {
+        u->g = in_buffer(u->g_set, u->g_at);
+        u->g_kept = ek_arena_alloc(a, u->kept, real_size(m));
+    } else {
+        u->g = ek_arena_alloc(a, u->n, real_size(m));
+        u->g_kept = element_at(m, u->g, u->kept_first);
+    }
+}
+
 static void reserve_bucket(ek_model *m, ek_param_bucket *u)
 {
     ek_arena *a = m->cfg.state != NULL ? &m->state : &m->arena;
@@ -323,6 +357,12 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     u->state_at = m->state.used;
     if (!m->cfg.trained && (u->packed || (m->cfg.experts_elsewhere && u->share == EK_SHARE_EDP)))
         return; /* no master */
+    if (u->offloaded >= 0 && m->cfg.offload->gradients)
+        return; /* all is in the entries of model/offload.h */
+    if (u->offloaded >= 0) {
+        reserve_gradients(m, u, a);
+        return;
+    }
     if (u->p_set != NULL) {
         u->p = in_buffer(u->p_set, u->p_at);
         u->p_kept = ek_arena_alloc(a, u->kept, real);
@@ -332,13 +372,7 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     }
     if (!m->cfg.trained)
         return;
-    if (u->g_set != NULL) {
-        u->g = in_buffer(u->g_set, u->g_at);
-        u->g_kept = ek_arena_alloc(a, u->kept, real);
-    } else {
-        u->g = ek_arena_alloc(a, u->n, real);
-        u->g_kept = element_at(m, u->g, u->kept_first);
-    }
+    reserve_gradients(m, u, a);
     u->m = ek_arena_alloc(a, u->kept, real);
     u->v = ek_arena_alloc(a, u->kept, real);
 }
@@ -354,7 +388,47 @@ static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
     w->m = element_at(m, u->m, kept);
     w->v = element_at(m, u->v, kept);
     p->g_kept = element_at(m, u->g_kept, kept);
-    m->n_elements += u->p_set != NULL ? w->kept : ek_weight_elements(w);
+}
+
+/* Sets the packed forms of a bucket's weights in memory of their own, or measures it: base NULL.
+ * Returns their bytes. */
+static size_t place_forms(const ek_model *m, const ek_param_bucket *u, unsigned char *base)
+{
+    size_t used = 0;
+
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_param *p = &m->params[u->params[i]];
+        void **at[] = {&p->w->forward, &p->w->backward};
+        const ek_form forms[] = {EK_PACKED_FORWARD, EK_PACKED_BACKWARD};
+
+        for (int f = 0; f < 2 && p->forms; f++) {
+            int64_t bytes = (int64_t)form_bytes(m, p, forms[f]);
+            int shared = bytes > 0 && f > 0 && m->k->one_form;
+
+            if (base != NULL)
+                *at[f] = shared ? *at[0] : bytes > 0 ? base + used : p->w->p;
+            used += shared ? 0 : (size_t)round_up(bytes, EK_ARENA_ALIGN);
+        }
+    }
+    return used;
+}
+
+size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u)
+{
+    return place_forms(m, u, NULL);
+}
+
+void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_memory *at)
+{
+    if (at->gradients != NULL)
+        u->g = u->g_kept = at->gradients;
+    u->p_kept = at->masters;
+    u->p = u->sharded ? at->whole : at->masters;
+    u->m = at->first_moments;
+    u->v = at->second_moments;
+    for (int32_t i = 0; i < u->n_params; i++)
+        point_weight(m, u, &m->params[u->params[i]]);
+    place_forms(m, u, at->forms);
 }
 
 size_t ek_param_buckets_staging_bytes(const ek_model *m)
@@ -398,6 +472,7 @@ void ek_param_buckets_reserve(ek_model *m)
             ek_param *p = &m->params[u->params[j]];
 
             point_weight(m, u, p);
+            m->n_elements += u->p_set != NULL ? p->w->kept : ek_weight_elements(p->w);
             reserve_forms(m, u, p, &used);
         }
     }
@@ -408,6 +483,7 @@ ek_status ek_param_buckets_create(ek_model *m)
 {
     ek_param_buckets *us = calloc(1, sizeof(*us));
     int64_t ranges = m->cfg.mesh->stage_size + 1;
+    int32_t offloaded = 0;
     unsigned char buf_idx = 0;
 
     EK_REQUIRE(us != NULL, EK_ENOMEM, "no memory for a model");
@@ -434,7 +510,7 @@ ek_status ek_param_buckets_create(ek_model *m)
             u->params = &us->params[i];
     }
     for (int32_t i = 0; i < us->n; i++)
-        fill_bucket(m, &us->bucket[i], &us->ranges[i * ranges]);
+        fill_bucket(m, &us->bucket[i], &us->ranges[i * ranges], &offloaded);
     size_buffers(m, EK_MODULE_EMBED);
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++)
         size_buffers(m, l);

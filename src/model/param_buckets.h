@@ -83,9 +83,12 @@ typedef struct {
 typedef struct {
     int32_t module;
     ek_share share;
-    int packed;  /* kernels read packed forms of these weights, never the master */
-    int trained; /* 0: updated by feedback; neither reduced nor gathered */
-    int sharded; /* each rank keeps only its own range (ZeRO 1 to 3) */
+    int packed;        /* kernels read packed forms of these weights, never the master */
+    int trained;       /* 0: updated by feedback; neither reduced nor gathered */
+    int sharded;       /* each rank keeps only its own range (ZeRO 1 to 3) */
+    int32_t offloaded; /* number among the buckets whose masters and moments are on disk
+                          (model/offload.h): p, p_kept, m, v, and g if gradients are there too, are
+                          NULL while they are not in memory; -1: in memory */
     int32_t n_params;
     const int32_t *params;    /* indices into m->params, in memory order */
     int64_t n;                /* elements */
@@ -137,6 +140,19 @@ ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_ki
 
 /* Buckets of a module: [*first, *end). */
 void ek_param_buckets_of(const ek_model *m, int32_t module, int32_t *first, int32_t *end);
+
+/* Bytes of the packed forms of a bucket that is offloaded. */
+size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u);
+/* Memory for such a bucket: each R [kept], but whole. */
+typedef struct {
+    void *masters, *first_moments, *second_moments;
+    void *gradients; /* NULL: they stay where they are */
+    void *whole;     /* R [n]: if the bucket is sharded, where masters are gathered */
+    void *forms;     /* of ek_param_bucket_form_bytes */
+} ek_bucket_memory;
+
+/* Points the bucket and its weights there. */
+void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_memory *at);
 
 /* Sets ek_param.idle and updates the range that this rank owns. */
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle);

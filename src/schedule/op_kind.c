@@ -43,6 +43,12 @@ static const ek_op_info kinds[EK_OP_KINDS] = {
     [EK_OP_EXPERT_UP_INPUT] = {"expert up input", EK_OP_GROUP_EXPERTS,
                                .cost = EK_OP_COST_INPUT_GRAD, .matrices = 2, .of_expert_layer = 1},
     [EK_OP_STREAM_EXPERTS] = {"stream experts", EK_OP_GROUP_EXPERTS, .of_expert_layer = 1},
+    /* Experts' state on disk */
+    [EK_OP_READ_STATE] = {"read state", EK_OP_GROUP_OTHER},
+    [EK_OP_WAIT_STATE] = {"wait state", EK_OP_GROUP_OTHER},
+    [EK_OP_WRITE_STATE] = {"write state", EK_OP_GROUP_OTHER},
+    [EK_OP_SUM_GRADIENTS] = {"sum gradients", EK_OP_GROUP_OPTIMIZER},
+    [EK_OP_WRITE_GRADIENTS] = {"write gradients", EK_OP_GROUP_OTHER},
     /* Replicas */
     [EK_OP_PLAN_REPLICAS] = {"plan replicas", EK_OP_GROUP_OTHER},
     [EK_OP_REPLICAS] = {"replicas", EK_OP_GROUP_OTHER},

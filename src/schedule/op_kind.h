@@ -34,6 +34,12 @@ typedef enum {
     EK_OP_EXPERT_UP_WEIGHT,
     EK_OP_EXPERT_UP_INPUT,
     EK_OP_STREAM_EXPERTS,
+    /* Experts' state on disk */
+    EK_OP_READ_STATE,
+    EK_OP_WAIT_STATE,
+    EK_OP_WRITE_STATE,
+    EK_OP_SUM_GRADIENTS,
+    EK_OP_WRITE_GRADIENTS,
     /* Replicas */
     EK_OP_PLAN_REPLICAS,
     EK_OP_REPLICAS,

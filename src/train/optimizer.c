@@ -2,18 +2,11 @@
 #include "train/optimizer.h"
 
 #include "exec/net.h"
+#include "model/offload.h"
 #include "model/param_buckets.h"
 
 #include <math.h>
 #include <string.h>
-
-void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg)
-{
-    *o = (ek_optimizer){.model = m, .cfg = *cfg};
-    o->sums = &o->sum_squares;
-    o->n_sums = 1;
-    o->record_dep = -1;
-}
 
 /* Learning rate of step `step`, from 0. */
 static double learning_rate(const ek_optimizer_config *cfg, int64_t step)
@@ -38,19 +31,24 @@ static int64_t sum_batch(const ek_model *m, int64_t first, double *sum)
 {
     int64_t real = (int64_t)ek_dtype_size(m->k->real), count = 0, n[NORM_BATCH] = {0};
     const void *g[NORM_BATCH] = {NULL};
-    double sums[NORM_BATCH];
+    double sums[NORM_BATCH], on_disk[NORM_BATCH];
 
     for (; first < m->n_params && count < NORM_BATCH; first++) {
         const ek_param *p = &m->params[first];
 
         if (!p->trained || p->w->own == 0)
             continue;
+        on_disk[count] = -1;
+        if (ek_offload_has_sum(m, first, &on_disk[count])) {
+            count++;
+            continue;
+        }
         n[count] = p->w->own;
         g[count++] = (const char *)p->g_kept + (p->w->own_first - p->w->kept_first) * real;
     }
     m->k->sum_squares_each(m->k, count, n, g, sums);
     for (int64_t i = 0; i < count; i++)
-        *sum += sums[i];
+        *sum += on_disk[i] >= 0 || isnan(on_disk[i]) ? on_disk[i] : sums[i];
     return first;
 }
 
@@ -185,6 +183,24 @@ static void update_bucket(const ek_optimizer *o, const ek_param_bucket *u)
     }
 }
 
+static void update_offloaded(void *context, const ek_param_bucket *u)
+{
+    const ek_optimizer *o = context;
+
+    update_bucket(o, u);
+    if (u->sharded && u->g_set == NULL)
+        clear_unkept_gradients(o->model, u);
+}
+
+void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *cfg)
+{
+    *o = (ek_optimizer){.model = m, .cfg = *cfg};
+    o->sums = &o->sum_squares;
+    o->n_sums = 1;
+    o->record_dep = -1;
+    ek_offload_set_update(m, update_offloaded, o);
+}
+
 /* Updates this rank's part of bucket op->part, and zeroes its gradient. */
 static ek_status op_update(void *self, const ek_op *op)
 {
@@ -238,7 +254,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
         const ek_param_bucket *u = &m->buckets->bucket[i];
         int32_t before = gathering, op = gathered;
 
-        if (!u->trained)
+        if (!u->trained || ek_param_bucket_is_offloaded(u)) /* updated at its next use */
             continue;
         dep = append_op(o, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
@@ -272,5 +288,6 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
                         (double)o->n_sums * (double)sizeof(double), dep, -1);
     dep = append_op(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
                     (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
+    ek_offload_set_pending(m);
     return build_updates(o, g, dep);
 }

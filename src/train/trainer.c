@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "model/offload.h"
 #include "train/batch.h"
 #include "train/tune/traffic.h"
 #include "train/tune/warm_state.h"
@@ -319,6 +320,20 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
         for (int64_t i = 0; i < tr->pass->forward.n_micro; i++)
             sums->tokens += count_targets(&tr->batch.eval_micro[i]);
     return EK_OK;
+}
+
+ek_status ek_trainer_apply_updates(ek_trainer *tr)
+{
+    ek_status st;
+
+    if (!ek_offload_is_pending(tr->model))
+        return EK_OK;
+    ek_graph_reset(&tr->graph);
+    EK_TRY(ek_offload_build_flush(tr->model, &tr->graph));
+    ek_exec_record(tr->exec, 0);
+    st = ek_exec_run(tr->exec, &tr->graph);
+    ek_exec_record(tr->exec, tr->recording);
+    return st;
 }
 
 void ek_trainer_record(ek_trainer *tr, int on)

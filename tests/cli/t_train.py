@@ -5,12 +5,13 @@ import json
 import math
 import os
 import pty
+import shutil
 import struct
 import subprocess
 import unittest
 
 import ek_cli
-from ek_cli import DONE, losses, metrics, run, write, write_tokens
+from ek_cli import DONE, losses, metrics, read, run, write, write_tokens
 
 METRICS = {
     "step", "tokens", "loss", "aux_loss", "grad_norm", "lr", "step_ms", "tokens_per_s",
@@ -294,6 +295,31 @@ class Same(ek_cli.Case):
             self.assertEqual(losses(self.path(how)), losses(self.path("off")))
             self.assertEqual([m["aux_loss"] for m in metrics(self.path(how))],
                              [m["aux_loss"] for m in metrics(self.path("off"))])
+
+    def test_experts_on_disk(self):
+        """The weights and moments are those of training in memory, also after a resumption in the
+        middle that keeps or changes where they are."""
+        self.train("memory", "--save-every", 3, "--lr", 0.01)
+        want = [read(os.path.join(ek_cli.newest(self.path("memory")), f))
+                for f in ("model.safetensors", "optimizer.safetensors")]
+        for i, gradients in enumerate(("memory", "disk")):
+            self.train("disk", "--lr", 0.01, "--save-every", 3, "--offload", "experts",
+                       "--offload-dir", self.folder, "--offload-gradients", gradients)
+            shutil.rmtree(ek_cli.newest(self.path("disk")))
+            self.train("disk", "--resume", *(("--offload", "off") if i else ()))
+            self.assertEqual([read(os.path.join(ek_cli.newest(self.path("disk")), f))
+                              for f in ("model.safetensors", "optimizer.safetensors")], want)
+        self.assertEqual([x for x in os.listdir(self.folder) if os.path.isfile(self.path(x))
+                          and os.path.getsize(self.path(x)) > 1 << 20], [])  # no scratch file stays
+
+    def test_experts_on_disk_with_what_they_do_not_go_with(self):
+        for more, word in ((("--elastic",), "--elastic"), (("--pipeline-degree", 2), "chunk"),
+                           (("--offload-dir", self.path("nowhere")), "nowhere"),
+                           (("--balance", "shadow", "--ranks", 2, "--ep", 2), "--balance")):
+            r = run(*self.train_args("x", "--offload", "experts", *more))
+            self.assertNotEqual(r.returncode, DONE)
+            self.assertIn(word, r.stderr)
+            self.assertEqual(len(r.stderr.strip().splitlines()), 1, r.stderr)
 
     def test_more_tokens_wrap(self):
         """Sequential order wraps around to the first window."""

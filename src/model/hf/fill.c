@@ -5,6 +5,7 @@
 
 #include "base/team.h"
 #include "model/hf/weights.h"
+#include "model/offload.h"
 #include "store/read_ahead.h"
 
 #include <omp.h>
@@ -56,7 +57,7 @@ struct ek_filler {
     fill_job *jobs;
     int64_t n_jobs, cap;
     fill_batches batches; /* of jobs in files */
-    int64_t done, all;    /* elements */
+    int64_t done, all;    /* elements of an array, those on disk included; set by its first call */
     ek_team_failure failure;
 };
 
@@ -171,7 +172,6 @@ static ek_status add_job(filling *f, const fill_job *j)
         f->cap = cap;
     }
     f->jobs[f->n_jobs++] = *j;
-    f->all += j->rows * width_of(j->parts->span.w);
     return EK_OK;
 }
 
@@ -235,7 +235,8 @@ static ek_status list_jobs(filling *f)
         n = parts_of(f, i);
         EK_TRY(add_weight(f, &f->parts[i], n));
     }
-    qsort(f->jobs, (size_t)f->n_jobs, sizeof(*f->jobs), by_tensor);
+    if (f->n_jobs > 0)
+        qsort(f->jobs, (size_t)f->n_jobs, sizeof(*f->jobs), by_tensor);
     return EK_OK;
 }
 
@@ -319,11 +320,11 @@ static void count_done(filling *f, const fill_job *j)
         f->from.progress.function(f->from.progress.context, done, f->all);
 }
 
-/* Reports the end. */
+/* Reports how far it is at the end of a call. */
 static ek_status end_call(filling *f)
 {
     if (f->failure.index < 0 && f->from.progress.function != NULL)
-        f->from.progress.function(f->from.progress.context, f->all, f->all);
+        f->from.progress.function(f->from.progress.context, f->done, f->all);
     return ek_team_result(&f->failure);
 }
 
@@ -505,8 +506,16 @@ size_t ek_model_fill_bytes(const ek_kernels *k)
 static void begin_call(filling *f, const ek_weight_array *array)
 {
     f->array = array;
-    f->n_jobs = f->done = f->all = 0;
+    f->n_jobs = 0;
     f->failure.index = -1;
+}
+
+/* Runs the jobs of a call. */
+static ek_status run_call(filling *f)
+{
+    if (f->n_jobs == 0)
+        return end_call(f);
+    return f->from.pieces != NULL ? run_from_files(f) : run_jobs(f);
 }
 
 /* --- a filler --------------------------------------------------------------------------------- */
@@ -634,6 +643,40 @@ void ek_filler_prefetch(ek_filler *f, const ek_weight *w)
         prefetch_rows(f, &(fill_job){&f->parts[at], parts_of(f, at), 0, w->out, NULL, 0, "", 0});
 }
 
+/* Elements of an array that this rank keeps, in memory and on disk. */
+static int64_t count_elements(const filling *f)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < f->n_parts; i += parts_of(f, i)) {
+        const ek_weight *w = f->parts[i].span.w;
+
+        n += packed_only(f, w) ? ek_weight_elements(w) : w->kept;
+    }
+    return n;
+}
+
+/* Fills one array of a bucket whose state is on disk, and writes it there.  With its masters the
+ * moments begin, at zero. */
+static ek_status fill_offloaded(filling *f, const ek_param_bucket *u, const ek_weight_array *array)
+{
+    ek_model *m = f->m;
+
+    EK_TRY(ek_offload_load(m, u, 0));
+    begin_call(f, array);
+    for (int32_t i = 0; i < u->n_params; i++) {
+        int64_t at = find_parts(f, m->params[u->params[i]].w);
+
+        if (at >= 0)
+            EK_TRY(add_weight(f, &f->parts[at], parts_of(f, at)));
+    }
+    EK_TRY(run_call(f));
+    return ek_offload_store(m, u,
+                            array == master        ? EK_PART_STATE
+                            : array == &moments[0] ? EK_PART_M
+                                                   : EK_PART_V);
+}
+
 ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_source *from)
 {
     int n;
@@ -644,8 +687,13 @@ ek_status ek_model_fill(ek_model *m, ek_weight_arrays part, const ek_value_sourc
     EK_TRY_OUT(ek_filler_create(m, from, &f));
     for (int i = 0; i < n; i++) {
         begin_call(f, &arrays[i]);
+        f->done = 0;
+        f->all = count_elements(f);
         EK_TRY_OUT(list_jobs(f));
-        EK_TRY_OUT(from->pieces != NULL ? run_from_files(f) : run_jobs(f));
+        EK_TRY_OUT(run_call(f));
+        for (int32_t b = 0; b < m->buckets->n; b++)
+            if (ek_param_bucket_is_offloaded(&m->buckets->bucket[b]))
+                EK_TRY_OUT(fill_offloaded(f, &m->buckets->bucket[b], &arrays[i]));
     }
 out:
     ek_filler_destroy(&f);

@@ -2,6 +2,7 @@
 #include "model/hf/io.h"
 
 #include "model/hf/weights.h"
+#include "model/offload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -200,6 +201,7 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
                          const ek_weight_array *arrays, int n_arrays)
 {
     const ek_weight *w = s->w;
+    const ek_param_bucket *on_disk = ek_offload_bucket_of(o->m, w, t->layer, t->expert);
     char name[NAME_MAX_LEN];
     int64_t from;
     ek_tensor_slice slice;
@@ -214,14 +216,18 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
         const char *kept = ek_weight_kept(w, &arrays[a]);
         ek_owned_tensor *x = &o->items[o->n++];
 
-        EK_REQUIRE(kept != NULL, EK_ESTATE, "the model has no %s%s to write", t->name,
-                   arrays[a].suffix);
+        EK_REQUIRE(kept != NULL || on_disk != NULL, EK_ESTATE, "the model has no %s%s to write",
+                   t->name, arrays[a].suffix);
         snprintf(name, sizeof(name), "%s%s", t->name, arrays[a].suffix);
         ek_tensor_slice_name(x->name, sizeof(x->name), name, &slice, t->dims, t->shape);
         x->dims = t->dims;
         x->shape[0] = slice.rows;
         x->shape[1] = slice.cols;
-        x->data = kept + (from - w->kept_first) * (int64_t)ek_dtype_size(o->real);
+        x->bucket = on_disk;
+        x->w = w;
+        x->array = &arrays[a];
+        x->from = from - w->kept_first;
+        x->data = on_disk != NULL ? NULL : kept + x->from * (int64_t)ek_dtype_size(o->real);
         x->elements = slice.rows * slice.cols;
         x->first = o->elements;
         o->elements += x->elements;
@@ -234,7 +240,7 @@ ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tenso
     int n_arrays;
     const ek_weight_array *arrays = ek_weight_arrays_of(part, &n_arrays);
     int64_t count = ek_hf_count(&m->spec);
-    ek_owned_tensors o = {.real = m->k->real};
+    ek_owned_tensors o = {.m = m, .real = m->k->real};
     ek_status st = EK_OK;
 
     o.items = calloc((size_t)(count * n_arrays), sizeof(*o.items));
@@ -255,6 +261,21 @@ out:
     return st;
 }
 
+/* The elements of an item; what is on disk is read, together with the rest of its bucket. */
+static ek_status find_elements(const ek_owned_tensors *o, const ek_owned_tensor *x,
+                               const void **data)
+{
+    const char *kept;
+
+    *data = x->data;
+    if (x->data != NULL)
+        return EK_OK;
+    EK_TRY(ek_offload_load(o->m, x->bucket, EK_PART_STATE));
+    kept = ek_weight_kept(x->w, x->array);
+    *data = kept + x->from * (int64_t)ek_dtype_size(o->real);
+    return EK_OK;
+}
+
 ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype dtype, const ek_io *io,
                                  const char *path, ek_write_mode mode, const atomic_int *stop,
                                  ek_file_sum *sum)
@@ -273,10 +294,12 @@ ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype dtype, cons
     EK_TRY_OUT(ek_safetensors_create(io, path, mode, decls, o->n, &w));
     while ((i = ek_safetensors_next(w)) >= 0) {
         const ek_owned_tensor *x = &o->items[i];
+        const void *data;
 
         EK_REQUIRE_OUT(stop == NULL || !atomic_load(stop), EK_ECANCELED,
                        "%s is not wanted any more", path);
-        EK_TRY_OUT(ek_safetensors_append(w, x->name, x->elements, x->data, o->real));
+        EK_TRY_OUT(find_elements(o, x, &data));
+        EK_TRY_OUT(ek_safetensors_append(w, x->name, x->elements, data, o->real));
     }
     EK_TRY_OUT(ek_safetensors_finish(&w, sum));
 out:

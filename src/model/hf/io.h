@@ -9,6 +9,7 @@
 #define MODEL_HF_IO_H
 
 #include "model/hf/fill.h"
+#include "model/param_buckets.h"
 
 #include <stdatomic.h>
 
@@ -58,17 +59,23 @@ typedef struct {
     char name[EK_HF_NAME_MAX + 16 + EK_SLICE_NAME_MAX];
     int dims;
     int64_t shape[2];
-    const void *data;        /* R */
+    const void *data; /* R; NULL: of a bucket whose state is on disk, */
+    const ek_param_bucket *bucket;
+    const ek_weight *w; /* in which it is this array, */
+    const ek_weight_array *array;
+    int64_t from;            /* from this element of its kept range on */
     int64_t elements, first; /* first: sum of `elements` of the items before */
 } ek_owned_tensor;
 
 typedef struct {
+    ek_model *m;
     ek_owned_tensor *items;
     int64_t n, elements;
     ek_dtype real;
 } ek_owned_tensors;
 
-/* Lists the tensors and slices that this rank owns.  Data pointers refer to the model's memory.
+/* Lists the tensors and slices that this rank owns.  Data pointers refer to the model's memory, or
+ * are NULL for what is on disk: then no step may run until the list is written.
  * ek_owned_tensors_free frees the list. */
 EK_CHECKED ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tensors *out);
 void ek_owned_tensors_free(ek_owned_tensors *o);

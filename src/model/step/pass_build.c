@@ -1,6 +1,7 @@
 /* The order of a step's ops: a stage's virtual stages, forward and backward, and the transfers
  * to and from the neighbour stages. */
 #include "exec/net.h"
+#include "model/offload.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
 #include "moe/replica_prefetch.h"
@@ -359,6 +360,31 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
     return p->backward.loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
 }
 
+/* Plans the uses of offloaded experts by the items, in the order of their ops. */
+static ek_status plan_offload(ek_pass *p, ek_graph *g, int64_t n)
+{
+    ek_model *m = p->model;
+
+    ek_offload_begin_plan(m);
+    for (int64_t i = 0; i < n; i++) {
+        const ek_pipe_item *item = &p->graph.order[i];
+        int vstage = vstage_of_item(p, item);
+        int32_t first = (int32_t)ek_model_vstage_first(m, vstage);
+        int32_t end = (int32_t)ek_model_vstage_first(m, vstage + 1);
+
+        for (int32_t l = first; l < end && !item->backward; l++)
+            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
+        for (int32_t l = end - 1; l >= first && item->backward; l--) {
+            if (p->cfg.recompute == EK_RECOMPUTE_FULL)
+                EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
+            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_BACKWARD));
+            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_WEIGHT_GRADIENT));
+        }
+    }
+    ek_offload_end_plan(m, g);
+    return EK_OK;
+}
+
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)
 {
     const ek_model_config *c = &p->model->cfg;
@@ -379,6 +405,7 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
     }
     p->backward.loss.counted = build_count(p, g);
     ek_param_buckets_begin_step(p->model);
+    EK_TRY(plan_offload(p, g, n));
     ek_rebalance_build_start(&p->rebalance, g);
     for (int64_t i = 0; i < n; i++)
         build_item(p, g, &p->graph.order[i],

@@ -15,6 +15,7 @@
 #include "comm/agree.h"
 #include "model/hf/config.h"
 #include "model/hf/io.h"
+#include "model/offload.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/output/run_file.h"
 
@@ -340,7 +341,7 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
 {
     const ek_mesh *mesh = cfg->model->cfg.mesh;
     ek_train_saving *s = calloc(1, sizeof(*s));
-    int refused = 0;
+    int waits = ek_offload_buckets(cfg->model) > 0; /* state on disk is not copied */
     ek_status st;
 
     if (s != NULL) {
@@ -349,15 +350,16 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
     }
     EK_TRY_OUT(ek_agree(mesh->world, "save", prepare_save(s)));
     EK_TRY_OUT(broadcast_folder(s));
-    if (cfg->background && !copy_own(s)) {
+    if (cfg->background && !waits && !copy_own(s)) {
         ek_log("train", EK_LOG_WARN,
                "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
                (double)ek_train_save_bytes(cfg->model) / 1e9);
-        s->cfg.background = 0;
-        refused = 1;
+        waits = 1;
     }
+    if (waits)
+        s->cfg.background = 0;
     start_stage(s, WRITING);
-    if (refused) /* the caller will change the model */
+    if (waits) /* the caller will change the model */
         join_writer(s);
     *out = s;
     s = NULL;

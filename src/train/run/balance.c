@@ -2,6 +2,7 @@
 #include "train/run/balance.h"
 
 #include "base/log.h"
+#include "base/option_value.h"
 #include "comm/agree.h"
 #include "moe/replica_weights.h"
 #include "train/batch.h"
@@ -80,6 +81,40 @@ static void find_racks(ek_run *r)
     r->options.rack_of = several ? rack_of : NULL;
 }
 
+/* Experts whose weights are on disk come into memory in a fixed order, for one chunk of rows. */
+static ek_status check_offload(ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    ek_moe_config *m = &r->training.moe;
+    int etp = c->etp > 1 ? c->etp : 1;
+
+    EK_REQUIRE(strcmp(c->offload, "experts") == 0 || strcmp(c->offload, "off") == 0, EK_EINVAL,
+               "--offload %s is not experts or off", c->offload);
+    EK_REQUIRE(ek_option_choice_index("auto|memory|disk", c->offload_gradients) >= 0, EK_EINVAL,
+               "--offload-gradients %s is not auto, memory or disk", c->offload_gradients);
+    if (strcmp(c->offload, "off") == 0)
+        return EK_OK;
+    EK_REQUIRE(!c->elastic, EK_EINVAL,
+               "--offload experts: the scratch file ends with its process, so it does not go with "
+               "--elastic");
+    EK_REQUIRE(m->planner == NULL || m->planner == &ek_planner_auto || c->ep <= 1, EK_EINVAL,
+               "--offload experts does not go with --balance %s yet: give --balance off",
+               c->balance);
+    EK_REQUIRE(
+        c->pipeline_degree <= 1 && c->smart_group == 0, EK_EINVAL,
+        "--offload experts brings every expert into memory once a micro-batch, for one chunk "
+        "of rows: leave out --%s",
+        c->smart_group > 0 ? "smart-groups" : "pipeline-degree");
+    EK_REQUIRE(
+        r->options.adaptive_r == etp, EK_EINVAL,
+        "--offload experts needs --adaptive-r etp, as weights of other ranks are not gathered");
+    if (m->planner != NULL && c->ep > 1 && r->rank == 0)
+        ek_log("balance", EK_LOG_INFO, "--offload experts: no replicas yet, as with --balance off");
+    m->planner = NULL;
+    r->training.tune_degree = 0;
+    return EK_OK;
+}
+
 ek_status ek_run_read_balance(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -94,6 +129,7 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.plan_every = c->plan_every;
     find_racks(r);
     EK_TRY(check_r(r));
+    EK_TRY(check_offload(r));
     EK_REQUIRE(
         !c->record_plans || (r->training.moe.planner != NULL && r->options.sizes.ep > 1), EK_EINVAL,
         "--record-plans: there are no plans with --balance off, --ep 1 or --adaptive-r 0; leave it "

@@ -1,11 +1,15 @@
 /* Kernels, executor and model of a rank: threads, layout, weights. */
+#include "base/file.h"
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
 #include "model/hf/init.h"
+#include "model/offload.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
 #include "train/run/state.h"
+
+#include <string.h>
 
 static int64_t comm_activity(void *world)
 {
@@ -52,6 +56,70 @@ ek_status ek_run_open_kernels(ek_run *r)
                            threads > 1 ? threads : 1, &r->kernels);
 }
 
+/* Creates the model, and predicts the memory of the run. */
+static ek_status create_model(ek_run *r, const ek_model_config *mc)
+{
+    size_t activations;
+
+    EK_TRY(ek_model_create(&r->source.spec, r->kernels, mc, &r->model));
+    EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
+    r->out->info.predicted_bytes =
+        (size_t)r->base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
+    return EK_OK;
+}
+
+/* The folder of the scratch file. */
+static ek_status offload_dir(const ek_train_config *c, ek_path *dir)
+{
+    char *slash;
+
+    if (c->offload_dir != NULL)
+        return ek_path_set(dir, "%s", c->offload_dir);
+    EK_TRY(ek_path_set(dir, "%s", c->out));
+    if (ek_file_kind_of(dir->s) == EK_FILE_FOLDER)
+        return EK_OK;
+    slash = strrchr(dir->s, '/');
+    if (slash == NULL)
+        return ek_path_set(dir, ".");
+    slash[slash == dir->s] = '\0';
+    return EK_OK;
+}
+
+/* Experts on disk: measures with the fewest entries, with gradients in memory if they fit there,
+ * and finds how many entries more do.  Collective. */
+static ek_status measure_offload(ek_run *r, ek_model_config *mc, ek_offload_config *o)
+{
+    const char *gradients = r->cfg->offload_gradients;
+    double fits = 1;
+
+    o->gradients = strcmp(gradients, "disk") == 0;
+    mc->never_touched = 1;
+    EK_TRY(create_model(r, mc));
+    if (strcmp(gradients, "auto") == 0 && (r->mesh == NULL || r->mesh->edp == 1))
+        EK_TRY(ek_run_fits_memory(r, &fits));
+    if (fits <= 0) {
+        ek_model_destroy(&r->model);
+        o->gradients = 1;
+        EK_TRY(create_model(r, mc));
+    }
+    EK_TRY(ek_run_fit_entries(r, &o->entries));
+    ek_model_destroy(&r->model);
+    return EK_OK;
+}
+
+static ek_status create_offloaded(ek_run *r, ek_model_config *mc)
+{
+    ek_offload_config o = {.entries = EK_OFFLOAD_ENTRIES_MIN};
+    ek_path dir;
+
+    EK_TRY(offload_dir(r->cfg, &dir));
+    o.dir = dir.s;
+    mc->offload = &o;
+    EK_TRY(measure_offload(r, mc, &o));
+    mc->never_touched = r->cfg->dry_run;
+    return create_model(r, mc);
+}
+
 ek_status ek_run_layout_model(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -61,7 +129,6 @@ ek_status ek_run_layout_model(ek_run *r)
                           .zero = c->zero,
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run};
-    size_t activations;
 
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
@@ -72,11 +139,9 @@ ek_status ek_run_layout_model(ek_run *r)
         mc.state = &r->memory.state.memory;
     }
     r->base_rss = ek_rss_bytes();
-    EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, &r->model));
-    EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
-    r->out->info.predicted_bytes =
-        (size_t)r->base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
-    return EK_OK;
+    if (strcmp(c->offload, "experts") == 0)
+        return create_offloaded(r, &mc);
+    return create_model(r, &mc);
 }
 
 /* Initial weights, from files or from the seed. */

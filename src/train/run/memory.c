@@ -1,4 +1,5 @@
 /* The memory that a run needs, its limit, and what would fit. */
+#include "model/offload.h"
 #include "train/run/state.h"
 
 #include <stdio.h>
@@ -69,6 +70,42 @@ static ek_status find_need(ek_run *r, memory_need *n)
     return add_need(r, n, of_rank - (double)r->base_rss - state);
 }
 
+ek_status ek_run_fits_memory(ek_run *r, double *fits)
+{
+    memory_need n;
+
+    EK_TRY(find_need(r, &n));
+    *fits = need_fits(&n, 0);
+    return ek_run_minimum(r->world, fits);
+}
+
+/* What is taken of the memory that is left: other processes, and the page cache, need some. */
+static const double entries_share = 0.9;
+
+ek_status ek_run_fit_entries(ek_run *r, int32_t *entries)
+{
+    double each = (double)ek_offload_entry_bytes(r->model), ranks = 1, more;
+    int32_t useful = ek_offload_buckets(r->model);
+    memory_need n;
+
+    EK_TRY(find_need(r, &n));
+    if (n.limit.kind != EK_LIMIT_GIVEN)
+        EK_TRY(ek_run_sum_on_host(r, &ranks));
+    more = n.limit.kind == EK_LIMIT_UNKNOWN || each <= 0
+               ? 0
+               : entries_share * (n.have - n.want) / (ranks * each);
+    if (more > (double)useful)
+        more = (double)useful;
+    if (more > 0)
+        *entries += (int32_t)more;
+    if (*entries > useful)
+        *entries = useful > EK_OFFLOAD_ENTRIES_MIN ? useful : EK_OFFLOAD_ENTRIES_MIN;
+    more = (double)*entries; /* ranks that gather together take the same order of uses */
+    EK_TRY(ek_run_minimum(r->world, &more));
+    *entries = (int32_t)more;
+    return EK_OK;
+}
+
 /* Whether the run would fit with these settings: *fits is 1 if it does here.  Collective. */
 static ek_status try_settings(ek_run *r, const memory_need *n, ek_recompute recompute,
                               int64_t micro_batch, double *fits)
@@ -108,9 +145,12 @@ static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_
     snprintf(
         hint, cap,
         "no --micro-batch and no --recompute makes it fit: lower --seq, %sshard the model over "
-        "more %s (--zero 3), or use a smaller model",
+        "more %s (--zero 3), %sor use a smaller model",
         r->training.moe.gather != 0 ? "take --adaptive-r etp, " : "",
-        n->limit.kind == EK_LIMIT_GIVEN ? "ranks" : "hosts");
+        n->limit.kind == EK_LIMIT_GIVEN ? "ranks" : "hosts",
+        r->cfg->elastic || r->kernels->memory != NULL || r->model->offload != NULL
+            ? ""
+            : "keep experts on disk (--offload experts), ");
     return EK_OK;
 }
 

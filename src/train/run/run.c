@@ -60,6 +60,7 @@ static ek_status save_checkpoint(ek_run *r, int last)
     EK_TRY(ek_train_save_finish(&r->saves.current));
     EK_TRY(ek_agree(r->world, "write the metrics",
                     r->rank == 0 ? ek_metrics_sync(&r->records.metrics) : EK_OK));
+    EK_TRY(ek_agree(r->world, "update the experts on disk", ek_trainer_apply_updates(r->trainer)));
     EK_TRY(ek_train_save_begin(&c, &r->saves.current));
     r->saves.saving_step = c.steps_done;
     r->eval.new_best = 0;

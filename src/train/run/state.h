@@ -224,6 +224,11 @@ EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
 /* (memory.c) EK_ENOMEM if the run needs more memory than its limit; sets saves.background and
  * files.  Collective. */
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
+/* Whether it fits on all ranks: 1, else 0.  Collective. */
+EK_CHECKED ek_status ek_run_fits_memory(ek_run *r, double *fits);
+/* Adds to the entries of offloaded experts (model/offload.h) those that the limit leaves room for.
+ * Collective. */
+EK_CHECKED ek_status ek_run_fit_entries(ek_run *r, int32_t *entries);
 /* The limit of this process, or of the device. */
 ek_memory_limit ek_run_memory_limit(const ek_run *r);
 /* Fills the weights: from memory, a checkpoint, files or the seed.  Collective. */

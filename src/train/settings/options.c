@@ -134,6 +134,18 @@ static const ek_option options[] = {
      .help =
          "most memory of each process, page cache of its files included: 8G, 512M, 1.5GiB; "
          "auto: what its cgroups allow, else what is free. A run that needs more does not start"},
+    {"offload", EK_OPTION_CHOICE, .allowed = "experts|off", .field = EK_FIELD_TEXT,
+     .offset = FIELD(offload),
+     .help = "experts: keep the masters and moments of experts in a scratch file, and as many of "
+             "them in memory as --memory-limit leaves room for; losses are the same"},
+    {"offload-dir", EK_OPTION_TEXT, .shown = "the folder that --out is in", .unit = "DIR",
+     .field = EK_FIELD_TEXT, .offset = FIELD(offload_dir), .flags = EK_SETTING_PATH,
+     .help = "--offload: folder of each rank's scratch file, on a fast local disk with room for 12 "
+             "bytes a parameter; the file has no name, and is gone when the run ends"},
+    {"offload-gradients", EK_OPTION_CHOICE, .allowed = "auto|memory|disk", .field = EK_FIELD_TEXT,
+     .offset = FIELD(offload_gradients),
+     .help = "--offload: where the gradients of experts are, 4 bytes a parameter; disk: read and "
+             "written by each micro-batch; auto: memory if they fit there"},
     EK_JOB_OPTIONS,
     {"pp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(pp),

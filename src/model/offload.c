@@ -1,0 +1,372 @@
+/* Offloaded buckets: their records, the scratch file, entries, and access outside of steps. */
+#include "model/offload_priv.h"
+#include "store/record_sum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUM_BLOCK = 1 << 20 };
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+ek_part_range ek_offload_range(const ek_record *r, unsigned parts)
+{
+    int first = 0, end = EK_PARTS;
+
+    while (first < EK_PARTS && !(parts >> first & 1u))
+        first++;
+    while (end > first && !(parts >> (end - 1) & 1u))
+        end--;
+    return (ek_part_range){(size_t)first * r->part_bytes, (size_t)(end - first) * r->part_bytes};
+}
+
+/* --- records ---------------------------------------------------------------------------------- */
+
+static ek_record record_of(const ek_model *m, ek_param_bucket *u, int64_t at)
+{
+    return (ek_record){.bucket = u,
+                       .at = at,
+                       .part_bytes =
+                           round_up((size_t)u->kept * ek_dtype_size(m->k->real), EK_DISK_ALIGN),
+                       .form_bytes = ek_param_bucket_form_bytes(m, u),
+                       .entry = -1};
+}
+
+static void list_records(ek_model *m)
+{
+    ek_offload *o = m->offload;
+    size_t forms = 0, whole = 0, parts = o->cfg.gradients ? EK_PARTS : EK_PARTS - 1;
+
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        ek_param_bucket *u = &m->buckets->bucket[i];
+        ek_record *r;
+
+        if (!ek_param_bucket_is_offloaded(u))
+            continue;
+        r = &o->records[u->offloaded];
+        *r = record_of(m, u, o->file_bytes);
+        o->file_bytes += (int64_t)(parts * r->part_bytes);
+        if (parts * r->part_bytes > o->forms_at)
+            o->forms_at = parts * r->part_bytes;
+        if (r->form_bytes > forms)
+            forms = r->form_bytes;
+        if (u->sharded && (size_t)u->n * ek_dtype_size(m->k->real) > whole)
+            whole = (size_t)u->n * ek_dtype_size(m->k->real);
+    }
+    o->whole_at = o->forms_at;
+    o->forms_at += round_up(whole, EK_ARENA_ALIGN);
+    o->entry_bytes = round_up(o->forms_at + forms, EK_DISK_ALIGN);
+}
+
+static int32_t count_records(const ek_model *m)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < m->buckets->n; i++)
+        n += ek_param_bucket_is_offloaded(&m->buckets->bucket[i]);
+    return n;
+}
+
+/* The waves of each layer: the slots of one bucket after the other. */
+static void list_waves(ek_model *m)
+{
+    ek_offload *o = m->offload;
+    int32_t r = 0, *first = o->wave_first;
+
+    for (int32_t l = 0; l < (int32_t)m->spec.layers; l++) {
+        ek_moe_weights *w = &m->layers[l].experts;
+        ek_expert_waves *waves = &o->waves[l];
+
+        o->first_record[l] = r;
+        waves->first = first;
+        for (; r < o->n && o->records[r].bucket->module == l; r++)
+            first[waves->n++] = m->params[o->records[r].bucket->params[0]].slot;
+        first[0] = 0; /* slots without experts belong to the wave before, or to the first */
+        first[waves->n] = waves->n > 0 ? w->placement.slots : 0;
+        first += waves->n + 1;
+        if (waves->n > 0) /* else this rank has no weights of experts, but may have rows */
+            w->waves = waves;
+    }
+    o->first_record[m->spec.layers] = r;
+}
+
+static ek_status check_supported(const ek_model *m)
+{
+    EK_REQUIRE(m->k->memory == NULL, EK_EUNSUPPORTED,
+               "experts on disk (--offload experts) need --device cpu");
+    EK_REQUIRE(
+        m->cfg.state == NULL, EK_EUNSUPPORTED,
+        "experts on disk (--offload experts) do not outlive a process as --elastic needs it");
+    for (int32_t i = 0; i < m->buckets->n; i++)
+        EK_REQUIRE(!m->cfg.offload->gradients || m->buckets->bucket[i].offloaded < 0 ||
+                       m->buckets->bucket[i].size == 1,
+                   EK_EUNSUPPORTED,
+                   "gradients on disk (--offload-gradients disk) are not summed over the %d ranks "
+                   "that hold the same experts yet: keep them in memory, or give as many "
+                   "expert-parallel ranks (--ep) as a stage has",
+                   m->buckets->bucket[i].size);
+    return EK_OK;
+}
+
+ek_status ek_offload_create(ek_model *m)
+{
+    size_t layers = (size_t)m->spec.layers;
+    ek_offload *o = calloc(1, sizeof(*o));
+    int32_t n = count_records(m);
+
+    EK_REQUIRE(o != NULL, EK_ENOMEM, "no memory for offloaded experts");
+    m->offload = o;
+    o->cfg = *m->cfg.offload;
+    m->cfg.offload = &o->cfg;
+    EK_TRY(check_supported(m));
+    EK_REQUIRE(o->cfg.entries >= EK_OFFLOAD_ENTRIES_MIN, EK_EINVAL,
+               "%d entries for offloaded experts; at least %d are needed", (int)o->cfg.entries,
+               EK_OFFLOAD_ENTRIES_MIN);
+    o->n = n;
+    if (o->cfg.entries > n)
+        o->cfg.entries = n > 0 ? n : 1;
+    o->loaded = -1;
+    o->dir = strdup(o->cfg.dir != NULL ? o->cfg.dir : "");
+    o->records = calloc((size_t)n + 1, sizeof(*o->records));
+    o->entries = calloc((size_t)o->cfg.entries, sizeof(*o->entries));
+    o->waves = calloc(layers, sizeof(*o->waves));
+    o->wave_first = calloc((size_t)n + layers, sizeof(*o->wave_first));
+    o->first_record = calloc(layers + 1, sizeof(*o->first_record));
+    if (o->cfg.gradients)
+        o->squares = calloc((size_t)m->n_params, sizeof(*o->squares));
+    EK_REQUIRE((o->squares != NULL) == o->cfg.gradients && o->dir != NULL && o->records != NULL &&
+                   o->entries != NULL && o->waves != NULL && o->wave_first != NULL &&
+                   o->first_record != NULL,
+               EK_ENOMEM, "no memory for the tables of %d offloaded buckets", (int)n);
+    o->cfg.dir = o->dir;
+    for (int32_t i = 0; i < o->cfg.entries; i++)
+        o->entries[i].holds = -1;
+    list_records(m);
+    list_waves(m);
+    ek_offload_set_waves(m);
+    return EK_OK;
+}
+
+void ek_offload_reserve(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    if (o == NULL)
+        return;
+    ek_arena_round(&m->arena, EK_DISK_ALIGN);
+    for (int32_t i = 0; i < o->cfg.entries; i++)
+        o->entries[i].base = ek_arena_alloc(&m->arena, (int64_t)o->entry_bytes, 1);
+}
+
+ek_status ek_offload_open(ek_model *m)
+{
+    ek_offload *o = m->offload;
+    ek_disk_config c = {.backend = o->cfg.backend, .io = o->cfg.io};
+
+    if (o->file_bytes == 0)
+        return EK_OK;
+    EK_TRY(ek_disk_create(&c, &o->disk));
+    return ek_disk_open_scratch(o->disk, o->cfg.dir, o->file_bytes, &o->file);
+}
+
+void ek_offload_destroy(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    if (o == NULL)
+        return;
+    ek_disk_destroy(&o->disk);
+    free(o->uses);
+    free(o->squares);
+    free(o->first_record);
+    free(o->wave_first);
+    free(o->waves);
+    free(o->entries);
+    free(o->records);
+    free(o->dir);
+    free(o);
+    m->offload = NULL;
+}
+
+/* --- sums ------------------------------------------------------------------------------------- */
+
+/* The sum of a part: that of the sums of its blocks, which threads take one after another. */
+static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part)
+{
+    const ek_param_bucket *u = r->bucket;
+    int64_t blocks = (int64_t)((r->part_bytes + SUM_BLOCK - 1) / SUM_BLOCK);
+    uint64_t sum = 0;
+
+#pragma omp parallel for schedule(static) reduction(^ : sum)
+    for (int64_t i = 0; i < blocks; i++) {
+        size_t at = (size_t)i * SUM_BLOCK, left = r->part_bytes - at;
+
+        sum ^= ek_record_sum(data + at, left < SUM_BLOCK ? left : SUM_BLOCK,
+                             (int64_t)u->offloaded * EK_PARTS + part, i, r->generation);
+    }
+    return sum;
+}
+
+void ek_offload_sum(const ek_model *m, ek_record *r, const ek_offload_entry *e, unsigned parts)
+{
+    (void)m;
+    for (int i = 0; i < EK_PARTS; i++)
+        if (parts >> i & 1u)
+            r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i);
+}
+
+ek_status ek_offload_check(const ek_model *m, const ek_record *r, const ek_offload_entry *e,
+                           unsigned parts)
+{
+    const ek_param *p = &m->params[r->bucket->params[0]];
+
+    for (int i = 0; i < EK_PARTS; i++)
+        EK_REQUIRE(!(parts >> i & 1u) ||
+                       sum_part(r, e->base + (size_t)i * r->part_bytes, i) == r->sum[i],
+                   EK_ECORRUPT,
+                   "the state of expert %d of layer %d was read from the scratch file in %s with "
+                   "other bytes than were written: check the disk, then continue from the last "
+                   "checkpoint (--resume)",
+                   (int)p->expert, (int)p->layer, m->offload->cfg.dir);
+    return EK_OK;
+}
+
+/* --- outside of steps ------------------------------------------------------------------------- */
+
+int64_t ek_offload_disk_bytes(const ek_model *m)
+{
+    return m->offload != NULL ? m->offload->file_bytes : 0;
+}
+
+size_t ek_offload_entry_bytes(const ek_model *m)
+{
+    return m->offload != NULL ? m->offload->entry_bytes : 0;
+}
+
+int32_t ek_offload_buckets(const ek_model *m)
+{
+    return m->offload != NULL ? m->offload->n : 0;
+}
+
+void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out)
+{
+    const ek_offload *o = m->offload;
+
+    *out = (ek_offload_stats){0};
+    if (o == NULL)
+        return;
+    *out = (ek_offload_stats){
+        .uses = o->uses_count, .hits = o->hits, .updates = o->updates, .stall_ns = o->stall_ns};
+    if (o->disk != NULL)
+        ek_disk_stats_of(o->disk, &out->disk);
+}
+
+void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e)
+{
+    const ek_offload *o = m->offload;
+
+    size_t part = r->part_bytes;
+
+    ek_param_bucket_attach(
+        m, r->bucket,
+        &(ek_bucket_memory){.first_moments = e->base,
+                            .second_moments = e->base + part,
+                            .masters = e->base + 2 * part,
+                            .gradients = o->cfg.gradients ? e->base + 3 * part : NULL,
+                            .whole = e->base + o->whole_at,
+                            .forms = e->base + o->forms_at});
+}
+
+void ek_offload_set_update(ek_model *m, void (*update)(void *context, const ek_param_bucket *u),
+                           void *context)
+{
+    if (m->offload == NULL)
+        return;
+    m->offload->update = update;
+    m->offload->context = context;
+}
+
+const ek_param_bucket *ek_offload_bucket_of(const ek_model *m, const ek_weight *w, int64_t layer,
+                                            int64_t expert)
+{
+    const ek_offload *o = m->offload;
+
+    if (o == NULL || layer < 0 || expert < 0)
+        return NULL;
+    for (int32_t r = o->first_record[layer]; r < o->first_record[layer + 1]; r++) {
+        const ek_param_bucket *u = o->records[r].bucket;
+
+        for (int32_t i = 0; i < u->n_params; i++)
+            if (m->params[u->params[i]].w == w)
+                return u;
+    }
+    return NULL;
+}
+
+/* Forgets what entry 0 holds, and gives it to a record. */
+static ek_offload_entry *take_entry(ek_offload *o, int32_t record)
+{
+    ek_offload_entry *e = &o->entries[0];
+
+    if (e->holds >= 0)
+        o->records[e->holds].entry = -1;
+    if (o->records[record].entry >= 0)
+        o->entries[o->records[record].entry].holds = -1;
+    e->holds = -1;
+    o->records[record].entry = -1;
+    e->parts = e->forms = 0;
+    o->loaded = -1;
+    return e;
+}
+
+static ek_status transfer(ek_offload *o, const ek_record *r, int write, unsigned parts,
+                          unsigned char *base)
+{
+    ek_part_range range = ek_offload_range(r, parts);
+    ek_disk_request q = {.file = o->file,
+                         .write = write,
+                         .offset = r->at + (int64_t)range.first,
+                         .bytes = range.bytes,
+                         .buffer = base + range.first,
+                         .room = range.bytes};
+
+    if (range.bytes == 0) /* this rank keeps nothing of a sharded bucket */
+        return EK_OK;
+    EK_TRY(ek_disk_start(o->disk, &q));
+    return ek_disk_wait(o->disk, &q);
+}
+
+ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsigned parts)
+{
+    ek_offload *o = m->offload;
+    ek_record *r = &o->records[u->offloaded];
+    ek_offload_entry *e;
+
+    if (o->loaded == u->offloaded && parts == EK_PART_STATE)
+        return EK_OK;
+    e = take_entry(o, u->offloaded);
+    ek_offload_attach(m, r, e);
+    for (int i = 0; i < EK_PARTS - 1; i++)
+        if (!(parts >> i & 1u))
+            memset(e->base + (size_t)i * r->part_bytes, 0, r->part_bytes);
+    if (parts == 0)
+        return EK_OK;
+    EK_TRY(transfer(o, r, 0, parts, e->base));
+    EK_TRY(ek_offload_check(m, r, e, parts));
+    if (parts == EK_PART_STATE)
+        o->loaded = u->offloaded;
+    return EK_OK;
+}
+
+ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts)
+{
+    ek_offload *o = m->offload;
+    ek_record *r = &o->records[u->offloaded];
+    const ek_offload_entry *e = &o->entries[0];
+
+    ek_offload_sum(m, r, e, parts);
+    return transfer(o, r, 1, parts, e->base);
+}

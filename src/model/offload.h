@@ -1,0 +1,105 @@
+/* model/offload.h - training with the experts' masters and moments on disk.
+ *
+ * The parameter buckets of experts ("offloaded" ones, each of whole experts) have their state in a
+ * scratch file, and a few of them at a time in memory, in entries:
+ *
+ *   on disk     a record for each bucket: first moments, second moments, masters and perhaps
+ *               gradients, each R [kept] rounded up to EK_DISK_ALIGN
+ *   an entry    memory for one record, and for the packed forms that kernels read
+ *   gradients   are in memory, or in the record too: then each micro-batch's backward reads what
+ *               earlier ones have written, adds to it, and writes it
+ *
+ * Update at fetch.  Clipping needs all gradients before any update, so a step's update of an
+ * offloaded bucket waits until its state is read for the next forward, which has to read it anyway:
+ * 12 bytes a parameter are read and written once a step (fp32), under the computation of other
+ * experts.  Backward reads the masters again, 4 bytes, unless they are still in an entry. Gradients
+ * on disk are 4 bytes more to read and to write.  The same arithmetic in the same order gives the
+ * same bits as training in memory.
+ *
+ * A step's uses of buckets are known before its graph is built: pass_build plans them.  Reads are
+ * appended as early as an entry is free for them, and the entry whose bucket is used last gives way
+ * (Belady's rule).  A layer's products run in waves (moe/expert_waves.h), one for each bucket.
+ *
+ * Errors of the disk end the step; the file is scratch, and what survives is the checkpoint. */
+#ifndef MODEL_OFFLOAD_H
+#define MODEL_OFFLOAD_H
+
+#include "model/model.h"
+#include "model/param_buckets.h"
+#include "moe/expert_waves.h"
+
+/* What was read and written since the model was created. */
+typedef struct {
+    int64_t uses, hits; /* of buckets by products; those that were in memory already */
+    int64_t updates;    /* of buckets */
+    int64_t stall_ns;   /* time that products waited for reads */
+    ek_disk_stats disk;
+} ek_offload_stats;
+
+/* Bytes on disk for this rank's records, and of an entry; 0 without offloaded buckets. */
+int64_t ek_offload_disk_bytes(const ek_model *m);
+size_t ek_offload_entry_bytes(const ek_model *m);
+/* Offloaded buckets of this rank: more entries are of no use. */
+int32_t ek_offload_buckets(const ek_model *m);
+void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out);
+
+/* --- for model/create.c ----------------------------------------------------------------------- */
+
+/* Tables of the offloaded buckets, which exist, and the waves of the layers. */
+EK_CHECKED ek_status ek_offload_create(ek_model *m);
+/* Reserves the entries' memory in m->arena. */
+void ek_offload_reserve(ek_model *m);
+/* Makes the scratch file.  EK_ENOSPC, EK_ENOENT, EK_EIO. */
+EK_CHECKED ek_status ek_offload_open(ek_model *m);
+void ek_offload_destroy(ek_model *m);
+
+/* --- state outside of steps ------------------------------------------------------------------- */
+
+/* Parts of a record, in its order. */
+typedef enum {
+    EK_PART_M = 1,
+    EK_PART_V = 2,
+    EK_PART_MASTER = 4,
+    EK_PART_STATE = 7,   /* these three */
+    EK_PART_GRADIENT = 8 /* in steps alone */
+} ek_offload_part;
+
+/* Whether a bucket's state is on disk. */
+static inline int ek_param_bucket_is_offloaded(const ek_param_bucket *u)
+{
+    return u->offloaded >= 0;
+}
+
+/* The offloaded bucket of a weight of an expert; NULL: its state is in memory, or this rank has
+ * none. */
+const ek_param_bucket *ek_offload_bucket_of(const ek_model *m, const ek_weight *w, int64_t layer,
+                                            int64_t expert);
+
+/* Brings a bucket's state into memory, and points its weights at it: these parts are read, others
+ * are zeroed.  Valid until the next call, or the next step.  On any thread, while no step runs. */
+EK_CHECKED ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsigned parts);
+/* Writes parts of the state that ek_offload_load brought. */
+EK_CHECKED ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts);
+
+/* --- steps ------------------------------------------------------------------------------------ */
+
+/* The optimizer's update of a bucket whose weights are in memory; it also clears gradients. */
+void ek_offload_set_update(ek_model *m, void (*update)(void *context, const ek_param_bucket *u),
+                           void *context);
+
+/* While a graph is planned: forgets the ops of the last one; adds a layer's waves, in the order of
+ * its products; then appends the first reads. */
+void ek_offload_begin_plan(ek_model *m);
+EK_CHECKED ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use);
+void ek_offload_end_plan(ek_model *m, ek_graph *g);
+
+/* Whether a parameter's gradient is on disk when a step has been run; its sum of squares then. */
+int ek_offload_has_sum(const ek_model *m, int64_t param, double *sum);
+
+/* From now on every offloaded bucket has a gradient that its next use applies. */
+void ek_offload_set_pending(ek_model *m);
+int ek_offload_is_pending(const ek_model *m);
+/* Appends the update of all buckets that have one pending, for a graph of its own. */
+EK_CHECKED ek_status ek_offload_build_flush(ek_model *m, ek_graph *g);
+
+#endif

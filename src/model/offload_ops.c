@@ -1,0 +1,591 @@
+/* Plans and ops of steps with offloaded buckets: when each is read, updated, packed and written. */
+#include "exec/net.h"
+#include "model/offload_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- planning --------------------------------------------------------------------------------- */
+
+void ek_offload_begin_plan(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    if (o == NULL)
+        return;
+    o->n_uses = o->used = o->ready = o->planned = 0;
+    if (o->loaded >= 0) { /* it is attached, but no plan knows of it */
+        o->entries[0].holds = -1;
+        o->loaded = -1;
+    }
+    for (int32_t i = 0; i < o->cfg.entries; i++) {
+        ek_offload_entry *e = &o->entries[i];
+
+        e->reserved = 0;
+        e->used = -1;
+    }
+    for (int32_t r = 0; r < o->n; r++)
+        o->records[r].written = -1;
+}
+
+/* Whether the products add to gradients.  In distributed layers this is a use of its own, which the
+ * weights are not needed for. */
+static int adds_gradients(const ek_model *m, ek_wave_use use)
+{
+    return use ==
+           (ek_mesh_distributes_experts(m->cfg.mesh) ? EK_WAVE_WEIGHT_GRADIENT : EK_WAVE_BACKWARD);
+}
+
+/* Whether products of this kind need a record. */
+static int is_use(const ek_model *m, ek_wave_use use)
+{
+    return use != EK_WAVE_WEIGHT_GRADIENT || (m->offload->cfg.gradients && adds_gradients(m, use));
+}
+
+static ek_status add_use(ek_offload *o, int32_t record, ek_wave_use use)
+{
+    if (o->n_uses == o->cap_uses) {
+        int32_t cap = 2 * o->cap_uses + 64;
+        ek_record_use *grown = realloc(o->uses, (size_t)cap * sizeof(*grown));
+
+        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a plan of %d uses of experts",
+                   (int)cap);
+        o->uses = grown;
+        o->cap_uses = cap;
+    }
+    o->uses[o->n_uses++] = (ek_record_use){.record = record, .use = use, .entry = -1};
+    return EK_OK;
+}
+
+ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use)
+{
+    ek_offload *o = m->offload;
+    int32_t first, n;
+
+    if (o == NULL || !is_use(m, use))
+        return EK_OK;
+    first = o->first_record[layer];
+    n = o->first_record[layer + 1] - first;
+    for (int32_t i = 0; i < n; i++)
+        EK_TRY(add_use(o, first + (use == EK_WAVE_FORWARD ? i : n - 1 - i), use));
+    return EK_OK;
+}
+
+/* Sets the next use of each use's record; after its last one, that of a following step with the
+ * same plan. */
+static void link_uses(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    for (int32_t r = 0; r < o->n; r++) {
+        o->records[r].first_use = o->n_uses;
+        o->records[r].last_adding = -1;
+    }
+    for (int32_t i = o->n_uses - 1; i >= 0; i--)
+        o->records[o->uses[i].record].first_use = i;
+    for (int32_t i = 0; i < o->n_uses; i++)
+        if (adds_gradients(m, o->uses[i].use))
+            o->records[o->uses[i].record].last_adding = i;
+    for (int32_t r = 0; r < o->n; r++)
+        o->records[r].next_use = o->n_uses + o->records[r].first_use;
+    for (int32_t i = o->n_uses - 1; i >= 0; i--) {
+        ek_record *r = &o->records[o->uses[i].record];
+
+        o->uses[i].next = r->next_use;
+        r->next_use = i;
+    }
+    for (int32_t i = 0; i < o->cfg.entries; i++)
+        if (o->entries[i].holds >= 0)
+            o->entries[i].next_use = o->records[o->entries[i].holds].first_use;
+}
+
+/* --- ops -------------------------------------------------------------------------------------- */
+
+static ek_record_use *use_of(const ek_model *m, const ek_op *op)
+{
+    return &m->offload->uses[op->part];
+}
+
+/* Starts the request when first called, then tests it. */
+static ek_status run_request(ek_offload *o, const ek_op *op, ek_disk_request *q)
+{
+    if (q->bytes == 0) /* of a sharded bucket of which this rank keeps nothing */
+        return EK_OK;
+    if (*op->state == NULL) {
+        EK_TRY(ek_disk_start(o->disk, q));
+        *op->state = q;
+    }
+    return ek_disk_test(o->disk, q);
+}
+
+static void set_request(const ek_offload *o, ek_disk_request *q, const ek_record_use *use,
+                        unsigned parts, int write)
+{
+    const ek_record *r = &o->records[use->record];
+    ek_part_range range = ek_offload_range(r, parts);
+
+    *q = (ek_disk_request){.file = o->file,
+                           .write = write,
+                           .offset = r->at + (int64_t)range.first,
+                           .bytes = range.bytes,
+                           .buffer = o->entries[use->entry].base + range.first,
+                           .room = range.bytes};
+}
+
+static ek_status op_read(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    ek_record_use *use = use_of(m, op);
+
+    if (*op->state == NULL)
+        set_request(m->offload, &use->read, use, use->reads, 0);
+    return run_request(m->offload, op, &use->read);
+}
+
+static ek_status op_write(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    ek_record_use *use = use_of(m, op);
+
+    if (*op->state == NULL)
+        set_request(m->offload, &use->write, use, EK_PART_STATE, 1);
+    return run_request(m->offload, op, &use->write);
+}
+
+static ek_status op_write_gradients(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    ek_record_use *use = use_of(m, op);
+
+    if (*op->state == NULL)
+        set_request(m->offload, &use->keep, use, EK_PART_GRADIENT, 1);
+    return run_request(m->offload, op, &use->keep);
+}
+
+/* Once the record is in memory: checks what was read, and points its weights there. */
+static ek_status op_attach(void *self, const ek_op *op)
+{
+    ek_model *m = self;
+    const ek_offload *o = m->offload;
+    const ek_record_use *use = use_of(m, op);
+    const ek_record *r = &o->records[use->record];
+    const ek_offload_entry *e = &o->entries[use->entry];
+
+    EK_TRY(ek_offload_check(m, r, e, use->reads));
+    ek_offload_attach(m, r, e);
+    if (use->begins)
+        memset(r->bucket->g, 0, r->part_bytes);
+    return EK_OK;
+}
+
+/* After products that added to gradients which will be written; when they are complete, their
+ * squares are summed. */
+static ek_status op_sum_gradients(void *self, const ek_op *op)
+{
+    ek_model *m = self;
+    ek_offload *o = m->offload;
+    const ek_record_use *use = use_of(m, op);
+    ek_record *r = &o->records[use->record];
+
+    ek_offload_attach(m, r, &o->entries[use->entry]);
+    ek_offload_sum(m, r, &o->entries[use->entry], EK_PART_GRADIENT);
+    for (int32_t i = 0; i < r->bucket->n_params && op->part == r->last_adding; i++) {
+        const ek_param *p = &m->params[r->bucket->params[i]];
+        int64_t at = p->w->own_first - p->w->kept_first;
+        const void *g = (const char *)p->g_kept + at * (int64_t)ek_dtype_size(m->k->real);
+
+        if (p->w->own > 0)
+            m->k->sum_squares_each(m->k, 1, &p->w->own, &g, &o->squares[r->bucket->params[i]]);
+    }
+    return EK_OK;
+}
+
+static ek_status op_update(void *self, const ek_op *op)
+{
+    ek_model *m = self;
+    ek_offload *o = m->offload;
+    const ek_record_use *use = use_of(m, op);
+    ek_record *r = &o->records[use->record];
+
+    o->update(o->context, r->bucket);
+    r->generation++;
+    ek_offload_sum(m, r, &o->entries[use->entry], EK_PART_STATE);
+    o->updates++;
+    return EK_OK;
+}
+
+/* Gathers the masters of all ranks of the bucket's group. */
+static ek_status op_gather(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_offload *o = m->offload;
+    const ek_record_use *use = use_of(m, op);
+    const ek_record *r = &o->records[use->record];
+    const ek_param_bucket *u = r->bucket;
+    unsigned char *base = o->entries[use->entry].base, *whole = base + o->whole_at;
+    size_t real = ek_dtype_size(m->k->real);
+
+    if (!ek_net_started(op)) {
+        memcpy(whole + (size_t)u->kept_first * real, base + 2 * r->part_bytes,
+               (size_t)u->kept * real);
+        EK_TRY(ek_comm_all_gather(u->group, whole, u->first, real, ek_net_cell(op)));
+    }
+    return ek_net_test(op);
+}
+
+static ek_status op_pack(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_record *r = &m->offload->records[use_of(m, op)->record];
+
+    return ek_param_bucket_pack(m, r->bucket,
+                                op->kind == EK_OP_PACK_FORWARD ? EK_USE_FORWARD : EK_USE_BACKWARD);
+}
+
+static void describe_request(void *self, const ek_op *op, char *text, size_t cap)
+{
+    const ek_model *m = self;
+    const ek_record_use *use = use_of(m, op);
+    const ek_disk_request *q = op->kind == EK_OP_WRITE_STATE       ? &use->write
+                               : op->kind == EK_OP_WRITE_GRADIENTS ? &use->keep
+                                                                   : &use->read;
+
+    snprintf(text, cap, "%.1f MB of the scratch file in %s are being %s", (double)q->bytes / 1e6,
+             m->offload->cfg.dir, q->write ? "written" : "read");
+}
+
+/* --- builders --------------------------------------------------------------------------------- */
+
+static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
+                      int32_t use, double bytes, const int32_t *deps, int32_t n)
+{
+    const ek_record *r = &m->offload->records[m->offload->uses[use].record];
+    ek_op op = {.kind = kind,
+                .run = run,
+                .self = m,
+                .lane = lane,
+                .layer = r->bucket->module,
+                .micro = -1,
+                .part = use,
+                .bytes = bytes,
+                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stall_ns : NULL,
+                .describe = lane == EK_LANE_DISK  ? describe_request
+                            : lane == EK_LANE_NET ? ek_net_describe
+                                                  : NULL};
+
+    return ek_graph_add(g, &op, deps, n);
+}
+
+/* The entry that gives way: of those without a planned use, the one whose record is needed last.
+ * NULL: there is none. */
+static ek_offload_entry *find_entry(ek_offload *o)
+{
+    ek_offload_entry *found = NULL;
+
+    for (int32_t i = 0; i < o->cfg.entries; i++) {
+        ek_offload_entry *e = &o->entries[i];
+
+        if (e->reserved > 0)
+            continue;
+        if (e->holds < 0)
+            return e;
+        if (found == NULL || e->next_use > found->next_use)
+            found = e;
+    }
+    return found;
+}
+
+/* Sets what a use does, from what the uses planned before it leave; returns the parts that it
+ * needs. */
+static unsigned plan_parts(ek_model *m, ek_record_use *use)
+{
+    const ek_offload *o = m->offload;
+    ek_record *r = &o->records[use->record];
+    unsigned gradient = o->cfg.gradients ? EK_PART_GRADIENT : 0, needed = 0;
+
+    use->updates = use->use == EK_WAVE_FORWARD && r->pending;
+    use->adds = o->cfg.gradients && adds_gradients(m, use->use);
+    use->begins = use->adds && !r->has_gradient;
+    if (use->use != EK_WAVE_WEIGHT_GRADIENT)
+        needed = EK_PART_MASTER;
+    if (use->updates)
+        needed = EK_PART_STATE | gradient;
+    if (use->adds && r->has_gradient)
+        needed |= gradient;
+    r->pending = use->updates ? 0 : r->pending;
+    r->has_gradient = (use->updates ? 0 : r->has_gradient) | use->adds;
+    return needed;
+}
+
+/* Gives an entry to the record of a use, if it has none.  *before: the op that writes what gives
+ * way, -1: none.  NULL: all entries are reserved. */
+static ek_offload_entry *take_entry(ek_offload *o, int32_t record, int32_t *before)
+{
+    ek_record *r = &o->records[record];
+    ek_offload_entry *e = r->entry >= 0 ? &o->entries[r->entry] : find_entry(o);
+
+    *before = -1;
+    if (e == NULL || e->holds == record)
+        return e;
+    if (e->holds >= 0) {
+        o->records[e->holds].entry = -1;
+        *before = o->records[e->holds].written;
+    }
+    e->holds = record;
+    e->parts = e->forms = 0;
+    e->gathered = 0;
+    r->entry = (int32_t)(e - o->entries);
+    return e;
+}
+
+/* Plans the next use: memory for it, and the read of what is missing, which is appended.  Returns 0
+ * if all entries are reserved. */
+static int plan_next_use(ek_model *m, ek_graph *g)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->planned;
+    ek_record_use *use = &o->uses[at];
+    ek_record *r = &o->records[use->record];
+    ek_offload_entry *e = take_entry(o, use->record, &use->before);
+    unsigned needed;
+
+    if (e == NULL)
+        return 0;
+    needed = plan_parts(m, use);
+    use->entry = r->entry;
+    use->reads = needed & ~e->parts;
+    use->read_op = -1;
+    if (use->reads != 0) {
+        const int32_t deps[] = {e->used, use->before, r->written};
+
+        use->read_op = append(m, g, EK_OP_READ_STATE, op_read, EK_LANE_DISK, at,
+                              (double)ek_offload_range(r, use->reads).bytes, deps, 3);
+    }
+    o->hits += use->reads == 0;
+    e->parts |= needed;
+    if (use->adds)
+        e->parts |= EK_PART_GRADIENT;
+    if (use->updates)
+        e->parts &= ~(unsigned)EK_PART_GRADIENT;
+    e->reserved++;
+    o->planned++;
+    return 1;
+}
+
+void ek_offload_end_plan(ek_model *m, ek_graph *g)
+{
+    if (m->offload == NULL)
+        return;
+    link_uses(m);
+    while (m->offload->planned < m->offload->n_uses && plan_next_use(m, g))
+        continue;
+}
+
+/* Appends the update of the record of a use, and its write. */
+static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    ek_record *r = &o->records[o->uses[at].record];
+    ek_offload_entry *e = &o->entries[r->entry];
+    double real = (double)ek_dtype_size(m->k->real);
+
+    dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
+                 8 * real * (double)r->bucket->kept, &dep, 1);
+    r->written =
+        append(m, g, EK_OP_WRITE_STATE, op_write, EK_LANE_DISK, at,
+               (double)ek_offload_range(r, EK_PART_STATE).bytes, (int32_t[]){dep, r->written}, 2);
+    e->forms = 0;
+    e->gathered = 0;
+    return dep;
+}
+
+/* Whether a use lacks the packed form that its products read; *form: which, EK_USE_*. */
+static int lacks_form(const ek_model *m, const ek_record_use *use, unsigned *form)
+{
+    const ek_offload *o = m->offload;
+
+    *form = use->use == EK_WAVE_FORWARD || m->k->one_form ? EK_USE_FORWARD : EK_USE_BACKWARD;
+    return use->use != EK_WAVE_WEIGHT_GRADIENT && o->records[use->record].form_bytes > 0 &&
+           !(o->entries[use->entry].forms & *form);
+}
+
+/* Appends the gather of a sharded record, if products read the masters or a form is to be packed
+ * from them. */
+static int32_t build_gather(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    const ek_record_use *use = &o->uses[at];
+    const ek_record *r = &o->records[use->record];
+    ek_offload_entry *e = &o->entries[use->entry];
+    double bytes = (double)(r->bucket->n - r->bucket->kept) * (double)ek_dtype_size(m->k->real);
+    unsigned form;
+
+    if (!r->bucket->sharded || e->gathered || use->use == EK_WAVE_WEIGHT_GRADIENT ||
+        (r->form_bytes > 0 && !lacks_form(m, use, &form)))
+        return dep;
+    e->gathered = 1;
+    return append(m, g, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, at, bytes, &dep, 1);
+}
+
+/* Appends the packing of a form that a use lacks. */
+static int32_t build_forms(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    const ek_record_use *use = &o->uses[at];
+    const ek_param_bucket *u = o->records[use->record].bucket;
+    double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
+    unsigned form;
+
+    if (!lacks_form(m, use, &form))
+        return dep;
+    o->entries[use->entry].forms |= form;
+    return append(m, g, form == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD, op_pack,
+                  EK_LANE_COMPUTE, at, (double)u->n * element, &dep, 1);
+}
+
+/* Appends what makes the record of the next use ready, but for packing. */
+static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->ready++;
+    const int32_t deps[] = {dep, o->uses[at].read_op, o->uses[at].before};
+
+    o->uses_count++;
+    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 3);
+    if (o->uses[at].updates)
+        dep = build_update(m, g, at, dep);
+    o->uses[at].dep = build_gather(m, g, at, dep);
+}
+
+/* Appends what makes the next use ready.  Where records are gathered, this starts the gather of the
+ * use after it too, which then overlaps with the products of this one. */
+static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->used;
+
+    if (o->ready == at)
+        build_ready(m, g, dep);
+    if (at + 1 < o->planned && o->records[o->uses[at + 1].record].bucket->sharded)
+        build_ready(m, g, dep);
+    return build_forms(m, g, at, o->uses[at].dep);
+}
+
+/* Appends, after products that added to gradients on disk, their write. */
+static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
+{
+    ek_record *r = &m->offload->records[m->offload->uses[at].record];
+    double bytes = (double)r->part_bytes;
+
+    dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes, &dep, 1);
+    r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_write_gradients, EK_LANE_DISK, at, bytes,
+                        (int32_t[]){dep, r->written}, 2);
+    return dep;
+}
+
+/* After the products of the next use: its entry may give way, to records whose reads are then
+ * appended. */
+static void release(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    const ek_record_use *use = &o->uses[o->used++];
+    ek_offload_entry *e = &o->entries[use->entry];
+
+    e->used = dep;
+    e->next_use = use->next;
+    e->reserved--;
+    while (o->planned < o->n_uses && plan_next_use(m, g))
+        continue;
+}
+
+/* A layer's products that the plan does not have would use memory that is not theirs. */
+static int is_planned(const ek_offload *o, int32_t record, const ek_wave_call *call)
+{
+    return o->used < o->planned && o->uses[o->used].record == record &&
+           o->uses[o->used].use == call->use;
+}
+
+static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
+{
+    ek_model *m = self;
+    ek_offload *o = m->offload;
+    int32_t record = o->first_record[call->layer] + call->wave;
+
+    if (!is_use(m, call->use))
+        return dep;
+    if (!is_planned(o, record, call)) {
+        call->g->failed = EK_FAIL(EK_EINTERNAL, "products of wave %d of layer %d are not planned",
+                                  (int)call->wave, (int)call->layer);
+        return dep;
+    }
+    return build_use(m, call->g, dep);
+}
+
+static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep)
+{
+    ek_model *m = self;
+    ek_offload *o = m->offload;
+
+    if (!is_use(m, call->use) || call->g->failed < 0)
+        return dep;
+    if (o->uses[o->used].adds)
+        dep = build_keep(m, call->g, o->used, dep);
+    release(m, call->g, dep);
+    return dep;
+}
+
+void ek_offload_set_waves(ek_model *m)
+{
+    for (int64_t l = 0; l < m->spec.layers; l++) {
+        m->offload->waves[l].begin = begin_wave;
+        m->offload->waves[l].end = end_wave;
+        m->offload->waves[l].context = m;
+    }
+}
+
+int ek_offload_has_sum(const ek_model *m, int64_t param, double *sum)
+{
+    const ek_offload *o = m->offload;
+
+    if (o == NULL || o->squares == NULL ||
+        !ek_param_bucket_is_offloaded(&m->buckets->bucket[m->params[param].bucket]))
+        return 0;
+    *sum = o->squares[param];
+    return 1;
+}
+
+/* --- pending updates -------------------------------------------------------------------------- */
+
+void ek_offload_set_pending(ek_model *m)
+{
+    for (int32_t r = 0; m->offload != NULL && r < m->offload->n; r++)
+        m->offload->records[r].pending = 1;
+}
+
+int ek_offload_is_pending(const ek_model *m)
+{
+    int pending = 0;
+
+    for (int32_t r = 0; m->offload != NULL && r < m->offload->n; r++)
+        pending |= m->offload->records[r].pending;
+    return pending;
+}
+
+ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
+{
+    ek_offload *o = m->offload;
+    int32_t dep = -1;
+
+    ek_offload_begin_plan(m);
+    for (int32_t r = 0; r < o->n; r++)
+        if (o->records[r].pending)
+            EK_TRY(add_use(o, r, EK_WAVE_FORWARD));
+    ek_offload_end_plan(m, g);
+    while (o->used < o->n_uses) {
+        build_ready(m, g, dep);
+        dep = o->uses[o->used].dep;
+        release(m, g, dep);
+    }
+    return ek_graph_check(g);
+}

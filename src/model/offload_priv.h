@@ -1,0 +1,107 @@
+/* model/offload_priv.h - state of offloaded buckets, shared by offload.c (memory, file, access
+ * outside of steps) and offload_ops.c (plans and ops of steps). */
+#ifndef MODEL_OFFLOAD_PRIV_H
+#define MODEL_OFFLOAD_PRIV_H
+
+#include "model/offload.h"
+
+enum { EK_PARTS = 4 };
+
+/* A bucket's record.  Its state is as of the uses planned so far. */
+typedef struct {
+    ek_param_bucket *bucket;
+    int64_t at;             /* in the file */
+    size_t part_bytes;      /* of one part, a multiple of EK_DISK_ALIGN */
+    size_t form_bytes;      /* of the packed forms; 0: kernels read the masters */
+    int64_t generation;     /* how often it was written */
+    uint64_t sum[EK_PARTS]; /* of the parts as they were last written */
+    int32_t entry;          /* that holds it; -1: none */
+    int pending;            /* has a gradient to apply */
+    int has_gradient;       /* its gradient part counts; else it is zero */
+    int32_t last_adding;    /* use that completes its gradient; -1: none */
+    int32_t written;        /* op of the graph being built that writes it; -1: none */
+    int32_t next_use;       /* while a plan is made */
+    int32_t first_use;      /* in the plan; its length, if there is none */
+} ek_record;
+
+/* Memory for one record and its forms: likewise. */
+typedef struct {
+    unsigned char *base;
+    int32_t holds;  /* record; -1: none */
+    unsigned parts; /* EK_PART_* that are present */
+    /* once the ops appended so far are done */
+    unsigned forms;   /* EK_USE_* that are present */
+    int gathered;     /* the masters of all ranks are present */
+    int32_t reserved; /* planned uses whose products have not been appended yet */
+    int32_t next_use; /* of its record, in the plan; beyond it: of the next step */
+
+    /* ops of the graph being built; -1: none */
+    int32_t used;
+} ek_offload_entry;
+
+/* One use of a record by products. */
+typedef struct {
+    int32_t record;
+    ek_wave_use use;
+    int32_t next; /* use of the same record */
+
+    /* set when it is planned */
+    int32_t entry;
+    unsigned reads;  /* EK_PART_* */
+    int updates;     /* the optimizer's update comes before the products */
+    int adds;        /* the products add to gradients, */
+    int begins;      /* which are zero before */
+    int32_t read_op; /* reads what is missing; -1: nothing is */
+    int32_t before;  /* writes what the entry held before; -1: none.  Later uses of the entry come
+                        after the wait of this one */
+    int32_t dep;     /* op after which its record is ready, but for packing */
+    ek_disk_request read, write, keep; /* keep: of gradients */
+} ek_record_use;
+
+typedef struct ek_offload {
+    ek_offload_config cfg;
+    char *dir;
+    ek_disk *disk;
+    ek_disk_file *file;
+    ek_record *records;
+    int32_t n; /* records */
+    int64_t file_bytes;
+    size_t entry_bytes;
+    size_t whole_at, forms_at; /* in an entry, behind the record: gathered masters, packed forms */
+    ek_offload_entry *entries; /* [cfg.entries] */
+    ek_expert_waves *waves;    /* [layers] */
+    int32_t *wave_first;       /* storage of their `first` */
+    int32_t *first_record;     /* [layers + 1] */
+    double *squares;           /* [params], of gradients on disk; NULL: they are in memory */
+
+    /* the plan of the graph being built or run */
+    ek_record_use *uses;
+    int32_t n_uses, cap_uses;
+    /* uses whose products, whose update and gather, and whose reads have been appended */
+    int32_t used, ready, planned;
+    int32_t loaded; /* the record that ek_offload_load has read into entry 0; -1: none */
+
+    void (*update)(void *context, const ek_param_bucket *u);
+    void *context;
+    int64_t uses_count, hits, updates, stall_ns;
+} ek_offload;
+
+/* Sets the functions of all layers' waves. */
+void ek_offload_set_waves(ek_model *m);
+
+/* Points a bucket's weights at an entry. */
+void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e);
+
+/* The range of parts in a record: they are contiguous. */
+typedef struct {
+    size_t first, bytes;
+} ek_part_range;
+
+ek_part_range ek_offload_range(const ek_record *r, unsigned parts);
+
+/* Set and check the sums of parts in memory. */
+void ek_offload_sum(const ek_model *m, ek_record *r, const ek_offload_entry *e, unsigned parts);
+EK_CHECKED ek_status ek_offload_check(const ek_model *m, const ek_record *r,
+                                      const ek_offload_entry *e, unsigned parts);
+
+#endif

@@ -1,0 +1,340 @@
+/* Experts with masters and moments on disk train as in memory, bit for bit: losses, norms, masters
+ * and moments, for any number of entries, back end, recomputation and micro-batches, with
+ * evaluations between steps; what was read and written; checkpoints; failures of the disk. */
+#include "equal_models.h"
+#include "faulty_disk_io.h"
+#include "model/hf/init.h"
+#include "model/offload.h"
+#include "tensor/select/select.h"
+
+enum { STEPS = 5 };
+
+static const ek_disk_backend backends[] = {EK_DISK_URING, EK_DISK_POOL};
+
+/* One way to train. */
+typedef struct {
+    int model, shape;
+    ek_mode mode;
+    ek_isa isa;
+    ek_recompute recompute;
+    int evaluates;
+    int64_t bucket_bytes; /* 1: a bucket for each expert */
+    const ek_offload_config *offload;
+} way;
+
+/* A trainer and what it said. */
+typedef struct {
+    ek_kernels *k;
+    ek_model *m;
+    ek_trainer *tr;
+    double loss[STEPS], norm[STEPS], eval[STEPS];
+} run;
+
+static ek_offload_config config_of(int32_t entries, ek_disk_backend backend, int gradients)
+{
+    return (ek_offload_config){
+        .dir = "/var/tmp", .entries = entries, .gradients = gradients, .backend = backend};
+}
+
+static ek_status open_run(const way *w, run *r)
+{
+    equal_shape shape = equal_shape_of(w->shape);
+    ek_model_config mc = {.trained = 1, .bucket_bytes = w->bucket_bytes, .offload = w->offload};
+    ek_trainer_config tc = {.batch = shape.batch,
+                            .micro_batch = shape.micro,
+                            .seq = shape.seq,
+                            .aux_coef = 0.02,
+                            .capacity_factor = equal_capacity(w->model),
+                            .seed = 3,
+                            .recompute = w->recompute,
+                            .moe = {.degree = 1},
+                            .optimizer = {.lr = 1e-2,
+                                          .steps = STEPS,
+                                          .decay = 0.1,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .eps = 1e-8,
+                                          .clip = 0.5}};
+    ek_model_spec spec;
+
+    *r = (run){0};
+    equal_spec(w->model, &spec);
+    EK_TRY(ek_kernels_create(w->mode, w->isa, 1, &r->k));
+    EK_TRY(ek_model_create(&spec, r->k, &mc, &r->m));
+    EK_TRY(ek_trainer_create(r->m, &tc, &r->tr));
+    EK_TRY(ek_model_init(r->m, 3));
+    return ek_model_pack(r->m);
+}
+
+static void close_run(run *r)
+{
+    ek_trainer_destroy(&r->tr);
+    ek_model_destroy(&r->m);
+    ek_kernels_destroy(&r->k);
+}
+
+/* Tokens of an evaluation. */
+static void read_held_out(void *context, int64_t i, int32_t *inputs, int32_t *targets)
+{
+    const run *r = context;
+    int64_t seq = 3;
+
+    for (int64_t t = 0; t < seq; t++) {
+        inputs[t] = equal_token(77, (uint64_t)(i * 10 + t), r->m->spec.vocab);
+        targets[t] = equal_token(77, (uint64_t)(i * 10 + t + 1), r->m->spec.vocab);
+    }
+}
+
+static ek_status take_step(const way *w, run *r, int step)
+{
+    ek_batch_reader reader = {read_held_out, r};
+    int64_t top_k = equal_top_k(w->model, step);
+    ek_eval_sums sums = {0};
+    ek_step_result result;
+
+    if (top_k > 0)
+        EK_TRY(ek_trainer_set_top_k(r->tr, top_k));
+    if (w->evaluates && step % 2 == 1)
+        EK_TRY(ek_trainer_forward(r->tr, 1, 3, &reader, &sums));
+    equal_tokens(r->tr, step, equal_shape_of(w->shape).seq, r->m->spec.vocab);
+    EK_TRY(ek_trainer_step(r->tr, &result));
+    r->loss[step] = result.losses.loss;
+    r->norm[step] = result.grad_norm;
+    r->eval[step] = sums.loss;
+    return EK_OK;
+}
+
+static ek_status train(const way *w, run *r, int from, int to)
+{
+    for (int step = from; step < to; step++)
+        EK_TRY(take_step(w, r, step));
+    return ek_trainer_apply_updates(r->tr);
+}
+
+/* --- comparing -------------------------------------------------------------------------------- */
+
+/* Brings a weight of `r` into memory, if it is on disk. */
+static const ek_weight *weight_of(run *r, int64_t i)
+{
+    const ek_param *p = &r->m->params[i];
+    const ek_param_bucket *u = &r->m->buckets->bucket[p->bucket];
+
+    if (ek_param_bucket_is_offloaded(u))
+        CHECK(ek_offload_load(r->m, u, EK_PART_STATE) == EK_OK);
+    return p->w;
+}
+
+static void compare_state(const char *text, run *a, run *b)
+{
+    size_t real = ek_dtype_size(a->k->real);
+    int bad = 0;
+
+    CHECK_INT(a->m->n_params, b->m->n_params);
+    for (int64_t i = 0; i < a->m->n_params; i++) {
+        const ek_weight *x = weight_of(a, i), *y = weight_of(b, i);
+        size_t bytes = (size_t)x->kept * real;
+
+        CHECK(x->kept == y->kept);
+        bad += memcmp(x->p_kept, y->p_kept, bytes) != 0 || memcmp(x->m, y->m, bytes) != 0 ||
+               memcmp(x->v, y->v, bytes) != 0;
+    }
+    if (bad > 0)
+        EK_T_FAIL("%s: %d of %lld weights differ", text, bad, (long long)a->m->n_params);
+}
+
+static void compare_runs(const char *text, run *a, run *b)
+{
+    for (int s = 0; s < STEPS; s++) {
+        if (memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0)
+            EK_T_FAIL("%s: step %d: loss %.17g and %.17g", text, s, a->loss[s], b->loss[s]);
+        if (memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0)
+            EK_T_FAIL("%s: step %d: norm %.17g and %.17g", text, s, a->norm[s], b->norm[s]);
+        if (memcmp(&a->eval[s], &b->eval[s], sizeof(double)) != 0)
+            EK_T_FAIL("%s: step %d: evaluation %.17g and %.17g", text, s, a->eval[s], b->eval[s]);
+    }
+    compare_state(text, a, b);
+}
+
+/* Trains in memory and with so many entries. */
+static void check_way(way w, int32_t entries, ek_disk_backend backend, int gradients)
+{
+    ek_offload_config o = config_of(entries, backend, gradients);
+    char text[160];
+    run memory, disk;
+    ek_status st;
+
+    snprintf(text, sizeof(text),
+             "model %d, shape %d, mode %d, isa %d, recompute %d, %d entries, gradients on disk %d",
+             w.model, w.shape, (int)w.mode, (int)w.isa, (int)w.recompute, (int)entries, gradients);
+    w.offload = NULL;
+    CHECK(open_run(&w, &memory) == EK_OK);
+    CHECK(train(&w, &memory, 0, STEPS) == EK_OK);
+    w.offload = &o;
+    st = open_run(&w, &disk);
+    if (st == EK_OK)
+        st = train(&w, &disk, 0, STEPS);
+    if (st == EK_OK)
+        compare_runs(text, &memory, &disk);
+    else if (st != EK_EUNSUPPORTED || backend != EK_DISK_URING)
+        EK_T_FAIL("%s: %s", text, ek_err_text());
+    close_run(&memory);
+    close_run(&disk);
+}
+
+static void every_model(void)
+{
+    const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_BF16, EK_MODE_FP32};
+
+    for (int model = 0; model < EQUAL_MODELS; model++)
+        check_way((way){.model = model,
+                        .shape = model % EQUAL_SHAPES,
+                        .mode = modes[model % 3],
+                        .isa = model / 3 % 2 ? EK_ISA_REF : ek_cpu_isa(),
+                        .recompute = model % 4 == 3 ? EK_RECOMPUTE_FULL : EK_RECOMPUTE_OFF,
+                        .evaluates = model % 2,
+                        .bucket_bytes = 1},
+                  3 + model % 4, backends[model % 2], model / 2 % 2);
+}
+
+static void any_entries_and_buckets(void)
+{
+    const int32_t entries[] = {3, 4, 7, 19, 20, 40};
+
+    for (int i = 0; i < 6; i++)
+        for (int bytes = 0; bytes < 6; bytes++)
+            check_way((way){.shape = 3,
+                            .mode = EK_MODE_BF16,
+                            .isa = ek_cpu_isa(),
+                            .recompute = i % 2 ? EK_RECOMPUTE_FULL : EK_RECOMPUTE_ATTENTION,
+                            .bucket_bytes = bytes % 3 == 0   ? 1
+                                            : bytes % 3 == 1 ? 3000
+                                                             : 0},
+                      entries[i], backends[i % 2], bytes / 3);
+}
+
+/* --- what was read and written ---------------------------------------------------------------- */
+
+/* Without a hit a step reads 12 bytes a parameter for the update and 4 for backward, and writes 12;
+ * gradients on disk are 4 more to read and to write.  With an entry for each bucket it reads
+ * nothing. */
+static void counts_of_bytes(void)
+{
+    for (int i = 0; i < 4; i++) {
+        int all = i % 2, gradients = i / 2;
+        ek_offload_config o = config_of(all ? 20 : 3, EK_DISK_AUTO, gradients);
+        way w = {.shape = 1,
+                 .mode = EK_MODE_FP32,
+                 .isa = ek_cpu_isa(),
+                 .bucket_bytes = 1,
+                 .offload = &o};
+        ek_offload_stats before, after;
+        int64_t part, buckets;
+        run r;
+
+        CHECK(open_run(&w, &r) == EK_OK);
+        buckets = ek_offload_buckets(r.m);
+        CHECK_INT(buckets, 4 * 5);
+        part = ek_offload_disk_bytes(r.m) / buckets / (3 + gradients);
+        CHECK(take_step(&w, &r, 0) == EK_OK && take_step(&w, &r, 1) == EK_OK);
+        ek_offload_get_stats(r.m, &before);
+        CHECK(take_step(&w, &r, 2) == EK_OK);
+        ek_offload_get_stats(r.m, &after);
+        CHECK_INT(after.updates - before.updates, buckets);
+        CHECK_INT(after.uses - before.uses, 2 * buckets);
+        CHECK_INT(after.disk.written.bytes - before.disk.written.bytes,
+                  (3 + gradients) * part * buckets);
+        if (all) {
+            CHECK_INT(after.disk.read.bytes - before.disk.read.bytes, 0);
+            CHECK_INT(after.hits - before.hits, 2 * buckets);
+        } else {
+            int64_t read = after.disk.read.bytes - before.disk.read.bytes;
+            int64_t most = (4 + gradients) * part * buckets;
+
+            /* the ends of forward and backward find some in memory */
+            CHECK(read < most && read >= most - (4 + gradients) * part * 3);
+        }
+        close_run(&r);
+    }
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* Each call of the disk fails in turn: the step ends with the status of the disk, or nothing was
+ * lost.  Returns how many calls there were. */
+static int fail_call(int at, int error, ek_status *status)
+{
+    static ek_disk_io io;
+    ek_offload_config o = config_of(3, EK_DISK_POOL, 1);
+    way w = {
+        .shape = 2, .mode = EK_MODE_FP32, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    run r;
+
+    io = faulty_disk_io;
+    o.io = &io;
+    atomic_store(&faulty_disk.calls, 0);
+    faulty_disk.at = at;
+    faulty_disk.error = error;
+    *status = open_run(&w, &r);
+    if (*status == EK_OK)
+        *status = train(&w, &r, 0, 2);
+    close_run(&r);
+    faulty_disk.at = 0;
+    return atomic_load(&faulty_disk.calls);
+}
+
+static void every_failing_call_ends_the_run_with_its_sentence(void)
+{
+    ek_status st;
+    int calls = fail_call(0, 0, &st), failed = 0;
+
+    CHECK(st == EK_OK);
+    CHECK(calls > 100);
+    for (int at = 1; at <= calls; at++) {
+        fail_call(at, EIO, &st);
+        if (st == EK_OK)
+            continue; /* O_DIRECT refused, or the close of a scratch file */
+        failed++;
+        if (st != EK_EIO || strstr(ek_err_message(), "/var/tmp") == NULL)
+            EK_T_FAIL("call %d: status %d: %s", at, (int)st, ek_err_text());
+    }
+    CHECK(failed > calls - 6);
+    fail_call(calls / 2, 0, &st); /* a short transfer is completed, or an error */
+    CHECK(st == EK_OK || st == EK_EFORMAT);
+}
+
+static void a_full_disk_shows_before_the_first_step(void)
+{
+    ek_status st;
+
+    for (int at = 1; at < 6; at++) {
+        fail_call(at, ENOSPC, &st);
+        if (st != EK_OK)
+            CHECK(st == EK_ENOSPC || st == EK_EIO);
+    }
+}
+
+static void what_is_not_supported_is_refused(void)
+{
+    ek_offload_config o = config_of(2, EK_DISK_AUTO, 0);
+    way w = {.mode = EK_MODE_FP32, .isa = EK_ISA_REF, .offload = &o};
+    run r;
+
+    CHECK(open_run(&w, &r) == EK_EINVAL); /* too few entries */
+    close_run(&r);
+    o = config_of(3, EK_DISK_AUTO, 0);
+    o.dir = "/nonexistent/folder";
+    CHECK(open_run(&w, &r) < 0);
+    CHECK(strstr(ek_err_message(), "/nonexistent/folder") != NULL);
+    close_run(&r);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(every_model),
+    EK_CASE(any_entries_and_buckets),
+    EK_CASE(counts_of_bytes),
+    EK_CASE(every_failing_call_ends_the_run_with_its_sentence),
+    EK_CASE(a_full_disk_shows_before_the_first_step),
+    EK_CASE(what_is_not_supported_is_refused),
+};
+
+EK_TEST_MAIN(cases)

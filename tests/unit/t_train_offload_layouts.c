@@ -1,0 +1,99 @@
+/* Any layout whose experts' masters and moments are on disk trains as one rank does in memory, and
+ * checkpoints pass between the two: a sample of layouts, drawn by the seed EK_TEST_SEED (1).
+ * EK_TEST_ONLY=i runs only layout i of each case.  Ranks are threads. */
+#include "equal_threads.h"
+
+enum { SECONDS = 300 };
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+/* The drawn layout with experts on disk: in one chunk, no replicas. */
+static equal_layout on_disk(equal_layout l, int i)
+{
+    l.degree = 1;
+    l.group = 0;
+    l.gather = 0;
+    l.balance = 0;
+    l.entries = 3 + i % 5;
+    l.offload = l.ranks / l.pp == l.ep * l.etp ? 1 + i % 2 : 1;
+    return l;
+}
+
+static void run(int ranks, int count)
+{
+    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+    int only = number("EK_TEST_ONLY", -1);
+
+    alarm(SECONDS);
+    for (int i = 0; i < count; i++)
+        if (only < 0 || only == i) {
+            equal_layout l = on_disk(equal_draw(seed, ranks, i), i);
+
+            if (only == i)
+                fprintf(stderr, "%s\n", equal_text(&l));
+            equal_check(&l);
+        }
+}
+
+static void one_rank(void)
+{
+    run(1, 4);
+}
+
+static void two_ranks(void)
+{
+    run(2, EQUAL_MODELS);
+}
+
+static void four_ranks(void)
+{
+    run(4, EQUAL_MODELS);
+}
+
+static void ranks_that_nothing_divides(void)
+{
+    run(3, EQUAL_MODELS / 2);
+    run(6, EQUAL_MODELS / 4);
+}
+
+/* Saved from disk and loaded into memory, and the other way round. */
+static void checkpoints_pass_between_disk_and_memory(void)
+{
+    static const int ranks[][2] = {{4, 1}, {2, 3}, {1, 4}, {2, 2}, {1, 1}, {4, 4}};
+    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = number("EK_TEST_ONLY", -1);
+    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+
+    alarm(SECONDS);
+    for (int i = 0; i < n; i++) {
+        equal_layout a = on_disk(equal_draw(seed, ranks[i][0], i), i), b;
+
+        if (only >= 0 && only != i)
+            continue;
+        for (int j = i;; j += 1000) {
+            b = equal_draw(seed + 1, ranks[i][1], j);
+            b.model = a.model;
+            b.shape = a.shape;
+            b.mode = a.mode;
+            if (equal_legal(&b))
+                break;
+        }
+        if (i % 3 == 1)
+            b = on_disk(b, i + 1);
+        equal_check_pair(i % 2 ? &b : &a, i % 2 ? &a : &b, 1 + i);
+    }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_rank),
+    EK_CASE(two_ranks),
+    EK_CASE(four_ranks),
+    EK_CASE(ranks_that_nothing_divides),
+    EK_CASE(checkpoints_pass_between_disk_and_memory),
+};
+
+EK_TEST_MAIN(cases)
