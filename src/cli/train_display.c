@@ -88,7 +88,7 @@ static void show_step(void *context, const ek_train_progress *p)
 {
     cli_train_display *d = context;
     int64_t now = ek_clock_ns(), left = p->steps - p->step;
-    char rate[16], eta[24], line[256];
+    char rate[16], eta[24], disk[64] = "", line[320];
     int last = left == 0;
 
     if (!d->quiet && p->eval_tokens > 0)
@@ -99,9 +99,12 @@ static void show_step(void *context, const ek_train_progress *p)
     d->last_ns = now;
     cli_count(rate, sizeof(rate), p->tokens_per_s);
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
+    if (p->disk_hits >= 0)
+        snprintf(disk, sizeof(disk), "  experts %.0f %% in memory, disk wait %.0f %%",
+                 100 * p->disk_hits, 100 * p->disk_wait);
     snprintf(line, sizeof(line),
-             "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f  left %s", p->step,
-             p->steps, p->loss, rate, p->expert_max_over_mean, eta);
+             "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f%s  left %s",
+             p->step, p->steps, p->loss, rate, p->expert_max_over_mean, disk, eta);
     if (d->live)
         ek_live_line_show("%s", line);
     else

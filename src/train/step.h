@@ -16,6 +16,13 @@ typedef struct {
     int adaptive_r;         /* shards of an expert to which a row was sent; 0: all were gathered */
 } ek_step_result;
 
+/* What a step did with experts' state on disk (model/offload.h), on one rank. */
+typedef struct {
+    double read_bytes, written_bytes;
+    double uses, hits; /* of parameter buckets by products; those that were in memory */
+    double wait_s;     /* time that products waited for reads */
+} ek_step_disk;
+
 /* The record of a step in the step journal (elastic/step_journal.h): parameters of its update, and
  * its result, for the metrics line if rank 0 is lost.  The same on all ranks but for flops and
  * bytes. */

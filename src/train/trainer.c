@@ -23,6 +23,7 @@ struct ek_trainer {
     int slow_plans; /* consecutive steps in which planning took too long */
 
     /* of the step under way */
+    ek_offload_stats disk_before, disk_after;
     ek_graph graph;
     ek_moe_traffic traffic_now; /* degree 0: no step yet */
     int64_t began_ns;
@@ -256,6 +257,9 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     int32_t last;
 
     tr->began_ns = ek_clock_ns();
+    tr->disk_before = tr->disk_after; /* what happened between the steps counts, too, */
+    if (tr->disk_before.uses == 0)    /* but not what filled the weights */
+        ek_offload_get_stats(tr->model, &tr->disk_before);
     out->step = tr->optimizer.steps_done;
     out->tokens = c->batch * c->seq;
     out->comm_bytes = -bytes_sent(tr);
@@ -269,6 +273,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     tr->optimizer.record_dep = ek_pass_build_sum(tr->pass, &tr->graph);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
+    ek_offload_get_stats(tr->model, &tr->disk_after);
     ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
@@ -320,6 +325,17 @@ ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
         for (int64_t i = 0; i < tr->pass->forward.n_micro; i++)
             sums->tokens += count_targets(&tr->batch.eval_micro[i]);
     return EK_OK;
+}
+
+ek_step_disk ek_trainer_disk(const ek_trainer *tr)
+{
+    const ek_offload_stats *a = &tr->disk_before, *b = &tr->disk_after;
+
+    return (ek_step_disk){.read_bytes = (double)(b->disk.read.bytes - a->disk.read.bytes),
+                          .written_bytes = (double)(b->disk.written.bytes - a->disk.written.bytes),
+                          .uses = (double)(b->uses - a->uses),
+                          .hits = (double)(b->hits - a->hits),
+                          .wait_s = (double)(b->stall_ns - a->stall_ns) / 1e9};
 }
 
 ek_status ek_trainer_apply_updates(ek_trainer *tr)

@@ -75,6 +75,10 @@ typedef struct {
 EK_CHECKED ek_status ek_trainer_forward(ek_trainer *tr, int64_t batch, int64_t seq,
                                         const ek_batch_reader *reader, ek_eval_sums *sums);
 
+/* What happened to experts on disk in the last step, and since the step before it; zeros if there
+ * are none. */
+ek_step_disk ek_trainer_disk(const ek_trainer *tr);
+
 /* Applies the last step's update to experts whose state is on disk (model/offload.h), which else
  * waits for the next step: before the state is saved. */
 EK_CHECKED ek_status ek_trainer_apply_updates(ek_trainer *tr);

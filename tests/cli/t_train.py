@@ -305,6 +305,10 @@ class Same(ek_cli.Case):
         for i, gradients in enumerate(("memory", "disk")):
             self.train("disk", "--lr", 0.01, "--save-every", 3, "--offload", "experts",
                        "--offload-dir", self.folder, "--offload-gradients", gradients)
+            for m in metrics(self.path("disk"))[1:]:
+                self.assertGreater(m["disk"]["written_mb"][0], 0)
+                self.assertGreaterEqual(m["disk"]["uses"][0], m["disk"]["hits"][0])
+                self.assertLess(m["disk"]["wait_ms"][0], m["step_ms"])
             shutil.rmtree(ek_cli.newest(self.path("disk")))
             self.train("disk", "--resume", *(("--offload", "off") if i else ()))
             self.assertEqual([read(os.path.join(ek_cli.newest(self.path("disk")), f))

@@ -159,7 +159,7 @@ static column of_layers(const ek_metrics_step *s, size_t offset)
 
 static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
 {
-    size_t cap = LINE_CAP + 48 * (size_t)s->ranks + 96 * (size_t)s->layers;
+    size_t cap = LINE_CAP + 112 * (size_t)s->ranks + 96 * (size_t)s->layers;
 
     if (m->cap >= cap)
         return EK_OK;
@@ -197,6 +197,33 @@ static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
     return n + (size_t)snprintf(at + n, cap - n, "}");
 }
 
+/* `, "disk": {...}`, each a list over ranks. */
+static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
+{
+    static const struct {
+        const char *name;
+        size_t offset;
+        double scale;
+        int digits;
+    } lists[] = {
+        {"read_mb", offsetof(ek_rank_metrics, disk.read_bytes), 1e-6, 1},
+        {"written_mb", offsetof(ek_rank_metrics, disk.written_bytes), 1e-6, 1},
+        {"uses", offsetof(ek_rank_metrics, disk.uses), 1, 0},
+        {"hits", offsetof(ek_rank_metrics, disk.hits), 1, 0},
+        {"wait_ms", offsetof(ek_rank_metrics, disk.wait_s), 1e3, 1},
+    };
+    size_t n = 0;
+
+    if (!s->offloads)
+        return 0;
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
+        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? ", \"disk\": {" : ", ");
+        n += put_list(at + n, cap - n, lists[i].name, of_ranks(s, lists[i].offset), lists[i].scale,
+                      lists[i].digits);
+    }
+    return n + (size_t)snprintf(at + n, cap - n, "}");
+}
+
 /* Members that only some steps have. */
 static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
 {
@@ -206,10 +233,10 @@ static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
                                              ", \"spike\": [\"loss\", \"grad_norm\"]",
                                          [0] = ""};
     const ek_losses *l = &s->result->losses;
-    size_t n = 0;
+    size_t n = put_disk(at, cap, s);
 
     if (l->masked)
-        n += (size_t)snprintf(at, cap, ", \"loss_tokens\": %.0f", l->loss_tokens);
+        n += (size_t)snprintf(at + n, cap - n, ", \"loss_tokens\": %.0f", l->loss_tokens);
     return n + (size_t)snprintf(at + n, cap - n, "%s%s}\n",
                                 s->of_rank == NULL ? ", \"recovered\": true" : "",
                                 spikes[s->spikes & 3]);

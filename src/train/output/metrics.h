@@ -19,6 +19,7 @@ typedef struct {
 /* Metrics of one rank at the end of a step; plain numbers, so that they can be gathered. */
 typedef struct {
     double comm_bytes, peak_rss_bytes, params_held, flops;
+    ek_step_disk disk;
 } ek_rank_metrics;
 
 /* The contents of a line. */
@@ -30,6 +31,7 @@ typedef struct {
     const ek_layer_balance *of_layer; /* [layers], those with experts */
     int layers;                       /* 0: no metrics of layers */
     int spikes;                       /* EK_SPIKE_* (train/output/spikes.h) */
+    int offloads;                     /* 1: experts are on disk */
 } ek_metrics_step;
 
 /* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; 0: empties the file.

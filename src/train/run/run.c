@@ -262,18 +262,27 @@ static int look_for_spikes(ek_run *r)
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
     ek_metrics_step s = {
-        &r->progress.last, step_ms, r->records.of_rank, r->ranks, r->records.of_layer,
-        r->records.routed, 0};
+        &r->progress.last, step_ms, r->records.of_rank,       r->ranks, r->records.of_layer,
+        r->records.routed, 0,       r->model->offload != NULL};
 
-    r->records.of_rank[r->rank] =
-        (ek_rank_metrics){(double)r->progress.last.comm_bytes, (double)ek_rss_peak_bytes(),
-                          (double)r->model->n_elements, r->progress.last.flops};
+    r->records.of_rank[r->rank] = (ek_rank_metrics){
+        (double)r->progress.last.comm_bytes, (double)ek_rss_peak_bytes(),
+        (double)r->model->n_elements, r->progress.last.flops, ek_trainer_disk(r->trainer)};
     EK_TRY(ek_gather(r->world, r->records.of_rank, sizeof(*r->records.of_rank)));
     if (r->rank != 0)
         return EK_OK;
     look_at_layers(r);
     s.spikes = look_for_spikes(r);
     return ek_metrics_write(&r->records.metrics, &s);
+}
+
+/* What the last step did with experts on disk. */
+static void set_disk(const ek_run *r, ek_train_progress *p)
+{
+    ek_step_disk d = ek_trainer_disk(r->trainer);
+
+    p->disk_hits = d.uses > 0 ? d.hits / d.uses : -1;
+    p->disk_wait = d.wait_s * 1e3 / p->step_ms;
 }
 
 /* Before a step: sets this rank's vote, so that all stop or save after the same step. */
@@ -385,6 +394,7 @@ static ek_status step_loop(ek_run *r)
         last = now; /* the next step's time includes saving */
         p->loss = r->progress.last.losses.loss;
         p->expert_max_over_mean = r->progress.last.losses.expert_max_over_mean;
+        set_disk(r, p);
         p->tokens_per_s = (double)r->progress.last.tokens / p->step_ms * 1e3;
         p->seconds = (double)(now - begin) / 1e9;
         if (p->step == r->first_step + 1)
