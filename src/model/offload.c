@@ -1,4 +1,5 @@
 /* Offloaded buckets: their records, the scratch file, entries, and access outside of steps. */
+#include "base/log.h"
 #include "model/offload_priv.h"
 #include "store/record_sum.h"
 
@@ -169,7 +170,13 @@ ek_status ek_offload_open(ek_model *m)
     if (o->file_bytes == 0)
         return EK_OK;
     EK_TRY(ek_disk_create(&c, &o->disk));
-    return ek_disk_open_scratch(o->disk, o->cfg.dir, o->file_bytes, &o->file);
+    EK_TRY(ek_disk_open_scratch(o->disk, o->cfg.dir, o->file_bytes, &o->file));
+    if (!ek_disk_is_direct(o->file))
+        ek_log("offload", EK_LOG_WARN,
+               "the scratch file in %s goes through the page cache, so it takes memory that is not "
+               "counted: choose a folder on a local disk (--offload-dir)",
+               o->cfg.dir);
+    return EK_OK;
 }
 
 void ek_offload_destroy(ek_model *m)

@@ -101,5 +101,8 @@ void ek_offload_set_pending(ek_model *m);
 int ek_offload_is_pending(const ek_model *m);
 /* Appends the update of all buckets that have one pending, for a graph of its own. */
 EK_CHECKED ek_status ek_offload_build_flush(ek_model *m, ek_graph *g);
+/* Forgets what entries hold: before the state is saved, as ranks that gather together then differ
+ * in what they load. */
+void ek_offload_forget(ek_model *m);
 
 #endif

@@ -23,7 +23,7 @@ void ek_offload_begin_plan(ek_model *m)
         ek_offload_entry *e = &o->entries[i];
 
         e->reserved = 0;
-        e->used = -1;
+        e->used = e->before = -1;
     }
     for (int32_t r = 0; r < o->n; r++)
         o->records[r].written = -1;
@@ -318,19 +318,17 @@ static unsigned plan_parts(ek_model *m, ek_record_use *use)
     return needed;
 }
 
-/* Gives an entry to the record of a use, if it has none.  *before: the op that writes what gives
- * way, -1: none.  NULL: all entries are reserved. */
-static ek_offload_entry *take_entry(ek_offload *o, int32_t record, int32_t *before)
+/* Gives an entry to a record, if it has none.  NULL: all entries are reserved. */
+static ek_offload_entry *take_entry(ek_offload *o, int32_t record)
 {
     ek_record *r = &o->records[record];
     ek_offload_entry *e = r->entry >= 0 ? &o->entries[r->entry] : find_entry(o);
 
-    *before = -1;
     if (e == NULL || e->holds == record)
         return e;
     if (e->holds >= 0) {
         o->records[e->holds].entry = -1;
-        *before = o->records[e->holds].written;
+        e->before = o->records[e->holds].written;
     }
     e->holds = record;
     e->parts = e->forms = 0;
@@ -347,7 +345,7 @@ static int plan_next_use(ek_model *m, ek_graph *g)
     int32_t at = o->planned;
     ek_record_use *use = &o->uses[at];
     ek_record *r = &o->records[use->record];
-    ek_offload_entry *e = take_entry(o, use->record, &use->before);
+    ek_offload_entry *e = take_entry(o, use->record);
     unsigned needed;
 
     if (e == NULL)
@@ -355,9 +353,12 @@ static int plan_next_use(ek_model *m, ek_graph *g)
     needed = plan_parts(m, use);
     use->entry = r->entry;
     use->reads = needed & ~e->parts;
+    if ((use->reads & EK_PART_GRADIENT) && (use->reads & (EK_PART_M | EK_PART_V)))
+        use->reads |= EK_PART_MASTER; /* it lies between them */
     use->read_op = -1;
+    use->before = e->before;
     if (use->reads != 0) {
-        const int32_t deps[] = {e->used, use->before, r->written};
+        const int32_t deps[] = {e->used, e->before, r->written};
 
         use->read_op = append(m, g, EK_OP_READ_STATE, op_read, EK_LANE_DISK, at,
                               (double)ek_offload_range(r, use->reads).bytes, deps, 3);
@@ -444,8 +445,8 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
                   EK_LANE_COMPUTE, at, (double)u->n * element, &dep, 1);
 }
 
-/* Appends what makes the record of the next use ready, but for packing. */
-static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
+/* Appends the wait for the record of the next use, and its update. */
+static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
     int32_t at = o->ready++;
@@ -453,9 +454,16 @@ static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
 
     o->uses_count++;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 3);
-    if (o->uses[at].updates)
-        dep = build_update(m, g, at, dep);
-    o->uses[at].dep = build_gather(m, g, at, dep);
+    return o->uses[at].updates ? build_update(m, g, at, dep) : dep;
+}
+
+/* Appends what makes the record of the next use ready, but for packing. */
+static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
+{
+    int32_t at = m->offload->ready;
+
+    dep = build_state(m, g, dep);
+    m->offload->uses[at].dep = build_gather(m, g, at, dep);
 }
 
 /* Appends what makes the next use ready.  Where records are gathered, this starts the gather of the
@@ -583,9 +591,23 @@ ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
             EK_TRY(add_use(o, r, EK_WAVE_FORWARD));
     ek_offload_end_plan(m, g);
     while (o->used < o->n_uses) {
-        build_ready(m, g, dep);
-        dep = o->uses[o->used].dep;
+        dep = build_state(m, g, dep);
         release(m, g, dep);
     }
     return ek_graph_check(g);
+}
+
+void ek_offload_forget(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    for (int32_t i = 0; o != NULL && i < o->cfg.entries; i++) {
+        ek_offload_entry *e = &o->entries[i];
+
+        if (e->holds >= 0)
+            o->records[e->holds].entry = -1;
+        e->holds = -1;
+        e->parts = e->forms = 0;
+        e->gathered = 0;
+    }
 }

@@ -37,6 +37,7 @@ typedef struct {
 
     /* ops of the graph being built; -1: none */
     int32_t used;
+    int32_t before; /* writes what it held before its record */
 } ek_offload_entry;
 
 /* One use of a record by products. */
@@ -47,14 +48,13 @@ typedef struct {
 
     /* set when it is planned */
     int32_t entry;
-    unsigned reads;  /* EK_PART_* */
-    int updates;     /* the optimizer's update comes before the products */
-    int adds;        /* the products add to gradients, */
-    int begins;      /* which are zero before */
-    int32_t read_op; /* reads what is missing; -1: nothing is */
-    int32_t before;  /* writes what the entry held before; -1: none.  Later uses of the entry come
-                        after the wait of this one */
-    int32_t dep;     /* op after which its record is ready, but for packing */
+    unsigned reads;                    /* EK_PART_* */
+    int updates;                       /* the optimizer's update comes before the products */
+    int adds;                          /* the products add to gradients, */
+    int begins;                        /* which are zero before */
+    int32_t read_op;                   /* reads what is missing; -1: nothing is */
+    int32_t before;                    /* writes what the entry held before; -1: none */
+    int32_t dep;                       /* op after which its record is ready, but for packing */
     ek_disk_request read, write, keep; /* keep: of gradients */
 } ek_record_use;
 
@@ -92,7 +92,7 @@ void ek_offload_set_waves(ek_model *m);
 /* Points a bucket's weights at an entry. */
 void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e);
 
-/* The range of parts in a record: they are contiguous. */
+/* The range in a record from the first of these parts to the last. */
 typedef struct {
     size_t first, bytes;
 } ek_part_range;

@@ -472,7 +472,9 @@ void ek_param_buckets_reserve(ek_model *m)
             ek_param *p = &m->params[u->params[j]];
 
             point_weight(m, u, p);
-            m->n_elements += u->p_set != NULL ? p->w->kept : ek_weight_elements(p->w);
+            m->n_elements += u->p_set != NULL || (u->offloaded >= 0 && u->sharded)
+                                 ? p->w->kept
+                                 : ek_weight_elements(p->w);
             reserve_forms(m, u, p, &used);
         }
     }

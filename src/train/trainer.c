@@ -342,13 +342,16 @@ ek_status ek_trainer_apply_updates(ek_trainer *tr)
 {
     ek_status st;
 
-    if (!ek_offload_is_pending(tr->model))
+    if (!ek_offload_is_pending(tr->model)) {
+        ek_offload_forget(tr->model);
         return EK_OK;
+    }
     ek_graph_reset(&tr->graph);
     EK_TRY(ek_offload_build_flush(tr->model, &tr->graph));
     ek_exec_record(tr->exec, 0);
     st = ek_exec_run(tr->exec, &tr->graph);
     ek_exec_record(tr->exec, tr->recording);
+    ek_offload_forget(tr->model);
     return st;
 }
 

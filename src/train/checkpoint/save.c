@@ -341,7 +341,7 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
 {
     const ek_mesh *mesh = cfg->model->cfg.mesh;
     ek_train_saving *s = calloc(1, sizeof(*s));
-    int waits = ek_offload_buckets(cfg->model) > 0; /* state on disk is not copied */
+    int waits = cfg->model->offload != NULL; /* state on disk is not copied */
     ek_status st;
 
     if (s != NULL) {

@@ -81,6 +81,7 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
 
 /* What is taken of the memory that is left: other processes, and the page cache, need some. */
 static const double entries_share = 0.9;
+enum { ENTRIES_MOST = 1 << 24 };
 
 ek_status ek_run_fit_entries(ek_run *r, int32_t *entries)
 {
@@ -91,18 +92,14 @@ ek_status ek_run_fit_entries(ek_run *r, int32_t *entries)
     EK_TRY(find_need(r, &n));
     if (n.limit.kind != EK_LIMIT_GIVEN)
         EK_TRY(ek_run_sum_on_host(r, &ranks));
-    more = n.limit.kind == EK_LIMIT_UNKNOWN || each <= 0
-               ? 0
-               : entries_share * (n.have - n.want) / (ranks * each);
-    if (more > (double)useful)
-        more = (double)useful;
+    more = n.limit.kind == EK_LIMIT_UNKNOWN ? 0
+           : each > 0                       ? entries_share * (n.have - n.want) / (ranks * each)
+                                            : ENTRIES_MOST;
+    if (more > (double)useful) /* all: this rank limits no other */
+        more = ENTRIES_MOST;
+    EK_TRY(ek_run_minimum(r->world, &more)); /* ranks that gather together use them in one order */
     if (more > 0)
         *entries += (int32_t)more;
-    if (*entries > useful)
-        *entries = useful > EK_OFFLOAD_ENTRIES_MIN ? useful : EK_OFFLOAD_ENTRIES_MIN;
-    more = (double)*entries; /* ranks that gather together take the same order of uses */
-    EK_TRY(ek_run_minimum(r->world, &more));
-    *entries = (int32_t)more;
     return EK_OK;
 }
 
@@ -167,6 +164,7 @@ ek_status ek_run_check_memory(ek_run *r)
     EK_TRY(add_need(r, &with_copy, copy));
     copy_fits = need_fits(&with_copy, 0.1 * with_copy.want);
     EK_TRY(ek_run_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
+    copy_fits = r->model->offload == NULL ? copy_fits : 0; /* state on disk is not copied */
     r->saves.background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && copy_fits > 0;
     if (r->saves.background)
         r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
