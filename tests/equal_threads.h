@@ -73,6 +73,34 @@ static inline void equal_check(const equal_layout *l)
     equal_check_leg(l, &leg);
 }
 
+/* A number from the environment. */
+static inline int equal_number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atoi(text) : otherwise;
+}
+
+/* Checks `count` layouts of `ranks` ranks, drawn by EK_TEST_SEED (1) and changed by `change`, which
+ * may be NULL; with EK_TEST_ONLY=i the i-th alone, which is printed. */
+static inline void equal_check_drawn(int ranks, int count,
+                                     equal_layout (*change)(equal_layout l, int i))
+{
+    uint64_t seed = (uint64_t)equal_number("EK_TEST_SEED", 1);
+    int only = equal_number("EK_TEST_ONLY", -1);
+
+    for (int i = 0; i < count; i++)
+        if (only < 0 || only == i) {
+            equal_layout l = equal_draw(seed, ranks, i);
+
+            if (change != NULL)
+                l = change(l, i);
+            if (only == i)
+                fprintf(stderr, "%s\n", equal_text(&l));
+            equal_check(&l);
+        }
+}
+
 /* `a` saves before step `at`, in the background of a few more steps; `b`, of the same model, shape
  * and mode, loads the checkpoint and takes the remaining steps. */
 static inline void equal_check_pair(const equal_layout *a, const equal_layout *b, int at)

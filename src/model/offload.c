@@ -217,9 +217,8 @@ static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part
     return sum;
 }
 
-void ek_offload_sum(const ek_model *m, ek_record *r, const ek_offload_entry *e, unsigned parts)
+void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts)
 {
-    (void)m;
     for (int i = 0; i < EK_PARTS; i++)
         if (parts >> i & 1u)
             r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i);
@@ -274,7 +273,6 @@ void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out)
 void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e)
 {
     const ek_offload *o = m->offload;
-
     size_t part = r->part_bytes;
 
     ek_param_bucket_attach(
@@ -313,34 +311,44 @@ const ek_param_bucket *ek_offload_bucket_of(const ek_model *m, const ek_weight *
     return NULL;
 }
 
-/* Forgets what entry 0 holds, and gives it to a record. */
-static ek_offload_entry *take_entry(ek_offload *o, int32_t record)
+void ek_offload_empty(ek_offload *o, ek_offload_entry *e)
 {
-    ek_offload_entry *e = &o->entries[0];
-
     if (e->holds >= 0)
         o->records[e->holds].entry = -1;
-    if (o->records[record].entry >= 0)
-        o->entries[o->records[record].entry].holds = -1;
     e->holds = -1;
-    o->records[record].entry = -1;
     e->parts = e->forms = 0;
+    e->gathered = 0;
+}
+
+/* Empties entry 0, and the entry that holds the record. */
+static ek_offload_entry *clear_entry(ek_offload *o, const ek_record *r)
+{
+    if (r->entry >= 0)
+        ek_offload_empty(o, &o->entries[r->entry]);
+    ek_offload_empty(o, &o->entries[0]);
     o->loaded = -1;
-    return e;
+    return &o->entries[0];
+}
+
+ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int write,
+                                   unsigned parts, unsigned char *base)
+{
+    ek_part_range range = ek_offload_range(r, parts);
+
+    return (ek_disk_request){.file = o->file,
+                             .write = write,
+                             .offset = r->at + (int64_t)range.first,
+                             .bytes = range.bytes,
+                             .buffer = base + range.first,
+                             .room = range.bytes};
 }
 
 static ek_status transfer(ek_offload *o, const ek_record *r, int write, unsigned parts,
                           unsigned char *base)
 {
-    ek_part_range range = ek_offload_range(r, parts);
-    ek_disk_request q = {.file = o->file,
-                         .write = write,
-                         .offset = r->at + (int64_t)range.first,
-                         .bytes = range.bytes,
-                         .buffer = base + range.first,
-                         .room = range.bytes};
+    ek_disk_request q = ek_offload_request(o, r, write, parts, base);
 
-    if (range.bytes == 0) /* this rank keeps nothing of a sharded bucket */
+    if (q.bytes == 0) /* this rank keeps nothing of a sharded bucket */
         return EK_OK;
     EK_TRY(ek_disk_start(o->disk, &q));
     return ek_disk_wait(o->disk, &q);
@@ -354,7 +362,7 @@ ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsigned parts)
 
     if (o->loaded == u->offloaded && parts == EK_PART_STATE)
         return EK_OK;
-    e = take_entry(o, u->offloaded);
+    e = clear_entry(o, r);
     ek_offload_attach(m, r, e);
     for (int i = 0; i < EK_PARTS - 1; i++)
         if (!(parts >> i & 1u))
@@ -374,6 +382,6 @@ ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts
     ek_record *r = &o->records[u->offloaded];
     const ek_offload_entry *e = &o->entries[0];
 
-    ek_offload_sum(m, r, e, parts);
+    ek_offload_sum(r, e, parts);
     return transfer(o, r, 1, parts, e->base);
 }

@@ -15,10 +15,7 @@ void ek_offload_begin_plan(ek_model *m)
     if (o == NULL)
         return;
     o->n_uses = o->used = o->ready = o->planned = 0;
-    if (o->loaded >= 0) { /* it is attached, but no plan knows of it */
-        o->entries[0].holds = -1;
-        o->loaded = -1;
-    }
+    o->loaded = -1; /* the plan will use entry 0 */
     for (int32_t i = 0; i < o->cfg.entries; i++) {
         ek_offload_entry *e = &o->entries[i];
 
@@ -107,60 +104,35 @@ static ek_record_use *use_of(const ek_model *m, const ek_op *op)
     return &m->offload->uses[op->part];
 }
 
-/* Starts the request when first called, then tests it. */
-static ek_status run_request(ek_offload *o, const ek_op *op, ek_disk_request *q)
+/* The request of an op of the disk lane; *parts: which it moves. */
+static ek_disk_request *request_of(ek_record_use *use, ek_op_kind kind, unsigned *parts)
 {
-    if (q->bytes == 0) /* of a sharded bucket of which this rank keeps nothing */
-        return EK_OK;
+    if (kind == EK_OP_READ_STATE) {
+        *parts = use->reads;
+        return &use->read;
+    }
+    *parts = kind == EK_OP_WRITE_STATE ? EK_PART_STATE : EK_PART_GRADIENT;
+    return kind == EK_OP_WRITE_STATE ? &use->write : &use->keep;
+}
+
+/* Starts the op's request when first called, then tests it. */
+static ek_status op_transfer(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    ek_offload *o = m->offload;
+    ek_record_use *use = use_of(m, op);
+    unsigned parts;
+    ek_disk_request *q = request_of(use, op->kind, &parts);
+
     if (*op->state == NULL) {
+        *q = ek_offload_request(o, &o->records[use->record], op->kind != EK_OP_READ_STATE, parts,
+                                o->entries[use->entry].base);
+        if (q->bytes == 0) /* of a sharded bucket of which this rank keeps nothing */
+            return EK_OK;
         EK_TRY(ek_disk_start(o->disk, q));
         *op->state = q;
     }
     return ek_disk_test(o->disk, q);
-}
-
-static void set_request(const ek_offload *o, ek_disk_request *q, const ek_record_use *use,
-                        unsigned parts, int write)
-{
-    const ek_record *r = &o->records[use->record];
-    ek_part_range range = ek_offload_range(r, parts);
-
-    *q = (ek_disk_request){.file = o->file,
-                           .write = write,
-                           .offset = r->at + (int64_t)range.first,
-                           .bytes = range.bytes,
-                           .buffer = o->entries[use->entry].base + range.first,
-                           .room = range.bytes};
-}
-
-static ek_status op_read(void *self, const ek_op *op)
-{
-    const ek_model *m = self;
-    ek_record_use *use = use_of(m, op);
-
-    if (*op->state == NULL)
-        set_request(m->offload, &use->read, use, use->reads, 0);
-    return run_request(m->offload, op, &use->read);
-}
-
-static ek_status op_write(void *self, const ek_op *op)
-{
-    const ek_model *m = self;
-    ek_record_use *use = use_of(m, op);
-
-    if (*op->state == NULL)
-        set_request(m->offload, &use->write, use, EK_PART_STATE, 1);
-    return run_request(m->offload, op, &use->write);
-}
-
-static ek_status op_write_gradients(void *self, const ek_op *op)
-{
-    const ek_model *m = self;
-    ek_record_use *use = use_of(m, op);
-
-    if (*op->state == NULL)
-        set_request(m->offload, &use->keep, use, EK_PART_GRADIENT, 1);
-    return run_request(m->offload, op, &use->keep);
 }
 
 /* Once the record is in memory: checks what was read, and points its weights there. */
@@ -188,8 +160,7 @@ static ek_status op_sum_gradients(void *self, const ek_op *op)
     const ek_record_use *use = use_of(m, op);
     ek_record *r = &o->records[use->record];
 
-    ek_offload_attach(m, r, &o->entries[use->entry]);
-    ek_offload_sum(m, r, &o->entries[use->entry], EK_PART_GRADIENT);
+    ek_offload_sum(r, &o->entries[use->entry], EK_PART_GRADIENT);
     for (int32_t i = 0; i < r->bucket->n_params && op->part == r->last_adding; i++) {
         const ek_param *p = &m->params[r->bucket->params[i]];
         int64_t at = p->w->own_first - p->w->kept_first;
@@ -210,7 +181,7 @@ static ek_status op_update(void *self, const ek_op *op)
 
     o->update(o->context, r->bucket);
     r->generation++;
-    ek_offload_sum(m, r, &o->entries[use->entry], EK_PART_STATE);
+    ek_offload_sum(r, &o->entries[use->entry], EK_PART_STATE);
     o->updates++;
     return EK_OK;
 }
@@ -246,10 +217,8 @@ static ek_status op_pack(void *self, const ek_op *op)
 static void describe_request(void *self, const ek_op *op, char *text, size_t cap)
 {
     const ek_model *m = self;
-    const ek_record_use *use = use_of(m, op);
-    const ek_disk_request *q = op->kind == EK_OP_WRITE_STATE       ? &use->write
-                               : op->kind == EK_OP_WRITE_GRADIENTS ? &use->keep
-                                                                   : &use->read;
+    unsigned parts;
+    const ek_disk_request *q = request_of(use_of(m, op), op->kind, &parts);
 
     snprintf(text, cap, "%.1f MB of the scratch file in %s are being %s", (double)q->bytes / 1e6,
              m->offload->cfg.dir, q->write ? "written" : "read");
@@ -326,13 +295,10 @@ static ek_offload_entry *take_entry(ek_offload *o, int32_t record)
 
     if (e == NULL || e->holds == record)
         return e;
-    if (e->holds >= 0) {
-        o->records[e->holds].entry = -1;
+    if (e->holds >= 0)
         e->before = o->records[e->holds].written;
-    }
+    ek_offload_empty(o, e);
     e->holds = record;
-    e->parts = e->forms = 0;
-    e->gathered = 0;
     r->entry = (int32_t)(e - o->entries);
     return e;
 }
@@ -360,7 +326,7 @@ static int plan_next_use(ek_model *m, ek_graph *g)
     if (use->reads != 0) {
         const int32_t deps[] = {e->used, e->before, r->written};
 
-        use->read_op = append(m, g, EK_OP_READ_STATE, op_read, EK_LANE_DISK, at,
+        use->read_op = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
                               (double)ek_offload_range(r, use->reads).bytes, deps, 3);
     }
     o->hits += use->reads == 0;
@@ -394,7 +360,7 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
                  8 * real * (double)r->bucket->kept, &dep, 1);
     r->written =
-        append(m, g, EK_OP_WRITE_STATE, op_write, EK_LANE_DISK, at,
+        append(m, g, EK_OP_WRITE_STATE, op_transfer, EK_LANE_DISK, at,
                (double)ek_offload_range(r, EK_PART_STATE).bytes, (int32_t[]){dep, r->written}, 2);
     e->forms = 0;
     e->gathered = 0;
@@ -487,7 +453,7 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     double bytes = (double)r->part_bytes;
 
     dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes, &dep, 1);
-    r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_write_gradients, EK_LANE_DISK, at, bytes,
+    r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_transfer, EK_LANE_DISK, at, bytes,
                         (int32_t[]){dep, r->written}, 2);
     return dep;
 }
@@ -601,13 +567,6 @@ void ek_offload_forget(ek_model *m)
 {
     ek_offload *o = m->offload;
 
-    for (int32_t i = 0; o != NULL && i < o->cfg.entries; i++) {
-        ek_offload_entry *e = &o->entries[i];
-
-        if (e->holds >= 0)
-            o->records[e->holds].entry = -1;
-        e->holds = -1;
-        e->parts = e->forms = 0;
-        e->gathered = 0;
-    }
+    for (int32_t i = 0; o != NULL && i < o->cfg.entries; i++)
+        ek_offload_empty(o, &o->entries[i]);
 }

@@ -99,8 +99,16 @@ typedef struct {
 
 ek_part_range ek_offload_range(const ek_record *r, unsigned parts);
 
+/* The transfer of that range between the file and an entry's memory; without bytes if the record
+ * has none. */
+ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int write,
+                                   unsigned parts, unsigned char *base);
+
+/* An entry holds nothing from now on. */
+void ek_offload_empty(ek_offload *o, ek_offload_entry *e);
+
 /* Set and check the sums of parts in memory. */
-void ek_offload_sum(const ek_model *m, ek_record *r, const ek_offload_entry *e, unsigned parts);
+void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts);
 EK_CHECKED ek_status ek_offload_check(const ek_model *m, const ek_record *r,
                                       const ek_offload_entry *e, unsigned parts);
 

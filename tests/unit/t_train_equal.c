@@ -5,27 +5,10 @@
 
 enum { SECONDS = 300 }; /* for a case: sanitizers make it slow */
 
-static int number(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 static void run(int ranks, int count)
 {
-    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
-    int only = number("EK_TEST_ONLY", -1);
-
     alarm(SECONDS);
-    for (int i = 0; i < count; i++)
-        if (only < 0 || only == i) {
-            equal_layout l = equal_draw(seed, ranks, i);
-
-            if (only == i)
-                fprintf(stderr, "%s\n", equal_text(&l));
-            equal_check(&l);
-        }
+    equal_check_drawn(ranks, count, NULL);
 }
 
 static void one_rank(void)
@@ -45,14 +28,14 @@ static void three_ranks(void)
 
 static void four_ranks(void)
 {
-    run(number("EK_TEST_RANKS", 4), number("EK_TEST_COUNT", 2 * EQUAL_MODELS));
+    run(equal_number("EK_TEST_RANKS", 4), equal_number("EK_TEST_COUNT", 2 * EQUAL_MODELS));
 }
 
 static void saved_by_one_loaded_by_another(void)
 {
     static const int ranks[][2] = {{4, 1}, {2, 3}, {1, 4}, {3, 2}, {4, 4}, {3, 4}, {2, 2}, {4, 2}};
-    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = number("EK_TEST_ONLY", -1);
-    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = equal_number("EK_TEST_ONLY", -1);
+    uint64_t seed = (uint64_t)equal_number("EK_TEST_SEED", 1);
 
     alarm(SECONDS);
     for (int i = 0; i < n; i++)

@@ -5,13 +5,6 @@
 
 enum { SECONDS = 300 };
 
-static int number(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-
-    return text != NULL ? atoi(text) : otherwise;
-}
-
 /* The drawn layout with experts on disk: in one chunk, no replicas. */
 static equal_layout on_disk(equal_layout l, int i)
 {
@@ -26,18 +19,8 @@ static equal_layout on_disk(equal_layout l, int i)
 
 static void run(int ranks, int count)
 {
-    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
-    int only = number("EK_TEST_ONLY", -1);
-
     alarm(SECONDS);
-    for (int i = 0; i < count; i++)
-        if (only < 0 || only == i) {
-            equal_layout l = on_disk(equal_draw(seed, ranks, i), i);
-
-            if (only == i)
-                fprintf(stderr, "%s\n", equal_text(&l));
-            equal_check(&l);
-        }
+    equal_check_drawn(ranks, count, on_disk);
 }
 
 static void one_rank(void)
@@ -65,8 +48,8 @@ static void ranks_that_nothing_divides(void)
 static void checkpoints_pass_between_disk_and_memory(void)
 {
     static const int ranks[][2] = {{4, 1}, {2, 3}, {1, 4}, {2, 2}, {1, 1}, {4, 4}};
-    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = number("EK_TEST_ONLY", -1);
-    uint64_t seed = (uint64_t)number("EK_TEST_SEED", 1);
+    int n = (int)(sizeof(ranks) / sizeof(ranks[0])), only = equal_number("EK_TEST_ONLY", -1);
+    uint64_t seed = (uint64_t)equal_number("EK_TEST_SEED", 1);
 
     alarm(SECONDS);
     for (int i = 0; i < n; i++) {

@@ -201,10 +201,8 @@ static void attention_backward(const ek_attention *a, const void *qkv, const voi
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t b = 0; b < a->batch; b++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-            scratch w;
-            size_t floats = scratch_backward(&w, NULL, blocks, wide);
+            scratch w = scratch_of_thread(base, blocks, wide);
 
-            (void)scratch_backward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
             backward_task(a, &w, b, kv, qkv, o, lse, d_o, dqkv);
         }
     }

@@ -80,6 +80,16 @@ static size_t scratch_backward(scratch *s, float *base, int64_t blocks, int64_t 
     return n;
 }
 
+/* This thread's scratch, which forward and backward lay out alike. */
+static scratch scratch_of_thread(float *base, int64_t blocks, int64_t wide)
+{
+    scratch s;
+    size_t floats = scratch_backward(&s, NULL, blocks, wide);
+
+    (void)scratch_backward(&s, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
+    return s;
+}
+
 static int64_t wide_of(int64_t dim)
 {
     return divide_up(dim, VW * PAIR) * VW * PAIR;
@@ -471,10 +481,8 @@ static void attention_forward(const ek_attention *a, const void *qkv, void *o, v
 #pragma omp parallel for schedule(dynamic) collapse(2)
     for (int64_t b = 0; b < a->batch; b++) {
         for (int64_t kv = 0; kv < a->kv_heads; kv++) {
-            scratch w;
-            size_t floats = scratch_backward(&w, NULL, blocks, wide);
+            scratch w = scratch_of_thread(base, blocks, wide);
 
-            (void)scratch_forward(&w, base + (size_t)omp_get_thread_num() * floats, blocks, wide);
             forward_task(a, &w, b, kv, qkv, o, lse);
         }
     }

@@ -180,20 +180,23 @@ out:
     return st;
 }
 
+/* Each may be NULL. */
+static void destroy_product(dnnl_primitive_t primitive, const dnnl_memory_t memories[3])
+{
+    for (int i = 0; i < 3; i++)
+        if (memories[i] != NULL)
+            dnnl_memory_destroy(memories[i]);
+    if (primitive != NULL)
+        dnnl_primitive_destroy(primitive);
+}
+
 void ek_dnnl_matmul_destroy(ek_dnnl_matmul **pp)
 {
     ek_dnnl_matmul *p = *pp;
 
     if (p == NULL)
         return;
-    if (p->src != NULL)
-        dnnl_memory_destroy(p->src);
-    if (p->weights != NULL)
-        dnnl_memory_destroy(p->weights);
-    if (p->dst != NULL)
-        dnnl_memory_destroy(p->dst);
-    if (p->primitive != NULL)
-        dnnl_primitive_destroy(p->primitive);
+    destroy_product(p->primitive, (dnnl_memory_t[]){p->src, p->weights, p->dst});
     if (p->stream != NULL)
         dnnl_stream_destroy(p->stream);
     if (p->engine != NULL)
@@ -239,14 +242,7 @@ static int has_products_key;
 
 static void shape_fini(shape *p)
 {
-    if (p->src != NULL)
-        dnnl_memory_destroy(p->src);
-    if (p->weights != NULL)
-        dnnl_memory_destroy(p->weights);
-    if (p->dst != NULL)
-        dnnl_memory_destroy(p->dst);
-    if (p->primitive != NULL)
-        dnnl_primitive_destroy(p->primitive);
+    destroy_product(p->primitive, (dnnl_memory_t[]){p->src, p->weights, p->dst});
     *p = (shape){0};
 }
 

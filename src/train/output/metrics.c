@@ -152,11 +152,6 @@ static column of_ranks(const ek_metrics_step *s, size_t offset)
     return (column){s->of_rank, s->of_rank != NULL ? s->ranks : 0, sizeof(*s->of_rank), offset};
 }
 
-static column of_layers(const ek_metrics_step *s, size_t offset)
-{
-    return (column){s->of_layer, s->layers, sizeof(*s->of_layer), offset};
-}
-
 static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
 {
     size_t cap = LINE_CAP + 112 * (size_t)s->ranks + 96 * (size_t)s->layers;
@@ -170,58 +165,57 @@ static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
     return EK_OK;
 }
 
-/* `, "layers": {...}`, in the order of the layers. */
+/* One list of an object of lists. */
+typedef struct {
+    const char *name;
+    size_t offset;
+    double scale;
+    int digits;
+} list_row;
+
+/* `, "name": {"...": [...], ...}`; c: the records, whose offset each row sets. */
+static size_t put_lists(char *at, size_t cap, const char *name, column c, const list_row *rows,
+                        size_t n_rows)
+{
+    size_t n = (size_t)snprintf(at, cap, ", \"%s\": {", name);
+
+    for (size_t i = 0; i < n_rows; i++) {
+        c.offset = rows[i].offset;
+        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? "" : ", ");
+        n += put_list(at + n, cap - n, rows[i].name, c, rows[i].scale, rows[i].digits);
+    }
+    return n + (size_t)snprintf(at + n, cap - n, "}");
+}
+
+/* In the order of the layers. */
 static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-        double scale;
-        int digits;
-    } lists[] = {
+    static const list_row rows[] = {
         {"rank_max_over_mean", offsetof(ek_layer_balance, after), 1, 3},
         {"rank_max_over_mean_before", offsetof(ek_layer_balance, before), 1, 3},
         {"experts_moved", offsetof(ek_layer_balance, experts_moved), 1, 0},
         {"replicas", offsetof(ek_layer_balance, replicas), 1, 0},
         {"replica_mb", offsetof(ek_layer_balance, replica_bytes), 1e-6, 3},
     };
-    size_t n = 0;
+    column c = {s->of_layer, s->layers, sizeof(*s->of_layer), 0};
 
-    if (s->layers == 0)
-        return 0;
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? ", \"layers\": {" : ", ");
-        n += put_list(at + n, cap - n, lists[i].name, of_layers(s, lists[i].offset), lists[i].scale,
-                      lists[i].digits);
-    }
-    return n + (size_t)snprintf(at + n, cap - n, "}");
+    return s->layers == 0 ? 0
+                          : put_lists(at, cap, "layers", c, rows, sizeof(rows) / sizeof(rows[0]));
 }
 
-/* `, "disk": {...}`, each a list over ranks. */
 static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
 {
-    static const struct {
-        const char *name;
-        size_t offset;
-        double scale;
-        int digits;
-    } lists[] = {
+    static const list_row rows[] = {
         {"read_mb", offsetof(ek_rank_metrics, disk.read_bytes), 1e-6, 1},
         {"written_mb", offsetof(ek_rank_metrics, disk.written_bytes), 1e-6, 1},
         {"uses", offsetof(ek_rank_metrics, disk.uses), 1, 0},
         {"hits", offsetof(ek_rank_metrics, disk.hits), 1, 0},
         {"wait_ms", offsetof(ek_rank_metrics, disk.wait_s), 1e3, 1},
     };
-    size_t n = 0;
 
-    if (!s->offloads)
-        return 0;
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) {
-        n += (size_t)snprintf(at + n, cap - n, "%s", i == 0 ? ", \"disk\": {" : ", ");
-        n += put_list(at + n, cap - n, lists[i].name, of_ranks(s, lists[i].offset), lists[i].scale,
-                      lists[i].digits);
-    }
-    return n + (size_t)snprintf(at + n, cap - n, "}");
+    return s->offloads
+               ? put_lists(at, cap, "disk", of_ranks(s, 0), rows, sizeof(rows) / sizeof(rows[0]))
+               : 0;
 }
 
 /* Members that only some steps have. */
