@@ -374,6 +374,21 @@ typedef struct {
     char best_checkpoint[4096]; /**< `out`/best, a link to the best checkpoint; "": none */
 } ek_train_evaluation;
 
+/** Experts on disk, in a plan. */
+typedef struct {
+    double scratch_least;    /**< bytes of the smallest scratch file of a rank */
+    double scratch_most;     /**< of the largest; 0: no experts are on disk */
+    double scratch_host;     /**< of those of the first rank's host together; 0: other hosts */
+    double free;             /**< bytes that are free in its folder; 0: unknown */
+    char folder[4096];       /**< of the first rank's file */
+    int64_t buckets;         /**< parameter buckets on disk, of the rank with the most */
+    int64_t entries;         /**< of them in memory at once */
+    int gradients;           /**< 1: gradients are on disk, too */
+    double read, written;    /**< bytes a step, of the rank that reads the most */
+    double uses, hits;       /**< of buckets by its products a step; those found in memory */
+    double tokens_of_expert; /**< of a step, mean */
+} ek_train_plan_offload;
+
 /** What a run would do (dry_run). */
 typedef struct {
     int made;                 /**< 1: the other members are valid */
@@ -399,6 +414,7 @@ typedef struct {
     char files[256];          /**< names in `out` */
     double memory_limit;      /**< most bytes of the first rank's process; 0: unknown */
     char memory_limit_source[512]; /**< what sets it */
+    ek_train_plan_offload offload; /**< with offload "experts" */
 } ek_train_plan;
 
 /** Results of a run. */

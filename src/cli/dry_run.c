@@ -25,6 +25,17 @@ ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, int 
     return elsewhere ? EK_OK : ek_limits_check_ranks(*ranks);
 }
 
+static json_t *offload_json(const ek_train_plan_offload *f)
+{
+    return json_pack(
+        "{s:o, s:f, s:f, s:f, s:f, s:I, s:I, s:b, s:f, s:f, s:f, s:f}", "folder",
+        ek_json_text_of(f->folder), "scratch_least_mb", f->scratch_least / 1e6, "scratch_most_mb",
+        f->scratch_most / 1e6, "scratch_host_mb", f->scratch_host / 1e6, "free_mb", f->free / 1e6,
+        "buckets", (json_int_t)f->buckets, "entries", (json_int_t)f->entries, "gradients",
+        f->gradients, "read_mb", f->read / 1e6, "written_mb", f->written / 1e6, "hits",
+        f->uses > 0 ? f->hits / f->uses : 0.0, "tokens_of_expert", f->tokens_of_expert);
+}
+
 static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
 {
     const ek_train_info *i = &s->info;
@@ -52,6 +63,8 @@ static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
         "eval_windows", (json_int_t)p->eval_windows, "layout", layout, "memory", memory, "disk",
         disk, "files", p->files);
 
+    if (p->offload.scratch_most > 0)
+        json_object_set_new(o, "offload", offload_json(&p->offload));
     json_dumpf(o, stdout, 0);
     fputc('\n', stdout);
     json_decref(o);
@@ -74,6 +87,36 @@ static void print_memory(const ek_train_plan *p)
         printf("; the limit of a process is %sB (%s)", cli_count(d, sizeof(d), p->memory_limit),
                p->memory_limit_source);
     printf("\n");
+}
+
+/* Experts on disk. */
+static void print_offload(const ek_train_plan *p)
+{
+    const ek_train_plan_offload *f = &p->offload;
+    char a[16], b[16], c[16];
+    cli_text folder;
+
+    if (f->scratch_most <= 0)
+        return;
+    cli_count(a, sizeof(a), f->scratch_most);
+    printf("experts     on disk, in %s: ", cli_shown(&folder, f->folder));
+    if (p->ranks == 1)
+        printf("%sB", a);
+    else
+        printf("%sB to %sB a rank", cli_count(b, sizeof(b), f->scratch_least), a);
+    if (p->ranks > 1 && f->scratch_host > 0)
+        printf(", %sB on the first host", cli_count(c, sizeof(c), f->scratch_host));
+    if (f->free > 0)
+        printf("; %sB are free%s", cli_count(b, sizeof(b), f->free),
+               f->free < f->scratch_host ? ", which is too little" : "");
+    printf("\n            %" PRId64 " of %" PRId64 " parameter buckets in memory, gradients %s\n",
+           f->entries < f->buckets ? f->entries : f->buckets, f->buckets,
+           f->gradients ? "on disk" : "in memory");
+    printf("            a step%s reads %sB and writes %sB; %.0f %% of uses are in memory; "
+           "%s tokens for an expert\n",
+           p->ranks > 1 ? " of a rank" : "", cli_count(a, sizeof(a), f->read),
+           cli_count(b, sizeof(b), f->written), f->uses > 0 ? 100 * f->hits / f->uses : 0,
+           cli_count(c, sizeof(c), f->tokens_of_expert));
 }
 
 void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, int json)
@@ -103,6 +146,7 @@ void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, in
            p->ranks, p->ranks > 1 ? "s" : "", p->pp, p->dp, p->tp, p->edp, p->ep, p->etp,
            cfg->zero);
     print_memory(p);
+    print_offload(p);
     printf("checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",
            cli_count(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,
            cli_count(b, sizeof(b), (double)(p->checkpoints_most * p->checkpoint_bytes)),

@@ -93,6 +93,20 @@ void ek_offload_begin_plan(ek_model *m);
 EK_CHECKED ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use);
 void ek_offload_end_plan(ek_model *m, ek_graph *g);
 
+/* What a step moves between memory and disk on this rank, and the uses of buckets by its products,
+ * with those that find them in memory. */
+typedef struct {
+    double read_bytes, written_bytes, uses, hits;
+} ek_offload_traffic;
+
+typedef ek_status (*ek_offload_plan_fn)(void *context);
+
+/* Counts the traffic of one of many equal steps, by building the ops of steps whose layers `plan`
+ * adds (ek_offload_plan_layer); nothing is run.  For a model of which no step was planned: one that
+ * is only measured will do. */
+EK_CHECKED ek_status ek_offload_count(ek_model *m, ek_offload_plan_fn plan, void *context,
+                                      ek_offload_traffic *out);
+
 /* Whether a parameter's gradient is on disk when a step has been run; its sum of squares then. */
 int ek_offload_has_sum(const ek_model *m, int64_t param, double *sum);
 

@@ -80,6 +80,14 @@ ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *
     return EK_OK;
 }
 
+ek_status ek_trainer_count_disk(ek_model *m, const ek_trainer_config *cfg, ek_offload_traffic *out)
+{
+    ek_pass_config pc = pass_config(m, cfg);
+
+    EK_TRY(check_config(m, cfg));
+    return ek_pass_count_disk(m, &pc, out);
+}
+
 ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out)
 {
     ek_trainer *tr = NULL;

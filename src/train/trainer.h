@@ -38,6 +38,11 @@ void ek_trainer_destroy(ek_trainer **tr);
 /* Bytes of activations, scratch and tokens of such a trainer. */
 EK_CHECKED ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cfg, size_t *bytes);
 
+/* Counts what a step of such a trainer reads and writes of experts on disk, when others have gone
+ * before it; zeros if there are none.  No trainer may exist yet. */
+EK_CHECKED ek_status ek_trainer_count_disk(ek_model *m, const ek_trainer_config *cfg,
+                                           ek_offload_traffic *out);
+
 /* The number of sequences of this rank in a step; the index in the batch of its i-th one. */
 int64_t ek_trainer_sequences(const ek_trainer *tr);
 int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i);

@@ -67,6 +67,32 @@ class DryRun(ek_cli.Case):
         plan = self.dry("--model", big, "--ranks", 4, "--ep", 4, "--hosts", hosts)
         self.assertGreater(plan["memory"]["least_mb"], 100000)
 
+    def test_experts_on_disk(self):
+        model = ek_cli.write_config(self.path("model.json"), num_local_experts=8, hidden_size=64,
+                                    intermediate_size=1200, num_hidden_layers=6)
+        more = ["--model", model, "--offload", "experts", "--offload-dir", self.path("disk"),
+                "--offload-gradients", "disk", "--micro-batch", 4, "--seq", 8]
+        os.mkdir(self.path("disk"))
+        whole = self.dry(*more)
+        self.assertEqual([whole["offload"][k] for k in ("entries", "buckets", "hits", "read_mb")], [6, 6, 1, 0])
+        each = 16 * 8 * 3 * 64 * 1200 / 1e6 + 15  # of an entry: with forms
+        more += ["--memory-limit", int(1e6 * (whole["memory"]["most_mb"] - 1.3 * each))]  # too little for 6
+        text = run(*self.train_args("run", "--dry-run", *more)).stdout
+        plan = self.dry(*more)["offload"]
+        self.train("run", *more, steps=4)
+        took = json.loads(ek_cli.read(self.path("run", "metrics.jsonl")).splitlines()[-1])["disk"]
+        for key in ("read_mb", "written_mb"):
+            self.assertAlmostEqual(plan[key], took[key][0], delta=0.06)
+        self.assertAlmostEqual(plan["hits"], took["hits"][0] / took["uses"][0], places=9)
+        self.assertEqual((plan["folder"], plan["gradients"]), (self.path("disk"), True))
+        self.assertGreaterEqual(plan["scratch_host_mb"], 6 * 8 * 3 * 64 * 1200 * 16 / 1e6)
+        self.assertRegex(text, r"experts     on disk, in .*disk: \d+ MB; .*B are free\n")
+        self.assertRegex(text, r"a step reads [\d.]+ .?B and writes [\d.]+ .?B; ")
+        two = self.dry(*more, "--ranks", 2, "--ep", 2)["offload"]
+        self.assertAlmostEqual(two["scratch_least_mb"], plan["scratch_most_mb"] / 2)
+        self.assertAlmostEqual(two["scratch_host_mb"], plan["scratch_host_mb"])
+        self.assertNotIn("offload", self.dry())
+
     def test_what_is_refused(self):
         """With the message and the status of the real run."""
         def told(r):
@@ -80,6 +106,7 @@ class DryRun(ek_cli.Case):
                      ["--model", self.path("nothing")],
                      ["--init", self.path("nothing")], ["--out", self.path("old")],
                      ["--out", self.path("old"), "--resume", "--lr", 0.5],
+                     ["--offload", "experts", "--offload-dir", self.path("nowhere")],
                      ["--out", self.path("none"), "--resume"], ["--eval-data", self.path("no.bin")],
                      ["--lr", "x"]):
             with self.subTest(more=more):

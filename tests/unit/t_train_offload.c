@@ -257,6 +257,49 @@ static void counts_of_bytes(void)
     }
 }
 
+static ek_trainer_config trainer_config(const way *w)
+{
+    equal_shape shape = equal_shape_of(w->shape);
+
+    return (ek_trainer_config){.batch = shape.batch,
+                               .micro_batch = shape.micro,
+                               .seq = shape.seq,
+                               .recompute = w->recompute,
+                               .moe = {.degree = 1}};
+}
+
+/* A plan says in advance what a step moves, and leaves nothing behind. */
+static void plans_count_what_steps_move(void)
+{
+    for (int i = 0; i < 12; i++) {
+        ek_offload_config o = config_of(3 + 2 * (i % 4), EK_DISK_AUTO, i % 2);
+        way w = {.shape = i % EQUAL_SHAPES,
+                 .mode = EK_MODE_FP32,
+                 .isa = ek_cpu_isa(),
+                 .recompute = i % 3 == 0 ? EK_RECOMPUTE_FULL : EK_RECOMPUTE_OFF,
+                 .bucket_bytes = i % 5 < 3 ? 1 : 3000,
+                 .offload = &o};
+        ek_trainer_config tc = trainer_config(&w);
+        ek_offload_traffic plan = {0}, again = {0};
+        ek_step_disk took;
+        run r;
+
+        CHECK(open_run(&w, &r) == EK_OK);
+        CHECK(ek_trainer_count_disk(r.m, &tc, &plan) == EK_OK);
+        CHECK(ek_trainer_count_disk(r.m, &tc, &again) == EK_OK);
+        CHECK(memcmp(&plan, &again, sizeof(plan)) == 0);
+        for (int step = 0; step < 3; step++)
+            CHECK(take_step(&w, &r, step) == EK_OK);
+        took = ek_trainer_disk(r.tr);
+        CHECK(plan.read_bytes == took.read_bytes);
+        CHECK(plan.written_bytes == took.written_bytes);
+        CHECK(plan.uses == took.uses);
+        CHECK(plan.hits == took.hits);
+        CHECK(plan.written_bytes > 0 && plan.hits < plan.uses);
+        close_run(&r);
+    }
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* Each call of the disk fails in turn: the step ends with the status of the disk, or nothing was
@@ -332,6 +375,7 @@ static const ek_case cases[] = {
     EK_CASE(every_model),
     EK_CASE(any_entries_and_buckets),
     EK_CASE(counts_of_bytes),
+    EK_CASE(plans_count_what_steps_move),
     EK_CASE(every_failing_call_ends_the_run_with_its_sentence),
     EK_CASE(a_full_disk_shows_before_the_first_step),
     EK_CASE(what_is_not_supported_is_refused),

@@ -20,6 +20,7 @@
 #include "model/blocks/backward.h"
 #include "model/experts/rebalance.h"
 #include "model/model.h"
+#include "model/offload.h"
 #include "nn/tensor_parallel.h"
 #include "schedule/graph.h"
 #include "schedule/pipeline.h"
@@ -114,6 +115,11 @@ static inline int ek_pass_trains(const ek_pass *p)
 
 /* Predicted bytes of such a pass, without allocating them. */
 EK_CHECKED ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes);
+
+/* Counts what one of many training steps of such a pass, with cfg->micros micro-batches, reads and
+ * writes of experts on disk (model/offload.h), without running one; zeros if there are none. */
+EK_CHECKED ek_status ek_pass_count_disk(ek_model *m, const ek_pass_config *cfg,
+                                        ek_offload_traffic *out);
 
 /* Starts a step over micro-batches [n_micro] (borrowed until the step is done). step: training
  * settings; its `micro` is set here.  EK_EINVAL: larger than the config allows, or masked in

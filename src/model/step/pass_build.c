@@ -7,6 +7,8 @@
 #include "moe/replica_prefetch.h"
 #include "moe/replica_weights.h"
 
+#include <stdlib.h>
+
 /* A work item (one virtual stage, one micro-batch, one direction) while its ops are appended. */
 typedef struct {
     ek_pass *p;
@@ -360,29 +362,61 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
     return p->backward.loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
 }
 
+/* The order of a step's items on this stage, for ek_offload_plan_layer. */
+typedef struct {
+    ek_model *model;
+    ek_recompute recompute;
+    const ek_pipe_item *order; /* [n] */
+    int64_t n;
+} item_plan;
+
 /* Plans the uses of offloaded experts by the items, in the order of their ops. */
-static ek_status plan_offload(ek_pass *p, ek_graph *g, int64_t n)
+static ek_status plan_items(void *context)
 {
+    const item_plan *p = context;
     ek_model *m = p->model;
 
-    ek_offload_begin_plan(m);
-    for (int64_t i = 0; i < n; i++) {
-        const ek_pipe_item *item = &p->graph.order[i];
-        int vstage = vstage_of_item(p, item);
+    for (int64_t i = 0; i < p->n; i++) {
+        const ek_pipe_item *item = &p->order[i];
+        int vstage = item->model_chunk * m->cfg.mesh->pp + m->cfg.mesh->pp_rank;
         int32_t first = (int32_t)ek_model_vstage_first(m, vstage);
         int32_t end = (int32_t)ek_model_vstage_first(m, vstage + 1);
 
         for (int32_t l = first; l < end && !item->backward; l++)
             EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
         for (int32_t l = end - 1; l >= first && item->backward; l--) {
-            if (p->cfg.recompute == EK_RECOMPUTE_FULL)
+            if (p->recompute == EK_RECOMPUTE_FULL)
                 EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
             EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_BACKWARD));
             EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_WEIGHT_GRADIENT));
         }
     }
-    ek_offload_end_plan(m, g);
     return EK_OK;
+}
+
+static ek_status plan_offload(ek_pass *p, ek_graph *g, int64_t n)
+{
+    item_plan plan = {p->model, p->cfg.recompute, p->graph.order, n};
+
+    ek_offload_begin_plan(p->model);
+    EK_TRY(plan_items(&plan));
+    ek_offload_end_plan(p->model, g);
+    return EK_OK;
+}
+
+ek_status ek_pass_count_disk(ek_model *m, const ek_pass_config *cfg, ek_offload_traffic *out)
+{
+    int64_t micros = cfg->micros > 0 ? cfg->micros : 1;
+    int chunks = m->cfg.model_chunks;
+    ek_pipe_item *order = malloc((size_t)(2 * chunks * micros) * sizeof(*order));
+    item_plan plan = {m, cfg->recompute, order, 0};
+    ek_status st;
+
+    EK_REQUIRE(order != NULL, EK_ENOMEM, "no memory for %lld micro-batches", (long long)micros);
+    plan.n = ek_pipe_order(m->cfg.mesh->pp, chunks, micros, m->cfg.mesh->pp_rank, 1, order);
+    st = ek_offload_count(m, plan_items, &plan, out);
+    free(order);
+    return st;
 }
 
 ek_status ek_pass_build(ek_pass *p, ek_graph *g)

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "comm/agree.h"
 #include "model/hf/io.h"
+#include "model/offload.h"
 #include "train/run/state.h"
 
 #include <stdio.h>
@@ -29,20 +30,72 @@ static ek_status check_weights(ek_run *r)
     return st;
 }
 
-/* Gathers bytes of memory and of checkpoint files per rank.  Collective. */
-typedef struct {
-    double memory, saved;
-} rank_bytes;
-
-static ek_status gather_bytes(ek_run *r, ek_train_plan *p)
+/* Whether a scratch file can be made in its folder, as the run will make it. */
+static ek_status check_scratch(const ek_run *r)
 {
-    rank_bytes *all = calloc((size_t)r->ranks, sizeof(*all));
+    const ek_offload_config *c = r->model->cfg.offload;
+    ek_disk_file *file;
+    ek_disk *disk = NULL;
+    ek_status st;
+
+    if (c == NULL || r->cfg->dry_run > 1 || ek_offload_disk_bytes(r->model) == 0)
+        return EK_OK;
+    EK_TRY(ek_disk_create(NULL, &disk));
+    st = ek_disk_open_scratch(disk, c->dir, EK_DISK_ALIGN, &file);
+    ek_disk_destroy(&disk);
+    return st;
+}
+
+/* What each rank needs. */
+typedef struct {
+    double memory, saved;    /* bytes of memory, of checkpoint files */
+    double scratch, buckets; /* of experts on disk */
+    ek_offload_traffic disk; /* of a step */
+} rank_needs;
+
+static ek_status find_needs(ek_run *r, rank_needs *n)
+{
+    *n = (rank_needs){.memory = (double)r->out->info.predicted_bytes,
+                      .saved = (double)ek_train_save_bytes(r->model),
+                      .scratch = (double)ek_offload_disk_bytes(r->model),
+                      .buckets = (double)ek_offload_buckets(r->model)};
+    return ek_trainer_count_disk(r->model, &r->training, &n->disk);
+}
+
+/* Whether a rank is on the first one's host, and that is this one. */
+static int is_here(const ek_run *r, int rank)
+{
+    return r->cfg->dry_run == 1 &&
+           (r->ranks == 1 || ek_comm_node(r->world, rank) == ek_comm_node(r->world, 0));
+}
+
+static void add_offload(const ek_run *r, int rank, const rank_needs *n, ek_train_plan_offload *o)
+{
+    if (rank == 0 || n->scratch < o->scratch_least)
+        o->scratch_least = n->scratch;
+    if (n->scratch > o->scratch_most)
+        o->scratch_most = n->scratch;
+    if (is_here(r, rank))
+        o->scratch_host += n->scratch;
+    if ((int64_t)n->buckets > o->buckets)
+        o->buckets = (int64_t)n->buckets;
+    if (rank > 0 && n->disk.read_bytes <= o->read)
+        return;
+    o->read = n->disk.read_bytes;
+    o->written = n->disk.written_bytes;
+    o->uses = n->disk.uses;
+    o->hits = n->disk.hits;
+}
+
+/* Gathers what the ranks need.  Collective. */
+static ek_status gather_needs(ek_run *r, ek_train_plan *p)
+{
+    rank_needs *all = calloc((size_t)r->ranks, sizeof(*all));
     double saved = 0;
     ek_status st = EK_OK;
 
     EK_REQUIRE(all != NULL, EK_ENOMEM, "no memory for %d ranks", r->ranks);
-    all[r->rank] =
-        (rank_bytes){(double)r->out->info.predicted_bytes, (double)ek_train_save_bytes(r->model)};
+    EK_TRY_OUT(ek_agree(r->world, "plan a step", find_needs(r, &all[r->rank])));
     EK_TRY_OUT(ek_gather(r->world, all, sizeof(*all)));
     p->memory_least = all[0].memory;
     for (int i = 0; i < r->ranks; i++) {
@@ -54,9 +107,9 @@ static ek_status gather_bytes(ek_run *r, ek_train_plan *p)
             p->memory_most = x;
             p->memory_most_rank = i;
         }
-        if (r->cfg->dry_run == 1 &&
-            (r->ranks == 1 || ek_comm_node(r->world, i) == ek_comm_node(r->world, 0)))
+        if (is_here(r, i))
             p->memory_host += x;
+        add_offload(r, i, &all[i], &p->offload);
     }
     p->checkpoint_bytes = (int64_t)saved;
 out:
@@ -92,13 +145,13 @@ static void list_files(const ek_run *r, ek_train_plan *p)
              "machine.json");
 }
 
-/* Free space at --out, or where it would be created; 0: unknown. */
-static int64_t disk_free(const char *out)
+/* Free space in a folder, or where it would be created; 0: unknown. */
+static int64_t disk_free(const char *folder)
 {
     ek_path at;
     int64_t bytes = 0;
 
-    if (ek_path_absolute(out, &at) < 0)
+    if (ek_path_absolute(folder, &at) < 0)
         return 0;
     while (ek_file_kind_of(at.s) == EK_FILE_NONE && strcmp(at.s, "/") != 0) {
         ek_path parent;
@@ -108,6 +161,23 @@ static int64_t disk_free(const char *out)
         at = parent;
     }
     return ek_folder_free(at.s, &bytes) == EK_OK ? bytes : 0;
+}
+
+/* Of this host, and of the settings. */
+static void describe_offload(const ek_run *r, ek_train_plan_offload *o)
+{
+    const ek_offload_config *c = r->model->cfg.offload;
+    const ek_model_spec *s = &r->source.spec;
+    int64_t top_k = r->training.top_k > 0 ? r->training.top_k : s->top_k;
+
+    if (c == NULL)
+        return;
+    snprintf(o->folder, sizeof(o->folder), "%s", c->dir);
+    o->free = r->cfg->dry_run == 1 ? (double)disk_free(c->dir) : 0;
+    o->entries = c->entries;
+    o->gradients = c->gradients;
+    o->tokens_of_expert =
+        (double)(r->training.batch * r->training.seq * top_k) / (double)s->experts;
 }
 
 ek_status ek_run_dry(ek_run *r)
@@ -120,6 +190,7 @@ ek_status ek_run_dry(ek_run *r)
     double tokens = (double)ek_sources_tokens(&r->data.sources);
 
     EK_TRY(ek_agree(r->world, "check the initial weights", check_weights(r)));
+    EK_TRY(ek_agree(r->world, "make a scratch file", check_scratch(r)));
     *p = (ek_train_plan){.made = 1,
                          .ranks = r->ranks,
                          .pp = m->pp,
@@ -138,5 +209,6 @@ ek_status ek_run_dry(ek_run *r)
     p->memory_limit = (double)limit.bytes;
     ek_memory_limit_source(&limit, p->memory_limit_source);
     list_files(r, p);
-    return gather_bytes(r, p);
+    describe_offload(r, &p->offload);
+    return gather_needs(r, p);
 }
