@@ -38,7 +38,7 @@ typedef struct {
     int blind;              /* 1: no evaluations between steps */
     int worker;             /* 1: a separate thread runs network ops */
     int offload;            /* experts' masters and moments are on disk, 2: gradients too, with */
-    int entries;            /* so many entries */
+    int entries, forms;     /* so many entries and forms */
     int columns;            /* 1: the embedding is sharded by columns, unless it is tied */
     const ek_trace *replay; /* replayed by the gates; one trace for each model of a program */
     int balance;            /* the planner, by index in equal_planners */
@@ -141,12 +141,13 @@ static inline const char *equal_text(const equal_layout *l)
     snprintf(text, sizeof(text),
              "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
-             "%s, balance %s, offload %d (%d entries)",
+             "%s, balance %s, offload %d (%d entries, %d forms)",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks, l->tp,
              l->ep, l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
              nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
              l->columns ? "in columns" : "whole",
-             l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries);
+             l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries,
+             l->forms);
     return text;
 }
 
@@ -505,8 +506,11 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .spare_slots = equal_spare(l),
                           .persistent_slots = equal_horizon(l)};
     ek_disk_io io = ek_disk_io_system;
-    ek_offload_config offload = {
-        .dir = "/dev/shm", .entries = l->entries, .gradients = l->offload == 2, .io = &io};
+    ek_offload_config offload = {.dir = "/dev/shm",
+                                 .entries = l->entries,
+                                 .forms = l->forms,
+                                 .gradients = l->offload == 2,
+                                 .io = &io};
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;

@@ -93,6 +93,8 @@ typedef struct {
     const char *dir; /* folder of the scratch file */
     int32_t entries; /* buckets in memory at once: at least EK_OFFLOAD_ENTRIES_MIN; more than
                         there are buckets are not used */
+    int32_t forms;   /* packed forms of a bucket, in one direction, in memory at once; as many as
+                        entries if fewer; more than all buckets have are not used */
     int gradients;   /* 1: gradients are on disk, too.  Only where each bucket has one rank */
     ek_disk_backend backend; /* of the queue */
     const ek_disk_io *io;    /* NULL: the system's */

@@ -28,18 +28,28 @@ ek_part_range ek_offload_range(const ek_record *r, unsigned parts)
 
 static ek_record record_of(const ek_model *m, ek_param_bucket *u, int64_t at)
 {
-    return (ek_record){.bucket = u,
-                       .at = at,
-                       .part_bytes =
-                           round_up((size_t)u->kept * ek_dtype_size(m->k->real), EK_DISK_ALIGN),
-                       .form_bytes = ek_param_bucket_form_bytes(m, u),
-                       .entry = -1};
+    ek_record r = {.bucket = u,
+                   .at = at,
+                   .part_bytes =
+                       round_up((size_t)u->kept * ek_dtype_size(m->k->real), EK_DISK_ALIGN),
+                   .entry = -1,
+                   .form = {-1, -1}};
+
+    for (int d = 0; d < 2; d++)
+        r.form_bytes[d] = ek_param_bucket_form_bytes(m, u, (ek_form)d);
+    return r;
+}
+
+static void grow(size_t *largest, size_t bytes)
+{
+    if (bytes > *largest)
+        *largest = bytes;
 }
 
 static void list_records(ek_model *m)
 {
     ek_offload *o = m->offload;
-    size_t forms = 0, whole = 0, parts = o->cfg.gradients ? EK_PARTS : EK_PARTS - 1;
+    size_t whole = 0, parts = o->cfg.gradients ? EK_PARTS : EK_PARTS - 1;
 
     for (int32_t i = 0; i < m->buckets->n; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
@@ -50,16 +60,13 @@ static void list_records(ek_model *m)
         r = &o->records[u->offloaded];
         *r = record_of(m, u, o->file_bytes);
         o->file_bytes += (int64_t)(parts * r->part_bytes);
-        if (parts * r->part_bytes > o->forms_at)
-            o->forms_at = parts * r->part_bytes;
-        if (r->form_bytes > forms)
-            forms = r->form_bytes;
-        if (u->sharded && (size_t)u->n * ek_dtype_size(m->k->real) > whole)
-            whole = (size_t)u->n * ek_dtype_size(m->k->real);
+        grow(&o->whole_at, parts * r->part_bytes);
+        grow(&o->form_buffer_bytes, r->form_bytes[0]);
+        grow(&o->form_buffer_bytes, r->form_bytes[1]);
+        if (u->sharded)
+            grow(&whole, (size_t)u->n * ek_dtype_size(m->k->real));
     }
-    o->whole_at = o->forms_at;
-    o->forms_at += round_up(whole, EK_ARENA_ALIGN);
-    o->entry_bytes = round_up(o->forms_at + forms, EK_DISK_ALIGN);
+    o->entry_bytes = round_up(o->whole_at + whole, EK_DISK_ALIGN);
 }
 
 static int32_t count_records(const ek_model *m)
@@ -129,22 +136,29 @@ ek_status ek_offload_create(ek_model *m)
     o->n = n;
     if (o->cfg.entries > n)
         o->cfg.entries = n > 0 ? n : 1;
+    if (o->cfg.forms < o->cfg.entries)
+        o->cfg.forms = o->cfg.entries;
+    if (o->cfg.forms > 2 * n)
+        o->cfg.forms = n > 0 ? 2 * n : 1;
     o->loaded = -1;
     o->dir = strdup(o->cfg.dir != NULL ? o->cfg.dir : "");
     o->records = calloc((size_t)n + 1, sizeof(*o->records));
     o->entries = calloc((size_t)o->cfg.entries, sizeof(*o->entries));
+    o->forms = calloc((size_t)o->cfg.forms, sizeof(*o->forms));
     o->waves = calloc(layers, sizeof(*o->waves));
     o->wave_first = calloc((size_t)n + layers, sizeof(*o->wave_first));
     o->first_record = calloc(layers + 1, sizeof(*o->first_record));
     if (o->cfg.gradients)
         o->squares = calloc((size_t)m->n_params, sizeof(*o->squares));
     EK_REQUIRE((o->squares != NULL) == o->cfg.gradients && o->dir != NULL && o->records != NULL &&
-                   o->entries != NULL && o->waves != NULL && o->wave_first != NULL &&
-                   o->first_record != NULL,
+                   o->entries != NULL && o->forms != NULL && o->waves != NULL &&
+                   o->wave_first != NULL && o->first_record != NULL,
                EK_ENOMEM, "no memory for the tables of %d offloaded buckets", (int)n);
     o->cfg.dir = o->dir;
     for (int32_t i = 0; i < o->cfg.entries; i++)
         o->entries[i].holds = -1;
+    for (int32_t i = 0; i < o->cfg.forms; i++)
+        o->forms[i].record = -1;
     list_records(m);
     list_waves(m);
     ek_offload_set_waves(m);
@@ -160,6 +174,8 @@ void ek_offload_reserve(ek_model *m)
     ek_arena_round(&m->arena, EK_DISK_ALIGN);
     for (int32_t i = 0; i < o->cfg.entries; i++)
         o->entries[i].base = ek_arena_alloc(&m->arena, (int64_t)o->entry_bytes, 1);
+    for (int32_t i = 0; i < o->cfg.forms; i++)
+        o->forms[i].base = ek_arena_alloc(&m->arena, (int64_t)o->form_buffer_bytes, 1);
 }
 
 ek_status ek_offload_open(ek_model *m)
@@ -191,6 +207,7 @@ void ek_offload_destroy(ek_model *m)
     free(o->first_record);
     free(o->wave_first);
     free(o->waves);
+    free(o->forms);
     free(o->entries);
     free(o->records);
     free(o->dir);
@@ -252,6 +269,11 @@ size_t ek_offload_entry_bytes(const ek_model *m)
     return m->offload != NULL ? m->offload->entry_bytes : 0;
 }
 
+size_t ek_offload_form_bytes(const ek_model *m)
+{
+    return m->offload != NULL ? m->offload->form_buffer_bytes : 0;
+}
+
 int32_t ek_offload_buckets(const ek_model *m)
 {
     return m->offload != NULL ? m->offload->n : 0;
@@ -270,19 +292,24 @@ void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out)
         ek_disk_stats_of(o->disk, &out->disk);
 }
 
-void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e)
+void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e,
+                       const int32_t forms[2])
 {
     const ek_offload *o = m->offload;
     size_t part = r->part_bytes;
+    void *base[2];
 
-    ek_param_bucket_attach(
-        m, r->bucket,
-        &(ek_bucket_memory){.first_moments = e->base,
-                            .second_moments = e->base + part,
-                            .masters = e->base + 2 * part,
-                            .gradients = o->cfg.gradients ? e->base + 3 * part : NULL,
-                            .whole = e->base + o->whole_at,
-                            .forms = e->base + o->forms_at});
+    if (e != NULL)
+        ek_param_bucket_attach(
+            m, r->bucket,
+            &(ek_bucket_memory){.first_moments = e->base,
+                                .second_moments = e->base + part,
+                                .masters = e->base + 2 * part,
+                                .gradients = o->cfg.gradients ? e->base + 3 * part : NULL,
+                                .whole = e->base + o->whole_at});
+    for (int d = 0; d < 2; d++)
+        base[d] = forms[d] >= 0 ? o->forms[forms[d]].base : NULL;
+    ek_param_bucket_attach_forms(m, r->bucket, base);
 }
 
 void ek_offload_set_update(ek_model *m, void (*update)(void *context, const ek_param_bucket *u),
@@ -316,13 +343,23 @@ void ek_offload_empty(ek_offload *o, ek_offload_entry *e)
     if (e->holds >= 0)
         o->records[e->holds].entry = -1;
     e->holds = -1;
-    e->parts = e->forms = 0;
+    e->parts = 0;
     e->gathered = 0;
 }
 
-/* Empties entry 0, and the entry that holds the record. */
-static ek_offload_entry *clear_entry(ek_offload *o, const ek_record *r)
+void ek_offload_drop_forms(ek_offload *o, ek_record *r)
 {
+    for (int d = 0; d < 2; d++) {
+        if (r->form[d] >= 0)
+            o->forms[r->form[d]].record = -1;
+        r->form[d] = -1;
+    }
+}
+
+/* Empties entry 0, and the memory that holds the record and its forms. */
+static ek_offload_entry *clear_entry(ek_offload *o, ek_record *r)
+{
+    ek_offload_drop_forms(o, r);
     if (r->entry >= 0)
         ek_offload_empty(o, &o->entries[r->entry]);
     ek_offload_empty(o, &o->entries[0]);
@@ -363,7 +400,7 @@ ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsigned parts)
     if (o->loaded == u->offloaded && parts == EK_PART_STATE)
         return EK_OK;
     e = clear_entry(o, r);
-    ek_offload_attach(m, r, e);
+    ek_offload_attach(m, r, e, (const int32_t[]){-1, -1});
     for (int i = 0; i < EK_PARTS - 1; i++)
         if (!(parts >> i & 1u))
             memset(e->base + (size_t)i * r->part_bytes, 0, r->part_bytes);

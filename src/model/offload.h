@@ -5,20 +5,23 @@
  *
  *   on disk     a record for each bucket: first moments, second moments, masters and perhaps
  *               gradients, each R [kept] rounded up to EK_DISK_ALIGN
- *   an entry    memory for one record, and for the packed forms that kernels read
+ *   an entry    memory for one record
+ *   a form      memory for the packed weights of one bucket that kernels read, in one direction
  *   gradients   are in memory, or in the record too: then each micro-batch's backward reads what
  *               earlier ones have written, adds to it, and writes it
  *
  * Update at fetch.  Clipping needs all gradients before any update, so a step's update of an
  * offloaded bucket waits until its state is read for the next forward, which has to read it anyway:
  * 12 bytes a parameter are read and written once a step (fp32), under the computation of other
- * experts.  Backward reads the masters again, 4 bytes, unless they are still in an entry. Gradients
- * on disk are 4 bytes more to read and to write.  The same arithmetic in the same order gives the
- * same bits as training in memory.
+ * experts.  While an expert's masters are in memory, the form that backward reads is packed too, as
+ * far as there are buffers, so that backward needs no masters; without a buffer it reads them
+ * again, 4 bytes.  Gradients on disk are 4 bytes more to read and to write.  The same arithmetic in
+ * the same order gives the same bits as training in memory.
  *
  * A step's uses of buckets are known before its graph is built: pass_build plans them.  Reads are
- * appended as early as an entry is free for them, and the entry whose bucket is used last gives way
- * (Belady's rule).  A layer's products run in waves (moe/expert_waves.h), one for each bucket.
+ * appended as early as an entry is free for them, and what is used last gives way (Belady's rule),
+ * among entries and among forms.  A layer's products run in waves (moe/expert_waves.h), one for
+ * each bucket.
  *
  * Errors of the disk end the step; the file is scratch, and what survives is the checkpoint. */
 #ifndef MODEL_OFFLOAD_H
@@ -36,9 +39,11 @@ typedef struct {
     ek_disk_stats disk;
 } ek_offload_stats;
 
-/* Bytes on disk for this rank's records, and of an entry; 0 without offloaded buckets. */
+/* Bytes on disk for this rank's records, of an entry, and of a buffer for forms; 0 without
+ * offloaded buckets, and if kernels read masters. */
 int64_t ek_offload_disk_bytes(const ek_model *m);
 size_t ek_offload_entry_bytes(const ek_model *m);
+size_t ek_offload_form_bytes(const ek_model *m);
 /* Offloaded buckets of this rank: more entries are of no use. */
 int32_t ek_offload_buckets(const ek_model *m);
 void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out);

@@ -1,12 +1,9 @@
-/* Plans and ops of steps with offloaded buckets: when each is read, updated, packed and written. */
+/* Ops of steps with offloaded buckets: when each is read, updated, packed and written. */
 #include "exec/net.h"
 #include "model/offload_priv.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-/* --- planning --------------------------------------------------------------------------------- */
 
 void ek_offload_begin_plan(ek_model *m)
 {
@@ -22,79 +19,12 @@ void ek_offload_begin_plan(ek_model *m)
         e->reserved = 0;
         e->used = e->before = -1;
     }
+    for (int32_t i = 0; i < o->cfg.forms; i++) {
+        o->forms[i].reserved = 0;
+        o->forms[i].used = -1;
+    }
     for (int32_t r = 0; r < o->n; r++)
         o->records[r].written = -1;
-}
-
-/* Whether the products add to gradients.  In distributed layers this is a use of its own, which the
- * weights are not needed for. */
-static int adds_gradients(const ek_model *m, ek_wave_use use)
-{
-    return use ==
-           (ek_mesh_distributes_experts(m->cfg.mesh) ? EK_WAVE_WEIGHT_GRADIENT : EK_WAVE_BACKWARD);
-}
-
-/* Whether products of this kind need a record. */
-static int is_use(const ek_model *m, ek_wave_use use)
-{
-    return use != EK_WAVE_WEIGHT_GRADIENT || (m->offload->cfg.gradients && adds_gradients(m, use));
-}
-
-static ek_status add_use(ek_offload *o, int32_t record, ek_wave_use use)
-{
-    if (o->n_uses == o->cap_uses) {
-        int32_t cap = 2 * o->cap_uses + 64;
-        ek_record_use *grown = realloc(o->uses, (size_t)cap * sizeof(*grown));
-
-        EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a plan of %d uses of experts",
-                   (int)cap);
-        o->uses = grown;
-        o->cap_uses = cap;
-    }
-    o->uses[o->n_uses++] = (ek_record_use){.record = record, .use = use, .entry = -1};
-    return EK_OK;
-}
-
-ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use)
-{
-    ek_offload *o = m->offload;
-    int32_t first, n;
-
-    if (o == NULL || !is_use(m, use))
-        return EK_OK;
-    first = o->first_record[layer];
-    n = o->first_record[layer + 1] - first;
-    for (int32_t i = 0; i < n; i++)
-        EK_TRY(add_use(o, first + (use == EK_WAVE_FORWARD ? i : n - 1 - i), use));
-    return EK_OK;
-}
-
-/* Sets the next use of each use's record; after its last one, that of a following step with the
- * same plan. */
-static void link_uses(ek_model *m)
-{
-    ek_offload *o = m->offload;
-
-    for (int32_t r = 0; r < o->n; r++) {
-        o->records[r].first_use = o->n_uses;
-        o->records[r].last_adding = -1;
-    }
-    for (int32_t i = o->n_uses - 1; i >= 0; i--)
-        o->records[o->uses[i].record].first_use = i;
-    for (int32_t i = 0; i < o->n_uses; i++)
-        if (adds_gradients(m, o->uses[i].use))
-            o->records[o->uses[i].record].last_adding = i;
-    for (int32_t r = 0; r < o->n; r++)
-        o->records[r].next_use = o->n_uses + o->records[r].first_use;
-    for (int32_t i = o->n_uses - 1; i >= 0; i--) {
-        ek_record *r = &o->records[o->uses[i].record];
-
-        o->uses[i].next = r->next_use;
-        r->next_use = i;
-    }
-    for (int32_t i = 0; i < o->cfg.entries; i++)
-        if (o->entries[i].holds >= 0)
-            o->entries[i].next_use = o->records[o->entries[i].holds].first_use;
 }
 
 /* --- ops -------------------------------------------------------------------------------------- */
@@ -135,17 +65,19 @@ static ek_status op_transfer(void *self, const ek_op *op)
     return ek_disk_test(o->disk, q);
 }
 
-/* Once the record is in memory: checks what was read, and points its weights there. */
+/* Once the record is in memory: checks what was read, and points its weights there, and to its
+ * forms. */
 static ek_status op_attach(void *self, const ek_op *op)
 {
     ek_model *m = self;
     const ek_offload *o = m->offload;
     const ek_record_use *use = use_of(m, op);
     const ek_record *r = &o->records[use->record];
-    const ek_offload_entry *e = &o->entries[use->entry];
+    const ek_offload_entry *e = use->entry >= 0 ? &o->entries[use->entry] : NULL;
 
-    EK_TRY(ek_offload_check(m, r, e, use->reads));
-    ek_offload_attach(m, r, e);
+    if (e != NULL)
+        EK_TRY(ek_offload_check(m, r, e, use->reads));
+    ek_offload_attach(m, r, e, use->form);
     if (use->begins)
         memset(r->bucket->g, 0, r->part_bytes);
     return EK_OK;
@@ -246,107 +178,29 @@ static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, e
     return ek_graph_add(g, &op, deps, n);
 }
 
-/* The entry that gives way: of those without a planned use, the one whose record is needed last.
- * NULL: there is none. */
-static ek_offload_entry *find_entry(ek_offload *o)
-{
-    ek_offload_entry *found = NULL;
-
-    for (int32_t i = 0; i < o->cfg.entries; i++) {
-        ek_offload_entry *e = &o->entries[i];
-
-        if (e->reserved > 0)
-            continue;
-        if (e->holds < 0)
-            return e;
-        if (found == NULL || e->next_use > found->next_use)
-            found = e;
-    }
-    return found;
-}
-
-/* Sets what a use does, from what the uses planned before it leave; returns the parts that it
- * needs. */
-static unsigned plan_parts(ek_model *m, ek_record_use *use)
-{
-    const ek_offload *o = m->offload;
-    ek_record *r = &o->records[use->record];
-    unsigned gradient = o->cfg.gradients ? EK_PART_GRADIENT : 0, needed = 0;
-
-    use->updates = use->use == EK_WAVE_FORWARD && r->pending;
-    use->adds = o->cfg.gradients && adds_gradients(m, use->use);
-    use->begins = use->adds && !r->has_gradient;
-    if (use->use != EK_WAVE_WEIGHT_GRADIENT)
-        needed = EK_PART_MASTER;
-    if (use->updates)
-        needed = EK_PART_STATE | gradient;
-    if (use->adds && r->has_gradient)
-        needed |= gradient;
-    r->pending = use->updates ? 0 : r->pending;
-    r->has_gradient = (use->updates ? 0 : r->has_gradient) | use->adds;
-    return needed;
-}
-
-/* Gives an entry to a record, if it has none.  NULL: all entries are reserved. */
-static ek_offload_entry *take_entry(ek_offload *o, int32_t record)
-{
-    ek_record *r = &o->records[record];
-    ek_offload_entry *e = r->entry >= 0 ? &o->entries[r->entry] : find_entry(o);
-
-    if (e == NULL || e->holds == record)
-        return e;
-    if (e->holds >= 0)
-        e->before = o->records[e->holds].written;
-    ek_offload_empty(o, e);
-    e->holds = record;
-    r->entry = (int32_t)(e - o->entries);
-    return e;
-}
-
-/* Plans the next use: memory for it, and the read of what is missing, which is appended.  Returns 0
- * if all entries are reserved. */
-static int plan_next_use(ek_model *m, ek_graph *g)
+/* Plans uses as far as there is memory for them, and appends their reads. */
+static void plan_ahead(ek_model *m, ek_graph *g)
 {
     ek_offload *o = m->offload;
-    int32_t at = o->planned;
-    ek_record_use *use = &o->uses[at];
-    ek_record *r = &o->records[use->record];
-    ek_offload_entry *e = take_entry(o, use->record);
-    unsigned needed;
+    ek_record_use *use;
 
-    if (e == NULL)
-        return 0;
-    needed = plan_parts(m, use);
-    use->entry = r->entry;
-    use->reads = needed & ~e->parts;
-    if ((use->reads & EK_PART_GRADIENT) && (use->reads & (EK_PART_M | EK_PART_V)))
-        use->reads |= EK_PART_MASTER; /* it lies between them */
-    use->read_op = -1;
-    use->before = e->before;
-    if (use->reads != 0) {
-        const int32_t deps[] = {e->used, e->before, r->written};
+    while ((use = ek_offload_plan_use(m)) != NULL) {
+        const ek_record *r = &o->records[use->record];
 
-        use->read_op = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
-                              (double)ek_offload_range(r, use->reads).bytes, deps, 3);
+        if (use->reads != 0)
+            use->read_op =
+                append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->planned - 1,
+                       (double)ek_offload_range(r, use->reads).bytes,
+                       (int32_t[]){o->entries[use->entry].used, use->before, r->written}, 3);
     }
-    o->hits += use->reads == 0;
-    e->parts |= needed;
-    if (use->adds)
-        e->parts |= EK_PART_GRADIENT;
-    if (use->updates)
-        e->parts &= ~(unsigned)EK_PART_GRADIENT;
-    e->reserved++;
-    o->planned++;
-    return 1;
 }
 
 void ek_offload_end_plan(ek_model *m, ek_graph *g)
 {
     if (m->offload == NULL)
         return;
-    link_uses(m);
-    while (m->offload->planned < m->offload->n_uses && plan_next_use(m, g))
-        continue;
+    ek_offload_link_uses(m);
+    plan_ahead(m, g);
 }
 
 /* Appends the update of the record of a use, and its write. */
@@ -362,19 +216,8 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     r->written =
         append(m, g, EK_OP_WRITE_STATE, op_transfer, EK_LANE_DISK, at,
                (double)ek_offload_range(r, EK_PART_STATE).bytes, (int32_t[]){dep, r->written}, 2);
-    e->forms = 0;
     e->gathered = 0;
     return dep;
-}
-
-/* Whether a use lacks the packed form that its products read; *form: which, EK_USE_*. */
-static int lacks_form(const ek_model *m, const ek_record_use *use, unsigned *form)
-{
-    const ek_offload *o = m->offload;
-
-    *form = use->use == EK_WAVE_FORWARD || m->k->one_form ? EK_USE_FORWARD : EK_USE_BACKWARD;
-    return use->use != EK_WAVE_WEIGHT_GRADIENT && o->records[use->record].form_bytes > 0 &&
-           !(o->entries[use->entry].forms & *form);
 }
 
 /* Appends the gather of a sharded record, if products read the masters or a form is to be packed
@@ -383,32 +226,49 @@ static int32_t build_gather(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->uses[at];
-    const ek_record *r = &o->records[use->record];
-    ek_offload_entry *e = &o->entries[use->entry];
-    double bytes = (double)(r->bucket->n - r->bucket->kept) * (double)ek_dtype_size(m->k->real);
-    unsigned form;
+    const ek_param_bucket *u = o->records[use->record].bucket;
+    double bytes = (double)(u->n - u->kept) * (double)ek_dtype_size(m->k->real);
 
-    if (!r->bucket->sharded || e->gathered || use->use == EK_WAVE_WEIGHT_GRADIENT ||
-        (r->form_bytes > 0 && !lacks_form(m, use, &form)))
+    if (!u->sharded || (use->packs == 0 && !ek_offload_reads_masters(m, use)) ||
+        o->entries[use->entry].gathered)
         return dep;
-    e->gathered = 1;
+    o->entries[use->entry].gathered = 1;
     return append(m, g, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, at, bytes, &dep, 1);
 }
 
-/* Appends the packing of a form that a use lacks. */
+/* Appends the packing of one form. */
+static int32_t build_form(ek_model *m, ek_graph *g, int32_t at, int direction, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    const ek_record_use *use = &o->uses[at];
+    double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
+    ek_op_kind kind = direction == EK_PACKED_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD;
+    double bytes = (double)o->records[use->record].bucket->n * element;
+    const int32_t deps[] = {dep, o->forms[use->form[direction]].used};
+
+    return append(m, g, kind, op_pack, EK_LANE_COMPUTE, at, bytes, deps, 2);
+}
+
+/* Appends the packing of forms for a use, and for later ones. */
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->uses[at];
-    const ek_param_bucket *u = o->records[use->record].bucket;
-    double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
-    unsigned form;
 
-    if (!lacks_form(m, use, &form))
-        return dep;
-    o->entries[use->entry].forms |= form;
-    return append(m, g, form == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD, op_pack,
-                  EK_LANE_COMPUTE, at, (double)u->n * element, &dep, 1);
+    for (int d = 0; d < 2; d++) {
+        if (!(use->packs >> d & 1u))
+            continue;
+        dep = build_form(m, g, at, d, dep);
+        if (d != use->direction)
+            ek_offload_release_form(o, use->form[d], dep);
+    }
+    return dep;
+}
+
+/* Whether the products themselves need the entry. */
+static int products_need_entry(const ek_model *m, const ek_record_use *use)
+{
+    return use->adds || ek_offload_reads_masters(m, use);
 }
 
 /* Appends the wait for the record of the next use, and its update. */
@@ -443,7 +303,12 @@ static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
         build_ready(m, g, dep);
     if (at + 1 < o->planned && o->records[o->uses[at + 1].record].bucket->sharded)
         build_ready(m, g, dep);
-    return build_forms(m, g, at, o->uses[at].dep);
+    dep = build_forms(m, g, at, o->uses[at].dep);
+    if (o->uses[at].entry >= 0 && !products_need_entry(m, &o->uses[at])) {
+        ek_offload_release_entry(o, &o->uses[at], dep);
+        plan_ahead(m, g);
+    }
+    return dep;
 }
 
 /* Appends, after products that added to gradients on disk, their write. */
@@ -458,19 +323,18 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     return dep;
 }
 
-/* After the products of the next use: its entry may give way, to records whose reads are then
+/* After the products of the next use: its memory may give way, to uses whose reads are then
  * appended. */
 static void release(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->uses[o->used++];
-    ek_offload_entry *e = &o->entries[use->entry];
 
-    e->used = dep;
-    e->next_use = use->next;
-    e->reserved--;
-    while (o->planned < o->n_uses && plan_next_use(m, g))
-        continue;
+    if (use->entry >= 0 && products_need_entry(m, use))
+        ek_offload_release_entry(o, use, dep);
+    if (use->direction >= 0)
+        ek_offload_release_form(o, use->form[use->direction], dep);
+    plan_ahead(m, g);
 }
 
 /* A layer's products that the plan does not have would use memory that is not theirs. */
@@ -486,7 +350,7 @@ static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
     ek_offload *o = m->offload;
     int32_t record = o->first_record[call->layer] + call->wave;
 
-    if (!is_use(m, call->use))
+    if (!ek_offload_is_use(m, call->use))
         return dep;
     if (!is_planned(o, record, call)) {
         call->g->failed = EK_FAIL(EK_EINTERNAL, "products of wave %d of layer %d are not planned",
@@ -501,7 +365,7 @@ static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep)
     ek_model *m = self;
     ek_offload *o = m->offload;
 
-    if (!is_use(m, call->use) || call->g->failed < 0)
+    if (!ek_offload_is_use(m, call->use) || call->g->failed < 0)
         return dep;
     if (o->uses[o->used].adds)
         dep = build_keep(m, call->g, o->used, dep);
@@ -554,11 +418,12 @@ ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
     ek_offload_begin_plan(m);
     for (int32_t r = 0; r < o->n; r++)
         if (o->records[r].pending)
-            EK_TRY(add_use(o, r, EK_WAVE_FORWARD));
+            EK_TRY(ek_offload_add_use(m, r, EK_WAVE_FORWARD, /*forms*/ 0));
     ek_offload_end_plan(m, g);
     while (o->used < o->n_uses) {
         dep = build_state(m, g, dep);
-        release(m, g, dep);
+        ek_offload_release_entry(o, &o->uses[o->used++], dep);
+        plan_ahead(m, g);
     }
     return ek_graph_check(g);
 }
@@ -569,4 +434,6 @@ void ek_offload_forget(ek_model *m)
 
     for (int32_t i = 0; o != NULL && i < o->cfg.entries; i++)
         ek_offload_empty(o, &o->entries[i]);
+    for (int32_t r = 0; o != NULL && r < o->n; r++)
+        ek_offload_drop_forms(o, &o->records[r]);
 }

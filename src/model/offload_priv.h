@@ -1,5 +1,6 @@
 /* model/offload_priv.h - state of offloaded buckets, shared by offload.c (memory, file, access
- * outside of steps) and offload_ops.c (plans and ops of steps). */
+ * outside of steps), offload_plan.c (what each use in a step reads, and where to) and offload_ops.c
+ * (its ops). */
 #ifndef MODEL_OFFLOAD_PRIV_H
 #define MODEL_OFFLOAD_PRIV_H
 
@@ -12,42 +13,58 @@ typedef struct {
     ek_param_bucket *bucket;
     int64_t at;             /* in the file */
     size_t part_bytes;      /* of one part, a multiple of EK_DISK_ALIGN */
-    size_t form_bytes;      /* of the packed forms; 0: kernels read the masters */
+    size_t form_bytes[2];   /* of the packed forms by direction (EK_PACKED_*); 0: there is none */
     int64_t generation;     /* how often it was written */
     uint64_t sum[EK_PARTS]; /* of the parts as they were last written */
     int32_t entry;          /* that holds it; -1: none */
+    int32_t form[2];        /* form buffers that hold its forms; -1: none */
     int pending;            /* has a gradient to apply */
     int has_gradient;       /* its gradient part counts; else it is zero */
     int32_t last_adding;    /* use that completes its gradient; -1: none */
     int32_t written;        /* op of the graph being built that writes it; -1: none */
     int32_t next_use;       /* while a plan is made */
+    int32_t next_form[2];   /* likewise: the next use that needs the form */
     int32_t first_use;      /* in the plan; its length, if there is none */
 } ek_record;
 
-/* Memory for one record and its forms: likewise. */
+/* Memory for one record: likewise. */
 typedef struct {
     unsigned char *base;
     int32_t holds;  /* record; -1: none */
     unsigned parts; /* EK_PART_* that are present */
     /* once the ops appended so far are done */
-    unsigned forms;   /* EK_USE_* that are present */
     int gathered;     /* the masters of all ranks are present */
-    int32_t reserved; /* planned uses whose products have not been appended yet */
-    int32_t next_use; /* of its record, in the plan; beyond it: of the next step */
+    int32_t reserved; /* planned uses of which not all ops that need it have been appended yet */
+    int32_t next_use; /* that needs its record, in the plan; beyond it: of the next step */
 
     /* ops of the graph being built; -1: none */
     int32_t used;
     int32_t before; /* writes what it held before its record */
 } ek_offload_entry;
 
+/* Memory for the packed forms of one record in one direction: likewise. */
+typedef struct {
+    unsigned char *base;
+    int32_t record;   /* that it holds a form of; -1: none */
+    int direction;    /* EK_PACKED_* */
+    int32_t reserved; /* planned uses of which not all ops that need it have been appended yet */
+    int32_t next_use; /* that reads the form before its record is updated; INT32_MAX: none */
+    int32_t used;     /* last op of the graph being built that writes or reads it; -1: none */
+} ek_form_buffer;
+
 /* One use of a record by products. */
 typedef struct {
     int32_t record;
     ek_wave_use use;
-    int32_t next; /* use of the same record */
+    int direction;        /* of the form that the products read, EK_PACKED_*; -1: none */
+    int32_t next;         /* use of the same record */
+    int32_t next_form[2]; /* next use that needs each form before the record is updated; INT32_MAX:
+                             none */
 
     /* set when it is planned */
-    int32_t entry;
+    int32_t entry;                     /* -1: forms alone are needed, and they are in memory */
+    int32_t form[2];                   /* buffers that hold the record's forms then; -1: none */
+    unsigned packs;                    /* EK_USE_*: forms to pack, for it and for later uses */
     unsigned reads;                    /* EK_PART_* */
     int updates;                       /* the optimizer's update comes before the products */
     int adds;                          /* the products add to gradients, */
@@ -67,8 +84,10 @@ typedef struct ek_offload {
     int32_t n; /* records */
     int64_t file_bytes;
     size_t entry_bytes;
-    size_t whole_at, forms_at; /* in an entry, behind the record: gathered masters, packed forms */
+    size_t whole_at; /* in an entry, behind the record: gathered masters */
+    size_t form_buffer_bytes;
     ek_offload_entry *entries; /* [cfg.entries] */
+    ek_form_buffer *forms;     /* [cfg.forms] */
     ek_expert_waves *waves;    /* [layers] */
     int32_t *wave_first;       /* storage of their `first` */
     int32_t *first_record;     /* [layers + 1] */
@@ -89,8 +108,10 @@ typedef struct ek_offload {
 /* Sets the functions of all layers' waves. */
 void ek_offload_set_waves(ek_model *m);
 
-/* Points a bucket's weights at an entry. */
-void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e);
+/* Points a bucket's weights at an entry, and at forms.  e: NULL: masters and moments stay where
+ * they are; forms: buffers by direction, -1: none. */
+void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e,
+                       const int32_t forms[2]);
 
 /* The range in a record from the first of these parts to the last. */
 typedef struct {
@@ -104,8 +125,24 @@ ek_part_range ek_offload_range(const ek_record *r, unsigned parts);
 ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int write,
                                    unsigned parts, unsigned char *base);
 
-/* An entry holds nothing from now on. */
+/* An entry holds nothing from now on; so do the buffers of a record's forms. */
 void ek_offload_empty(ek_offload *o, ek_offload_entry *e);
+void ek_offload_drop_forms(ek_offload *o, ek_record *r);
+
+/* Appends a use to the plan. */
+EK_CHECKED ek_status ek_offload_add_use(ek_model *m, int32_t record, ek_wave_use use, int forms);
+/* Whether products of this kind are a use of a record. */
+int ek_offload_is_use(const ek_model *m, ek_wave_use use);
+/* Whether its products read masters, not packed forms. */
+int ek_offload_reads_masters(const ek_model *m, const ek_record_use *use);
+/* Once all uses are added: when each record and form is needed next. */
+void ek_offload_link_uses(ek_model *m);
+/* Plans the next use: memory for it, and what it reads, updates and packs.  NULL: all are planned,
+ * or there is no memory for it until an entry or buffer is released. */
+ek_record_use *ek_offload_plan_use(ek_model *m);
+/* Dep: after which op a use no longer needs its entry; its form buffers. */
+void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t dep);
+void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep);
 
 /* Set and check the sums of parts in memory. */
 void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts);

@@ -390,32 +390,35 @@ static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
     p->g_kept = element_at(m, u->g_kept, kept);
 }
 
-/* Sets the packed forms of a bucket's weights in memory of their own, or measures it: base NULL.
- * Returns their bytes. */
-static size_t place_forms(const ek_model *m, const ek_param_bucket *u, unsigned char *base)
+size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u, ek_form form)
 {
     size_t used = 0;
 
+    if (form == EK_PACKED_BACKWARD && m->k->one_form)
+        return 0;
     for (int32_t i = 0; i < u->n_params; i++) {
         const ek_param *p = &m->params[u->params[i]];
-        void **at[] = {&p->w->forward, &p->w->backward};
-        const ek_form forms[] = {EK_PACKED_FORWARD, EK_PACKED_BACKWARD};
 
-        for (int f = 0; f < 2 && p->forms; f++) {
-            int64_t bytes = (int64_t)form_bytes(m, p, forms[f]);
-            int shared = bytes > 0 && f > 0 && m->k->one_form;
-
-            if (base != NULL)
-                *at[f] = shared ? *at[0] : bytes > 0 ? base + used : p->w->p;
-            used += shared ? 0 : (size_t)round_up(bytes, EK_ARENA_ALIGN);
-        }
+        used += p->forms ? (size_t)round_up((int64_t)form_bytes(m, p, form), EK_ARENA_ALIGN) : 0;
     }
     return used;
 }
 
-size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u)
+/* Points the bucket's weights to packed forms of one direction. */
+static void point_forms(const ek_model *m, const ek_param_bucket *u, ek_form form,
+                        unsigned char *base)
 {
-    return place_forms(m, u, NULL);
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_param *p = &m->params[u->params[i]];
+        void **at = form == EK_PACKED_FORWARD ? &p->w->forward : &p->w->backward;
+        int64_t bytes = p->forms ? (int64_t)form_bytes(m, p, form) : 0;
+
+        if (!p->forms)
+            continue;
+        *at = bytes == 0 ? p->w->p : base;
+        if (base != NULL)
+            base += round_up(bytes, EK_ARENA_ALIGN);
+    }
 }
 
 void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_memory *at)
@@ -428,7 +431,12 @@ void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_mem
     u->v = at->second_moments;
     for (int32_t i = 0; i < u->n_params; i++)
         point_weight(m, u, &m->params[u->params[i]]);
-    place_forms(m, u, at->forms);
+}
+
+void ek_param_bucket_attach_forms(const ek_model *m, const ek_param_bucket *u, void *const forms[2])
+{
+    point_forms(m, u, EK_PACKED_FORWARD, forms[0]);
+    point_forms(m, u, EK_PACKED_BACKWARD, forms[m->k->one_form ? 0 : 1]);
 }
 
 size_t ek_param_buckets_staging_bytes(const ek_model *m)

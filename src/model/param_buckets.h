@@ -141,18 +141,22 @@ ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_ki
 /* Buckets of a module: [*first, *end). */
 void ek_param_buckets_of(const ek_model *m, int32_t module, int32_t *first, int32_t *end);
 
-/* Bytes of the packed forms of a bucket that is offloaded. */
-size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u);
+/* Bytes of the packed forms of a bucket that is offloaded, in one direction; 0: kernels read the
+ * masters, or one form serves both directions and is the forward one. */
+size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u, ek_form form);
 /* Memory for such a bucket: each R [kept], but whole. */
 typedef struct {
     void *masters, *first_moments, *second_moments;
     void *gradients; /* NULL: they stay where they are */
     void *whole;     /* R [n]: if the bucket is sharded, where masters are gathered */
-    void *forms;     /* of ek_param_bucket_form_bytes */
 } ek_bucket_memory;
 
-/* Points the bucket and its weights there. */
+/* Points the bucket and its weights there, but for packed forms. */
 void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_memory *at);
+/* Points the weights to packed forms, each of ek_param_bucket_form_bytes, by direction; NULL: not
+ * in memory. */
+void ek_param_bucket_attach_forms(const ek_model *m, const ek_param_bucket *u,
+                                  void *const forms[2]);
 
 /* Sets ek_param.idle and updates the range that this rank owns. */
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle);

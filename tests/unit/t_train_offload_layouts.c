@@ -13,6 +13,7 @@ static equal_layout on_disk(equal_layout l, int i)
     l.gather = 0;
     l.balance = 0;
     l.entries = 3 + i % 5;
+    l.forms = i % 4 * 5;
     l.offload = l.ranks / l.pp == l.ep * l.etp ? 1 + i % 2 : 1;
     return l;
 }

@@ -102,7 +102,7 @@ static ek_status measure_offload(ek_run *r, ek_model_config *mc, ek_offload_conf
         o->gradients = 1;
         EK_TRY(create_model(r, mc));
     }
-    EK_TRY(ek_run_fit_entries(r, &o->entries));
+    EK_TRY(ek_run_fit_entries(r, o));
     ek_model_destroy(&r->model);
     return EK_OK;
 }

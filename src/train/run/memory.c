@@ -2,6 +2,7 @@
 #include "model/offload.h"
 #include "train/run/state.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { HINT_CAP = 256 };
@@ -81,26 +82,51 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
 
 /* What is taken of the memory that is left: other processes, and the page cache, need some. */
 static const double entries_share = 0.9;
-enum { ENTRIES_MOST = 1 << 24 };
 
-ek_status ek_run_fit_entries(ek_run *r, int32_t *entries)
+/* Entries beyond the fewest that let reads and writes run ahead of and behind the products. */
+enum { ENTRIES_AHEAD = 3 };
+
+/* How many pieces of `each` bytes fit in *room, at most `useful`, on the rank that has least room:
+ * ranks that gather together use them in one order.  Takes them from *room.  Collective. */
+static ek_status take_pieces(ek_run *r, double each, double useful, double *room, int32_t *count)
 {
-    double each = (double)ek_offload_entry_bytes(r->model), ranks = 1, more;
-    int32_t useful = ek_offload_buckets(r->model);
+    double n = each > 0 && *room > 0 ? floor(*room / each) : 0;
+
+    n = n >= useful || each == 0 ? HUGE_VAL : n; /* all: this rank limits no other */
+    EK_TRY(ek_run_minimum(r->world, &n));
+    n = n > useful ? useful : n;
+    *room -= n * each;
+    *count += (int32_t)n;
+    return EK_OK;
+}
+
+/* Forms that a step can use again: those of backward, and where a micro-batch follows, or backward
+ * runs the forward again, also those of forward. */
+static double useful_forms(const ek_run *r)
+{
+    const ek_trainer_config *c = &r->training;
+    int again = c->micro_batch < c->batch || c->recompute == EK_RECOMPUTE_FULL;
+
+    return (again && !r->kernels->one_form ? 2.0 : 1.0) * ek_offload_buckets(r->model);
+}
+
+/* A form of 2 bytes a parameter spares 4 to be read, once or with each micro-batch; an entry of 12
+ * spares 12 once a step.  So forms come first. */
+ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o)
+{
+    double entry = (double)ek_offload_entry_bytes(r->model), ranks = 1, room;
+    double form = (double)ek_offload_form_bytes(r->model), buckets = ek_offload_buckets(r->model);
     memory_need n;
 
     EK_TRY(find_need(r, &n));
     if (n.limit.kind != EK_LIMIT_GIVEN)
         EK_TRY(ek_run_sum_on_host(r, &ranks));
-    more = n.limit.kind == EK_LIMIT_UNKNOWN ? 0
-           : each > 0                       ? entries_share * (n.have - n.want) / (ranks * each)
-                                            : ENTRIES_MOST;
-    if (more > (double)useful) /* all: this rank limits no other */
-        more = ENTRIES_MOST;
-    EK_TRY(ek_run_minimum(r->world, &more)); /* ranks that gather together use them in one order */
-    if (more > 0)
-        *entries += (int32_t)more;
-    return EK_OK;
+    room = n.limit.kind == EK_LIMIT_UNKNOWN ? 0 : entries_share * (n.have - n.want) / ranks;
+    o->forms = o->entries;
+    EK_TRY(take_pieces(r, entry + form, ENTRIES_AHEAD, &room, &o->entries));
+    o->forms = o->entries;
+    EK_TRY(take_pieces(r, form, useful_forms(r), &room, &o->forms));
+    return take_pieces(r, entry, buckets, &room, &o->entries);
 }
 
 /* Whether the run would fit with these settings: *fits is 1 if it does here.  Collective. */

@@ -226,9 +226,9 @@ EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
 /* Whether it fits on all ranks: 1, else 0.  Collective. */
 EK_CHECKED ek_status ek_run_fits_memory(ek_run *r, double *fits);
-/* Adds to the entries of offloaded experts (model/offload.h) those that the limit leaves room for.
- * Collective. */
-EK_CHECKED ek_status ek_run_fit_entries(ek_run *r, int32_t *entries);
+/* Adds to the entries and forms of offloaded experts (model/offload.h) those that the limit leaves
+ * room for.  Collective. */
+EK_CHECKED ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o);
 /* The limit of this process, or of the device. */
 ek_memory_limit ek_run_memory_limit(const ek_run *r);
 /* Fills the weights: from memory, a checkpoint, files or the seed.  Collective. */
