@@ -276,10 +276,13 @@ static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
     int32_t at = o->ready++;
-    const int32_t deps[] = {dep, o->uses[at].read_op, o->uses[at].before};
+    const ek_record_use *use = &o->uses[at];
+    /* gradients that are still being written do not change */
+    const int32_t deps[] = {dep, use->read_op, use->before,
+                            use->adds && !use->begins ? o->records[use->record].written : -1};
 
     o->uses_count++;
-    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 3);
+    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 4);
     return o->uses[at].updates ? build_update(m, g, at, dep) : dep;
 }
 

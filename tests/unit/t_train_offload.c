@@ -352,6 +352,59 @@ static void every_failing_call_ends_the_run_with_its_sentence(void)
     CHECK(st == EK_OK || st == EK_EFORMAT);
 }
 
+/* One byte of one read is wrong, in a quarter of what is read: a step says that the disk is bad, in
+ * whichever part of a record it is. */
+static struct {
+    atomic_int reads;
+    int at, quarter;
+} flipped;
+
+static ssize_t flip_byte(int fd, void *data, size_t bytes, off_t offset)
+{
+    ssize_t n = ek_disk_io_system.pread(fd, data, bytes, offset);
+
+    if (atomic_fetch_add(&flipped.reads, 1) + 1 == flipped.at)
+        ((unsigned char *)data)[bytes / 8 * (size_t)(2 * flipped.quarter + 1)] ^= 1;
+    return n;
+}
+
+static int train_with_flip(int at, int quarter, int gradients, ek_status *status)
+{
+    static ek_disk_io io;
+    ek_offload_config o = config_of(3, EK_DISK_POOL, gradients);
+    way w = {
+        .shape = 2, .mode = EK_MODE_BF16, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    run r;
+
+    io = ek_disk_io_system;
+    io.pread = flip_byte;
+    o.io = &io;
+    atomic_store(&flipped.reads, 0);
+    flipped.at = at;
+    flipped.quarter = quarter;
+    CHECK(open_run(&w, &r) == EK_OK);
+    *status = train(&w, &r, 0, 2);
+    close_run(&r);
+    return atomic_load(&flipped.reads);
+}
+
+static void every_wrong_byte_is_found(void)
+{
+    for (int gradients = 0; gradients < 2; gradients++) {
+        ek_status st;
+        int reads = train_with_flip(0, 0, gradients, &st);
+
+        CHECK(st == EK_OK && reads > 80);
+        for (int at = 2; at <= reads; at++) /* the first asks whether O_DIRECT works */
+            for (int quarter = at % 2; quarter < 4; quarter += 2) {
+                train_with_flip(at, quarter, gradients, &st);
+                if (st != EK_ECORRUPT || strstr(ek_err_message(), "other bytes") == NULL)
+                    EK_T_FAIL("read %d, quarter %d, gradients on disk %d: status %d: %s", at,
+                              quarter, gradients, (int)st, ek_err_text());
+            }
+    }
+}
+
 static void a_full_disk_shows_before_the_first_step(void)
 {
     ek_status st;
@@ -384,6 +437,7 @@ static const ek_case cases[] = {
     EK_CASE(counts_of_bytes),
     EK_CASE(plans_count_what_steps_move),
     EK_CASE(every_failing_call_ends_the_run_with_its_sentence),
+    EK_CASE(every_wrong_byte_is_found),
     EK_CASE(a_full_disk_shows_before_the_first_step),
     EK_CASE(what_is_not_supported_is_refused),
 };

@@ -1,0 +1,550 @@
+/* Plans of steps with experts on disk: random uses of random records by random numbers of entries.
+ * A simulation takes the planned ops in random orders that lanes and dependencies allow, with
+ * transfers that begin and end, and follows which version of which record every part of the file
+ * and of memory has: each op must find the right ones, and nothing may change what a transfer or a
+ * product still needs. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "model/offload_priv.h"
+#include "tensor/select/select.h"
+
+enum {
+    PLANS = 250,      /* drawn cases, */
+    GRAPHS = 4,       /* the graphs of each, one after the other, */
+    ORDERS = 3,       /* and orders in which each is run */
+    RECORDS_MAX = 40, /* of a model */
+    MICROS_MAX = 3,   /* micro-batches */
+    FORMS = 2,        /* forward, backward */
+    NOTHING = -1,     /* no record */
+    IN_TRANSFER = -2  /* memory that a read fills */
+};
+
+static uint64_t draws, seed;
+
+static int32_t draw(int32_t n)
+{
+    return (int32_t)(ek_random_bits(seed, 5, draws++) % (uint64_t)n);
+}
+
+/* --- the simulated memory and file ------------------------------------------------------------ */
+
+/* What a part holds: which record's, and how often it was updated or added to. */
+typedef struct {
+    int32_t record;
+    int64_t version;
+} content;
+
+typedef struct {
+    content part[EK_PARTS], form[FORMS], whole;
+} entry_content;
+
+typedef struct {
+    content file[RECORDS_MAX][EK_PARTS];
+    entry_content entry[RECORDS_MAX];
+    int64_t updates[RECORDS_MAX], gradient[RECORDS_MAX]; /* versions that are right now */
+} world;
+
+/* A graph that is run. */
+typedef struct {
+    ek_model *m;
+    const ek_graph *g;
+    world *w;
+    char *state;                /* [n_ops]: of RUN_* */
+    content (*moved)[EK_PARTS]; /* [n_ops]: by transfers in flight */
+    const char *text;
+    int bad;
+} simulation;
+
+enum { RUN_WAITS, RUN_STARTED, RUN_DONE };
+
+static void report(simulation *s, int32_t op, const char *what)
+{
+    if (s->bad++ == 0)
+        EK_T_FAIL("%s: op %d (%s, use %d): %s", s->text, (int)op, ek_op_name(s->g->ops[op].kind),
+                  (int)s->g->ops[op].part, what);
+}
+
+static void expect(simulation *s, int32_t op, content got, int32_t record, int64_t version,
+                   const char *what)
+{
+    char text[160];
+
+    if (got.record == record && got.version == version)
+        return;
+    snprintf(text, sizeof(text), "%s: record %d version %lld, not record %d version %lld", what,
+             (int)got.record, (long long)got.version, (int)record, (long long)version);
+    report(s, op, text);
+}
+
+static int64_t right_version(const world *w, int32_t record, int part)
+{
+    return part == EK_PARTS - 1 ? w->gradient[record] : w->updates[record];
+}
+
+/* --- ops -------------------------------------------------------------------------------------- */
+
+static unsigned moved_parts(const ek_record *r, const ek_record_use *use, ek_op_kind kind)
+{
+    unsigned parts = kind == EK_OP_READ_STATE    ? use->reads
+                     : kind == EK_OP_WRITE_STATE ? EK_PART_STATE
+                                                 : EK_PART_GRADIENT;
+    ek_part_range range = ek_offload_range(r, parts);
+    unsigned all = 0;
+
+    for (int i = 0; i < EK_PARTS; i++) /* those between the first and the last, too */
+        if ((size_t)i * r->part_bytes >= range.first &&
+            (size_t)i * r->part_bytes < range.first + range.bytes)
+            all |= 1u << i;
+    return all;
+}
+
+/* Whether another transfer of this record's parts in the file is in flight, and one of them
+ * writes. */
+static int overlaps(const simulation *s, int32_t op)
+{
+    const ek_offload *o = s->m->offload;
+    const ek_op *a = &s->g->ops[op];
+    int32_t record = o->uses[a->part].record;
+    unsigned parts = moved_parts(&o->records[record], &o->uses[a->part], a->kind);
+
+    for (int32_t i = 0; i < s->g->n_ops; i++) {
+        const ek_op *b = &s->g->ops[i];
+
+        if (i != op && s->state[i] == RUN_STARTED && b->lane == EK_LANE_DISK &&
+            o->uses[b->part].record == record &&
+            (parts & moved_parts(&o->records[record], &o->uses[b->part], b->kind)) &&
+            (a->kind != EK_OP_READ_STATE || b->kind != EK_OP_READ_STATE))
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether a part holds nothing that a transfer in flight still takes from there. */
+static void check_free(simulation *s, int32_t op, int32_t entry, int part)
+{
+    const ek_offload *o = s->m->offload;
+
+    for (int32_t i = 0; i < s->g->n_ops; i++) {
+        const ek_op *b = &s->g->ops[i];
+
+        if (i == op || s->state[i] != RUN_STARTED || o->uses[b->part].entry != entry)
+            continue;
+        if (b->lane == EK_LANE_NET && part == 2)
+            report(s, op, "changes masters while they are gathered");
+        if (b->lane == EK_LANE_DISK &&
+            (moved_parts(&o->records[o->uses[b->part].record], &o->uses[b->part], b->kind) >> part &
+             1u))
+            report(s, op, "changes memory of a transfer in flight");
+    }
+}
+
+/* Sets a part of memory. */
+static void put(simulation *s, int32_t op, int32_t entry, int part, content c)
+{
+    check_free(s, op, entry, part);
+    s->w->entry[entry].part[part] = c;
+}
+
+static void start_transfer(simulation *s, int32_t op, const ek_record_use *use, ek_op_kind kind)
+{
+    const ek_record *r = &s->m->offload->records[use->record];
+    unsigned parts = moved_parts(r, use, kind);
+    entry_content *e = &s->w->entry[use->entry];
+
+    if (overlaps(s, op))
+        report(s, op, "is not ordered with another transfer of the record");
+    for (int i = 0; i < EK_PARTS; i++) {
+        if (!(parts >> i & 1u))
+            continue;
+        if (kind != EK_OP_READ_STATE) {
+            s->moved[op][i] = e->part[i];
+            expect(s, op, e->part[i], use->record, right_version(s->w, use->record, i),
+                   "what it writes");
+            continue;
+        }
+        s->moved[op][i] = s->w->file[use->record][i];
+        put(s, op, use->entry, i, (content){IN_TRANSFER, 0});
+    }
+    if (kind == EK_OP_READ_STATE) /* made of what was there */
+        for (int i = 0; i < FORMS; i++)
+            e->form[i].record = e->form[i].record == use->record ? use->record : NOTHING;
+}
+
+static void end_transfer(simulation *s, int32_t op, const ek_record_use *use, ek_op_kind kind)
+{
+    unsigned parts = moved_parts(&s->m->offload->records[use->record], use, kind);
+
+    for (int i = 0; i < EK_PARTS; i++) {
+        if (!(parts >> i & 1u))
+            continue;
+        if (kind != EK_OP_READ_STATE)
+            s->w->file[use->record][i] = s->moved[op][i];
+        else
+            s->w->entry[use->entry].part[i] = s->moved[op][i];
+    }
+}
+
+/* The masters that packing and products read. */
+static void check_masters(simulation *s, int32_t op, const ek_record_use *use)
+{
+    const entry_content *e = &s->w->entry[use->entry];
+    int sharded = s->m->offload->records[use->record].bucket->sharded;
+
+    expect(s, op, sharded ? e->whole : e->part[2], use->record, s->w->updates[use->record],
+           sharded ? "gathered masters" : "masters");
+}
+
+static void run_wait(simulation *s, int32_t op, const ek_record_use *use)
+{
+    world *w = s->w;
+    const entry_content *e = &w->entry[use->entry];
+
+    if (use->reads != moved_parts(&s->m->offload->records[use->record], use, EK_OP_READ_STATE))
+        report(s, op, "checks other parts than were read");
+    for (int i = 0; i < EK_PARTS; i++)
+        if (use->reads >> i & 1u)
+            expect(s, op, e->part[i], use->record, right_version(w, use->record, i),
+                   "what was read");
+    if (use->begins)
+        put(s, op, use->entry, EK_PARTS - 1, (content){use->record, ++w->gradient[use->record]});
+}
+
+static void run_update(simulation *s, int32_t op, const ek_record_use *use)
+{
+    const ek_offload *o = s->m->offload;
+    world *w = s->w;
+
+    for (int i = 0; i < EK_PARTS - 1 + o->cfg.gradients; i++)
+        expect(s, op, w->entry[use->entry].part[i], use->record, right_version(w, use->record, i),
+               "what it updates");
+    w->updates[use->record]++;
+    w->gradient[use->record]++;
+    for (int i = 0; i < EK_PARTS - 1 + o->cfg.gradients; i++)
+        put(s, op, use->entry, i, (content){use->record, right_version(w, use->record, i)});
+}
+
+static void run_products(simulation *s, int32_t op, const ek_record_use *use)
+{
+    const ek_model *m = s->m;
+    world *w = s->w;
+    int form = use->use == EK_WAVE_FORWARD || m->k->one_form ? 0 : 1;
+
+    if (use->use != EK_WAVE_WEIGHT_GRADIENT && m->offload->records[use->record].form_bytes > 0)
+        expect(s, op, w->entry[use->entry].form[form], use->record, w->updates[use->record],
+               "packed weights");
+    else if (use->use != EK_WAVE_WEIGHT_GRADIENT)
+        check_masters(s, op, use);
+    if (!use->adds)
+        return;
+    expect(s, op, w->entry[use->entry].part[EK_PARTS - 1], use->record, w->gradient[use->record],
+           "gradients");
+    put(s, op, use->entry, EK_PARTS - 1, (content){use->record, ++w->gradient[use->record]});
+}
+
+/* An op of the compute lane. */
+static void run_op(simulation *s, int32_t op)
+{
+    const ek_op *x = &s->g->ops[op];
+    const ek_record_use *use = &s->m->offload->uses[x->part];
+    entry_content *e = &s->w->entry[use->entry];
+    content now = {use->record, s->w->updates[use->record]};
+
+    if (x->kind == EK_OP_WAIT_STATE)
+        run_wait(s, op, use);
+    else if (x->kind == EK_OP_ADAMW)
+        run_update(s, op, use);
+    else if (x->kind == EK_OP_PACK_FORWARD || x->kind == EK_OP_PACK_BACKWARD) {
+        check_masters(s, op, use);
+        e->form[x->kind == EK_OP_PACK_BACKWARD] = now;
+    } else if (x->kind == EK_OP_SUM_GRADIENTS)
+        expect(s, op, e->part[EK_PARTS - 1], use->record, s->w->gradient[use->record], "gradients");
+    else
+        run_products(s, op, use);
+}
+
+static void start_op(simulation *s, int32_t op)
+{
+    const ek_op *x = &s->g->ops[op];
+    const ek_record_use *use = &s->m->offload->uses[x->part];
+
+    if (x->lane == EK_LANE_COMPUTE)
+        run_op(s, op);
+    else if (x->lane == EK_LANE_DISK)
+        start_transfer(s, op, use, x->kind);
+    else { /* a gather: it reads the masters until it ends */
+        expect(s, op, s->w->entry[use->entry].part[2], use->record, s->w->updates[use->record],
+               "masters");
+        s->w->entry[use->entry].whole.record = IN_TRANSFER;
+    }
+    s->state[op] = x->lane == EK_LANE_COMPUTE ? RUN_DONE : RUN_STARTED;
+}
+
+static void end_op(simulation *s, int32_t op)
+{
+    const ek_op *x = &s->g->ops[op];
+    const ek_record_use *use = &s->m->offload->uses[x->part];
+
+    s->state[op] = RUN_DONE;
+    if (x->lane == EK_LANE_DISK)
+        end_transfer(s, op, use, x->kind);
+    else
+        s->w->entry[use->entry].whole = (content){use->record, s->w->updates[use->record]};
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static int can_start(const simulation *s, int32_t op)
+{
+    const ek_op *x = &s->g->ops[op];
+
+    for (int32_t i = 0; i < x->n_deps; i++)
+        if (s->state[s->g->deps[x->dep + i]] != RUN_DONE)
+            return 0;
+    return 1;
+}
+
+/* The next op of a lane; n_ops: none is left. */
+static int32_t next_of(const simulation *s, ek_lane lane)
+{
+    int32_t i = 0;
+
+    while (i < s->g->n_ops && (s->g->ops[i].lane != lane || s->state[i] != RUN_WAITS))
+        i++;
+    return i;
+}
+
+/* Starts or ends an op, drawn of those that may; 0: none may. */
+static int take_turn(simulation *s)
+{
+    int32_t can[64], n = 0, op;
+
+    for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
+        op = next_of(s, (ek_lane)lane);
+        if (op < s->g->n_ops && can_start(s, op))
+            can[n++] = op;
+    }
+    for (op = 0; op < s->g->n_ops && n < 64; op++)
+        if (s->state[op] == RUN_STARTED)
+            can[n++] = op;
+    if (n == 0)
+        return 0;
+    op = can[draw(n)];
+    if (s->state[op] == RUN_STARTED)
+        end_op(s, op);
+    else
+        start_op(s, op);
+    return 1;
+}
+
+/* Runs a graph in one order from `before`; returns what it leaves. */
+static world run_order(ek_model *m, const ek_graph *g, const world *before, const char *text)
+{
+    world w = *before;
+    simulation s = {.m = m, .g = g, .w = &w, .text = text};
+
+    s.state = calloc((size_t)g->n_ops + 1, 1);
+    s.moved = calloc((size_t)g->n_ops + 1, sizeof(*s.moved));
+    while (take_turn(&s))
+        continue;
+    for (int32_t i = 0; i < g->n_ops && s.bad == 0; i++)
+        if (s.state[i] != RUN_DONE)
+            report(&s, i, "never runs");
+    free(s.moved);
+    free(s.state);
+    return w;
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+/* A layer's products of a micro-batch, wave by wave. */
+static void build_layer(ek_model *m, ek_graph *g, int32_t layer, ek_wave_use use)
+{
+    const ek_expert_waves *waves = &m->offload->waves[layer];
+    int distributed = ek_mesh_distributes_experts(m->cfg.mesh);
+    ek_op op = {.kind = EK_OP_EXPERT_UP, .lane = EK_LANE_COMPUTE, .layer = layer};
+
+    for (int32_t i = 0; i < waves->n; i++) {
+        int32_t wave = use == EK_WAVE_FORWARD ? i : waves->n - 1 - i, dep;
+        ek_wave_call call = {.g = g, .layer = layer, .wave = wave, .use = use};
+        int32_t at = m->offload->used;
+
+        dep = waves->begin(waves->context, &call, -1);
+        if (use == EK_WAVE_WEIGHT_GRADIENT && !(distributed && m->offload->cfg.gradients))
+            continue; /* no use of weights: gradients are in memory, or were added to before */
+        op.part = at;
+        waves->end(waves->context, &call, ek_graph_after(g, &op, dep));
+    }
+}
+
+/* The products of a step, or of an evaluation. */
+typedef struct {
+    int32_t layer[512];
+    ek_wave_use use[512];
+    int n;
+} products;
+
+static void add_products(products *p, int32_t layer, ek_wave_use use)
+{
+    p->layer[p->n] = layer;
+    p->use[p->n++] = use;
+}
+
+/* Micro-batches go forward and backward in a random order in which the backward of each follows its
+ * forward, as in pipelines; perhaps layers are used once more at the end. */
+static products draw_products(const ek_model *m, int trains)
+{
+    products p = {.n = 0};
+    int micros = 1 + draw(MICROS_MAX), left = micros, begun = 0, recomputes = draw(2);
+    int32_t layers = (int32_t)m->spec.layers;
+
+    while (left > 0) {
+        int forward = begun < micros && (begun == micros - left || draw(2));
+
+        if (forward)
+            for (int32_t l = 0; l < layers; l++)
+                add_products(&p, l, EK_WAVE_FORWARD);
+        begun += forward;
+        if (forward && trains)
+            continue;
+        left--;
+        for (int32_t l = layers - 1; l >= 0 && trains; l--) {
+            if (recomputes)
+                add_products(&p, l, EK_WAVE_FORWARD);
+            add_products(&p, l, EK_WAVE_BACKWARD);
+            add_products(&p, l, EK_WAVE_WEIGHT_GRADIENT);
+        }
+    }
+    for (int32_t l = draw(2) * layers - 1; l >= 0; l--)
+        add_products(&p, l, EK_WAVE_FORWARD);
+    return p;
+}
+
+/* Plans and builds a graph of a drawn kind. */
+static void build_graph(ek_model *m, ek_graph *g)
+{
+    int kind = draw(4); /* 0: pending updates alone; 1: an evaluation; else a step */
+    products p = draw_products(m, kind > 1);
+
+    ek_graph_reset(g);
+    if (kind == 0) {
+        CHECK(ek_offload_build_flush(m, g) == EK_OK);
+        if (draw(2))
+            ek_offload_forget(m);
+        return;
+    }
+    ek_offload_begin_plan(m);
+    for (int i = 0; i < p.n; i++)
+        CHECK(ek_offload_plan_layer(m, p.layer[i], p.use[i]) == EK_OK);
+    ek_offload_end_plan(m, g);
+    for (int i = 0; i < p.n; i++)
+        build_layer(m, g, p.layer[i], p.use[i]);
+    CHECK(ek_graph_check(g) == EK_OK);
+    CHECK_INT(m->offload->used, m->offload->n_uses);
+    if (kind > 1)
+        ek_offload_set_pending(m);
+}
+
+static world first_world(const ek_model *m)
+{
+    world w = {0};
+
+    for (int32_t r = 0; r < m->offload->n; r++)
+        for (int i = 0; i < EK_PARTS; i++)
+            w.file[r][i] = (content){r, 0};
+    for (int32_t e = 0; e < RECORDS_MAX; e++) {
+        for (int i = 0; i < EK_PARTS; i++)
+            w.entry[e].part[i].record = NOTHING;
+        w.entry[e].whole.record = w.entry[e].form[0].record = w.entry[e].form[1].record = NOTHING;
+    }
+    return w;
+}
+
+static ek_model *draw_model(ek_kernels *k, ek_mesh *mesh)
+{
+    ek_offload_config o = {.dir = "/nonexistent", .entries = 3 + draw(8), .gradients = draw(2)};
+    ek_model_config mc = {
+        .trained = 1, .bucket_bytes = draw(2) ? 1 : 5000, .offload = &o, .never_touched = 1};
+    ek_model_spec spec;
+    ek_model *m;
+
+    CHECK(ek_model_preset("tiny", &spec) == EK_OK);
+    spec.vocab = 11;
+    spec.eos_id = -1;
+    spec.hidden = spec.ff = 8;
+    spec.heads = spec.kv_heads = 1;
+    spec.head_dim = 8;
+    spec.layers = 1 + draw(4);
+    spec.experts = 2 + draw(7);
+    spec.top_k = 1;
+    if (ek_model_create(&spec, k, &mc, &m) < 0) {
+        EK_T_FAIL("no model: %s", ek_err_text());
+        return NULL;
+    }
+    *mesh = *m->cfg.mesh;
+    mesh->ep += draw(2); /* its weight gradients are uses of their own */
+    m->cfg.mesh = mesh;
+    for (int32_t i = 0, sharded = !o.gradients && draw(2); i < m->buckets->n; i++)
+        m->buckets->bucket[i].sharded = sharded;
+    CHECK(m->offload->n <= RECORDS_MAX);
+    return m;
+}
+
+static void check_plan(ek_kernels *k, int plan)
+{
+    ek_mesh mesh;
+    ek_model *m = draw_model(k, &mesh);
+    world w = {0}, left;
+    ek_graph g;
+    char text[200];
+
+    if (m == NULL)
+        return;
+    w = left = first_world(m);
+    ek_graph_init(&g);
+    for (int i = 0; i < GRAPHS && ek_t.failed == 0; i++) {
+        build_graph(m, &g);
+        snprintf(text, sizeof(text),
+                 "case %d, graph %d: %d records, %d entries, gradients on disk %d, ep %d, sharded "
+                 "%d",
+                 plan, i, (int)m->offload->n, (int)m->offload->cfg.entries,
+                 m->offload->cfg.gradients, mesh.ep, m->offload->records[0].bucket->sharded);
+        for (int j = 0; j < ORDERS; j++) {
+            left = run_order(m, &g, &w, text);
+            CHECK(left.updates[0] - w.updates[0] <= 1);
+        }
+        w = left;
+    }
+    for (int32_t r = 0; r < m->offload->n && ek_t.failed == 0; r++)
+        for (int i = 0; i < EK_PARTS - 1; i++)
+            CHECK_INT(w.file[r][i].version, w.updates[r]);
+    ek_graph_fini(&g);
+    ek_model_destroy(&m);
+}
+
+static void check_mode(ek_mode mode, uint64_t of)
+{
+    ek_kernels *k;
+
+    CHECK(ek_kernels_create(mode, EK_ISA_REF, 1, &k) == EK_OK);
+    seed = of;
+    for (int i = 0; i < PLANS && ek_t.failed == 0; i++)
+        check_plan(k, i);
+    ek_kernels_destroy(&k);
+}
+
+static void masters_that_products_read(void)
+{
+    check_mode(EK_MODE_FP64, 1);
+}
+
+static void masters_that_are_packed(void)
+{
+    check_mode(EK_MODE_BF16, 2);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(masters_that_products_read),
+    EK_CASE(masters_that_are_packed),
+};
+
+EK_TEST_MAIN(cases)
