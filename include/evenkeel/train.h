@@ -384,8 +384,10 @@ typedef struct {
     int64_t buckets;         /**< parameter buckets on disk, of the rank with the most */
     int64_t entries;         /**< of them in memory at once */
     int gradients;           /**< 1: gradients are on disk, too */
-    double read, written;    /**< bytes a step, of the rank that reads the most */
-    double uses, hits;       /**< of buckets by its products a step; those found in memory */
+    double read;             /**< bytes a step, of the rank that reads the most */
+    double written;          /**< likewise */
+    double uses;             /**< of buckets by that rank's products in a step */
+    double hits;             /**< of them those that are in memory */
     double tokens_of_expert; /**< of a step, mean */
 } ek_train_plan_offload;
 

@@ -1,4 +1,5 @@
 /* evenkeel check: verifies a checkpoint and describes it. */
+#include "base/count_text.h"
 #include "base/json.h"
 #include "cli/cli.h"
 #include "model/hf/config.h"
@@ -115,7 +116,7 @@ static void print_text(const report *r)
     printf("%s\n", cli_shown(&shown, r->path.s));
     printf("  step        %lld\n", (long long)r->step);
     printf("  model       %s, %s parameters, %lld layers, %lld experts\n",
-           cli_shown(&shown, r->model), cli_count(params, sizeof(params), (double)r->params),
+           cli_shown(&shown, r->model), ek_count_text(params, sizeof(params), (double)r->params),
            (long long)s->layers, (long long)s->experts);
     printf("  written by  ");
     if (r->layout == NULL)
@@ -127,7 +128,7 @@ static void print_text(const report *r)
     printf("\n  tensors     %lld weights in %s, %lld moments; complete\n", (long long)r->weights,
            r->dtype, (long long)r->moments);
     printf("  files       %zu, %sB, sizes and checksums verified\n", json_object_size(r->files),
-           cli_count(bytes, sizeof(bytes), (double)r->bytes));
+           ek_count_text(bytes, sizeof(bytes), (double)r->bytes));
 }
 
 static ek_status run_check(const ek_options *o)

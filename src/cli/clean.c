@@ -1,4 +1,5 @@
 /* evenkeel clean: lists or removes shared-memory segments of --elastic runs on this host. */
+#include "base/count_text.h"
 #include "base/file.h"
 #include "cli/cli.h"
 #include "elastic/prealloc.h"
@@ -47,9 +48,9 @@ static void print_segment(const ek_segment_id *id, int in_use)
         return;
     }
     if (ek_prealloc_is(id)) {
-        printf("--out %s: reserved for a rank that was to join, %sB%s\n",
-               cli_shown(&out, s.head->out), cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
-               in_use ? ", in use" : "");
+        printf(
+            "--out %s: reserved for a rank that was to join, %sB%s\n", cli_shown(&out, s.head->out),
+            ek_count_text(bytes, sizeof(bytes), (double)s.head->bytes), in_use ? ", in use" : "");
         ek_segment_close(&s);
         return;
     }
@@ -59,7 +60,7 @@ static void print_segment(const ek_segment_id *id, int in_use)
     phase = (unsigned)ek_segment_phase_of(&s);
     printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
            (int)id->rank, (int)s.head->ranks, (int)id->generation,
-           cli_count(bytes, sizeof(bytes), (double)s.head->bytes),
+           ek_count_text(bytes, sizeof(bytes), (double)s.head->bytes),
            phase <= EK_SEGMENT_READY ? phases[phase] : "unknown phase", step,
            in_use ? ", in use" : "");
     ek_segment_close(&s);

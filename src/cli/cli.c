@@ -11,24 +11,6 @@ const char *cli_shown(cli_text *buf, const char *text)
     return ek_printable(buf->s, sizeof(buf->s), text);
 }
 
-const char *cli_count(char *buf, size_t cap, double n)
-{
-    static const char *const units[] = {"", " k", " M", " G", " T", " P"};
-    size_t u = 0;
-
-    while (n >= 1000 && u + 1 < sizeof(units) / sizeof(units[0])) {
-        n /= 1000;
-        u++;
-    }
-    snprintf(buf, cap,
-             u == 0    ? "%.0f%s"
-             : n < 10  ? "%.2f%s"
-             : n < 100 ? "%.1f%s"
-                       : "%.0f%s",
-             n, units[u]);
-    return buf;
-}
-
 void cli_show_progress(void *context, const char *what, int64_t done, int64_t all)
 {
     int64_t *last = context, now = ek_clock_ns();

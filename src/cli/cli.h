@@ -14,8 +14,6 @@ typedef struct {
 /* Copies a path, or a name from a file, into buf with control characters escaped; returns buf. */
 const char *cli_shown(cli_text *buf, const char *text);
 
-/* "12.3 M", "4.56 G": a count with three significant digits; buf of at least 16 bytes. */
-const char *cli_count(char *buf, size_t cap, double n);
 /* "1:23:45" or "12:34". */
 const char *cli_duration(char *buf, size_t cap, double seconds);
 

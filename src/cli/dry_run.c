@@ -1,6 +1,7 @@
 /* --dry-run: how many ranks are planned; prints the plan. */
 #include "cli/dry_run.h"
 
+#include "base/count_text.h"
 #include "base/json.h"
 #include "supervisor/limits.h"
 
@@ -74,17 +75,17 @@ static void print_memory(const ek_train_plan *p)
 {
     char a[16], b[16], c[16], d[16];
 
-    cli_count(a, sizeof(a), p->memory_most);
+    ek_count_text(a, sizeof(a), p->memory_most);
     if (p->ranks == 1) {
         printf("memory      about %sB", a);
     } else {
         printf("memory      about %sB to %sB a rank (most on rank %d)",
-               cli_count(b, sizeof(b), p->memory_least), a, p->memory_most_rank);
+               ek_count_text(b, sizeof(b), p->memory_least), a, p->memory_most_rank);
         if (p->memory_host > 0)
-            printf(", %sB on the first host", cli_count(c, sizeof(c), p->memory_host));
+            printf(", %sB on the first host", ek_count_text(c, sizeof(c), p->memory_host));
     }
     if (p->memory_limit > 0)
-        printf("; the limit of a process is %sB (%s)", cli_count(d, sizeof(d), p->memory_limit),
+        printf("; the limit of a process is %sB (%s)", ek_count_text(d, sizeof(d), p->memory_limit),
                p->memory_limit_source);
     printf("\n");
 }
@@ -98,25 +99,25 @@ static void print_offload(const ek_train_plan *p)
 
     if (f->scratch_most <= 0)
         return;
-    cli_count(a, sizeof(a), f->scratch_most);
+    ek_count_text(a, sizeof(a), f->scratch_most);
     printf("experts     on disk, in %s: ", cli_shown(&folder, f->folder));
     if (p->ranks == 1)
         printf("%sB", a);
     else
-        printf("%sB to %sB a rank", cli_count(b, sizeof(b), f->scratch_least), a);
+        printf("%sB to %sB a rank", ek_count_text(b, sizeof(b), f->scratch_least), a);
     if (p->ranks > 1 && f->scratch_host > 0)
-        printf(", %sB on the first host", cli_count(c, sizeof(c), f->scratch_host));
+        printf(", %sB on the first host", ek_count_text(c, sizeof(c), f->scratch_host));
     if (f->free > 0)
-        printf("; %sB are free%s", cli_count(b, sizeof(b), f->free),
+        printf("; %sB are free%s", ek_count_text(b, sizeof(b), f->free),
                f->free < f->scratch_host ? ", which is too little" : "");
     printf("\n            %" PRId64 " of %" PRId64 " parameter buckets in memory, gradients %s\n",
            f->entries < f->buckets ? f->entries : f->buckets, f->buckets,
            f->gradients ? "on disk" : "in memory");
     printf("            a step%s reads %sB and writes %sB; %.0f %% of uses are in memory; "
            "%s tokens for an expert\n",
-           p->ranks > 1 ? " of a rank" : "", cli_count(a, sizeof(a), f->read),
-           cli_count(b, sizeof(b), f->written), f->uses > 0 ? 100 * f->hits / f->uses : 0,
-           cli_count(c, sizeof(c), f->tokens_of_expert));
+           p->ranks > 1 ? " of a rank" : "", ek_count_text(a, sizeof(a), f->read),
+           ek_count_text(b, sizeof(b), f->written), f->uses > 0 ? 100 * f->hits / f->uses : 0,
+           ek_count_text(c, sizeof(c), f->tokens_of_expert));
 }
 
 void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, int json)
@@ -131,10 +132,10 @@ void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, in
         return;
     }
     printf("model       %s parameters, %s active for a token\n",
-           cli_count(a, sizeof(a), (double)i->params),
-           cli_count(b, sizeof(b), (double)i->active_params));
-    printf("data        %s tokens, seen %.3g times\n", cli_count(a, sizeof(a), (double)i->tokens),
-           p->epochs);
+           ek_count_text(a, sizeof(a), (double)i->params),
+           ek_count_text(b, sizeof(b), (double)i->active_params));
+    printf("data        %s tokens, seen %.3g times\n",
+           ek_count_text(a, sizeof(a), (double)i->tokens), p->epochs);
     printf("steps       %" PRId64 " to %" PRId64 ", of %" PRId64 " x %" PRId64 " = %" PRId64
            " tokens each\n",
            i->first_step, i->steps, i->batch, i->seq, p->step_tokens);
@@ -148,8 +149,8 @@ void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, in
     print_memory(p);
     print_offload(p);
     printf("checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",
-           cli_count(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,
-           cli_count(b, sizeof(b), (double)(p->checkpoints_most * p->checkpoint_bytes)),
-           cli_count(c, sizeof(c), (double)p->disk_free));
+           ek_count_text(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,
+           ek_count_text(b, sizeof(b), (double)(p->checkpoints_most * p->checkpoint_bytes)),
+           ek_count_text(c, sizeof(c), (double)p->disk_free));
     printf("would write %s: %s\n", cli_shown(&out, cfg->out), p->files);
 }

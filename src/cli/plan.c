@@ -2,6 +2,7 @@
 #include "balance/costs.h"
 #include "balance/plan_lines.h"
 #include "balance/replay.h"
+#include "base/count_text.h"
 #include "cli/cli.h"
 #include "model/hf/source.h"
 
@@ -259,7 +260,7 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
     if (x->cfg.history != NULL)
         printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
     printf("  moved       %sB per layer and iteration\n",
-           cli_count(bytes, sizeof(bytes), r->bytes));
+           ek_count_text(bytes, sizeof(bytes), r->bytes));
     if (x->cfg.planner->enforces_replicas_min)
         printf("  failures    %s\n", r->survivability_text);
     if (x->cfg.planner->enforces_replicas_min && r->racks_text[0] != '\0')

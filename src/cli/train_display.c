@@ -2,6 +2,7 @@
 #include "cli/train_display.h"
 
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/json.h"
 #include "base/live_line.h"
 #include "base/log.h"
@@ -26,10 +27,10 @@ static void show_start(void *context, const ek_train_info *i)
     fprintf(ek_command_err(),
             "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
             " tokens a step\nkernels %s (products: %s), %s%d threads, about %sB of memory%s\n",
-            cli_count(a, sizeof(a), (double)i->params),
-            cli_count(b, sizeof(b), (double)i->active_params),
-            cli_count(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels, i->products,
-            ranks, i->threads, cli_count(m, sizeof(m), (double)i->predicted_bytes),
+            ek_count_text(a, sizeof(a), (double)i->params),
+            ek_count_text(b, sizeof(b), (double)i->active_params),
+            ek_count_text(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels,
+            i->products, ranks, i->threads, ek_count_text(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
     fprintf(ek_command_err(), "output in %s\n", cli_shown(&out, d->out));
     if (i->first_step > 0)
@@ -97,7 +98,7 @@ static void show_step(void *context, const ek_train_progress *p)
         (!last && !d->live && p->step % d->every != 0 && p->step != 1))
         return;
     d->last_ns = now;
-    cli_count(rate, sizeof(rate), p->tokens_per_s);
+    ek_count_text(rate, sizeof(rate), p->tokens_per_s);
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
     if (p->disk_hits >= 0)
         snprintf(disk, sizeof(disk), "  experts %.0f %% in memory, disk wait %.0f %%",
@@ -227,7 +228,7 @@ static void print_balance(const ek_train_balance *b)
     printf("balance %s: busiest rank %.2f x mean load, %.2f without; per step %.0f replicas (%sB), "
            "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
            b->policy, b->after, b->before, b->replicas,
-           cli_count(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
+           ek_count_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
     if (b->survivability_text[0] != '\0')
         printf("final expert placement: %s\n", b->survivability_text);
@@ -272,9 +273,9 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
     printf("%" PRId64 " steps in %s, %s tokens/s, %s, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
            s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
-           cli_count(rate, sizeof(rate), s->tokens_per_s), loss,
-           cli_count(peak, sizeof(peak), (double)s->peak_rss_bytes),
-           cli_count(guess, sizeof(guess), (double)s->info.predicted_bytes),
+           ek_count_text(rate, sizeof(rate), s->tokens_per_s), loss,
+           ek_count_text(peak, sizeof(peak), (double)s->peak_rss_bytes),
+           ek_count_text(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));
     if (s->spikes > 0)
         printf("%" PRId64
