@@ -14,7 +14,7 @@ enum {
     ORDERS = 3,       /* and orders in which each is run */
     RECORDS_MAX = 40, /* of a model */
     MICROS_MAX = 3,   /* micro-batches */
-    FORMS = 2,        /* forward, backward */
+    FORMS_MAX = 80,   /* of these, in both directions */
     NOTHING = -1,     /* no record */
     IN_TRANSFER = -2  /* memory that a read fills */
 };
@@ -35,12 +35,18 @@ typedef struct {
 } content;
 
 typedef struct {
-    content part[EK_PARTS], form[FORMS], whole;
+    content part[EK_PARTS], whole;
 } entry_content;
+
+typedef struct {
+    content of;
+    int direction;
+} form_content;
 
 typedef struct {
     content file[RECORDS_MAX][EK_PARTS];
     entry_content entry[RECORDS_MAX];
+    form_content form[FORMS_MAX];
     int64_t updates[RECORDS_MAX], gradient[RECORDS_MAX]; /* versions that are right now */
 } world;
 
@@ -165,9 +171,6 @@ static void start_transfer(simulation *s, int32_t op, const ek_record_use *use, 
         s->moved[op][i] = s->w->file[use->record][i];
         put(s, op, use->entry, i, (content){IN_TRANSFER, 0});
     }
-    if (kind == EK_OP_READ_STATE) /* made of what was there */
-        for (int i = 0; i < FORMS; i++)
-            e->form[i].record = e->form[i].record == use->record ? use->record : NOTHING;
 }
 
 static void end_transfer(simulation *s, int32_t op, const ek_record_use *use, ek_op_kind kind)
@@ -199,6 +202,8 @@ static void run_wait(simulation *s, int32_t op, const ek_record_use *use)
     world *w = s->w;
     const entry_content *e = &w->entry[use->entry];
 
+    if (use->entry < 0) /* forms alone */
+        return;
     if (use->reads != moved_parts(&s->m->offload->records[use->record], use, EK_OP_READ_STATE))
         report(s, op, "checks other parts than were read");
     for (int i = 0; i < EK_PARTS; i++)
@@ -227,12 +232,13 @@ static void run_products(simulation *s, int32_t op, const ek_record_use *use)
 {
     const ek_model *m = s->m;
     world *w = s->w;
-    int form = use->use == EK_WAVE_FORWARD || m->k->one_form ? 0 : 1;
+    const form_content *form = use->direction < 0 ? NULL : &w->form[use->form[use->direction]];
 
-    if (use->use != EK_WAVE_WEIGHT_GRADIENT && m->offload->records[use->record].form_bytes > 0)
-        expect(s, op, w->entry[use->entry].form[form], use->record, w->updates[use->record],
-               "packed weights");
-    else if (use->use != EK_WAVE_WEIGHT_GRADIENT)
+    if (form != NULL)
+        expect(s, op, form->of, use->record, w->updates[use->record], "packed weights");
+    if (form != NULL && form->direction != use->direction)
+        report(s, op, "packed weights are those of the other direction");
+    if (ek_offload_reads_masters(m, use))
         check_masters(s, op, use);
     if (!use->adds)
         return;
@@ -246,8 +252,7 @@ static void run_op(simulation *s, int32_t op)
 {
     const ek_op *x = &s->g->ops[op];
     const ek_record_use *use = &s->m->offload->uses[x->part];
-    entry_content *e = &s->w->entry[use->entry];
-    content now = {use->record, s->w->updates[use->record]};
+    int direction = x->kind == EK_OP_PACK_BACKWARD;
 
     if (x->kind == EK_OP_WAIT_STATE)
         run_wait(s, op, use);
@@ -255,9 +260,11 @@ static void run_op(simulation *s, int32_t op)
         run_update(s, op, use);
     else if (x->kind == EK_OP_PACK_FORWARD || x->kind == EK_OP_PACK_BACKWARD) {
         check_masters(s, op, use);
-        e->form[x->kind == EK_OP_PACK_BACKWARD] = now;
+        s->w->form[use->form[direction]] =
+            (form_content){{use->record, s->w->updates[use->record]}, direction};
     } else if (x->kind == EK_OP_SUM_GRADIENTS)
-        expect(s, op, e->part[EK_PARTS - 1], use->record, s->w->gradient[use->record], "gradients");
+        expect(s, op, s->w->entry[use->entry].part[EK_PARTS - 1], use->record,
+               s->w->gradient[use->record], "gradients");
     else
         run_products(s, op, use);
 }
@@ -454,14 +461,17 @@ static world first_world(const ek_model *m)
     for (int32_t e = 0; e < RECORDS_MAX; e++) {
         for (int i = 0; i < EK_PARTS; i++)
             w.entry[e].part[i].record = NOTHING;
-        w.entry[e].whole.record = w.entry[e].form[0].record = w.entry[e].form[1].record = NOTHING;
+        w.entry[e].whole.record = NOTHING;
     }
+    for (int32_t f = 0; f < FORMS_MAX; f++)
+        w.form[f].of.record = NOTHING;
     return w;
 }
 
 static ek_model *draw_model(ek_kernels *k, ek_mesh *mesh)
 {
-    ek_offload_config o = {.dir = "/nonexistent", .entries = 3 + draw(8), .gradients = draw(2)};
+    ek_offload_config o = {
+        .dir = "/nonexistent", .entries = 3 + draw(8), .forms = draw(40), .gradients = draw(2)};
     ek_model_config mc = {
         .trained = 1, .bucket_bytes = draw(2) ? 1 : 5000, .offload = &o, .never_touched = 1};
     ek_model_spec spec;

@@ -279,7 +279,7 @@ static ek_trainer_config trainer_config(const way *w)
 static void plans_count_what_steps_move(void)
 {
     for (int i = 0; i < 12; i++) {
-        ek_offload_config o = config_of(3 + 2 * (i % 4), EK_DISK_AUTO, i % 2);
+        ek_offload_config o = config_of(3 + 2 * (i % 4), 5 * (i % 3), EK_DISK_AUTO, i % 2);
         way w = {.shape = i % EQUAL_SHAPES,
                  .mode = EK_MODE_FP32,
                  .isa = ek_cpu_isa(),
@@ -371,7 +371,7 @@ static ssize_t flip_byte(int fd, void *data, size_t bytes, off_t offset)
 static int train_with_flip(int at, int quarter, int gradients, ek_status *status)
 {
     static ek_disk_io io;
-    ek_offload_config o = config_of(3, EK_DISK_POOL, gradients);
+    ek_offload_config o = config_of(3, 5, EK_DISK_POOL, gradients);
     way w = {
         .shape = 2, .mode = EK_MODE_BF16, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
     run r;
