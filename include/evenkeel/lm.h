@@ -57,7 +57,8 @@ typedef struct {
                      experts stay in memory, unless expert_eviction is given: then none does; at
                      least 2; 0: what memory_limit leaves room for */
     /** "on": when a token is generated, the next layer's experts are predicted by its router from
-     *  this layer's input, and read while the disk is idle; "off" or NULL: they are not. */
+     *  this layer's input, and read while the disk is idle; "off" or NULL: only for prompts, where
+     *  many tokens make it certain. */
     const char *expert_lookahead;
 } ek_lm_config;
 

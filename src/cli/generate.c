@@ -94,7 +94,8 @@ static const ek_option options[] = {
              "auto: whichever would have had more hits lately"},
     {"expert-lookahead", EK_OPTION_CHOICE, .fallback = "off", .allowed = "on|off",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_lookahead),
-     .help = "predict the next layer's experts and read them while the disk is idle"},
+     .help = "predict the next layer's experts for each new token and read them while the disk "
+             "is idle"},
     {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
      .field = EK_FIELD_SIZE, .offset = offsetof(generate_settings, lm.memory_limit),
      .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "

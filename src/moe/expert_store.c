@@ -7,8 +7,9 @@
 #include <string.h>
 
 enum {
-    WAVE = 8,       /* experts that are read together: while they are multiplied, the next arrive */
-    PASS_TENTHS = 8 /* a batch that needs more than so many tenths of the experts is a pass */
+    WAVE = 8, /* experts that are read together: while they are multiplied, the next arrive */
+    PASS_TENTHS = 8, /* a batch that needs more than so many tenths of the experts is a pass */
+    MANY_TOKENS = 16 /* of so many some experts of the next layer are certain */
 };
 
 struct ek_expert_store {
@@ -151,9 +152,9 @@ static int32_t layer_of(const ek_expert_store *s, const ek_moe_weights *w)
     return l;
 }
 
-struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s)
+struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s, int64_t tokens)
 {
-    return s->cfg.lookahead;
+    return s->cfg.predict_tokens || tokens >= MANY_TOKENS ? s->cfg.lookahead : NULL;
 }
 
 static ek_expert_form form_in(const ek_expert_store *s, const ek_moe_weights *w, int32_t expert,
@@ -234,15 +235,22 @@ static void prefetch_pass(ek_expert_store *s)
         prefetch_layer(s, (s->layer + 1 + s->fetched) % s->cfg.layers);
 }
 
+/* As many as there are buffers: the others would be read no sooner. */
 static void prefetch_predicted(ek_expert_store *s, const ek_expert_wave *call)
 {
+    int32_t n, kept = 0;
+
     if (call->predict == NULL || s->layer + 1 >= s->cfg.layers || s->cfg.source.buffers == 0)
         return;
-    s->n_predicted = call->predict(call->context, &s->cfg.layer[s->layer + 1], s->predicted);
-    s->stats.predicted += s->n_predicted;
-    for (int32_t i = 0; i < s->n_predicted; i++)
-        if (ek_slot_pool_find(s->pool, s->layer + 1, s->predicted[i]) < 0)
-            prefetch_expert(s, s->layer + 1, s->predicted[i], 1);
+    n = call->predict(call->context, &s->cfg.layer[s->layer + 1], s->predicted);
+    for (int32_t i = 0; i < n && kept < s->cfg.source.buffers; i++) {
+        if (ek_slot_pool_find(s->pool, s->layer + 1, s->predicted[i]) >= 0)
+            continue;
+        s->predicted[kept++] = s->predicted[i];
+        prefetch_expert(s, s->layer + 1, s->predicted[i], 1);
+    }
+    s->n_predicted = kept;
+    s->stats.predicted += kept;
 }
 
 /* Drops what was fetched for this layer in vain. */
@@ -272,6 +280,28 @@ static int enter_layer(ek_expert_store *s, const ek_moe_weights *w)
     return fetched;
 }
 
+/* What was predicted is first among the missing experts: it is in buffers, which the others need.
+ */
+static void confirm_predicted(ek_expert_store *s, const ek_expert_wave *call, int32_t missing)
+{
+    int32_t first = 0;
+
+    for (int32_t p = 0; p < s->n_predicted; p++) {
+        int32_t i = first, at;
+
+        s->stats.confirmed += s->needed[s->predicted[p]];
+        while (i < missing && call->held[s->missing[i]] != s->predicted[p])
+            i++;
+        if (i == missing)
+            continue;
+        at = s->missing[i];
+        memmove(&s->missing[first + 1], &s->missing[first],
+                (size_t)(i - first) * sizeof(*s->missing));
+        s->missing[first++] = at;
+    }
+    s->n_predicted = 0;
+}
+
 /* The first wave: experts that are in slots.  Returns the number of the others. */
 static int32_t use_held(ek_expert_store *s, const ek_expert_wave *call, int32_t *held)
 {
@@ -295,9 +325,7 @@ static int32_t use_held(ek_expert_store *s, const ek_expert_wave *call, int32_t 
     s->stats.uses += *held + missing;
     s->stats.hits += *held;
     s->stats.passes += s->pass;
-    for (int32_t i = 0; i < s->n_predicted; i++)
-        s->stats.confirmed += s->needed[s->predicted[i]];
-    s->n_predicted = 0;
+    confirm_predicted(s, call, missing);
     return missing;
 }
 

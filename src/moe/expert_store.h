@@ -14,7 +14,8 @@
  *   ring       every layer is run as such a pass, in a circle: after the last layer the first one
  *              (SE-MoE's ring memory, for large batches).
  *   predicted  else, what the caller expects the next layer to need is fetched while the disk is
- *              idle.
+ *              idle: while attention computes, say.  Many tokens, as of a prompt, make this certain
+ *              for enough experts; for single ones it is an option, as wrong guesses cost bytes.
  * What a layer turns out not to need is dropped.  In a pass `kept` experts, evenly spread over the
  * layers, keep their slots (store/slot_pool.h).
  *
@@ -66,6 +67,7 @@ typedef struct {
     ek_eviction eviction;
     ek_expert_source source;
     struct ek_expert_lookahead *lookahead; /* moe/expert_lookahead.h; NULL: none.  Borrowed */
+    int predict_tokens;                    /* also for few tokens */
 } ek_expert_store_config;
 
 /* What a store has done since it was made. */
@@ -87,8 +89,8 @@ void ek_expert_store_destroy(ek_expert_store **s);
 
 ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s);
 
-/* That of the config. */
-struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s);
+/* That of the config, for a layer with so many tokens; NULL: it is not to be used. */
+struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s, int64_t tokens);
 
 /* A layer's products: slots of the placement have rows of the experts that they hold, and what to
  * do once experts are in memory. */
@@ -101,7 +103,8 @@ typedef struct {
      * which are valid during the call. */
     ek_status (*run)(void *context, int32_t n, const int32_t *slot, const ek_expert_form *forms);
     /* Called once this layer's reads have started: gives the experts [at most experts] that the
-     * next layer is expected to need, each once, and returns their number.  NULL: not wanted. */
+     * next layer is expected to need, each once, the likeliest first, and returns their number.
+     * NULL: not wanted. */
     int32_t (*predict)(void *context, const ek_expert_layer *next, int32_t *expert);
     void *context;
 } ek_expert_wave;

@@ -9,6 +9,7 @@
 typedef struct {
     ek_moe *m;
     ek_moe_activations *kept;
+    int64_t rows;          /* tokens */
     const int64_t *offset; /* [slots + 1] */
 } streamed;
 
@@ -45,15 +46,16 @@ static int32_t predict(void *context, const ek_expert_layer *next, int32_t *expe
 {
     const streamed *s = context;
 
-    return ek_expert_lookahead_guess(ek_expert_store_lookahead(s->m->w->store), s->kept->x, next,
-                                     expert);
+    return ek_expert_lookahead_guess(ek_expert_store_lookahead(s->m->w->store, s->rows), s->rows,
+                                     s->kept->x, next, expert);
 }
 
 static ek_status op_stream(void *self, const ek_op *op)
 {
     ek_moe *m = self;
-    int looks = ek_moe_micro(m, op)->n == 1 && ek_expert_store_lookahead(m->w->store) != NULL;
-    streamed s = {m, ek_moe_activations_of(m, op), NULL};
+    int64_t rows = ek_moe_micro(m, op)->n;
+    int looks = ek_expert_store_lookahead(m->w->store, rows) != NULL;
+    streamed s = {m, ek_moe_activations_of(m, op), rows, NULL};
     ek_expert_wave call = {.w = m->w,
                            .held = ek_moe_experts_held(m, op),
                            .slots = m->x.slots,

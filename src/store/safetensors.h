@@ -69,10 +69,6 @@ const ek_safetensor *ek_safetensors_find(const ek_safetensors *st, const char *n
 EK_CHECKED ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,
                                         ek_dtype to);
 
-/* Starts to read these elements into the system's page cache, if they are in a file, so that a
- * later read finds them there.  Out of range: nothing. */
-void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n);
-
 /* --- writer ----------------------------------------------------------------------------------- */
 
 typedef struct ek_safetensors_writer ek_safetensors_writer;

@@ -285,26 +285,6 @@ static ek_status read_in_place(const ek_safetensor *t, int64_t first, int64_t n,
     return EK_OK;
 }
 
-/* The bytes of elements in the file of a tensor; 0 if it is in memory, or they are out of range. */
-static int64_t file_range(const ek_safetensor *t, int64_t first, int64_t n, int64_t *at)
-{
-    int64_t size = t->elements > 0 ? t->bytes / t->elements : 0;
-
-    *at = 0;
-    if (t->fd < 0 || first < 0 || n <= 0 || first > t->elements || n > t->elements - first)
-        return 0;
-    *at = t->at + first * size;
-    return n * size;
-}
-
-void ek_safetensor_prefetch(const ek_safetensor *t, int64_t first, int64_t n)
-{
-    int64_t at, bytes = file_range(t, first, n, &at);
-
-    if (bytes > 0)
-        (void)posix_fadvise(t->fd, at, bytes, POSIX_FADV_WILLNEED);
-}
-
 ek_status ek_safetensor_read(const ek_safetensor *t, int64_t first, int64_t n, void *dst,
                              ek_dtype to)
 {

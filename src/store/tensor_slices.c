@@ -420,17 +420,6 @@ ek_status ek_sliced_tensor_pieces(const ek_sliced_tensor *x, const ek_tensor_sli
     return EK_OK;
 }
 
-void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want)
-{
-    for (int64_t i = 0; i < x->n; i++) {
-        const ek_tensor_slice *p = &x->slices[i].slice;
-        ek_tensor_slice b = intersect_slices(p, want);
-
-        if (b.rows > 0)
-            ek_safetensor_prefetch(x->slices[i].t, (b.row - p->row) * p->cols, b.rows * p->cols);
-    }
-}
-
 int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                            ek_tensor_range *out)
 {
@@ -449,4 +438,16 @@ int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *wan
         return 1;
     }
     return 0;
+}
+
+const void *ek_sliced_tensor_in(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                const ek_file_batch *b, ek_dtype type)
+{
+    ek_tensor_range at;
+    const void *data;
+
+    if (!ek_sliced_tensor_range(x, want, &at) || at.t->dtype != type || at.t->memory != NULL)
+        return NULL;
+    data = ek_file_batch_find(b, at.t->file, at.at, at.bytes);
+    return (uintptr_t)data % ek_dtype_size(type) == 0 ? data : NULL;
 }

@@ -84,6 +84,11 @@ EK_CHECKED ek_status ek_sliced_tensor_take(const ek_sliced_tensor *x, const ek_t
                                            const ek_file_batch *b, void *dst, int64_t ld,
                                            ek_dtype to);
 
+/* The elements of a slice where a batch that was read has them: NULL unless they are of this type
+ * and aligned to it, and the slice is contiguous. */
+const void *ek_sliced_tensor_in(const ek_sliced_tensor *x, const ek_tensor_slice *want,
+                                const ek_file_batch *b, ek_dtype type);
+
 /* Where a slice lies in a file, if it is contiguous there. */
 typedef struct {
     const ek_safetensor *t;
@@ -93,8 +98,5 @@ typedef struct {
 /* False: it is in several pieces, or not complete. */
 int ek_sliced_tensor_range(const ek_sliced_tensor *x, const ek_tensor_slice *want,
                            ek_tensor_range *out);
-
-/* Starts to read the rows of a slice, whole ones, into the system's page cache. */
-void ek_sliced_tensor_prefetch(const ek_sliced_tensor *x, const ek_tensor_slice *want);
 
 #endif

@@ -17,14 +17,14 @@ struct ek_expert_files {
     ek_model *m;
     ek_slice_set *files;
     ek_hf_values values;
-    ek_expert_reads *reads; /* NULL: through the page cache, by the following */
-    ek_file_maps *maps;     /* NULL: not mapped */
+    ek_expert_reads *reads; /* NULL: from mapped files, by the following */
+    ek_file_maps *maps;
     ek_filler *filler;
     ek_weight_form *forms;  /* [2 experts] */
     ek_expert_layer *layer; /* [layers], those with experts */
     int32_t layers;
     int64_t slots;
-    ek_expert_lookahead *lookahead; /* NULL: off */
+    ek_expert_lookahead *lookahead; /* NULL: not possible */
     ek_expert_store *store;
 };
 
@@ -70,12 +70,7 @@ static void prefetch(void *context, const ek_expert_form *expert, int idle)
 {
     ek_expert_files *x = context;
 
-    if (x->reads != NULL) {
-        ek_expert_reads_want(x->reads, expert, idle);
-        return;
-    }
-    ek_filler_prefetch(x->filler, expert->up);
-    ek_filler_prefetch(x->filler, expert->down);
+    ek_expert_reads_want(x->reads, expert, idle);
 }
 
 static void drop(void *context, const ek_expert_form *expert)
@@ -96,7 +91,7 @@ static ek_status read_experts(void *context, int64_t n, const ek_expert_form *ex
         x->forms[2 * i] = (ek_weight_form){experts[i].up, experts[i].to_up};
         x->forms[2 * i + 1] = (ek_weight_form){experts[i].down, experts[i].to_down};
     }
-    return ek_filler_read(x->filler, 2 * n, x->forms);
+    return ek_filler_read(x->filler, 2 * n, x->forms, NULL);
 }
 
 static void set_store(ek_expert_files *x, ek_expert_store *store)
@@ -133,7 +128,8 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
         .down_bytes = down_bytes(x->m),
         .eviction = cfg->eviction,
         .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts, x, 0},
-        .lookahead = x->lookahead};
+        .lookahead = x->lookahead,
+        .predict_tokens = cfg->lookahead};
 
     if (x->reads != NULL)
         c.source.buffers = ek_expert_reads_buffers(x->reads);
@@ -147,14 +143,12 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
 static ek_status open_source(ek_expert_files *x, const ek_expert_files_config *cfg)
 {
     ek_expert_reads_config reads = {cfg->buffer_bytes, cfg->backend, cfg->io};
-    ek_value_source from = ek_hf_value_source(&x->values);
+    ek_value_source from;
 
-    if (cfg->mapped) {
-        EK_TRY(ek_file_maps_create(&x->values, &x->maps));
-        from = ek_file_maps_source(x->maps);
-    } else {
-        EK_TRY(ek_expert_reads_create(x->m, x->files, &reads, &x->reads));
-    }
+    if (!cfg->mapped)
+        return ek_expert_reads_create(x->m, x->files, &reads, &x->reads);
+    EK_TRY(ek_file_maps_create(&x->values, &x->maps));
+    from = ek_file_maps_source(x->maps);
     return ek_filler_create(x->m, &from, &x->filler);
 }
 
@@ -172,7 +166,7 @@ ek_status ek_expert_files_open(ek_model *m, const char *path, const ek_expert_fi
     EK_TRY_OUT(ek_slice_set_open(path, &x->files));
     x->values = (ek_hf_values){.spec = &m->spec, .files = x->files};
     EK_TRY_OUT(open_source(x, config));
-    if (config->lookahead)
+    if (!config->mapped)
         EK_TRY_OUT(ek_expert_lookahead_create(m->k, &m->spec, &x->lookahead));
     EK_TRY_OUT(open_store(x, config));
     *out = x;
@@ -199,11 +193,6 @@ void ek_expert_files_close(ek_expert_files **px)
     free(x->layer);
     free(x);
     *px = NULL;
-}
-
-int ek_expert_files_are_direct(const ek_expert_files *x)
-{
-    return x->reads != NULL;
 }
 
 int64_t ek_expert_files_untouched(const ek_expert_files *x)

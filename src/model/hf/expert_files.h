@@ -17,7 +17,8 @@ typedef struct {
     int ring;      /* every layer is part of a pass */
     int mapped;    /* experts are taken from mapped files (model/hf/file_maps.h) */
     ek_eviction eviction;
-    int lookahead;       /* experts are predicted a layer ahead (moe/expert_lookahead.h) */
+    int lookahead;       /* experts are predicted a layer ahead (moe/expert_lookahead.h) for few
+                            tokens, too */
     size_t buffer_bytes; /* the rest as in ek_expert_reads_config */
     ek_disk_backend backend;
     const ek_disk_io *io;
@@ -46,11 +47,6 @@ EK_CHECKED ek_status ek_expert_files_open(ek_model *m, const char *path,
                                           const ek_expert_files_config *config,
                                           ek_expert_files **out);
 void ek_expert_files_close(ek_expert_files **x);
-
-/* Whether experts are read by themselves, past the page cache where the file system allows it
- * (model/hf/expert_reads.h); else, because their tensors are in pieces or the files are mapped,
- * through the page cache. */
-int ek_expert_files_are_direct(const ek_expert_files *x);
 
 /* About how many bytes of slots and buffers nothing has been read to yet: the system counts them as
  * free. */

@@ -2,7 +2,7 @@
 #include "model/hf/expert_reads.h"
 
 #include "base/arena.h"
-#include "store/convert.h"
+#include "store/file_batch.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,16 +10,9 @@
 enum {
     DEPTH = 32,      /* calls in flight: what the drive works on while nobody polls: all buffers, */
     DEPTH_MAX = 256, /* within these bounds */
-    RANGES = 4,      /* of an expert: gate, up, down, and one to spare */
+    RANGES = 4,      /* of an expert, usually: gate, up, down, and one to spare */
     QUEUED_LAYERS = 4 /* experts of so many layers can be wanted */
 };
-
-/* A contiguous piece of a file in a buffer. */
-typedef struct {
-    const char *file;
-    int64_t at, bytes; /* in the file */
-    ek_disk_request request;
-} range;
 
 /* An expert in flight. */
 typedef struct {
@@ -27,8 +20,7 @@ typedef struct {
     int cancelled;       /* its calls may still write to the buffer */
     int64_t number;      /* how many were started before */
     char *buffer;
-    range ranges[RANGES];
-    int n;
+    ek_file_batch batch; /* where its tensors are; its requests are this file's own */
 } reading;
 
 /* An expert to be read. */
@@ -51,86 +43,17 @@ struct ek_expert_reads {
     ek_arena memory; /* the buffers: huge pages, which a drive fills faster */
     wanted *queue;   /* [cap] */
     int64_t queued, cap;
-    int64_t started;  /* readings so far */
-    int64_t used;     /* bytes of the disk that forms were made of */
-    reading *current; /* whose ranges collect() adds to, or whose values fill() reads */
+    int64_t started; /* readings so far */
+    int64_t used;    /* bytes of the disk that forms were made of */
 };
 
-/* --- where tensors are ------------------------------------------------------------------------ */
-
-/* Called for each tensor of an expert: adds where it is, joined to a range that it extends. */
-static void collect(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                    const ek_tensor_slice *slice)
+/* Sets a batch to the pieces of an expert. */
+static ek_status find_pieces(const ek_expert_reads *x, const ek_weight *up, const ek_weight *down,
+                             ek_file_batch *out)
 {
-    ek_expert_reads *x = context;
-    reading *r = x->current;
-    ek_tensor_range at;
-
-    (void)a;
-    if (!ek_hf_range(&x->values, t, slice, &at))
-        return; /* excluded at creation */
-    for (int i = 0; i < r->n; i++) {
-        range *g = &r->ranges[i];
-
-        if (strcmp(g->file, at.t->file) != 0)
-            continue;
-        if (g->at + g->bytes == at.at) {
-            g->bytes += at.bytes;
-            return;
-        }
-        if (at.at + at.bytes == g->at) {
-            g->at = at.at;
-            g->bytes += at.bytes;
-            return;
-        }
-    }
-    if (r->n < RANGES)
-        r->ranges[r->n++] = (range){.file = at.t->file, .at = at.at, .bytes = at.bytes};
-}
-
-/* Sets the ranges of an expert.  Three tensors in any order: two that touch the third are joined in
- * a second look. */
-static void find_ranges(ek_expert_reads *x, reading *r, const ek_weight *up, const ek_weight *down)
-{
-    r->n = 0;
-    x->current = r;
-    ek_filler_prefetch(x->filler, up);
-    ek_filler_prefetch(x->filler, down);
-    for (int i = 0; i < r->n; i++)
-        for (int j = 0; j < r->n; j++) {
-            range *a = &r->ranges[i], *b = &r->ranges[j];
-
-            if (i != j && strcmp(a->file, b->file) == 0 && a->at + a->bytes == b->at) {
-                a->bytes += b->bytes;
-                *b = r->ranges[--r->n];
-                i = j = 0;
-            }
-        }
-}
-
-/* Gives values from the current buffer; called by several threads. */
-static ek_status fill(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                      const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
-                      void *dst, int64_t ld)
-{
-    const ek_expert_reads *x = context;
-    ek_tensor_range at;
-
-    (void)a;
-    (void)in;
-    EK_REQUIRE(ek_hf_range(&x->values, t, slice, &at) && ld == slice->cols, EK_EINTERNAL,
-               "%s is not contiguous", t->name);
-    for (int i = 0; i < x->current->n; i++) {
-        const range *g = &x->current->ranges[i];
-
-        if (strcmp(g->file, at.t->file) != 0 || at.at < g->at ||
-            at.at + at.bytes > g->at + g->bytes)
-            continue;
-        ek_convert(slice->rows * slice->cols, g->request.data + (at.at - g->at), at.t->dtype, dst,
-                   type);
-        return EK_OK;
-    }
-    return EK_FAIL(EK_EINTERNAL, "%s was not read", t->name);
+    ek_file_batch_clear(out);
+    EK_TRY(ek_filler_pieces(x->filler, up, out));
+    return ek_filler_pieces(x->filler, down, out);
 }
 
 size_t ek_expert_reads_room(size_t expert)
@@ -153,52 +76,31 @@ static ek_status open_file(ek_expert_reads *x, const char *path, ek_disk_file **
     return EK_OK;
 }
 
-/* Opens the files of all experts, and finds the largest expert.  *contiguous: 0 if a tensor is in
- * pieces. */
-static ek_status open_files(ek_expert_reads *x, int *contiguous)
+/* Opens the files of all experts, and finds the largest expert. */
+static ek_status open_files(ek_expert_reads *x)
 {
     const ek_model *m = x->m;
-    int64_t bytes = 0;
+    ek_file_batch b = {0};
+    ek_status st = EK_OK;
 
-    *contiguous = 1;
     for (int32_t l = ek_model_next_moe(m, -1); l < (int32_t)m->spec.layers;
          l = ek_model_next_moe(m, l))
-        for (int64_t e = 0; e < m->spec.experts && *contiguous; e++) {
-            const ek_weight *up = &m->layers[l].experts.up[e],
-                            *down = &m->layers[l].experts.down[e];
-            reading r = {0};
-            int64_t all = 0;
+        for (int64_t e = 0; e < m->spec.experts; e++) {
+            const ek_moe_weights *w = &m->layers[l].experts;
+            size_t room;
 
-            find_ranges(x, &r, up, down);
-            for (int i = 0; i < r.n; i++) {
+            EK_TRY_OUT(find_pieces(x, &w->up[e], &w->down[e], &b));
+            for (int64_t i = 0; i < b.n; i++) {
                 ek_disk_file *f;
 
-                all += r.ranges[i].bytes;
-                EK_TRY(open_file(x, r.ranges[i].file, &f));
+                EK_TRY_OUT(open_file(x, b.ranges[i].path, &f));
             }
-            bytes = all > bytes ? all : bytes;
-            *contiguous = all > 0 && r.n < RANGES;
+            room = ek_file_batch_room(&b);
+            x->room = room > x->room ? room : x->room;
         }
-    x->room = ek_expert_reads_room((size_t)bytes);
-    x->current = NULL;
-    return EK_OK;
-}
-
-/* Whether each tensor of the experts is contiguous in one file. */
-static int all_contiguous(const ek_expert_reads *x)
-{
-    int64_t count = ek_hf_count(x->values.spec);
-
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-        ek_tensor_range at;
-
-        ek_hf_tensor_at(x->values.spec, i, &t);
-        if (t.expert >= 0 &&
-            !ek_hf_range(&x->values, &t, &(ek_tensor_slice){0, t.shape[0], 0, t.shape[1]}, &at))
-            return 0;
-    }
-    return 1;
+out:
+    ek_file_batch_free(&b);
+    return st;
 }
 
 static ek_status alloc_lists(ek_expert_reads *x)
@@ -243,7 +145,7 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
                                  const ek_expert_reads_config *config, ek_expert_reads **out)
 {
     ek_expert_reads *x = calloc(1, sizeof(*x));
-    int contiguous;
+    ek_value_source from;
     ek_status st;
 
     *out = NULL;
@@ -251,14 +153,10 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
     x->m = m;
     x->values = (ek_hf_values){.spec = &m->spec, .files = files};
     EK_TRY_OUT(alloc_lists(x));
-    EK_TRY_OUT(ek_filler_create(
-        m, &(ek_value_source){.read = fill, .prefetch = collect, .context = x}, &x->filler));
+    from = ek_hf_value_source(&x->values);
+    EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
     EK_TRY_OUT(open_disk(x, config));
-    if (!all_contiguous(x))
-        goto out;
-    EK_TRY_OUT(open_files(x, &contiguous));
-    if (!contiguous)
-        goto out;
+    EK_TRY_OUT(open_files(x));
     EK_TRY_OUT(alloc_buffers(x, config->buffer_bytes));
     *out = x;
     x = NULL;
@@ -276,6 +174,8 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
     ek_disk_destroy(&x->disk); /* buffers are not written any more */
     ek_filler_destroy(&x->filler);
     ek_arena_fini(&x->memory);
+    for (int i = 0; x->readings != NULL && i < x->buffers; i++)
+        ek_file_batch_free(&x->readings[i].batch);
     free(x->readings);
     free(x->queue);
     free(x->opened);
@@ -316,8 +216,8 @@ static reading *find_reading(ek_expert_reads *x, const ek_weight *up)
 /* Whether no call writes to the buffer of a cancelled reading any more. */
 static int has_ended(ek_expert_reads *x, reading *r)
 {
-    for (int i = 0; i < r->n; i++)
-        if (ek_disk_test(x->disk, &r->ranges[i].request) == EK_PENDING)
+    for (int64_t i = 0; i < r->batch.n; i++)
+        if (ek_disk_test(x->disk, &r->batch.ranges[i].request) == EK_PENDING)
             return 0;
     r->cancelled = 0;
     return 1;
@@ -336,8 +236,8 @@ static reading *find_free(ek_expert_reads *x)
 
 static void cancel_reading(ek_expert_reads *x, reading *r)
 {
-    for (int i = 0; i < r->n; i++)
-        ek_disk_cancel(x->disk, &r->ranges[i].request);
+    for (int64_t i = 0; i < r->batch.n; i++)
+        ek_disk_cancel(x->disk, &r->batch.ranges[i].request);
     r->up = NULL;
     r->cancelled = 1;
 }
@@ -347,14 +247,14 @@ static ek_status start(ek_expert_reads *x, reading *r, const wanted *w)
 {
     char *at = r->buffer;
 
-    find_ranges(x, r, w->up, w->down);
+    EK_TRY(find_pieces(x, w->up, w->down, &r->batch));
     r->number = x->started++;
-    for (int i = 0; i < r->n; i++) {
-        range *g = &r->ranges[i];
+    for (int64_t i = 0; i < r->batch.n; i++) {
+        ek_file_range *g = &r->batch.ranges[i];
         ek_disk_span span = ek_disk_span_of(g->at, (size_t)g->bytes);
         ek_disk_file *f;
 
-        EK_TRY(open_file(x, g->file, &f));
+        EK_TRY(open_file(x, g->path, &f));
         g->request = (ek_disk_request){.file = f,
                                        .background = w->idle,
                                        .offset = g->at,
@@ -362,6 +262,7 @@ static ek_status start(ek_expert_reads *x, reading *r, const wanted *w)
                                        .buffer = at,
                                        .room = span.bytes};
         EK_TRY(ek_disk_start(x->disk, &g->request));
+        g->data = g->request.data;
         r->up = w->up;
         at += span.bytes;
     }
@@ -454,8 +355,8 @@ static ek_status wait_requests(ek_expert_reads *x, reading *r)
 {
     ek_status st = EK_OK;
 
-    for (int i = 0; i < r->n; i++) {
-        ek_status one = ek_disk_wait(x->disk, &r->ranges[i].request);
+    for (int64_t i = 0; i < r->batch.n; i++) {
+        ek_status one = ek_disk_wait(x->disk, &r->batch.ranges[i].request);
 
         st = st < 0 ? st : one;
     }
@@ -507,10 +408,9 @@ static ek_status read_one(ek_expert_reads *x, const ek_expert_form *e)
         st = wait_requests(x, r);
     }
     EK_TRY(st);
-    x->current = r;
-    EK_TRY(ek_filler_read(x->filler, 2, forms));
-    for (int i = 0; i < r->n; i++)
-        x->used += (int64_t)r->ranges[i].request.room;
+    EK_TRY(ek_filler_read(x->filler, 2, forms, &r->batch));
+    for (int64_t i = 0; i < r->batch.n; i++)
+        x->used += (int64_t)r->batch.ranges[i].request.room;
     r->up = NULL;
     return start_wanted(x);
 }

@@ -2,8 +2,9 @@
  * flight.
  *
  * An expert's tensors lie beside one another in most files and are read by one request, rounded
- * outwards, into a buffer, from which its forms are packed while the next experts arrive.  Experts
- * that are wanted are read in the order in which they were named, as buffers become free. */
+ * outwards, into a buffer; those in several places (slices of a checkpoint) by several.  Its forms
+ * are packed from there while the next experts arrive.  Experts that are wanted are read in the
+ * order in which they were named, as buffers become free. */
 #ifndef MODEL_HF_EXPERT_READS_H
 #define MODEL_HF_EXPERT_READS_H
 
@@ -26,8 +27,7 @@ typedef struct ek_expert_reads ek_expert_reads;
 /* Bytes of a buffer for experts of so many bytes. */
 size_t ek_expert_reads_room(size_t expert);
 
-/* m and files are borrowed.  *out is NULL where the experts' tensors are not each contiguous in one
- * file (sliced checkpoints). */
+/* m and files are borrowed.  EK_ENOMEM, and the errors of opening files. */
 EK_CHECKED ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
                                             const ek_expert_reads_config *config,
                                             ek_expert_reads **out);

@@ -14,7 +14,6 @@
 
 enum {
     JOB_ELEMENTS = 1 << 18, /* about: the float rows of a job stay in L2 */
-    AHEAD = 64,             /* jobs whose values are fetched before their turn */
     BATCH_BYTES = 2 << 20,  /* of files, read at once; a larger job is a batch by itself */
     BATCHES_AHEAD = 7,      /* in flight, or waiting for a thread */
     CALLS = 32              /* of the disk queue in flight: what the drive works on meanwhile */
@@ -257,17 +256,6 @@ static int slice_of(const filling *f, const fill_job *j, int64_t i, ek_hf_tensor
     return 1;
 }
 
-static void prefetch_rows(const filling *f, const fill_job *j)
-{
-    ek_hf_tensor t;
-    ek_tensor_slice slice;
-    int64_t row;
-
-    for (int64_t i = 0; f->from.prefetch != NULL && i < j->n; i++)
-        if (slice_of(f, j, i, &t, &slice, &row))
-            f->from.prefetch(f->from.context, &t, f->array, &slice);
-}
-
 /* Reads a job's rows to dst, dense; from the batch `in` if that is not NULL. */
 static ek_status read_rows(const filling *f, const fill_job *j, const ek_file_batch *in,
                            ek_dtype type, char *dst)
@@ -290,18 +278,39 @@ static ek_status read_rows(const filling *f, const fill_job *j, const ek_file_ba
     return EK_OK;
 }
 
+/* A job's rows where the batch `in` has them; NULL: nowhere as C values side by side. */
+static const void *rows_in_place(const filling *f, const fill_job *j, const ek_file_batch *in)
+{
+    if (f->from.in_place == NULL || in == NULL || f->m->k->memory != NULL)
+        return NULL;
+    for (int64_t i = 0; i < j->n; i++) {
+        ek_tensor_slice slice;
+        ek_hf_tensor t;
+        int64_t row;
+
+        if (slice_of(f, j, i, &t, &slice, &row))
+            return slice.rows < j->rows
+                       ? NULL
+                       : f->from.in_place(f->from.context, &t, f->array, &slice, in, f->m->k->comp);
+    }
+    return NULL;
+}
+
 static ek_status run_job(const filling *f, const fill_job *j, const ek_file_batch *from, void *tile)
 {
     const ek_kernels *k = f->m->k;
     int64_t in = j->parts->span.w->in;
+    const void *values;
     char *to = j->to;
 
     if (!j->packed)
         return read_rows(f, j, from, k->real, to);
     to += k->packed_bytes(k, j->row, in, EK_PACKED_FORWARD);
     if (k->pack_comp != NULL && !f->from.real_only) {
-        EK_TRY(read_rows(f, j, from, k->comp, tile));
-        return k->pack_comp(k, j->rows, in, tile, to);
+        values = rows_in_place(f, j, from);
+        if (values == NULL)
+            EK_TRY(read_rows(f, j, from, k->comp, tile));
+        return k->pack_comp(k, j->rows, in, values != NULL ? values : tile, to);
     }
     EK_TRY(read_rows(f, j, from, k->real, tile));
     return k->pack(k, j->rows, in, EK_PACKED_FORWARD, tile, to);
@@ -329,7 +338,7 @@ static ek_status end_call(filling *f)
 }
 
 /* A job fails alone, but the rest of them is then skipped. */
-static ek_status run_jobs(filling *f)
+static ek_status run_jobs(filling *f, const ek_file_batch *in)
 {
 #pragma omp parallel num_threads(f->threads)
     {
@@ -341,9 +350,7 @@ static ek_status run_jobs(filling *f)
 
             if (ek_team_has_failed(&f->failure))
                 continue;
-            if (i + AHEAD < f->n_jobs)
-                prefetch_rows(f, &f->jobs[i + AHEAD]);
-            st = run_job(f, &f->jobs[i], NULL, tile);
+            st = run_job(f, &f->jobs[i], in, tile);
             if (st < 0)
                 ek_team_record(&f->failure, i, st);
             count_done(f, &f->jobs[i]);
@@ -515,7 +522,7 @@ static ek_status run_call(filling *f)
 {
     if (f->n_jobs == 0)
         return end_call(f);
-    return f->from.pieces != NULL ? run_from_files(f) : run_jobs(f);
+    return f->from.pieces != NULL ? run_from_files(f) : run_jobs(f, NULL);
 }
 
 /* --- a filler --------------------------------------------------------------------------------- */
@@ -626,21 +633,24 @@ static ek_status add_form(filling *f, const ek_weight_form *x)
                     k->packed_bytes(k, w->out, w->in, EK_PACKED_FORWARD) > 0);
 }
 
-ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms)
+ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms,
+                         const ek_file_batch *in)
 {
     begin_call(f, master);
     for (int64_t i = 0; i < n; i++)
         EK_TRY(add_form(f, &forms[i]));
-    return run_jobs(f);
+    return run_jobs(f, in);
 }
 
-void ek_filler_prefetch(ek_filler *f, const ek_weight *w)
+ek_status ek_filler_pieces(ek_filler *f, const ek_weight *w, ek_file_batch *out)
 {
     int64_t at = find_parts(f, w);
 
     f->array = master;
-    if (at >= 0)
-        prefetch_rows(f, &(fill_job){&f->parts[at], parts_of(f, at), 0, w->out, NULL, 0, "", 0});
+    if (at < 0)
+        return EK_OK;
+    return add_pieces(f, &(fill_job){.parts = &f->parts[at], .n = parts_of(f, at), .rows = w->out},
+                      out);
 }
 
 /* Elements of an array that this rank keeps, in memory and on disk. */

@@ -43,13 +43,14 @@ typedef struct {
                       const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type,
                       void *dst, int64_t ld);
     int real_only; /* `type` must be R; else it may be C, too */
+    /* The same rows where `in` has them, if they are of that type, dense and aligned to it; else
+     * NULL, and they are read.  function NULL: never. */
+    const void *(*in_place)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                            const ek_tensor_slice *slice, const ek_file_batch *in, ek_dtype type);
     /* Adds the pieces of files that hold a slice; NULL: values are not in files. */
     ek_status (*pieces)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                         const ek_tensor_slice *slice, ek_file_batch *out);
     ek_file_reader_config files; /* how they are read */
-    /* Starts to fetch a slice that will be read soon; NULL: not wanted. */
-    void (*prefetch)(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                     const ek_tensor_slice *slice);
     void *context;
     ek_load_progress progress;
 } ek_value_source;
@@ -82,9 +83,11 @@ typedef struct {
 /* Bytes of that form. */
 size_t ek_weight_form_bytes(const ek_kernels *k, const ek_weight *w);
 
-/* Reads n forms, all together; from the second call of a size on it allocates nothing. */
-EK_CHECKED ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms);
-/* Starts to fetch a weight's values (ek_value_source.prefetch). */
-void ek_filler_prefetch(ek_filler *f, const ek_weight *w);
+/* Reads n forms, all together, from `in` if that is not NULL: it has their pieces.  From the second
+ * call of a size on it allocates nothing. */
+EK_CHECKED ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms,
+                                    const ek_file_batch *in);
+/* Adds the pieces of files that hold a weight's values (ek_value_source.pieces). */
+EK_CHECKED ek_status ek_filler_pieces(ek_filler *f, const ek_weight *w, ek_file_batch *out);
 
 #endif

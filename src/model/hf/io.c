@@ -135,6 +135,18 @@ static ek_status read_stored(void *context, const ek_hf_tensor *t, const ek_weig
     return ek_sliced_tensor_take(stored, &at, in, dst, ld, type);
 }
 
+static const void *stored_in_place(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
+                                   const ek_tensor_slice *slice, const ek_file_batch *in,
+                                   ek_dtype type)
+{
+    const ek_sliced_tensor *stored = NULL;
+    ek_tensor_slice at;
+
+    if (locate_slice(context, t, a->suffix, slice, &stored, &at) < 0)
+        return NULL; /* reading it says why */
+    return ek_sliced_tensor_in(stored, &at, in, type);
+}
+
 static ek_status stored_pieces(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
                                const ek_tensor_slice *slice, ek_file_batch *out)
 {
@@ -143,17 +155,6 @@ static ek_status stored_pieces(void *context, const ek_hf_tensor *t, const ek_we
 
     EK_TRY(locate_slice(context, t, a->suffix, slice, &stored, &at));
     return ek_sliced_tensor_pieces(stored, &at, out);
-}
-
-static void prefetch_stored(void *context, const ek_hf_tensor *t, const ek_weight_array *a,
-                            const ek_tensor_slice *slice)
-{
-    const ek_sliced_tensor *stored = NULL;
-    ek_tensor_slice at;
-
-    if (locate_slice(context, t, a->suffix, slice, &stored, &at) < 0)
-        return; /* the read will say so */
-    ek_sliced_tensor_prefetch(stored, &at);
 }
 
 int ek_hf_range(const ek_hf_values *values, const ek_hf_tensor *t, const ek_tensor_slice *slice,
@@ -169,8 +170,8 @@ int ek_hf_range(const ek_hf_values *values, const ek_hf_tensor *t, const ek_tens
 ek_value_source ek_hf_value_source(ek_hf_values *values)
 {
     return (ek_value_source){.read = read_stored,
+                             .in_place = stored_in_place,
                              .pieces = stored_pieces,
-                             .prefetch = prefetch_stored,
                              .context = values};
 }
 

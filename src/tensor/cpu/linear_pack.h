@@ -23,7 +23,8 @@ typedef void ek_pack_cols(int64_t k, int64_t cols, const void *src, int64_t ld, 
 ek_pack_rows ek_f32_rows, ek_wide_rows, ek_pair_rows, ek_round_rows;
 ek_pack_cols ek_f32_cols, ek_wide_cols, ek_round_cols;
 
-/* linear_pack_avx512.c */
+/* linear_pack_avx512.c; once: for a weight, from memory to memory. */
+ek_pack_rows ek_pair_rows_once_avx512;
 ek_pack_rows ek_f32_rows_avx512, ek_wide_rows_avx512, ek_pair_rows_avx512, ek_round_rows_avx512;
 ek_pack_cols ek_f32_cols_avx512, ek_wide_cols_avx512, ek_pair_cols_avx512, ek_round_cols_avx512;
 

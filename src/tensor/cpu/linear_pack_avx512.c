@@ -40,23 +40,38 @@ EK_INLINE void transpose16(__m512i r[16])
 /* 16 words of one row from element k on, `left` elements of it existing. */
 typedef __m512i (*load_words)(const void *row, int64_t k, int64_t left);
 
-/* dst[words][width] from rows of src; see ek_linear_ops.  bytes: of one row of src. */
+/* dst[words][width] from rows of src; see ek_linear_ops.  bytes: of one row of src.
+ * once: both are in memory, and dst is not read soon.  Then the next 16 rows are fetched ahead, as
+ * the hardware does not follow so many, and dst is written past the caches, which saves reading it
+ * first: a third of the traffic. */
 EK_INLINE void rows_avx512(load_words load, int64_t per_word, int64_t words, int64_t rows,
-                           int64_t k, const char *src, int64_t bytes, float *dst, int64_t width)
+                           int64_t k, const char *src, int64_t bytes, float *dst, int64_t width,
+                           const int once)
 {
     for (int64_t r0 = 0; r0 < width; r0 += 16) {
         for (int64_t q = 0; q < words; q += 16) {
             __m512i r[16];
             int64_t n = words - q < 16 ? words - q : 16;
 
-            for (int64_t i = 0; i < 16; i++)
+            for (int64_t i = 0; i < 16; i++) {
                 r[i] = r0 + i < rows ? load(src + (r0 + i) * bytes, q * per_word, k - q * per_word)
                                      : _mm512_setzero_si512();
+                if (once && r0 + 16 + i < rows)
+                    _mm_prefetch(src + (r0 + 16 + i) * bytes + q * 4, _MM_HINT_T1);
+            }
             transpose16(r);
-            for (int64_t i = 0; i < n; i++)
-                _mm512_store_si512(dst + (q + i) * width + r0, r[i]);
+            for (int64_t i = 0; i < n; i++) {
+                float *to = dst + (q + i) * width + r0;
+
+                if (once)
+                    _mm512_stream_si512((void *)to, r[i]);
+                else
+                    _mm512_store_si512(to, r[i]);
+            }
         }
     }
+    if (once)
+        _mm_sfence();
 }
 
 /* dst[words][width] from columns of src. */
@@ -120,25 +135,31 @@ EK_INLINE __m512i load_round(const void *row, int64_t k, int64_t left)
 void ek_f32_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                         int64_t width)
 {
-    rows_avx512(load_f32, 1, k, rows, k, src, ld * 4, dst, width);
+    rows_avx512(load_f32, 1, k, rows, k, src, ld * 4, dst, width, 0);
 }
 
 void ek_wide_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                          int64_t width)
 {
-    rows_avx512(load_wide, 1, k + (k & 1), rows, k, src, ld * 2, dst, width);
+    rows_avx512(load_wide, 1, k + (k & 1), rows, k, src, ld * 2, dst, width, 0);
 }
 
 void ek_pair_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                          int64_t width)
 {
-    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width);
+    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, 0);
+}
+
+void ek_pair_rows_once_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                              int64_t width)
+{
+    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, 1);
 }
 
 void ek_round_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                           int64_t width)
 {
-    rows_avx512(load_round, 2, ek_ceil_div(k, 2), rows, k, src, ld * 4, dst, width);
+    rows_avx512(load_round, 2, ek_ceil_div(k, 2), rows, k, src, ld * 4, dst, width, 0);
 }
 
 void ek_f32_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,
