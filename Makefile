@@ -7,11 +7,12 @@ BALANCE ?=
 # Where `make install` puts things.
 PREFIX ?= /usr/local
 
-.PHONY: help build demo demo-elastic install docs test test-all test-cuda bench bench-balance clean
+.PHONY: help build demo demo-elastic demo-big install docs test test-all test-cuda bench bench-balance clean
 
 help:
 	@echo "make demo      install what is missing, build, train a small model, let it write"
 	@echo "make demo-elastic  as root: the same on a cluster of this machine whose nodes die and return"
+	@echo "make demo-big  train and run a model three times larger than its memory limit (12 GB of disk)"
 	@echo "make build     install what is missing, build build/evenkeel and build/libevenkeel.so"
 	@echo "make install   build, and install to PREFIX (/usr/local): command, library, headers, manual pages"
 	@echo "make docs      install doxygen if it is missing, write the API reference to build/api/html"
@@ -32,6 +33,9 @@ demo: build
 
 demo-elastic: build
 	tools/demo_elastic.sh
+
+demo-big: build
+	tools/demo_big.sh
 
 # ci is release with warnings as errors; asan adds the address and undefined sanitizers.
 test:

@@ -115,7 +115,8 @@ typedef struct {
                              can be placed in any; 0: only the slots that hold experts initially */
     int embed_columns; /* data parallel ranks hold column ranges of the embedding instead of all of
                           it; not with a tied head */
-    int64_t bucket_bytes;  /* bytes of a gradient bucket, about; 0: 32 MiB */
+    int64_t
+        bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB, 16 with experts on disk */
     int experts_elsewhere; /* not trained, one rank: no memory for the experts' weights, which have
                               sizes only; a store provides them (ek_moe_weights.store) */
     int never_touched;     /* the model is only measured: memory for its weights need not exist,

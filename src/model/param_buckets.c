@@ -4,7 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKET_BYTES = 32 << 20 };
+enum {
+    BUCKET_BYTES = 32 << 20,
+    /* experts on disk: read fast, with three times as much of moments, and a few of them need
+     * little memory */
+    OFFLOAD_BUCKET_BYTES = 16 << 20
+};
 
 static size_t real_size(const ek_model *m)
 {
@@ -88,7 +93,9 @@ static int64_t elements_with(const ek_model *m, int64_t i, int64_t to)
  * to the memory order, of which *at entries are set.  Returns the next bucket number. */
 static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket, int32_t *at)
 {
-    int64_t most = m->cfg.bucket_bytes > 0 ? m->cfg.bucket_bytes : BUCKET_BYTES;
+    int64_t most = m->cfg.bucket_bytes > 0  ? m->cfg.bucket_bytes
+                   : m->cfg.offload != NULL ? OFFLOAD_BUCKET_BYTES
+                                            : BUCKET_BYTES;
 
     most /= (int64_t)real_size(m);
     for (int key = 0; key < KEYS; key++) {

@@ -84,7 +84,7 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
 static const double entries_share = 0.9;
 
 /* Entries beyond the fewest that let reads and writes run ahead of and behind the products. */
-enum { ENTRIES_AHEAD = 3 };
+enum { ENTRIES_AHEAD = 5 };
 
 /* How many pieces of `each` bytes fit in *room, at most `useful`, on the rank that has least room:
  * ranks that gather together use them in one order.  Takes them from *room.  Collective. */
