@@ -88,7 +88,8 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
     op->kept.n_table = table;
     op->check.agreed = op->posted = op->done = false;
     op->n_transfers = op->n_done = op->phase = op->n_phase_0 = op->peer = 0;
-    op->amount = op->size = 0;
+    op->amount = op->size = op->n_served = 0;
+    op->digest = 0;
     op->how = EK_SUM_F32;
     op->check.next_rank = (c->rank + 1) % c->size;
     op->check.prev_rank = (c->rank + c->size - 1) % c->size;

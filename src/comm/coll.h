@@ -54,6 +54,8 @@ struct ek_comm {
     int *node_of;       /* [size] */
     int *local_rank_of; /* [size] rank within its node */
     int *node_size;     /* [nodes] */
+    int *by_node;       /* [size] ranks ordered by node, then by local rank */
+    int *node_first;    /* [nodes + 1] first of each node in by_node */
     char (*hosts)[EK_HOST_CAP];
     ek_coll *idle; /* pool of finished operations */
 };
@@ -103,8 +105,8 @@ typedef struct {
 typedef struct {
     unsigned char *scratch;
     ek_transfer *transfers;
-    int64_t *table; /* [n_table] starts of ranges [size + 1], or of a stream's chunks, or row counts
-                       [size][size]; then a list of ranks */
+    int64_t *table; /* [n_table] starts of ranges [size + 1], or of a stream's chunks, then a list
+                       of ranks; or byte counts (coll_all_to_all.c) */
     int64_t scratch_cap, transfers_cap, table_cap, n_table;
 } ek_coll_buffers;
 
@@ -130,6 +132,8 @@ struct ek_coll {
     int peer;                  /* of send and recv, or the root */
     int phase, n_phase_0;      /* n_phase_0: transfers that end phase 0 */
     int64_t region[3];         /* offsets in scratch (coll_all_to_all.c) */
+    int64_t n_served;          /* ranks that the caller forwards to (coll_all_to_all.c) */
+    uint64_t digest;           /* of arguments that are not in the table; 0: none */
     ek_reduce how;
     ek_stream stream;
 };
@@ -174,6 +178,8 @@ int64_t ek_coll_n_transfers(const ek_comm *c, int64_t bytes);
 
 /* --- coll_call.c ------------------------------------------------------------------------------ */
 
+/* Digest of numbers that all ranks give alike; not 0. */
+uint64_t ek_call_digest(const int64_t *numbers, int64_t n);
 /* Starts the exchange of call descriptions with the neighbours in the ring. */
 EK_CHECKED ek_status ek_call_post(ek_coll *op);
 /* Sets op->agreed when the previous rank makes the same call; EK_ECOMM if it makes another. */

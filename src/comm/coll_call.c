@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const uint64_t fnv1a_start = UINT64_C(0xcbf29ce484222325);
+
 /* FNV-1a, continued from h. */
 static uint64_t fnv1a(uint64_t h, const void *bytes, size_t n)
 {
@@ -18,10 +20,18 @@ static uint64_t fnv1a(uint64_t h, const void *bytes, size_t n)
     return h;
 }
 
+uint64_t ek_call_digest(const int64_t *numbers, int64_t n)
+{
+    uint64_t h = fnv1a(fnv1a_start, numbers, (size_t)n * sizeof(*numbers));
+
+    return h != 0 ? h : 1;
+}
+
 static void describe_call(const ek_coll *op, ek_call *call)
 {
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t h = fnv1a_start;
     int64_t arguments[] = {op->amount, op->size, op->peer, (int64_t)op->how};
+    size_t n = op->digest == 0 ? (size_t)op->kept.n_table : 0; /* a digest replaces the table */
     const char *site = op->site != NULL ? op->site : "no site";
     size_t length = strlen(site), skip = length < SITE_CAP ? 0 : length - SITE_CAP + 1;
 
@@ -30,7 +40,8 @@ static void describe_call(const ek_coll *op, ek_call *call)
     snprintf(call->site, sizeof(call->site), "%s", site + skip); /* keeps the end of the path */
     call->amount = op->amount;
     h = fnv1a(h, arguments, sizeof(arguments));
-    call->digest = fnv1a(h, op->kept.table, (size_t)op->kept.n_table * sizeof(*op->kept.table));
+    h = fnv1a(h, &op->digest, sizeof(op->digest));
+    call->digest = fnv1a(h, op->kept.table, n * sizeof(*op->kept.table));
 }
 
 ek_status ek_call_post(ek_coll *op)

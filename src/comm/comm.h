@@ -159,9 +159,11 @@ EK_CHECKED ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek
                                             const char *site);
 
 /* Sends rows from every rank to every rank.  rows [ranks][ranks]: rows[i * ranks + j] is the number
- * of rows from rank i to rank j, the same table on all ranks.  send holds the caller's rows ordered
- * by destination, recv receives rows ordered by source, both contiguous; a row has `size` bytes.
- * The caller's rows to itself are copied.  Pairs without rows exchange no message.  Collective. */
+ * of rows from rank i to rank j, the same table on all ranks; only the caller's row and column and
+ * the rows of its node's ranks are read, and in a checked world all of it.  send holds the caller's
+ * rows ordered by destination, recv receives rows ordered by source, both contiguous; a row has
+ * `size` bytes. The caller's rows to itself are copied.  Pairs without rows exchange no message.
+ * Collective. */
 #define ek_comm_all_to_all(c, how, rows, size, send, recv, op)                                     \
     ek_comm_all_to_all_at(c, how, rows, size, send, recv, op, EK_SITE)
 EK_CHECKED ek_status ek_comm_all_to_all_at(ek_comm *c, ek_a2a how, const int64_t *rows, size_t size,

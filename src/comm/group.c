@@ -22,6 +22,8 @@ static void free_comm(ek_comm *c)
     free(c->node_of);
     free(c->local_rank_of);
     free(c->node_size);
+    free(c->by_node);
+    free(c->node_first);
     free(c->hosts);
     free(c);
 }
@@ -40,9 +42,11 @@ static ek_comm *new_comm(ek_world *w, const char *name, int rank, int size)
     c->node_of = calloc((size_t)size, sizeof(*c->node_of));
     c->local_rank_of = calloc((size_t)size, sizeof(*c->local_rank_of));
     c->node_size = calloc((size_t)size, sizeof(*c->node_size));
+    c->by_node = calloc((size_t)size, sizeof(*c->by_node));
+    c->node_first = calloc((size_t)size + 1, sizeof(*c->node_first));
     c->hosts = calloc((size_t)size, sizeof(*c->hosts));
     if (c->world_of == NULL || c->node_of == NULL || c->local_rank_of == NULL ||
-        c->node_size == NULL || c->hosts == NULL) {
+        c->node_size == NULL || c->by_node == NULL || c->node_first == NULL || c->hosts == NULL) {
         free_comm(c);
         return NULL;
     }
@@ -169,6 +173,11 @@ void ek_comm_set_nodes(ek_comm *c, const int *node_of)
         c->node_of[r] = node;
         c->local_rank_of[r] = c->node_size[node]++;
     }
+    c->node_first[0] = 0;
+    for (int node = 0; node < c->nodes; node++)
+        c->node_first[node + 1] = c->node_first[node] + c->node_size[node];
+    for (int r = 0; r < c->size; r++)
+        c->by_node[c->node_first[c->node_of[r]] + c->local_rank_of[r]] = r;
 }
 
 /* --- accessors -------------------------------------------------------------------------------- */
