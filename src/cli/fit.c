@@ -40,6 +40,11 @@ static const ek_option options[] = {
     {"seq", EK_OPTION_INT, .fallback = "256", .unit = "tokens", .allowed = "[1,10000000]",
      .field = EK_FIELD_INT64, .offset = offsetof(fit_settings, what.seq),
      .help = "training: sequence length; at most the model's"},
+    {"offload-dir", EK_OPTION_TEXT, .shown = "the current folder", .unit = "DIR",
+     .field = EK_FIELD_TEXT, .offset = offsetof(fit_settings, what.offload_dir),
+     .help =
+         "training: folder for experts on disk (train --offload), whose rates are measured with "
+         "an unnamed file of 512 MiB for 0.6 s"},
     {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
      .field = EK_FIELD_INT, .offset = offsetof(fit_settings, what.threads),
      .help = "compute threads"},

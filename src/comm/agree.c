@@ -71,3 +71,16 @@ out:
     free(first);
     return st;
 }
+
+ek_status ek_minimum(ek_comm *world, double *x)
+{
+    double negative = -*x;
+    ek_coll *op = NULL;
+
+    if (world == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_all_reduce(world, &negative, 1, EK_MAX_F64, &op));
+    EK_TRY(ek_coll_wait(&op));
+    *x = -negative;
+    return EK_OK;
+}

@@ -21,4 +21,7 @@ EK_CHECKED ek_status ek_agree_failed(ek_comm *world, const char *what, int faile
  * own.  world: NULL for one rank.  Collective; blocks. */
 EK_CHECKED ek_status ek_gather(ek_comm *world, void *all, size_t size);
 
+/* Makes *x the minimum over ranks (world NULL: one rank).  Collective. */
+EK_CHECKED ek_status ek_minimum(ek_comm *world, double *x);
+
 #endif

@@ -1,13 +1,11 @@
 /* Counts and measures what a model needs. */
 #include "fit/fit.h"
 
-#include "base/option_value.h"
 #include "base/threads.h"
 #include "infer/memory.h"
 #include "infer/session.h"
 #include "model/hf/names.h"
 #include "tensor/select/select.h"
-#include "train/trainer.h"
 
 #include <string.h>
 
@@ -89,45 +87,6 @@ ek_status ek_fit_inference_of(const ek_model_spec *spec, ek_mode mode, int threa
     out->active = ek_session_active_bytes(session, context - 1);
 out:
     ek_session_destroy(&session);
-    ek_model_destroy(&m);
-    ek_kernels_destroy(&k);
-    return st;
-}
-
-/* The sizes of a data parallel layout, as rank 0 sees them: enough to measure memory, no groups. */
-static ek_mesh data_parallel_mesh(int ranks)
-{
-    ek_mesh mesh = ek_mesh_one;
-
-    mesh.size = mesh.dp = mesh.edp = mesh.stage_size = ranks;
-    return mesh;
-}
-
-ek_status ek_fit_training_of(const ek_model_spec *spec, const ek_fit_mode *mode, int threads,
-                             int64_t *bytes)
-{
-    int recompute = ek_option_choice_index("off|attention|full", mode->recompute);
-    ek_mesh mesh = data_parallel_mesh(mode->ranks);
-    ek_model_config mc = {
-        .trained = 1, .mesh = &mesh, .zero = mode->zero, .model_chunks = 1, .never_touched = 1};
-    ek_trainer_config tc = {.batch = mode->batch,
-                            .seq = mode->seq,
-                            .micro_batch = mode->micro_batch,
-                            .recompute = (ek_recompute)recompute,
-                            .moe = {.degree = 1}};
-    int64_t base = 0;
-    ek_kernels *k = NULL;
-    ek_model *m = NULL;
-    size_t activations;
-    ek_status st;
-
-    EK_REQUIRE(recompute >= 0, EK_EINVAL, "no recomputation %s", mode->recompute);
-    EK_TRY(ek_kernels_open("cpu", 0, mode->mode, ek_cpu_isa(), threads, &k));
-    base = ek_rss_bytes();
-    EK_TRY_OUT(ek_model_create(spec, k, &mc, &m));
-    EK_TRY_OUT(ek_trainer_measure(m, &tc, &activations));
-    *bytes = base + (int64_t)(m->arena.bytes + activations);
-out:
     ek_model_destroy(&m);
     ek_kernels_destroy(&k);
     return st;

@@ -7,7 +7,9 @@
 #ifndef FIT_FIT_H
 #define FIT_FIT_H
 
+#include "fit/scratch_rates.h"
 #include "model/hf/source.h"
+#include "model/offload.h"
 #include "tensor/kernels.h"
 
 /* Parameters by what they belong to. */
@@ -54,14 +56,34 @@ typedef struct {
 EK_CHECKED ek_status ek_fit_training_of(const ek_model_spec *spec, const ek_fit_mode *mode,
                                         int threads, int64_t *bytes);
 
-/* What this machine reaches, measured in about a second. */
+/* Training with experts on disk: bytes of the process and of the scratch file of the rank that
+ * needs most. */
+typedef struct {
+    int64_t least;       /* with the fewest parameter buckets in memory, and, with one rank, with
+                            gradients on disk */
+    int64_t comfortable; /* with gradients and the forms of a pass in memory, and the buckets of two
+                            layers, of which one is read while the other computes */
+    int64_t bytes;       /* with what the limit has room for; least, if it does not fit */
+    int32_t entries, buckets; /* then: buckets in memory, of this many */
+    int gradients;            /* 1: gradients are on disk */
+    int64_t scratch;
+    ek_offload_traffic step;
+} ek_fit_offload;
+
+EK_CHECKED ek_status ek_fit_offload_of(const ek_model_spec *spec, const ek_fit_mode *mode,
+                                       int threads, int64_t limit, ek_fit_offload *out);
+
+/* What this machine reaches, measured in one or two seconds. */
 typedef struct {
     double memory_read; /* bytes/s */
     double bf16, fp32;  /* FLOP/s of matrix products */
     double disk_read;   /* bytes/s from the model's files, past the page cache; 0: not measured */
+    ek_scratch_rates scratch; /* of the folder for experts on disk */
 } ek_fit_rates;
 
-/* folder: of the weights; "": none. */
-EK_CHECKED ek_status ek_fit_measure_rates(const char *folder, ek_fit_rates *out);
+/* folder: of the weights; "": none.  offload_dir: of the scratch file; NULL: the current folder,
+ * where it may be impossible to make one. */
+EK_CHECKED ek_status ek_fit_measure_rates(const char *folder, const char *offload_dir,
+                                          ek_fit_rates *out);
 
 #endif

@@ -53,7 +53,7 @@ static double disk_rate(const char *path)
     return (double)bytes / seconds;
 }
 
-ek_status ek_fit_measure_rates(const char *folder, ek_fit_rates *out)
+ek_status ek_fit_measure_rates(const char *folder, const char *offload_dir, ek_fit_rates *out)
 {
     ek_safetensors *files = NULL;
 
@@ -61,6 +61,10 @@ ek_status ek_fit_measure_rates(const char *folder, ek_fit_rates *out)
     EK_TRY(ek_read_bandwidth(seconds_each, &out->memory_read));
     EK_TRY(ek_gemm_ceiling(EK_MODE_BF16, seconds_each, &out->bf16));
     EK_TRY(ek_gemm_ceiling(EK_MODE_FP32, seconds_each, &out->fp32));
+    if (offload_dir != NULL)
+        EK_TRY(ek_measure_scratch_rates(offload_dir, &out->scratch));
+    else
+        (void)!ek_measure_scratch_rates(".", &out->scratch); /* not measured, if it cannot be */
     if (folder[0] == '\0')
         return EK_OK;
     EK_TRY(ek_safetensors_open(folder, &files));

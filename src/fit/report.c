@@ -21,12 +21,42 @@ static double file_bytes(const ek_model_spec *s)
     return (half ? 2.0 : 4.0) * 3 * (double)(s->hidden * s->ff);
 }
 
+/* The rate of products of a type. */
+static double flops_of(const ek_fit_report *r, int bf16)
+{
+    return bf16 && r->rates.bf16 > r->rates.fp32 ? r->rates.bf16 : r->rates.fp32;
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+ek_fit_disk_speed ek_fit_disk_speed_of(const ek_fit_report *r, int i)
+{
+    const ek_fit_mode *mode = &r->training[i].mode;
+    const ek_offload_traffic *t = &r->training[i].offload.step;
+    const ek_scratch_rates *disk = &r->rates.scratch;
+    double tokens = (double)(mode->batch * mode->seq), experts = (double)r->params[EK_FIT_EXPERTS];
+    ek_fit_disk_speed s = {.tokens_of_expert =
+                               tokens * (double)r->spec->top_k / (double)r->spec->experts};
+    double seconds;
+
+    if (disk->read <= 0 || disk->write <= 0 || disk->both <= 0)
+        return s;
+    seconds = larger(larger(t->read_bytes / disk->read, t->written_bytes / disk->write),
+                     (t->read_bytes + t->written_bytes) / disk->both);
+    s.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+    s.tokens_to_hide =
+        seconds * flops_of(r, mode->mode == EK_MODE_BF16) * mode->ranks / (6 * experts);
+    return s;
+}
+
 ek_fit_speed ek_fit_speed_of(const ek_fit_report *r, const ek_fit_inference *i)
 {
     double a_token = (double)i->experts / (double)r->spec->experts * (double)r->spec->top_k;
     double kept = i->experts > 0 ? (double)i->slots / (double)i->experts : 1;
-    double flops = strcmp(i->dtype, "bf16") == 0 && r->rates.bf16 > r->rates.fp32 ? r->rates.bf16
-                                                                                  : r->rates.fp32;
+    double flops = flops_of(r, strcmp(i->dtype, "bf16") == 0);
     ek_fit_speed s = {.decode = r->rates.memory_read / i->active,
                       .prefill = flops / (2 * (double)r->active),
                       .missed = a_token * (1 - kept) * file_bytes(r->spec)};
@@ -41,6 +71,7 @@ static ek_status measure_training(ek_fit_report *r)
     static const ek_mode modes[EK_FIT_DTYPES] = {EK_MODE_BF16, EK_MODE_FP32};
     static const char *const recompute[] = {"off", "attention", "full"};
     const ek_fit_request *c = r->cfg;
+    int64_t most = r->limit.kind != EK_LIMIT_UNKNOWN ? r->limit.bytes : INT64_MAX;
 
     for (int d = 0; d < EK_FIT_DTYPES; d++)
         for (int i = 0; i < 3; i++)
@@ -49,8 +80,11 @@ static ek_status measure_training(ek_fit_report *r)
 
                 *m = (ek_fit_mode){modes[d], recompute[i], zero,          c->ranks,
                                    c->batch, c->seq,       c->micro_batch};
-                EK_TRY(ek_fit_training_of(r->spec, m, c->threads,
-                                          &r->training[r->n_training++].bytes));
+                EK_TRY(
+                    ek_fit_training_of(r->spec, m, c->threads, &r->training[r->n_training].bytes));
+                EK_TRY(ek_fit_offload_of(r->spec, m, c->threads, most,
+                                         &r->training[r->n_training].offload));
+                r->n_training++;
             }
     return EK_OK;
 }
@@ -69,7 +103,7 @@ ek_status ek_fit_report_make(ek_fit_report *r, const char *weights)
                                &r->inference[0]));
     EK_TRY(ek_fit_inference_of(s, EK_MODE_FP32, c->threads, c->context, c->memory_limit,
                                &r->inference[1]));
-    EK_TRY(measure_training(r));
     r->limit = ek_memory_limit_find(c->memory_limit);
-    return ek_fit_measure_rates(weights, &r->rates);
+    EK_TRY(measure_training(r));
+    return ek_fit_measure_rates(weights, c->offload_dir, &r->rates);
 }

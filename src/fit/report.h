@@ -13,6 +13,7 @@ enum { EK_FIT_TRAIN_MODES_MAX = 24, EK_FIT_DTYPES = 2 };
 typedef struct {
     int64_t memory_limit, context, batch, seq, micro_batch;
     int ranks, threads;
+    const char *offload_dir; /* for experts on disk; NULL: the current folder */
 } ek_fit_request;
 
 /* Everything that is known of a model: cfg and spec are set by the caller, who keeps them. */
@@ -25,6 +26,7 @@ typedef struct {
     struct {
         ek_fit_mode mode;
         int64_t bytes;
+        ek_fit_offload offload; /* with experts on disk instead */
     } training[EK_FIT_TRAIN_MODES_MAX];
     int n_training;
     ek_fit_rates rates;
@@ -47,5 +49,15 @@ typedef struct {
 
 /* Experts are taken to be routed to evenly: the worst case for those that stay in memory. */
 ek_fit_speed ek_fit_speed_of(const ek_fit_report *r, const ek_fit_inference *i);
+
+/* What the disk allows for training with experts there. */
+typedef struct {
+    double tokens_per_s;     /* of a step that does nothing but read and write; 0: not measured */
+    double tokens_of_expert; /* mean of a step */
+    double tokens_to_hide;   /* of an expert in a step, whose products take as long as that */
+} ek_fit_disk_speed;
+
+/* i: of r->training.  Each rank has such a disk of its own. */
+ek_fit_disk_speed ek_fit_disk_speed_of(const ek_fit_report *r, int i);
 
 #endif

@@ -36,6 +36,24 @@ static json_t *training_json(const ek_fit_report *r, int i)
                      ek_fit_fits(r, r->training[i].bytes));
 }
 
+static json_t *offload_json(const ek_fit_report *r, int i)
+{
+    const ek_fit_mode *m = &r->training[i].mode;
+    const ek_fit_offload *o = &r->training[i].offload;
+    ek_fit_disk_speed s = ek_fit_disk_speed_of(r, i);
+
+    return json_pack(
+        "{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:f, s:b, s:f, s:f, s:f, s:i, s:i, s:b, "
+        "s:f, s:f, s:f}",
+        "mode", "training-offload", "dtype", ek_mode_name(m->mode), "recompute", m->recompute,
+        "zero", m->zero, "ranks", m->ranks, "memory_mb", (double)o->bytes / 1e6, "memory_least_mb",
+        (double)o->least / 1e6, "memory_comfortable_mb", (double)o->comfortable / 1e6, "fits",
+        ek_fit_fits(r, o->least), "disk_mb", (double)o->scratch / 1e6, "read_mb",
+        o->step.read_bytes / 1e6, "written_mb", o->step.written_bytes / 1e6, "entries", o->entries,
+        "buckets", o->buckets, "gradients_on_disk", o->gradients, "tokens_per_s", s.tokens_per_s,
+        "tokens_of_expert", s.tokens_of_expert, "tokens_to_hide", s.tokens_to_hide);
+}
+
 void ek_fit_write_json(const ek_fit_report *r, FILE *out)
 {
     char source[EK_LIMIT_TEXT];
@@ -47,14 +65,19 @@ void ek_fit_write_json(const ek_fit_report *r, FILE *out)
         json_array_append_new(modes, inference_json(r, &r->inference[i]));
     for (int i = 0; i < r->n_training; i++)
         json_array_append_new(modes, training_json(r, i));
-    all = json_pack("{s:I, s:I, s:o, s:f, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:o}", "params",
-                    (json_int_t)r->all, "active_params", (json_int_t)r->active, "params_of", params,
-                    "limit_mb", (double)r->limit.bytes / 1e6, "limit_source",
+    for (int i = 0; i < r->n_training && r->training[i].offload.buckets > 0; i++)
+        json_array_append_new(modes, offload_json(r, i));
+    all = json_pack("{s:I, s:I, s:o, s:f, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, "
+                    "s:o}",
+                    "params", (json_int_t)r->all, "active_params", (json_int_t)r->active,
+                    "params_of", params, "limit_mb", (double)r->limit.bytes / 1e6, "limit_source",
                     ek_memory_limit_source(&r->limit, source), "context",
                     (json_int_t)r->cfg->context, "batch", (json_int_t)r->cfg->batch, "seq",
                     (json_int_t)r->cfg->seq, "memory_read_gbs", r->rates.memory_read / 1e9,
                     "bf16_gflops", r->rates.bf16 / 1e9, "fp32_gflops", r->rates.fp32 / 1e9,
-                    "disk_read_gbs", r->rates.disk_read / 1e9, "modes", modes);
+                    "disk_read_gbs", r->rates.disk_read / 1e9, "scratch_read_gbs",
+                    r->rates.scratch.read / 1e9, "scratch_write_gbs", r->rates.scratch.write / 1e9,
+                    "scratch_both_gbs", r->rates.scratch.both / 1e9, "modes", modes);
     json_dumpf(all, out, 0);
     fputc('\n', out);
     json_decref(all);
@@ -110,6 +133,58 @@ static void write_inference(const ek_fit_report *r, const ek_fit_inference *i, F
     }
 }
 
+static void write_offload(const ek_fit_report *r, int i, FILE *out)
+{
+    const ek_fit_mode *m = &r->training[i].mode;
+    const ek_fit_offload *o = &r->training[i].offload;
+    ek_fit_disk_speed s = ek_fit_disk_speed_of(r, i);
+    char a[16], b[16], c[16], zero[24] = "";
+
+    if (m->ranks > 1)
+        snprintf(zero, sizeof(zero), " --zero %d", m->zero);
+    fprintf(out, "%s  %8sB to %7sB  %-4s --recompute %s%s: %sB on disk", ek_mode_name(m->mode),
+            ek_count_text(a, sizeof(a), (double)o->least),
+            ek_count_text(b, sizeof(b), (double)o->comfortable),
+            ek_fit_fits(r, o->least) ? "fits" : "no", m->recompute, zero,
+            ek_count_text(c, sizeof(c), (double)o->scratch));
+    if (!ek_fit_fits(r, o->least)) {
+        fprintf(out, "\n");
+        return;
+    }
+    fprintf(out, "; %d of %d buckets in memory: a step reads %sB, writes %sB", o->entries,
+            o->buckets, ek_count_text(a, sizeof(a), o->step.read_bytes),
+            ek_count_text(b, sizeof(b), o->step.written_bytes));
+    if (s.tokens_per_s > 0)
+        fprintf(out, ", at most %.0f tokens/s; hidden with %.0f tokens for an expert",
+                s.tokens_per_s, s.tokens_to_hide);
+    fprintf(out, "\n");
+}
+
+/* Training with experts on disk. */
+static void write_offloads(const ek_fit_report *r, FILE *out)
+{
+    const ek_scratch_rates *disk = &r->rates.scratch;
+
+    if (r->n_training == 0 || r->training[0].offload.buckets == 0)
+        return;
+    fprintf(
+        out,
+        "\nwith --offload experts, %.0f tokens for an expert a step: memory from the least to a "
+        "comfortable size, scratch file\n",
+        ek_fit_disk_speed_of(r, 0).tokens_of_expert);
+    for (int i = 0; i < r->n_training; i++)
+        write_offload(r, i, out);
+    if (disk->both > 0)
+        fprintf(out,
+                "measured    a scratch file in %s is read at %.2f GB/s, written at %.2f, both at "
+                "once at %.2f together\n",
+                r->cfg->offload_dir != NULL ? r->cfg->offload_dir : "the current folder",
+                disk->read / 1e9, disk->write / 1e9, disk->both / 1e9);
+    else
+        fprintf(out, "not measured: a scratch file past the page cache in %s\n",
+                r->cfg->offload_dir != NULL ? r->cfg->offload_dir : "the current folder");
+}
+
 void ek_fit_write_table(const ek_fit_report *r, FILE *out)
 {
     char a[16];
@@ -133,4 +208,5 @@ void ek_fit_write_table(const ek_fit_report *r, FILE *out)
             fprintf(out, " --zero %d", m->zero);
         fprintf(out, "\n");
     }
+    write_offloads(r, out);
 }

@@ -75,6 +75,39 @@ class Fit(ek_cli.Case):
             self.near(self.modes(report, "training", dtype="bf16", recompute="off", zero=zero)[0]["memory_mb"],
                       json.loads(r.stdout)["memory"]["most_mb"], 0.01)
 
+    def test_experts_on_disk(self):
+        """The same as --dry-run with the same limit: with the least memory, and with enough."""
+        config = ek_cli.write_config(self.path("config.json"), hidden_size=256, intermediate_size=1024,
+                                     num_hidden_layers=3, num_attention_heads=4, head_dim=64, num_local_experts=20)
+        os.mkdir(self.path("disk"))
+        shape = ["--batch", 8, "--micro-batch", 4, "--seq", 64, "--threads", 2]
+        least = self.modes(self.fit(config, *shape), "training-offload", dtype="fp32", recompute="off")[0]
+        self.assertGreater(least["memory_comfortable_mb"], least["memory_least_mb"])
+        for limit, entries in ((least["memory_least_mb"] + 7, 3), (16e3, 6)):
+            report = self.fit(config, *shape, "--memory-limit", int(limit * 1e6), "--offload-dir", self.path("disk"))
+            mode = self.modes(report, "training-offload", dtype="fp32", recompute="off")[0]
+            r = run("train", "--model", config, "--data", self.data, *shape, "--tokenizer", "bytes", "--dtype", "fp32",
+                    "--out", self.path("run"), "--offload", "experts", "--memory-limit", int(limit * 1e6), "--dry-run",
+                    "--json")
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            plan = json.loads(r.stdout)
+            self.assertEqual((mode["fits"], mode["entries"], mode["buckets"]), (True, entries, 6))
+            self.near(mode["memory_mb"], plan["memory"]["most_mb"], 0.03)
+            self.assertEqual(plan["offload"]["entries"], entries)
+            self.assertEqual([mode[k] for k in ("disk_mb", "read_mb", "written_mb", "tokens_of_expert")],
+                             [plan["offload"][k] for k in ("scratch_most_mb", "read_mb", "written_mb", "tokens_of_expert")])
+            self.assertEqual(os.listdir(self.path("disk")), [])
+            self.assertGreater(min(report["scratch_%s_gbs" % x] for x in ("read", "write", "both")), 0)
+            self.assertGreater(mode["tokens_to_hide"], 0)
+            self.assertGreater(mode["tokens_per_s"], 0)
+        small = self.fit(config, *shape, "--memory-limit", int(least["memory_least_mb"] * 0.9e6))
+        self.assertFalse(self.modes(small, "training-offload", dtype="fp32", recompute="off")[0]["fits"])
+        text = run("fit", "--model", config, *shape, "--memory-limit", "16G", "--offload-dir", self.path("disk")).stdout
+        self.assertRegex(text, r"\nfp32 .*B to .*B  fits --recompute full: .*B on disk; 6 of 6 buckets in memory: a step "
+                               r"reads 0B, writes .*B, at most \d+ tokens/s; hidden with \d+ tokens for an expert\n")
+        self.assertIn("measured    a scratch file in " + self.path("disk"), text)
+        self.assertNotEqual(run("fit", "--model", config, "--offload-dir", self.path("none")).returncode, DONE)
+
     def test_counts(self):
         report = self.fit(ek_cli.write_config(self.path("c.json")))
         self.assertEqual(report["params_of"], {
@@ -120,6 +153,12 @@ class Fit(ek_cli.Case):
         report = self.fit(ek_cli.write(self.path("huge.json"), json.dumps(config)))
         self.assertGreater(report["params"], 1e12)
         self.assertFalse(any(m["fits"] for m in report["modes"]))
+
+    def test_sharded_experts_on_disk(self):
+        report = self.fit("small", "--ranks", 4, "--batch", 8, "--threads", 1)
+        modes = [self.modes(report, "training-offload", dtype="bf16", recompute="off", zero=z)[0] for z in range(3)]
+        self.near(modes[0]["disk_mb"] / 4, modes[1]["disk_mb"], 0.02)
+        self.assertGreater(modes[1]["memory_least_mb"], modes[2]["memory_least_mb"])
 
     def test_refused(self):
         self.assertEqual(run("fit").returncode, USAGE)

@@ -47,7 +47,7 @@ ek_status ek_run_open_kernels(ek_run *r)
     double ranks = 1, isa = (double)ek_cpu_isa();
     int threads = r->cfg->threads;
 
-    EK_TRY(ek_run_minimum(r->all, &isa)); /* layout and updates must be the same on all ranks */
+    EK_TRY(ek_minimum(r->all, &isa)); /* layout and updates must be the same on all ranks */
     if (threads == 0) {
         EK_TRY(ek_run_sum_on_host(r, &ranks));
         threads = (int)((double)ek_cores_usable() / ranks);

@@ -1,8 +1,9 @@
 /* The memory that a run needs, its limit, and what would fit. */
+#include "comm/agree.h"
 #include "model/offload.h"
+#include "train/offload_room.h"
 #include "train/run/state.h"
 
-#include <math.h>
 #include <stdio.h>
 
 enum { HINT_CAP = 256 };
@@ -77,56 +78,19 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
 
     EK_TRY(find_need(r, &n));
     *fits = need_fits(&n, 0);
-    return ek_run_minimum(r->world, fits);
+    return ek_minimum(r->world, fits);
 }
 
-/* What is taken of the memory that is left: other processes, and the page cache, need some. */
-static const double entries_share = 0.9;
-
-/* Entries beyond the fewest that let reads and writes run ahead of and behind the products. */
-enum { ENTRIES_AHEAD = 5 };
-
-/* How many pieces of `each` bytes fit in *room, at most `useful`, on the rank that has least room:
- * ranks that gather together use them in one order.  Takes them from *room.  Collective. */
-static ek_status take_pieces(ek_run *r, double each, double useful, double *room, int32_t *count)
-{
-    double n = each > 0 && *room > 0 ? floor(*room / each) : 0;
-
-    n = n >= useful || each == 0 ? HUGE_VAL : n; /* all: this rank limits no other */
-    EK_TRY(ek_run_minimum(r->world, &n));
-    n = n > useful ? useful : n;
-    *room -= n * each;
-    *count += (int32_t)n;
-    return EK_OK;
-}
-
-/* Forms that a step can use again: those of backward, and where a micro-batch follows, or backward
- * runs the forward again, also those of forward. */
-static double useful_forms(const ek_run *r)
-{
-    const ek_trainer_config *c = &r->training;
-    int again = c->micro_batch < c->batch || c->recompute == EK_RECOMPUTE_FULL;
-
-    return (again && !r->kernels->one_form ? 2.0 : 1.0) * ek_offload_buckets(r->model);
-}
-
-/* A form of 2 bytes a parameter spares 4 to be read, once or with each micro-batch; an entry of 12
- * spares 12 once a step.  So forms come first. */
 ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o)
 {
-    double entry = (double)ek_offload_entry_bytes(r->model), ranks = 1, room;
-    double form = (double)ek_offload_form_bytes(r->model), buckets = ek_offload_buckets(r->model);
+    double ranks = 1, room;
     memory_need n;
 
     EK_TRY(find_need(r, &n));
     if (n.limit.kind != EK_LIMIT_GIVEN)
         EK_TRY(ek_run_sum_on_host(r, &ranks));
-    room = n.limit.kind == EK_LIMIT_UNKNOWN ? 0 : entries_share * (n.have - n.want) / ranks;
-    o->forms = o->entries;
-    EK_TRY(take_pieces(r, entry + form, ENTRIES_AHEAD, &room, &o->entries));
-    o->forms = o->entries;
-    EK_TRY(take_pieces(r, form, useful_forms(r), &room, &o->forms));
-    return take_pieces(r, entry, buckets, &room, &o->entries);
+    room = n.limit.kind == EK_LIMIT_UNKNOWN ? 0 : (n.have - n.want) / ranks;
+    return ek_offload_fill_room(r->world, r->model, &r->training, room, o);
 }
 
 /* Whether the run would fit with these settings: *fits is 1 if it does here.  Collective. */
@@ -158,7 +122,7 @@ static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_
             double fits;
 
             EK_TRY(try_settings(r, n, tried[i], micro, &fits));
-            EK_TRY(ek_run_minimum(r->world, &fits));
+            EK_TRY(ek_minimum(r->world, &fits));
             if (fits <= 0)
                 continue;
             snprintf(hint, cap, "%s--micro-batch %lld would fit",
@@ -189,7 +153,7 @@ ek_status ek_run_check_memory(ek_run *r)
     with_copy = need;
     EK_TRY(add_need(r, &with_copy, copy));
     copy_fits = need_fits(&with_copy, 0.1 * with_copy.want);
-    EK_TRY(ek_run_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
+    EK_TRY(ek_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
     copy_fits = r->model->offload == NULL ? copy_fits : 0; /* state on disk is not copied */
     r->saves.background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && copy_fits > 0;
     if (r->saves.background)
@@ -199,7 +163,7 @@ ek_status ek_run_check_memory(ek_run *r)
     EK_TRY(ek_run_sum_on_host(r, &ranks));
     r->files.through_cache = ranks > 1; /* ranks of a host may read the same weights */
     all_fit = need_fits(&need, 0);
-    EK_TRY(ek_run_minimum(r->world, &all_fit));
+    EK_TRY(ek_minimum(r->world, &all_fit));
     if (all_fit > 0)
         return EK_OK;
     EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));

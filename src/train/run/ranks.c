@@ -23,19 +23,6 @@ ek_status ek_run_leaders_first(ek_run *r, const char *what, ek_status (*work)(ek
     return EK_OK;
 }
 
-ek_status ek_run_minimum(ek_comm *ranks, double *x)
-{
-    double negative = -*x;
-    ek_coll *op = NULL;
-
-    if (ranks == NULL)
-        return EK_OK;
-    EK_TRY(ek_comm_all_reduce(ranks, &negative, 1, EK_MAX_F64, &op));
-    EK_TRY(ek_coll_wait(&op));
-    *x = -negative;
-    return EK_OK;
-}
-
 /* Fingerprints that must be the same on all ranks. */
 typedef struct {
     uint64_t settings, options, kernels, data, held_out, replay;
@@ -142,7 +129,7 @@ ek_status ek_run_check_shared(ek_run *r)
     if (r->ranks == 1)
         return EK_OK;
     stamp = -stamp;
-    EK_TRY(ek_run_minimum(r->world, &stamp)); /* rank 0's: a new name, which no host has cached */
+    EK_TRY(ek_minimum(r->world, &stamp)); /* rank 0's: a new name, which no host has cached */
     EK_TRY(ek_path_set(&path, "%s/" SHARED "%.0f", r->cfg->out, -stamp));
     EK_TRY(ek_agree(r->world, "write to --out",
                     r->rank == 0 ? leave_mark(r->cfg->out, path.s) : EK_OK));

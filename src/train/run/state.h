@@ -241,9 +241,8 @@ EK_CHECKED ek_status ek_run_fill_model(ek_run *r);
 EK_CHECKED ek_status ek_run_leaders_first(ek_run *r, const char *what,
                                           ek_status (*work)(ek_run *r));
 
-/* Sum of a number over the ranks of this host; its minimum over ranks (NULL: one).  Collective. */
+/* Sum of a number over the ranks of this host.  Collective. */
 EK_CHECKED ek_status ek_run_sum_on_host(ek_run *r, double *x);
-EK_CHECKED ek_status ek_run_minimum(ek_comm *ranks, double *x);
 
 /* --- with --elastic, without which these do nothing (elastic.c); collective ------------------- */
 
