@@ -284,9 +284,10 @@ typedef struct {
     int64_t eval_tokens;         /**< targets of the evaluation after the step; 0: no evaluation */
     double eval_loss;            /**< its mean cross entropy, nats */
     int eval_best;               /**< 1: the best so far */
-    double disk_hits; /**< of this rank's uses of experts whose state is on disk, those that found
-                         it in memory: 0 to 1; negative: no expert's state is on disk */
-    double disk_wait; /**< share of the step in which products waited for the disk: 0 to 1 */
+    double disk_hits;   /**< of this rank's uses of experts whose state is on disk, those that found
+                           it in memory: 0 to 1; negative: no expert's state is on disk */
+    double disk_wait;   /**< share of the step in which products waited for the disk: 0 to 1 */
+    double memory_wait; /**< part of disk_wait in which no memory was free to read into */
 } ek_train_progress;
 
 /** A MoE layer on FasterMoE's DDL-Roofline, over the steps of this process but the first.  FLOP/s

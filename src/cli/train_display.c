@@ -85,11 +85,25 @@ static void show_evaluation(const cli_train_display *d, const ek_train_progress 
     cli_train_display_end_line();
 }
 
+/* A step that waits for this share of its time is not bound by compute. */
+static const double waits_allowed = 0.1;
+
+/* What experts on disk do to a step. */
+static void describe_disk(const ek_train_progress *p, char *text, size_t cap)
+{
+    const char *bound = p->disk_wait < waits_allowed        ? "compute"
+                        : 2 * p->memory_wait > p->disk_wait ? "memory"
+                                                            : "disk";
+
+    snprintf(text, cap, "  experts %.0f %% in memory, bound by %s (waits %.0f %%)",
+             100 * p->disk_hits, bound, 100 * p->disk_wait);
+}
+
 static void show_step(void *context, const ek_train_progress *p)
 {
     cli_train_display *d = context;
     int64_t now = ek_clock_ns(), left = p->steps - p->step;
-    char rate[16], eta[24], disk[64] = "", line[320];
+    char rate[16], eta[24], disk[80] = "", line[336];
     int last = left == 0;
 
     if (!d->quiet && p->eval_tokens > 0)
@@ -101,8 +115,7 @@ static void show_step(void *context, const ek_train_progress *p)
     ek_count_text(rate, sizeof(rate), p->tokens_per_s);
     cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
     if (p->disk_hits >= 0)
-        snprintf(disk, sizeof(disk), "  experts %.0f %% in memory, disk wait %.0f %%",
-                 100 * p->disk_hits, 100 * p->disk_wait);
+        describe_disk(p, disk, sizeof(disk));
     snprintf(line, sizeof(line),
              "step %" PRId64 "/%" PRId64 "  loss %.4f  %s tokens/s  balance %.2f%s  left %s",
              p->step, p->steps, p->loss, rate, p->expert_max_over_mean, disk, eta);

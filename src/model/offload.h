@@ -33,9 +33,10 @@
 
 /* What was read and written since the model was created. */
 typedef struct {
-    int64_t uses, hits; /* of buckets by products; those that were in memory already */
-    int64_t updates;    /* of buckets */
-    int64_t stall_ns;   /* time that products waited for reads */
+    int64_t uses, hits;     /* of buckets by products; those that were in memory already */
+    int64_t updates;        /* of buckets */
+    int64_t stall_ns;       /* time that products waited for the disk; of it, */
+    int64_t entry_stall_ns; /* that until an entry was free, so that the read could start */
     ek_disk_stats disk;
 } ek_offload_stats;
 
@@ -47,6 +48,9 @@ size_t ek_offload_form_bytes(const ek_model *m);
 /* Offloaded buckets of this rank: more entries are of no use. */
 int32_t ek_offload_buckets(const ek_model *m);
 void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out);
+/* The stall of each layer's products since the last call, in seconds: [layers][2], of its forward
+ * (recomputed ones, too) and of its backward. */
+void ek_offload_take_stalls(ek_model *m, double *seconds);
 
 /* --- for model/create.c ----------------------------------------------------------------------- */
 

@@ -1,4 +1,5 @@
 /* Ops of steps with offloaded buckets: when each is read, updated, packed and written. */
+#include "base/clock.h"
 #include "exec/net.h"
 #include "model/offload_priv.h"
 
@@ -65,16 +66,32 @@ static ek_status op_transfer(void *self, const ek_op *op)
     return ek_disk_test(o->disk, q);
 }
 
+/* Adds the stall that has just ended to the sums.  Until the read had started, it waited for an
+ * entry: for the products that used it, or for the write of what it held. */
+static void count_stall(ek_offload *o, const ek_record_use *use)
+{
+    int64_t stall = o->stall_now, began = ek_clock_ns() - stall, entry = stall;
+    int backward = use->use != EK_WAVE_FORWARD;
+
+    if (use->read_op >= 0)
+        entry = use->read.start_ns > began ? use->read.start_ns - began : 0;
+    o->stall_now = 0;
+    o->stall_ns += stall;
+    o->entry_stall_ns += entry < stall ? entry : stall;
+    o->layer_stall_ns[2 * o->records[use->record].bucket->module + backward] += stall;
+}
+
 /* Once the record is in memory: checks what was read, and points its weights there, and to its
  * forms. */
 static ek_status op_attach(void *self, const ek_op *op)
 {
     ek_model *m = self;
-    const ek_offload *o = m->offload;
+    ek_offload *o = m->offload;
     const ek_record_use *use = use_of(m, op);
     const ek_record *r = &o->records[use->record];
     const ek_offload_entry *e = use->entry >= 0 ? &o->entries[use->entry] : NULL;
 
+    count_stall(o, use);
     if (e != NULL)
         EK_TRY(ek_offload_check(m, r, e, use->reads));
     ek_offload_attach(m, r, e, use->form);
@@ -170,7 +187,7 @@ static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, e
                 .micro = -1,
                 .part = use,
                 .bytes = bytes,
-                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stall_ns : NULL,
+                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stall_now : NULL,
                 .describe = lane == EK_LANE_DISK  ? describe_request
                             : lane == EK_LANE_NET ? ek_net_describe
                                                   : NULL};

@@ -102,7 +102,10 @@ typedef struct ek_offload {
 
     void (*update)(void *context, const ek_param_bucket *u);
     void *context;
-    int64_t uses_count, hits, updates, stall_ns;
+    int64_t uses_count, hits, updates;
+    int64_t stall_now; /* that the executor adds the wait for a use's record to */
+    int64_t stall_ns, entry_stall_ns;
+    int64_t *layer_stall_ns; /* [layers][2]: forward, backward */
 } ek_offload;
 
 /* Sets the functions of all layers' waves. */

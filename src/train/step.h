@@ -19,8 +19,10 @@ typedef struct {
 /* What a step did with experts' state on disk (model/offload.h), on one rank. */
 typedef struct {
     double read_bytes, written_bytes;
-    double uses, hits; /* of parameter buckets by products; those that were in memory */
-    double wait_s;     /* time that products waited for reads */
+    double uses, hits;    /* of parameter buckets by products; those that were in memory */
+    double reads, writes; /* requests */
+    double wait_s;        /* time that products waited for the disk; of it, */
+    double entry_wait_s;  /* until memory was free to read into */
 } ek_step_disk;
 
 /* The record of a step in the step journal (elastic/step_journal.h): parameters of its update, and

@@ -79,8 +79,15 @@ class DryRun(ek_cli.Case):
         more += ["--memory-limit", int(1e6 * (whole["memory"]["most_mb"] - 1.3 * each))]  # too little for 6
         text = run(*self.train_args("run", "--dry-run", *more)).stdout
         plan = self.dry(*more)["offload"]
-        self.train("run", *more, steps=4)
-        took = json.loads(ek_cli.read(self.path("run", "metrics.jsonl")).splitlines()[-1])["disk"]
+        r = run(*self.train_args("run", *more, steps=4))
+        self.assertRegex(r.stderr, r"step 4/4 .*  experts \d+ % in memory, bound by (compute|disk|memory) \(waits \d+ %\)  ")
+        line = json.loads(ek_cli.read(self.path("run", "metrics.jsonl")).splitlines()[-1])
+        took = line["disk"]
+        waits = sum(map(sum, line["disk_layers"].values()))
+        self.assertEqual([len(x) for x in line["disk_layers"].values()], [6, 6])
+        self.assertAlmostEqual(waits, took["wait_ms"][0], delta=1)
+        self.assertLessEqual(took["memory_wait_ms"][0], took["wait_ms"][0])
+        self.assertGreater(min(took["reads"] + took["writes"]), 0)
         for key in ("read_mb", "written_mb"):
             self.assertAlmostEqual(plan[key], took[key][0], delta=0.06)
         self.assertAlmostEqual(plan["hits"], took["hits"][0] / took["uses"][0], places=9)

@@ -307,6 +307,78 @@ static void plans_count_what_steps_move(void)
     }
 }
 
+/* --- what products wait for ------------------------------------------------------------------- */
+
+static void sleep_on_disk(void)
+{
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
+static ssize_t slow_pread(int fd, void *data, size_t bytes, off_t offset)
+{
+    sleep_on_disk();
+    return pread(fd, data, bytes, offset);
+}
+
+static ssize_t slow_pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    sleep_on_disk();
+    return pwrite(fd, data, bytes, offset);
+}
+
+/* Waits of a step on a slow disk. */
+typedef struct {
+    double all, entries, forward, backward; /* seconds */
+    int layers;                             /* that waited */
+} step_waits;
+
+static step_waits waits_of(int32_t entries, int slow_reads)
+{
+    ek_disk_io io = ek_disk_io_system;
+    ek_offload_config o = config_of(entries, 0, EK_DISK_POOL, 0);
+    way w = {
+        .shape = 1, .mode = EK_MODE_FP32, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    step_waits waits = {0};
+    double of_layer[2 * 64];
+    ek_step_disk d;
+    run r;
+
+    io.pread = slow_reads ? slow_pread : io.pread;
+    io.pwrite = slow_reads ? io.pwrite : slow_pwrite;
+    o.io = &io;
+    CHECK(open_run(&w, &r) == EK_OK);
+    CHECK(take_step(&w, &r, 0) == EK_OK && take_step(&w, &r, 1) == EK_OK);
+    ek_offload_take_stalls(r.m, of_layer);
+    CHECK(take_step(&w, &r, 2) == EK_OK);
+    d = ek_trainer_disk(r.tr);
+    ek_offload_take_stalls(r.m, of_layer);
+    for (int64_t l = 0; l < r.m->spec.layers; l++) {
+        waits.forward += of_layer[2 * l];
+        waits.backward += of_layer[2 * l + 1];
+        waits.layers += of_layer[2 * l] + of_layer[2 * l + 1] > 0.001;
+    }
+    waits.all = d.wait_s;
+    waits.entries = d.entry_wait_s;
+    CHECK(d.reads > 0 || entries == 20);
+    CHECK(d.writes == 20);
+    close_run(&r);
+    return waits;
+}
+
+/* 20 records, of which few are in memory: a step waits for most reads, in all layers, and for
+ * memory where writes are slow. */
+static void waits_are_counted_by_layer_and_cause(void)
+{
+    step_waits reads = waits_of(7, 1), writes = waits_of(3, 0), memory = waits_of(20, 1);
+
+    CHECK(reads.all > 0.005 && reads.entries < reads.all / 2);
+    CHECK_INT(reads.layers, 4);
+    CHECK(reads.forward > 0.001 && reads.backward > 0.001);
+    CHECK(fabs(reads.forward + reads.backward - reads.all) < 1e-6);
+    CHECK(writes.all > 0.005 && writes.entries > writes.all / 2);
+    CHECK(memory.all < reads.all);
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* Each call of the disk fails in turn: the step ends with the status of the disk, or nothing was
@@ -436,6 +508,7 @@ static const ek_case cases[] = {
     EK_CASE(any_entries_forms_and_buckets),
     EK_CASE(counts_of_bytes),
     EK_CASE(plans_count_what_steps_move),
+    EK_CASE(waits_are_counted_by_layer_and_cause),
     EK_CASE(every_failing_call_ends_the_run_with_its_sentence),
     EK_CASE(every_wrong_byte_is_found),
     EK_CASE(a_full_disk_shows_before_the_first_step),

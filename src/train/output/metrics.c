@@ -154,7 +154,8 @@ static column of_ranks(const ek_metrics_step *s, size_t offset)
 
 static ek_status reserve_line(ek_metrics *m, const ek_metrics_step *s)
 {
-    size_t cap = LINE_CAP + 112 * (size_t)s->ranks + 96 * (size_t)s->layers;
+    size_t cap =
+        LINE_CAP + 160 * (size_t)s->ranks + 96 * (size_t)s->layers + 48 * (size_t)s->n_layers;
 
     if (m->cap >= cap)
         return EK_OK;
@@ -210,12 +211,23 @@ static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
         {"written_mb", offsetof(ek_rank_metrics, disk.written_bytes), 1e-6, 1},
         {"uses", offsetof(ek_rank_metrics, disk.uses), 1, 0},
         {"hits", offsetof(ek_rank_metrics, disk.hits), 1, 0},
+        {"reads", offsetof(ek_rank_metrics, disk.reads), 1, 0},
+        {"writes", offsetof(ek_rank_metrics, disk.writes), 1, 0},
         {"wait_ms", offsetof(ek_rank_metrics, disk.wait_s), 1e3, 1},
+        {"memory_wait_ms", offsetof(ek_rank_metrics, disk.entry_wait_s), 1e3, 1},
     };
+    static const list_row of_layers[] = {
+        {"forward_wait_ms", 0, 1e3, 1},
+        {"backward_wait_ms", sizeof(double), 1e3, 1},
+    };
+    column layers = {s->layer_waits, s->n_layers, 2 * sizeof(*s->layer_waits), 0};
+    size_t n;
 
-    return s->offloads
-               ? put_lists(at, cap, "disk", of_ranks(s, 0), rows, sizeof(rows) / sizeof(rows[0]))
-               : 0;
+    if (!s->offloads)
+        return 0;
+    n = put_lists(at, cap, "disk", of_ranks(s, 0), rows, sizeof(rows) / sizeof(rows[0]));
+    return n + put_lists(at + n, cap - n, "disk_layers", layers, of_layers,
+                         sizeof(of_layers) / sizeof(of_layers[0]));
 }
 
 /* Members that only some steps have. */

@@ -31,7 +31,10 @@ typedef struct {
     const ek_layer_balance *of_layer; /* [layers], those with experts */
     int layers;                       /* 0: no metrics of layers */
     int spikes;                       /* EK_SPIKE_* (train/output/spikes.h) */
-    int offloads;                     /* 1: experts are on disk */
+    int offloads;                     /* 1: experts are on disk; then: */
+    const double *layer_waits;        /* [n_layers][2]: seconds that products of a layer waited for
+                                         the disk, forward and backward */
+    int n_layers;
 } ek_metrics_step;
 
 /* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; 0: empties the file.

@@ -72,8 +72,11 @@ static ek_status take_metrics(ek_run *r)
         r->records.routed = (int)ek_model_moe_layers(&r->source.spec);
     r->records.of_rank = calloc((size_t)r->ranks, sizeof(*r->records.of_rank));
     r->records.of_layer = calloc((size_t)r->records.routed + 1, sizeof(*r->records.of_layer));
-    EK_REQUIRE(r->records.of_rank != NULL && r->records.of_layer != NULL, EK_ENOMEM,
-               "no memory for %d ranks", r->ranks);
+    r->records.layer_waits =
+        calloc(2 * (size_t)r->source.spec.layers, sizeof(*r->records.layer_waits));
+    EK_REQUIRE(r->records.of_rank != NULL && r->records.of_layer != NULL &&
+                   r->records.layer_waits != NULL,
+               EK_ENOMEM, "no memory for %d ranks", r->ranks);
     return EK_OK;
 }
 

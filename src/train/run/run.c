@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/threads.h"
 #include "comm/agree.h"
+#include "model/offload.h"
 #include "tensor/select/select.h"
 #include "train/output/folder.h"
 #include "train/run/balance.h"
@@ -258,17 +259,44 @@ static int look_for_spikes(ek_run *r)
     return x.kinds;
 }
 
+/* With experts on disk: what each layer waited for, on the rank where it waited longest; layers of
+ * other kinds are left out.  Collective. */
+static ek_status gather_waits(ek_run *r, ek_metrics_step *s)
+{
+    const ek_model_spec *spec = &r->source.spec;
+    double *waits = r->records.layer_waits;
+    ek_coll *op = NULL;
+
+    if (!s->offloads)
+        return EK_OK;
+    ek_offload_take_stalls(r->model, waits);
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_all_reduce(r->world, waits, 2 * spec->layers, EK_MAX_F64, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    for (int64_t l = 0; l < spec->layers; l++)
+        if (!spec->dense[l])
+            memmove(&waits[2 * s->n_layers++], &waits[2 * l], 2 * sizeof(*waits));
+    s->layer_waits = waits;
+    return EK_OK;
+}
+
 /* Writes a line of metrics.jsonl, with values gathered from every rank. */
 static ek_status write_metrics(ek_run *r, double step_ms)
 {
-    ek_metrics_step s = {
-        &r->progress.last, step_ms, r->records.of_rank,       r->ranks, r->records.of_layer,
-        r->records.routed, 0,       r->model->offload != NULL};
+    ek_metrics_step s = {.result = &r->progress.last,
+                         .step_ms = step_ms,
+                         .of_rank = r->records.of_rank,
+                         .ranks = r->ranks,
+                         .of_layer = r->records.of_layer,
+                         .layers = r->records.routed,
+                         .offloads = r->model->offload != NULL};
 
     r->records.of_rank[r->rank] = (ek_rank_metrics){
         (double)r->progress.last.comm_bytes, (double)ek_rss_peak_bytes(),
         (double)r->model->n_elements, r->progress.last.flops, ek_trainer_disk(r->trainer)};
     EK_TRY(ek_gather(r->world, r->records.of_rank, sizeof(*r->records.of_rank)));
+    EK_TRY(gather_waits(r, &s));
     if (r->rank != 0)
         return EK_OK;
     look_at_layers(r);
@@ -283,6 +311,7 @@ static void set_disk(const ek_run *r, ek_train_progress *p)
 
     p->disk_hits = d.uses > 0 ? d.hits / d.uses : -1;
     p->disk_wait = d.wait_s * 1e3 / p->step_ms;
+    p->memory_wait = d.entry_wait_s * 1e3 / p->step_ms;
 }
 
 /* Before a step: sets this rank's vote, so that all stop or save after the same step. */
@@ -446,6 +475,7 @@ static void close_all(ek_run *r, ek_status st)
     free(r->timeline.step_ns);
     free(r->records.of_rank);
     free(r->records.of_layer);
+    free(r->records.layer_waits);
     free(r->data.ahead);
     ek_sources_close(&r->data.sources);
     ek_tokens_close(&r->eval.held_out);

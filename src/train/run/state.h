@@ -70,6 +70,7 @@ typedef struct {
     int routed;                 /* MoE layers */
     ek_rank_metrics *of_rank;   /* [ranks], of the last step */
     ek_layer_balance *of_layer; /* [routed], likewise */
+    double *layer_waits;        /* [layers][2]: with experts on disk (ek_offload_take_stalls) */
     ek_routing_trace trace;
     ek_plan_record plans;
 } ek_run_records;
