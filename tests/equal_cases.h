@@ -448,6 +448,8 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
             if (!leg->background) /* it is written from the model */
                 EK_TRY_OUT(ek_train_save_finish(&saving));
         }
+        if (saving != NULL && l->offload > 0 && i > leg->save_at)
+            EK_TRY_OUT(ek_train_save_wait_written(&saving));
         EK_TRY_OUT(equal_one_step(tr, l, i, out));
         if (saving != NULL)
             EK_TRY_OUT(ek_train_save_poll(&saving));

@@ -219,14 +219,15 @@ void ek_offload_destroy(ek_model *m)
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-/* The sum of a part: that of the sums of its blocks, which threads take one after another. */
-static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part)
+/* The sum of a part: that of the sums of its blocks, which threads take one after another, or this
+ * thread alone. */
+static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part, int alone)
 {
     const ek_param_bucket *u = r->bucket;
     int64_t blocks = (int64_t)((r->part_bytes + SUM_BLOCK - 1) / SUM_BLOCK);
     uint64_t sum = 0;
 
-#pragma omp parallel for schedule(static) reduction(^ : sum)
+#pragma omp parallel for schedule(static) reduction(^ : sum) if (!alone)
     for (int64_t i = 0; i < blocks; i++) {
         size_t at = (size_t)i * SUM_BLOCK, left = r->part_bytes - at;
 
@@ -240,22 +241,29 @@ void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts)
 {
     for (int i = 0; i < EK_PARTS; i++)
         if (parts >> i & 1u)
-            r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i);
+            r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i, 0);
+}
+
+/* data: of a part in memory. */
+static ek_status check_part(const ek_model *m, const ek_record *r, const unsigned char *data,
+                            int part, int alone)
+{
+    const ek_param *p = &m->params[r->bucket->params[0]];
+
+    EK_REQUIRE(sum_part(r, data, part, alone) == r->sum[part], EK_ECORRUPT,
+               "the state of expert %d of layer %d was read from the scratch file in %s with "
+               "other bytes than were written: check the disk, then continue from the last "
+               "checkpoint (--resume)",
+               (int)p->expert, (int)p->layer, m->offload->cfg.dir);
+    return EK_OK;
 }
 
 ek_status ek_offload_check(const ek_model *m, const ek_record *r, const ek_offload_entry *e,
                            unsigned parts)
 {
-    const ek_param *p = &m->params[r->bucket->params[0]];
-
     for (int i = 0; i < EK_PARTS; i++)
-        EK_REQUIRE(!(parts >> i & 1u) ||
-                       sum_part(r, e->base + (size_t)i * r->part_bytes, i) == r->sum[i],
-                   EK_ECORRUPT,
-                   "the state of expert %d of layer %d was read from the scratch file in %s with "
-                   "other bytes than were written: check the disk, then continue from the last "
-                   "checkpoint (--resume)",
-                   (int)p->expert, (int)p->layer, m->offload->cfg.dir);
+        if (parts >> i & 1u)
+            EK_TRY(check_part(m, r, e->base + (size_t)i * r->part_bytes, i, 0));
     return EK_OK;
 }
 
@@ -437,4 +445,82 @@ ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts
 
     ek_offload_sum(r, e, parts);
     return transfer(o, r, 1, parts, e->base);
+}
+
+/* --- beside steps ----------------------------------------------------------------------------- */
+
+/* Both moments, which lie side by side, or the masters. */
+size_t ek_offload_reader_bytes(const ek_model *m)
+{
+    const ek_offload *o = m->offload;
+    size_t most = 0;
+
+    for (int32_t i = 0; o != NULL && i < o->n; i++)
+        grow(&most, 2 * o->records[i].part_bytes);
+    return most;
+}
+
+unsigned char *ek_offload_reader_memory(ek_model *m)
+{
+    ek_offload *o = m->offload;
+
+    if (o == NULL)
+        return NULL;
+    ek_offload_empty(o, &o->entries[0]);
+    o->loaded = -1;
+    return o->entries[0].base;
+}
+
+static ek_status read_parts(ek_offload_reader *reader, const ek_param_bucket *u, unsigned parts)
+{
+    const ek_offload *o = reader->m->offload;
+    const ek_record *r = &o->records[u->offloaded];
+    ek_part_range range = ek_offload_range(r, parts);
+    const unsigned char *at = reader->memory;
+    ek_disk_request q = {.file = o->file,
+                         .background = 1,
+                         .offset = r->at + (int64_t)range.first,
+                         .bytes = range.bytes,
+                         .buffer = reader->memory,
+                         .room = range.bytes};
+
+    reader->bucket = NULL;
+    EK_TRY(ek_disk_start(o->disk, &q));
+    EK_TRY(ek_disk_wait(o->disk, &q));
+    for (int i = 0; i < EK_PARTS; i++)
+        if (parts >> i & 1u) {
+            EK_TRY(check_part(reader->m, r, at, i, 1));
+            at += r->part_bytes;
+        }
+    reader->bucket = u;
+    reader->parts = parts;
+    return EK_OK;
+}
+
+/* Where a bucket's kept range has the element of a weight's. */
+static int64_t kept_element(const ek_model *m, const ek_param_bucket *u, const ek_weight *w,
+                            int64_t at)
+{
+    for (int32_t i = 0; i < u->n_params; i++) {
+        const ek_param *p = &m->params[u->params[i]];
+
+        if (p->w == w)
+            return p->offset + w->kept_first - u->kept_first + at;
+    }
+    return 0;
+}
+
+ek_status ek_offload_read(ek_offload_reader *reader, const ek_param_bucket *u, const ek_weight *w,
+                          ek_offload_part part, int64_t at, const void **data)
+{
+    const ek_model *m = reader->m;
+    const ek_record *r = &m->offload->records[u->offloaded];
+    unsigned parts = part == EK_PART_MASTER ? EK_PART_MASTER : EK_PART_M | EK_PART_V;
+    size_t element = (size_t)kept_element(m, u, w, at);
+
+    if (reader->bucket != u || reader->parts != parts)
+        EK_TRY(read_parts(reader, u, parts));
+    *data = reader->memory + (part == EK_PART_V ? r->part_bytes : 0) +
+            element * ek_dtype_size(m->k->real);
+    return EK_OK;
 }

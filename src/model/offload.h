@@ -90,6 +90,29 @@ EK_CHECKED ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsi
 /* Writes parts of the state that ek_offload_load brought. */
 EK_CHECKED ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts);
 
+/* --- beside steps ----------------------------------------------------------------------------- */
+
+/* Reads the state of buckets on one thread into memory of its own, while another may run the one
+ * step that follows ek_offload_build_flush: what is on disk stays as it is until the second step
+ * applies the updates of the first.  Reads give way to those of the step. */
+typedef struct {
+    const ek_model *m;
+    unsigned char *memory;         /* [ek_offload_reader_bytes], a multiple of EK_DISK_ALIGN */
+    const ek_param_bucket *bucket; /* that it holds; NULL: none */
+    unsigned parts;                /* EK_PART_*, of it */
+} ek_offload_reader;
+
+/* 0 without offloaded buckets. */
+size_t ek_offload_reader_bytes(const ek_model *m);
+/* Memory of the model for a reader, if no step runs until it has ended, nor ek_offload_load. */
+unsigned char *ek_offload_reader_memory(ek_model *m);
+/* *data: element `at` of the kept range of a weight of the bucket, in a part of its state.  Reads
+ * the masters, or both moments, of the whole bucket, unless they are there; valid until the next
+ * read. */
+EK_CHECKED ek_status ek_offload_read(ek_offload_reader *r, const ek_param_bucket *u,
+                                     const ek_weight *w, ek_offload_part part, int64_t at,
+                                     const void **data);
+
 /* --- steps ------------------------------------------------------------------------------------ */
 
 /* The optimizer's update of a bucket whose weights are in memory; it also clears gradients. */

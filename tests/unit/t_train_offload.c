@@ -7,6 +7,9 @@
 #include "model/offload.h"
 #include "tensor/select/select.h"
 
+#include <math.h>
+#include <time.h>
+
 enum { STEPS = 5 };
 
 static const ek_disk_backend backends[] = {EK_DISK_URING, EK_DISK_POOL};

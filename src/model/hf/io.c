@@ -230,7 +230,6 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
         x->from = from - w->kept_first;
         x->data = on_disk != NULL ? NULL : kept + x->from * (int64_t)ek_dtype_size(o->real);
         x->elements = slice.rows * slice.cols;
-        x->first = o->elements;
         o->elements += x->elements;
     }
     return EK_OK;
@@ -262,19 +261,22 @@ out:
     return st;
 }
 
+static ek_offload_part part_of(const ek_weight_array *a)
+{
+    return a->kept == offsetof(ek_weight, m)   ? EK_PART_M
+           : a->kept == offsetof(ek_weight, v) ? EK_PART_V
+                                               : EK_PART_MASTER;
+}
+
 /* The elements of an item; what is on disk is read, together with the rest of its bucket. */
 static ek_status find_elements(const ek_owned_tensors *o, const ek_owned_tensor *x,
                                const void **data)
 {
-    const char *kept;
-
     *data = x->data;
     if (x->data != NULL)
         return EK_OK;
-    EK_TRY(ek_offload_load(o->m, x->bucket, EK_PART_STATE));
-    kept = ek_weight_kept(x->w, x->array);
-    *data = kept + x->from * (int64_t)ek_dtype_size(o->real);
-    return EK_OK;
+    EK_REQUIRE(o->reader != NULL, EK_EINTERNAL, "%s is on disk, and nothing reads it", x->name);
+    return ek_offload_read(o->reader, x->bucket, x->w, part_of(x->array), x->from, data);
 }
 
 ek_status ek_owned_tensors_write(const ek_owned_tensors *o, ek_dtype dtype, const ek_io *io,

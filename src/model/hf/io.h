@@ -9,6 +9,7 @@
 #define MODEL_HF_IO_H
 
 #include "model/hf/fill.h"
+#include "model/offload.h"
 #include "model/param_buckets.h"
 
 #include <stdatomic.h>
@@ -60,11 +61,12 @@ typedef struct {
     int dims;
     int64_t shape[2];
     const void *data; /* R; NULL: of a bucket whose state is on disk, */
+    void *copy;       /* the caller's */
     const ek_param_bucket *bucket;
     const ek_weight *w; /* in which it is this array, */
     const ek_weight_array *array;
-    int64_t from;            /* from this element of its kept range on */
-    int64_t elements, first; /* first: sum of `elements` of the items before */
+    int64_t from; /* from this element of its kept range on */
+    int64_t elements;
 } ek_owned_tensor;
 
 typedef struct {
@@ -72,10 +74,11 @@ typedef struct {
     ek_owned_tensor *items;
     int64_t n, elements;
     ek_dtype real;
+    ek_offload_reader *reader; /* the caller's, for those on disk; NULL: there are none */
 } ek_owned_tensors;
 
 /* Lists the tensors and slices that this rank owns.  Data pointers refer to the model's memory, or
- * are NULL for what is on disk: then no step may run until the list is written.
+ * are NULL for what is on disk, which the caller sets a reader for.
  * ek_owned_tensors_free frees the list. */
 EK_CHECKED ek_status ek_model_list_owned(ek_model *m, ek_weight_arrays part, ek_owned_tensors *out);
 void ek_owned_tensors_free(ek_owned_tensors *o);

@@ -39,7 +39,9 @@ typedef struct {
     const char *out_dir;      /* the same folder for all ranks */
     int background;  /* 1: a thread writes a copy of what this rank saves while training continues;
                         without memory for the copy, begin writes.  0: the model must not change
-                        until the save is finished */
+                        until the save is finished.  Experts on disk (model/offload.h), which have no
+                        update pending, are not copied: before the second step that follows,
+                        ek_train_save_wait_written */
     const ek_io *io; /* NULL: the system's */
 } ek_train_save_config;
 
@@ -66,8 +68,13 @@ EK_CHECKED ek_status ek_train_save_finish(ek_train_saving **s);
  * temporary folder.  Keeps the message of the failure. */
 void ek_train_save_abandon(ek_train_saving **s);
 
-/* Bytes of the copy that a background save holds until this rank has written. */
+/* Waits until no rank reads the model any more.  Collective. */
+EK_CHECKED ek_status ek_train_save_wait_written(ek_train_saving **s);
+
+/* Bytes of tensors that this rank writes. */
 size_t ek_train_save_bytes(const ek_model *m);
+/* Bytes of the copy that a background save holds until this rank has written. */
+size_t ek_train_copy_bytes(const ek_model *m);
 
 /* --- reading ---------------------------------------------------------------------------------- */
 

@@ -1,7 +1,8 @@
 /* Saves a run's state: every rank writes its own files of one checkpoint.
  *
  *   begin   rank 0 creates the temporary folder and broadcasts it; each rank lists the slices that
- *           it saves, copies them for a background save, and starts to write
+ *           it saves, copies them for a background save (but those of experts on disk, which do not
+ *           change there in the next step), and starts to write
  *   poll    one small all-reduce per call, started by one call and tested by the next: has a rank
  *           failed, is one still writing, is the checkpoint committed?  All ranks get the same
  *           answers
@@ -48,10 +49,11 @@ struct ek_train_saving {
     ek_path folder;             /* the temporary one */
     char *config, *state, *run; /* texts of rank 0's small files; run: may be NULL */
     ek_owned_tensors owns[PARTS];
-    ek_arena copy;           /* copy of the listed slices; empty: written from the model */
-    ek_file_sum sums[PARTS]; /* of this rank's files; bytes -1: it has none */
-    ek_file_sum *all;        /* [size][PARTS], when gathered */
-    int64_t *first;          /* [size + 1]: rank r's are [r] of it */
+    ek_arena copy;            /* copy of the listed slices; empty: written from the model */
+    ek_offload_reader reader; /* of experts on disk */
+    ek_file_sum sums[PARTS];  /* of this rank's files; bytes -1: it has none */
+    ek_file_sum *all;         /* [size][PARTS], when gathered */
+    int64_t *first;           /* [size + 1]: rank r's are [r] of it */
 
     /* of the thread, or of the work done without one */
     pthread_t thread;
@@ -60,6 +62,7 @@ struct ek_train_saving {
     ek_status status; /* of a failure, valid at FAILED */
     char failure[FAILURE_MAX];
 
+    int written; /* 1: no rank reads the model any more */
     question round;
     ek_coll *op; /* the all-reduce in progress */
 };
@@ -241,6 +244,16 @@ size_t ek_train_save_bytes(const ek_model *m)
     return (size_t)own * (1 + 2) * ek_dtype_size(m->k->real); /* master and two moments */
 }
 
+size_t ek_train_copy_bytes(const ek_model *m)
+{
+    int64_t own = 0;
+
+    for (int64_t i = 0; i < m->n_params; i++)
+        if (!ek_param_bucket_is_offloaded(&m->buckets->bucket[m->params[i].bucket]))
+            own += m->params[i].w->own;
+    return (size_t)own * (1 + 2) * ek_dtype_size(m->k->real) + ek_offload_reader_bytes(m);
+}
+
 static ek_status make_texts(ek_train_saving *s)
 {
     const ek_train_save_config *c = &s->cfg;
@@ -265,8 +278,10 @@ static ek_status make_texts(ek_train_saving *s)
 static ek_status prepare_save(ek_train_saving *s)
 {
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory to save a checkpoint");
-    for (int part = 0; part < PARTS; part++)
+    for (int part = 0; part < PARTS; part++) {
         EK_TRY(ek_model_list_owned(s->cfg.model, part_kinds[part], &s->owns[part]));
+        s->owns[part].reader = &s->reader;
+    }
     s->all = calloc((size_t)s->mesh->size * PARTS, sizeof(*s->all));
     s->first = calloc((size_t)s->mesh->size + 1, sizeof(*s->first));
     EK_REQUIRE(s->all != NULL && s->first != NULL, EK_ENOMEM, "no memory for the sums of %d ranks",
@@ -278,31 +293,48 @@ static ek_status prepare_save(ek_train_saving *s)
     return ek_path_set(&s->folder, "%s", ek_checkpoint_folder(s->checkpoint));
 }
 
-/* Copies the slices to be written, so that the model may change.  Returns 0 without memory for it.
- */
+/* Gives each slice in the model's memory a place in the copy, from *at on. */
+static void place_slices(ek_owned_tensors *o, unsigned char **at, size_t size)
+{
+    for (int64_t i = 0; i < o->n; i++) {
+        ek_owned_tensor *x = &o->items[i];
+
+        if (x->data == NULL)
+            continue;
+        x->copy = *at;
+        *at += (size_t)x->elements * size;
+    }
+}
+
+static void copy_slices(ek_owned_tensors *o, size_t size)
+{
+#pragma omp parallel for schedule(dynamic)
+    for (int64_t i = 0; i < o->n; i++) {
+        ek_owned_tensor *x = &o->items[i];
+
+        if (x->data == NULL)
+            continue;
+        memcpy(x->copy, x->data, (size_t)x->elements * size);
+        x->data = x->copy;
+    }
+}
+
+/* Copies the slices to be written, so that the model may change; those on disk will be read into
+ * memory behind the copy.  Returns 0 without memory for it. */
 static int copy_own(ek_train_saving *s)
 {
-    size_t size = ek_dtype_size(s->owns[0].real);
-    size_t bytes = (size_t)(s->owns[0].elements + s->owns[1].elements) * size;
+    size_t size = ek_dtype_size(s->owns[0].real), bytes = ek_train_copy_bytes(s->cfg.model);
     int64_t have = ek_memory_available();
     unsigned char *to;
 
     if ((have > 0 && bytes > (size_t)have) ||
-        ek_arena_init(&s->copy, bytes + EK_ARENA_ALIGN, "the copy of a checkpoint") < 0)
+        ek_arena_init(&s->copy, bytes + EK_DISK_ALIGN, "the copy of a checkpoint") < 0)
         return 0;
-    to = s->copy.base;
+    s->reader.memory = s->copy.base;
+    to = s->copy.base + ek_offload_reader_bytes(s->cfg.model);
     for (int part = 0; part < PARTS; part++) {
-        ek_owned_tensors *o = &s->owns[part];
-
-#pragma omp parallel for schedule(dynamic)
-        for (int64_t i = 0; i < o->n; i++) {
-            ek_owned_tensor *x = &o->items[i];
-            unsigned char *at = to + (size_t)x->first * size;
-
-            memcpy(at, x->data, (size_t)x->elements * size);
-            x->data = at;
-        }
-        to += (size_t)o->elements * size;
+        place_slices(&s->owns[part], &to, size);
+        copy_slices(&s->owns[part], size);
     }
     return 1;
 }
@@ -341,23 +373,26 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
 {
     const ek_mesh *mesh = cfg->model->cfg.mesh;
     ek_train_saving *s = calloc(1, sizeof(*s));
-    int waits = cfg->model->offload != NULL; /* state on disk is not copied */
+    int waits = 0;
     ek_status st;
 
     if (s != NULL) {
         s->cfg = *cfg;
         s->mesh = mesh;
+        s->reader.m = cfg->model;
     }
     EK_TRY_OUT(ek_agree(mesh->world, "save", prepare_save(s)));
     EK_TRY_OUT(broadcast_folder(s));
-    if (cfg->background && !waits && !copy_own(s)) {
+    if (cfg->background && !copy_own(s)) {
         ek_log("train", EK_LOG_WARN,
                "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
-               (double)ek_train_save_bytes(cfg->model) / 1e9);
+               (double)ek_train_copy_bytes(cfg->model) / 1e9);
         waits = 1;
     }
     if (waits)
         s->cfg.background = 0;
+    if (!s->cfg.background)
+        s->reader.memory = ek_offload_reader_memory(s->cfg.model);
     start_stage(s, WRITING);
     if (waits) /* the caller will change the model */
         join_writer(s);
@@ -447,7 +482,8 @@ static ek_status advance_save(ek_train_saving **ps)
         free_saving(ps);
         return EK_OK;
     }
-    if (!s->round.writing && atomic_load(&s->stage) == WRITTEN)
+    s->written = !s->round.writing;
+    if (s->written && atomic_load(&s->stage) == WRITTEN)
         EK_TRY(start_commit(s));
     return several ? start_round(s) : EK_OK;
 }
@@ -477,6 +513,15 @@ static void sleep_briefly(ek_train_saving *s)
 ek_status ek_train_save_finish(ek_train_saving **s)
 {
     while (*s != NULL) {
+        sleep_briefly(*s);
+        EK_TRY(ek_train_save_poll(s));
+    }
+    return EK_OK;
+}
+
+ek_status ek_train_save_wait_written(ek_train_saving **s)
+{
+    while (*s != NULL && !(*s)->written) {
         sleep_briefly(*s);
         EK_TRY(ek_train_save_poll(s));
     }

@@ -382,7 +382,8 @@ ek_step_record ek_run_recovered_record(const ek_run *r)
 ek_status ek_run_write_recovered_step(ek_run *r)
 {
     ek_step_record record = ek_run_recovered_record(r);
-    ek_metrics_step s = {&record.result, record.elapsed_ms, NULL, record.ranks, NULL, 0, 0, 0};
+    ek_metrics_step s = {
+        .result = &record.result, .step_ms = record.elapsed_ms, .ranks = record.ranks};
 
     if (r->rank != 0 || r->memory.step <= 0 || r->records.metrics.next == r->first_step)
         return EK_OK;

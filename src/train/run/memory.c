@@ -81,15 +81,22 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
     return ek_minimum(r->world, fits);
 }
 
+/* Whether checkpoints are written while training goes on, if there is memory for it. */
+static int saves_often(const ek_run *r)
+{
+    return r->cfg->save_every > 0 || r->cfg->save_seconds > 0;
+}
+
 ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o)
 {
-    double ranks = 1, room;
+    double copy = saves_often(r) ? (double)ek_train_copy_bytes(r->model) : 0, ranks = 1, room;
     memory_need n;
 
     EK_TRY(find_need(r, &n));
     if (n.limit.kind != EK_LIMIT_GIVEN)
         EK_TRY(ek_run_sum_on_host(r, &ranks));
     room = n.limit.kind == EK_LIMIT_UNKNOWN ? 0 : (n.have - n.want) / ranks;
+    room -= copy <= room ? copy : 0; /* else training waits for checkpoints */
     return ek_offload_fill_room(r->world, r->model, &r->training, room, o);
 }
 
@@ -145,19 +152,19 @@ static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_
  * before. */
 ek_status ek_run_check_memory(ek_run *r)
 {
-    double copy = (double)ek_train_save_bytes(r->model), copy_fits, all_fit, ranks = 1;
+    double copy = (double)ek_train_copy_bytes(r->model), copy_fits, all_fit, ranks = 1, spare;
     char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT];
     memory_need need, with_copy;
 
     EK_TRY(find_need(r, &need));
     with_copy = need;
     EK_TRY(add_need(r, &with_copy, copy));
-    copy_fits = need_fits(&with_copy, 0.1 * with_copy.want);
+    spare = r->model->offload == NULL ? 0.1 * with_copy.want : 0; /* else entries have left some */
+    copy_fits = need_fits(&with_copy, spare);
     EK_TRY(ek_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
-    copy_fits = r->model->offload == NULL ? copy_fits : 0; /* state on disk is not copied */
-    r->saves.background = (r->cfg->save_every > 0 || r->cfg->save_seconds > 0) && copy_fits > 0;
+    r->saves.background = saves_often(r) && copy_fits > 0;
     if (r->saves.background)
-        r->out->info.predicted_bytes += ek_train_save_bytes(r->model);
+        r->out->info.predicted_bytes += ek_train_copy_bytes(r->model);
     if (need.limit.kind != EK_LIMIT_UNKNOWN) /* file pages: what is left, to one rank here */
         r->files.cache_bytes = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
     EK_TRY(ek_run_sum_on_host(r, &ranks));

@@ -79,6 +79,16 @@ static ek_status poll_save(ek_run *r)
     return save_ended(r);
 }
 
+/* Before updates reach experts on disk, of which a save reads the state of an earlier step. */
+static ek_status let_save_read(ek_run *r)
+{
+    if (r->model->offload == NULL || r->saves.current == NULL ||
+        ek_trainer_steps_done(r->trainer) == r->saves.saving_step)
+        return EK_OK;
+    EK_TRY(ek_train_save_wait_written(&r->saves.current));
+    return save_ended(r);
+}
+
 static ek_status write_events(ek_run *r, const char *path)
 {
     ek_timeline_rank who = {.rank = r->rank,
@@ -414,6 +424,7 @@ static ek_status step_loop(ek_run *r)
         r->progress.step = ek_trainer_steps_done(r->trainer);
         next_data(r);
         set_vote(r);
+        EK_TRY(let_save_read(r));
         EK_TRY(one_step(r, &r->progress.last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = count_votes(r);
@@ -434,6 +445,8 @@ static ek_status step_loop(ek_run *r)
             r->out->tokens_per_s =
                 (double)((p->step - r->first_step - 1) * r->progress.last.tokens) /
                 ((double)(now - r->progress.counted_ns) / 1e9);
+        if (ek_run_is_evaluation_due(r, p->step))
+            EK_TRY(let_save_read(r));
         EK_TRY(ek_run_evaluate(r, p->step, &stop));
         if (h->step != NULL)
             h->step(h->context, p);
