@@ -6,6 +6,7 @@
 #include "model/hf/init.h"
 #include "model/offload.h"
 #include "tensor/select/select.h"
+#include "train/checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <time.h>
@@ -382,6 +383,97 @@ static void waits_are_counted_by_layer_and_cause(void)
     CHECK(memory.all < reads.all);
 }
 
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+static atomic_int may_write; /* files of checkpoints */
+
+static ssize_t slow_write(int fd, const void *data, size_t bytes)
+{
+    do
+        sleep_on_disk();
+    while (!atomic_load(&may_write));
+    return write(fd, data, bytes);
+}
+
+/* Saves the state before step 2, while that step runs or before it, and trains to the end. */
+static ek_status train_and_save(const way *w, const char *folder, int background, run *r)
+{
+    json_t *settings = json_object();
+    ek_io io = ek_io_system;
+    ek_train_save_config c = {.settings = settings,
+                              .steps_done = 2,
+                              .keep = 1,
+                              .out_dir = folder,
+                              .background = background,
+                              .io = &io};
+    ek_train_saving *saving = NULL;
+    ek_status st;
+
+    io.write = slow_write;
+    EK_TRY_OUT(open_run(w, r));
+    c.model = r->m;
+    EK_TRY_OUT(train(w, r, 0, 2));
+    atomic_store(&may_write, !background);
+    EK_TRY_OUT(ek_train_save_begin(&c, &saving));
+    if (!background)
+        EK_TRY_OUT(ek_train_save_finish(&saving));
+    EK_TRY_OUT(take_step(w, r, 2));
+    atomic_store(&may_write, 1);
+    EK_TRY_OUT(ek_train_save_wait_written(&saving));
+    EK_TRY_OUT(train(w, r, 3, STEPS));
+    EK_TRY_OUT(ek_train_save_finish(&saving));
+out:
+    atomic_store(&may_write, 1);
+    ek_train_save_abandon(&saving);
+    json_decref(settings);
+    return st;
+}
+
+static void compare_files(char folders[2][64], const char *name)
+{
+    char *bytes[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+
+    for (int i = 0; i < 2; i++) {
+        ek_path path;
+
+        CHECK(ek_path_set(&path, "%s/checkpoint/step-00000002/%s", folders[i], name) == EK_OK);
+        CHECK(ek_file_read(path.s, 1 << 30, &bytes[i], &n[i]) == EK_OK);
+    }
+    CHECK(n[0] > 1000 && n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
+    free(bytes[0]);
+    free(bytes[1]);
+}
+
+/* The files have the same bytes as those of a save that training waited for, and so has training.
+ */
+static void saves_beside_a_step_write_the_state_before_it(void)
+{
+    for (int gradients = 0; gradients < 2; gradients++) {
+        char folders[2][64] = {"/tmp/ek_saves_XXXXXX", "/tmp/ek_saves_XXXXXX"};
+        ek_offload_config o = config_of(4, 6, backends[gradients], gradients);
+        way w = {.shape = 1,
+                 .mode = EK_MODE_BF16,
+                 .isa = ek_cpu_isa(),
+                 .bucket_bytes = 3000,
+                 .offload = &o};
+        run r[2];
+
+        for (int i = 0; i < 2; i++) {
+            CHECK(mkdtemp(folders[i]) != NULL);
+            if (train_and_save(&w, folders[i], i, &r[i]) != EK_OK)
+                EK_T_FAIL("%s", ek_err_text());
+        }
+        compare_files(folders, "model.safetensors");
+        compare_files(folders, "optimizer.safetensors");
+        compare_runs("a save beside a step", &r[0], &r[1]);
+        for (int i = 0; i < 2; i++) {
+            close_run(&r[i]);
+            ek_folder_discard(NULL, folders[i]);
+        }
+    }
+}
+
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* Each call of the disk fails in turn: the step ends with the status of the disk, or nothing was
@@ -512,6 +604,7 @@ static const ek_case cases[] = {
     EK_CASE(counts_of_bytes),
     EK_CASE(plans_count_what_steps_move),
     EK_CASE(waits_are_counted_by_layer_and_cause),
+    EK_CASE(saves_beside_a_step_write_the_state_before_it),
     EK_CASE(every_failing_call_ends_the_run_with_its_sentence),
     EK_CASE(every_wrong_byte_is_found),
     EK_CASE(a_full_disk_shows_before_the_first_step),
