@@ -83,7 +83,7 @@ class Fit(ek_cli.Case):
         shape = ["--batch", 8, "--micro-batch", 4, "--seq", 64, "--threads", 2]
         least = self.modes(self.fit(config, *shape), "training-offload", dtype="fp32", recompute="off")[0]
         self.assertGreater(least["memory_comfortable_mb"], least["memory_least_mb"])
-        for limit, entries in ((least["memory_least_mb"] + 7, 3), (16e3, 6)):
+        for limit, entries in ((least["memory_least_mb"] + 7, 3), (16e3, 12)):
             report = self.fit(config, *shape, "--memory-limit", int(limit * 1e6), "--offload-dir", self.path("disk"))
             mode = self.modes(report, "training-offload", dtype="fp32", recompute="off")[0]
             r = run("train", "--model", config, "--data", self.data, *shape, "--tokenizer", "bytes", "--dtype", "fp32",
@@ -91,7 +91,7 @@ class Fit(ek_cli.Case):
                     "--json")
             self.assertEqual(r.returncode, DONE, r.stderr)
             plan = json.loads(r.stdout)
-            self.assertEqual((mode["fits"], mode["entries"], mode["buckets"]), (True, entries, 6))
+            self.assertEqual((mode["fits"], mode["entries"], mode["buckets"]), (True, entries, 12))
             self.near(mode["memory_mb"], plan["memory"]["most_mb"], 0.03)
             self.assertEqual(plan["offload"]["entries"], entries)
             self.assertEqual([mode[k] for k in ("disk_mb", "read_mb", "written_mb", "tokens_of_expert")],
@@ -103,7 +103,7 @@ class Fit(ek_cli.Case):
         small = self.fit(config, *shape, "--memory-limit", int(least["memory_least_mb"] * 0.9e6))
         self.assertFalse(self.modes(small, "training-offload", dtype="fp32", recompute="off")[0]["fits"])
         text = run("fit", "--model", config, *shape, "--memory-limit", "16G", "--offload-dir", self.path("disk")).stdout
-        self.assertRegex(text, r"\nfp32 .*B to .*B  fits --recompute full: .*B on disk; 6 of 6 buckets in memory: a step "
+        self.assertRegex(text, r"\nfp32 .*B to .*B  fits --recompute full: .*B on disk; 12 of 12 buckets in memory: a step "
                                r"reads 0B, writes .*B, at most \d+ tokens/s; hidden with \d+ tokens for an expert\n")
         self.assertIn("measured    a scratch file in " + self.path("disk"), text)
         self.assertNotEqual(run("fit", "--model", config, "--offload-dir", self.path("none")).returncode, DONE)
