@@ -200,10 +200,11 @@ static void check_masters(simulation *s, int32_t op, const ek_record_use *use)
 static void run_wait(simulation *s, int32_t op, const ek_record_use *use)
 {
     world *w = s->w;
-    const entry_content *e = &w->entry[use->entry];
+    const entry_content *e;
 
     if (use->entry < 0) /* forms alone */
         return;
+    e = &w->entry[use->entry];
     if (use->reads != moved_parts(&s->m->offload->records[use->record], use, EK_OP_READ_STATE))
         report(s, op, "checks other parts than were read");
     for (int i = 0; i < EK_PARTS; i++)
