@@ -81,7 +81,7 @@ static inline int ek_test_main(int argc, char **argv, const ek_case *cases, size
     const char *only = argc > 1 ? argv[1] : NULL;
     int rank = 0, passed = 0, failed = 0, skipped = 0;
 
-    alarm(600); /* a hang is a failure, also without ctest */
+    alarm(1800); /* a hang is a failure, also without ctest */
 #ifdef EK_TEST_MPI
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
