@@ -314,10 +314,11 @@ static void documents_at_the_edges_of_blocks(void)
     for (int i = 0; i < (slow() ? 12 : 15); i++) {
         int seq = slow() || edges[i] > 130 ? edges[i] + 20 : 150;
         ek_attention a = shape(1, seq, 2, 1, 16, 0);
-        int32_t *starts = must(alloc_array((size_t)seq * sizeof(*starts)));
+        int32_t *starts;
 
         if (slow() && i % 3 != 1)
             continue;
+        starts = must(alloc_array((size_t)seq * sizeof(*starts)));
         for (int t = 0; t < seq; t++)
             starts[t] = t >= edges[i] ? edges[i] : 0;
         a.starts = starts;
