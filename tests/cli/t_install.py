@@ -54,6 +54,19 @@ class Install(ek_cli.Case):
         self.assertEqual(r.returncode, 0, r.stderr)
         return program
 
+    def test_make_build_makes_all_that_is_installed(self):
+        """`make install` and cpack follow a build of the release preset's targets alone."""
+        presets = json.loads(read(os.path.join(SOURCE, "CMakePresets.json")))["buildPresets"]
+        targets = next(p["targets"] for p in presets if p["name"] == "release")
+        r = call("ninja", "-C", BUILD, "-t", "commands", *targets)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        installed = re.findall(r'"%s/((?:lib|man/|evenkeel)[^"]*)"' % re.escape(BUILD),
+                               read(os.path.join(BUILD, "cmake_install.cmake")).decode())
+        made = {f for f in installed if not f.endswith((".pc", ".cmake"))}
+        self.assertGreater(len(made), 10)
+        for file in made:
+            self.assertIn(file, r.stdout)
+
     def test_programs_are_built_with_pkg_config_alone(self):
         texts = self.path("texts.txt")
         write(texts, "all work and no play makes jack a dull boy\n" * 200)
