@@ -81,6 +81,17 @@ static inline int equal_number(const char *name, int otherwise)
     return text != NULL ? atoi(text) : otherwise;
 }
 
+/* Sanitizers make layouts slow: they get half of them, even and odd ones; the other build all. */
+static inline int equal_takes(int i)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return i % 4 == 0 || i % 4 == 3;
+#else
+    (void)i;
+    return 1;
+#endif
+}
+
 /* Checks `count` layouts of `ranks` ranks, drawn by EK_TEST_SEED (1) and changed by `change`, which
  * may be NULL; with EK_TEST_ONLY=i the i-th alone, which is printed. */
 static inline void equal_check_drawn(int ranks, int count,
@@ -90,7 +101,7 @@ static inline void equal_check_drawn(int ranks, int count,
     int only = equal_number("EK_TEST_ONLY", -1);
 
     for (int i = 0; i < count; i++)
-        if (only < 0 || only == i) {
+        if (only < 0 ? equal_takes(i) : only == i) {
             equal_layout l = equal_draw(seed, ranks, i);
 
             if (change != NULL)
