@@ -52,8 +52,8 @@ def options():
     return p.parse_args()
 
 
-def drop_pages(model):
-    for f in pathlib.Path(model).glob("*.safetensors"):
+def drop_pages(files):
+    for f in files:
         with open(f, "rb") as opened:
             os.fsync(opened.fileno())
             os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -106,45 +106,73 @@ class Cgroup:
         return peak
 
 
-def run(o, way, workload, prompt_file):
-    """One run: a dict of what it printed and read."""
-    prompt = ["--prompt-file", prompt_file, "--tokens", "2"] if workload == "prompt" else ["--prompt", "x ", "--tokens",
-                                                                                         str(o.tokens)]
-    limit = "1T" if way == "memory" else o.limit
-    args = [o.command, "generate", "--model", o.model, "--tokenizer", "bytes", "--temperature", "3", "--top-p", "1", *prompt,
-            "--memory-limit", limit, *WAYS[way]]
-    if o.ring and way.startswith("ring"):
-        args += ["--ring", str(o.ring)]
-    drop_pages(o.model)
-    groups = [Cgroup(o.limit)] if way != "memory" else []
-    if o.throttle and way != "memory":
-        groups.append(SlowDisk(o.throttle * 1e9, next(pathlib.Path(o.model).resolve().glob("*.safetensors")).resolve()))
-    p = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                         preexec_fn=lambda: [g.enter() for g in groups])
-    read = 0
-    while p.poll() is None:
+class Run:
+    """A program that has ended: its status (None: it was killed after so many seconds), its output, seconds, those until it printed
+    something, bytes read from the disk, and the peak of its cgroup."""
+
+    def __init__(self, args, groups, seconds=None, stdin=b""):
+        start, self.read, self.opened = time.monotonic(), 0, None
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(stdin)
+            given.seek(0)
+            p = subprocess.Popen(args, stdin=given, stdout=out, stderr=err, preexec_fn=lambda: [g.enter() for g in groups])
+            late = False
+            while p.poll() is None:
+                self.look(p, out, time.monotonic() - start)
+                late = late or (seconds is not None and time.monotonic() - start > seconds)
+                if late:
+                    p.kill()
+                time.sleep(0.02)
+            self.seconds, self.status = time.monotonic() - start, None if late else p.returncode
+            self.out, self.err = (f.seek(0) or f.read().decode(errors="replace") for f in (out, err))
+        self.peak = max([0] + [g.remove() or 0 for g in groups])
+
+    def look(self, p, out, now):
+        if self.opened is None and os.fstat(out.fileno()).st_size > 0:
+            self.opened = now
         try:
-            read = int(re.search(r"read_bytes: (\d+)", pathlib.Path(f"/proc/{p.pid}/io").read_text())[1])
+            self.read = int(re.search(r"read_bytes: (\d+)", pathlib.Path(f"/proc/{p.pid}/io").read_text())[1])
         except (OSError, TypeError):
             pass
-        time.sleep(0.02)
-    out, err = (x.decode(errors="replace") for x in p.communicate())
-    peak = max([0] + [g.remove() or 0 for g in groups])
-    if p.returncode != 0:
-        sys.exit(f"{way}: {err}")
-    speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens, ([\d.]+) tokens/s", err)
+
+
+def cgroups(o, limit):
+    groups = [Cgroup(limit)]
+    if o.throttle:
+        groups.append(SlowDisk(o.throttle * 1e9, next(pathlib.Path(o.model).resolve().glob("*.safetensors")).resolve()))
+    return groups
+
+
+def run(o, way, limit, prompt_file, tokens, tokenizer="bytes", seed=0):
+    """One run of generate: a dict of what it printed and read."""
+    args = [o.command, "generate", "--model", o.model, "--tokenizer", tokenizer, "--temperature", "3", "--top-p", "1", "--seed", str(seed),
+            "--prompt-file", prompt_file, "--tokens", str(tokens), "--memory-limit", "1T" if way == "memory" else limit, *WAYS[way]]
+    if o.ring and way.startswith("ring"):
+        args += ["--ring", str(o.ring)]
+    drop_pages(pathlib.Path(o.model).glob("*.safetensors"))
+    p = Run(args, [] if way == "memory" else cgroups(o, limit))
+    if p.status != 0:
+        sys.exit(f"{way}: {p.err}")
+    speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens, ([\d.]+) tokens/s", p.err)
     experts = re.search(r"experts: ([\d.]+) % of (\d+) .*; ([\d.]+) GB read \(([\d.]+) of them for the prompt\), waited ([\d.]+) s(?:; ([\d.]+) GB read in vain)?"
-                        r"(?:; ([\d.]+) % of pred)?", err)
-    r = {"decode": float(speed[1]), "prompt": float(speed[2]), "disk": read, "peak": peak, "text": out}
+                        r"(?:; ([\d.]+) % of pred)?", p.err)
+    r = {"decode": float(speed[1]), "prompt": float(speed[2]), "disk": p.read, "peak": p.peak, "text": p.out, "opened": p.opened}
     r["hits"], r["missed"], r["of_prompt"], r["waited"], r["vain"], r["right"] = (
         [float(experts[i] or 0) for i in (1, 3, 4, 5, 6, 7)] if experts else [100.0] + 5 * [0.0])
     return r
 
 
+def bound(workload, r, base, prompt, tokens, disk):
+    """The most tokens/s: base is the rate in memory, disk bytes/s."""
+    if workload == "decode":
+        return 1 / (1 / base + (r["missed"] - r["of_prompt"]) * 1e9 / tokens / disk)
+    return 1 / max(1 / base, r["of_prompt"] * 1e9 / prompt / disk)
+
+
 def disk_rate(o):
     """Bytes/s of 12 MiB reads, 16 calls in flight."""
     file = sorted(pathlib.Path(o.model).glob("*.safetensors"))[-1]
-    out = subprocess.run([o.command, "bench", "disk", "--file", str(file), "--repeats", "2", "--seconds", "0.3", "--json"],
+    out = subprocess.run([o.command, "bench", "disk", "--file", str(file), "--repeats", "2", "--seconds", "0.1", "--json"],
                          check=True, stdout=subprocess.PIPE).stdout
     return max(x["mb_per_s"]["median"] for x in json.loads(out)["reads"]
                if x["bytes"] == 12 << 20 and x["calls"] == 16 and x["how"] != "buffered") * 1e6
@@ -161,11 +189,8 @@ def print_table(o, workload, results, disk):
                  f"{r['disk'] / 1e9:.2f}" + (f" ({r['vain']:.2f} in vain)" if r["vain"] else ""), f"{r['waited']:.1f} s",
                  f"{r[workload]:.2f}" + (f" ({r['right']:.0f} % of guesses right)" if r["right"] else "")]
         if bound_is:
-            if workload == "decode":
-                bound = 1 / (1 / base + (r["missed"] - r["of_prompt"]) * 1e9 / o.tokens / disk)
-            else:
-                bound = 1 / max(1 / base, r["of_prompt"] * 1e9 / o.prompt / disk)
-            cells += [f"{bound:.2f}", f"{r[workload] / bound:.2f}"]
+            most = bound(workload, r, base, o.prompt, o.tokens, disk)
+            cells += [f"{most:.2f}", f"{r[workload] / most:.2f}"]
         print("| " + " | ".join(cells + [f"{r['peak'] / 1e9:.2f} GB" if r["peak"] else ""]) + " |", flush=True)
 
 
@@ -173,13 +198,15 @@ def main():
     o = options()
     ways = [w.replace(":", ", ") for w in o.ways.split(",")]
     with tempfile.NamedTemporaryFile("wb", suffix=".txt") as f:
-        f.write(bytes(1 + random.Random(i).randrange(255) for i in range(o.prompt)))
-        f.flush()
         for workload in [o.only] if o.only else ["prompt", "decode"]:
+            f.truncate(0)
+            f.seek(0)
+            f.write(b"x " if workload == "decode" else bytes(1 + random.Random(i).randrange(255) for i in range(o.prompt)))
+            f.flush()
             disk, results = [disk_rate(o)], {w: [] for w in ways}
             for _ in range(o.rounds):
                 for w in ways:
-                    results[w].append(run(o, w, workload, f.name))
+                    results[w].append(run(o, w, o.limit, f.name, o.tokens if workload == "decode" else 2))
             disk.append(disk_rate(o))
             texts = {r["text"] for rs in results.values() for r in rs}
             print(f"disk: {disk[0] / 1e9:.2f} GB/s before, {disk[1] / 1e9:.2f} after; texts equal: {len(texts) == 1}")

@@ -226,7 +226,7 @@ static ek_status generate(generate_settings *s, const char *prompt)
     ek_lm_close(&lm);
     EK_TRY(st);
     if (!s->quiet && made > 1)
-        fprintf(stderr, "%lld tokens, %.1f tokens/s; prompt: %lld tokens, %.1f tokens/s\n",
+        fprintf(stderr, "%lld tokens, %.2f tokens/s; prompt: %lld tokens, %.2f tokens/s\n",
                 (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
                 (double)times.prompt_tokens / times.prompt_s);
     if (!s->quiet && experts.slots > 0 && experts.uses > 0)
