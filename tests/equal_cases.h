@@ -118,6 +118,7 @@ typedef struct {
     double before, after;         /* busiest ranks over the mean, sums over steps */
     int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
                                      over experts */
+    int64_t deferred;             /* updates that were put off, of experts on disk */
     int done;                     /* 1: it ended without a failure */
 } equal_result;
 
@@ -436,6 +437,7 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     ek_trainer *tr = NULL;
     ek_train_saving *saving = NULL;
     json_t *settings = json_object();
+    ek_offload_stats disk;
     ek_status st = EK_OK;
     ek_io io;
 
@@ -456,6 +458,8 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     }
     if (saving != NULL)
         EK_TRY_OUT(ek_train_save_finish(&saving));
+    ek_offload_get_stats(m, &disk);
+    out->deferred = disk.deferred;
     out->held = m->n_elements;
     out->whole = ek_hf_elements(&m->spec);
     for (int64_t i = 0; i < m->n_params; i++)
@@ -547,8 +551,9 @@ out:
 /* The losses of one rank, trained once for each model, shape and mode. */
 static inline const equal_result *equal_alone(const equal_layout *like)
 {
-    static equal_result kept[2][EQUAL_MODELS][EQUAL_SHAPES];
-    equal_result *r = &kept[like->mode != EK_MODE_FP64][like->model][like->shape];
+    static equal_result kept[2][2][EQUAL_MODELS][EQUAL_SHAPES];
+    equal_result *r =
+        &kept[like->replay != NULL][like->mode != EK_MODE_FP64][like->model][like->shape];
     equal_layout l = {.model = like->model,
                       .shape = like->shape,
                       .degree = 1,

@@ -299,6 +299,7 @@ void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out)
     *out = (ek_offload_stats){.uses = o->uses_count,
                               .hits = o->hits,
                               .updates = o->updates,
+                              .deferred = o->deferred,
                               .stall_ns = o->stall_ns,
                               .entry_stall_ns = o->entry_stall_ns};
     if (o->disk != NULL)
@@ -336,7 +337,8 @@ void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *
     ek_param_bucket_attach_forms(m, r->bucket, base);
 }
 
-void ek_offload_set_update(ek_model *m, void (*update)(void *context, const ek_param_bucket *u),
+void ek_offload_set_update(ek_model *m,
+                           void (*update)(void *context, const ek_param_bucket *u, int n),
                            void *context)
 {
     if (m->offload == NULL)

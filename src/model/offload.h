@@ -18,6 +18,9 @@
  * again, 4 bytes.  Gradients on disk are 4 bytes more to read and to write.  The same arithmetic in
  * the same order gives the same bits as training in memory.
  *
+ * A bucket whose experts no token chose rests: the updates that it misses are counted, and replayed
+ * in their order when it is needed, or by ek_offload_build_flush (offload_demand.c).
+ *
  * A step's uses of buckets are known before its graph is built: pass_build plans them.  Reads are
  * appended as early as an entry is free for them, and what is used last gives way (Belady's rule),
  * among entries and among forms.  A layer's products run in waves (moe/expert_waves.h), one for
@@ -34,7 +37,8 @@
 /* What was read and written since the model was created. */
 typedef struct {
     int64_t uses, hits;     /* of buckets by products; those that were in memory already */
-    int64_t updates;        /* of buckets */
+    int64_t updates;        /* of buckets, each of one step or more */
+    int64_t deferred;       /* steps' updates of buckets that were put off, as experts rested */
     int64_t stall_ns;       /* time that products waited for the disk; of it, */
     int64_t entry_stall_ns; /* that until an entry was free, so that the read could start */
     ek_disk_stats disk;
@@ -115,8 +119,13 @@ EK_CHECKED ek_status ek_offload_read(ek_offload_reader *r, const ek_param_bucket
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* The optimizer's update of a bucket whose weights are in memory; it also clears gradients. */
-void ek_offload_set_update(ek_model *m, void (*update)(void *context, const ek_param_bucket *u),
+/* The most updates of a bucket that are put off. */
+enum { EK_OFFLOAD_DEFERRED_MAX = 64 };
+
+/* The optimizer's last n updates of a bucket whose weights are in memory, in their order: the first
+ * with its gradients, which are zero after it.  n is at most EK_OFFLOAD_DEFERRED_MAX. */
+void ek_offload_set_update(ek_model *m,
+                           void (*update)(void *context, const ek_param_bucket *u, int n),
                            void *context);
 
 /* While a graph is planned: forgets the ops of the last one; adds a layer's waves, in the order of
@@ -142,7 +151,7 @@ EK_CHECKED ek_status ek_offload_count(ek_model *m, ek_offload_plan_fn plan, void
 /* Whether a parameter's gradient is on disk when a step has been run; its sum of squares then. */
 int ek_offload_has_sum(const ek_model *m, int64_t param, double *sum);
 
-/* From now on every offloaded bucket has a gradient that its next use applies. */
+/* A step's update is known: from now on every offloaded bucket has one more to apply. */
 void ek_offload_set_pending(ek_model *m);
 int ek_offload_is_pending(const ek_model *m);
 /* Appends the update of all buckets that have one pending, for a graph of its own. */

@@ -46,7 +46,7 @@ static void reset_plans(ek_model *m)
     ek_offload_forget(m);
     for (int32_t r = 0; r < o->n; r++)
         o->records[r].pending = o->records[r].has_gradient = 0;
-    o->uses_count = o->hits = 0;
+    o->uses_count = o->hits = o->steps = 0;
 }
 
 ek_status ek_offload_count(ek_model *m, ek_offload_plan_fn plan, void *context,

@@ -46,15 +46,27 @@ static ek_disk_request *request_of(ek_record_use *use, ek_op_kind kind, unsigned
     return kind == EK_OP_WRITE_STATE ? &use->write : &use->keep;
 }
 
+/* Whether an op of a record that rests turns out to have nothing to transfer. */
+static int skips_transfer(const ek_record_use *use, ek_op_kind kind)
+{
+    return use->idle || (kind == EK_OP_READ_STATE && use->reads == 0) ||
+           (kind == EK_OP_WRITE_STATE && use->updates == 0);
+}
+
 /* Starts the op's request when first called, then tests it. */
 static ek_status op_transfer(void *self, const ek_op *op)
 {
-    const ek_model *m = self;
+    ek_model *m = self;
     ek_offload *o = m->offload;
     ek_record_use *use = use_of(m, op);
     unsigned parts;
-    ek_disk_request *q = request_of(use, op->kind, &parts);
+    ek_disk_request *q;
 
+    if (*op->state == NULL && op->kind == EK_OP_READ_STATE && o->records[use->record].rests)
+        ek_offload_decide_use(m, use);
+    if (skips_transfer(use, op->kind))
+        return EK_OK;
+    q = request_of(use, op->kind, &parts);
     if (*op->state == NULL) {
         *q = ek_offload_request(o, &o->records[use->record], op->kind != EK_OP_READ_STATE, parts,
                                 o->entries[use->entry].base);
@@ -92,6 +104,9 @@ static ek_status op_attach(void *self, const ek_op *op)
     const ek_offload_entry *e = use->entry >= 0 ? &o->entries[use->entry] : NULL;
 
     count_stall(o, use);
+    ek_offload_note_rows(o, use);
+    if (use->idle)
+        return EK_OK;
     if (e != NULL)
         EK_TRY(ek_offload_check(m, r, e, use->reads));
     ek_offload_attach(m, r, e, use->form);
@@ -109,8 +124,12 @@ static ek_status op_sum_gradients(void *self, const ek_op *op)
     const ek_record_use *use = use_of(m, op);
     ek_record *r = &o->records[use->record];
 
+    if (use->idle)
+        return EK_OK;
     ek_offload_sum(r, &o->entries[use->entry], EK_PART_GRADIENT);
-    for (int32_t i = 0; i < r->bucket->n_params && op->part == r->last_adding; i++) {
+    if (op->part != r->last_adding && !r->rests) /* which of its uses are idle is not known */
+        return EK_OK;
+    for (int32_t i = 0; i < r->bucket->n_params; i++) {
         const ek_param *p = &m->params[r->bucket->params[i]];
         int64_t at = p->w->own_first - p->w->kept_first;
         const void *g = (const char *)p->g_kept + at * (int64_t)ek_dtype_size(m->k->real);
@@ -128,7 +147,9 @@ static ek_status op_update(void *self, const ek_op *op)
     const ek_record_use *use = use_of(m, op);
     ek_record *r = &o->records[use->record];
 
-    o->update(o->context, r->bucket);
+    if (use->updates == 0)
+        return EK_OK;
+    o->update(o->context, r->bucket, use->updates);
     r->generation++;
     ek_offload_sum(r, &o->entries[use->entry], EK_PART_STATE);
     o->updates++;
@@ -157,8 +178,11 @@ static ek_status op_gather(void *self, const ek_op *op)
 static ek_status op_pack(void *self, const ek_op *op)
 {
     const ek_model *m = self;
-    const ek_record *r = &m->offload->records[use_of(m, op)->record];
+    const ek_record_use *use = use_of(m, op);
+    const ek_record *r = &m->offload->records[use->record];
 
+    if (use->packs == 0)
+        return EK_OK;
     return ek_param_bucket_pack(m, r->bucket,
                                 op->kind == EK_OP_PACK_FORWARD ? EK_USE_FORWARD : EK_USE_BACKWARD);
 }
@@ -217,6 +241,7 @@ void ek_offload_end_plan(ek_model *m, ek_graph *g)
     if (m->offload == NULL)
         return;
     ek_offload_link_uses(m);
+    ek_offload_set_resting(m, 1);
     plan_ahead(m, g);
 }
 
@@ -225,7 +250,7 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
     ek_record *r = &o->records[o->uses[at].record];
-    ek_offload_entry *e = &o->entries[r->entry];
+    ek_offload_entry *e = &o->entries[o->uses[at].entry];
     double real = (double)ek_dtype_size(m->k->real);
 
     dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
@@ -312,6 +337,28 @@ static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
     m->offload->uses[at].dep = build_gather(m, g, at, dep);
 }
 
+/* Appends what brings a record that rests into memory for the next use, if that has rows. */
+static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->ready++, read;
+    const ek_record_use *use = &o->uses[at];
+    const ek_record *r = &o->records[use->record];
+    ek_offload_entry *e = &o->entries[0];
+
+    read = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
+                  (double)ek_offload_range(r, EK_PART_STATE).bytes,
+                  (int32_t[]){dep, e->used, e->before, r->written}, 4);
+    o->uses[at].read_op = read;
+    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, (int32_t[]){dep, read},
+                 2);
+    if (use->use == EK_WAVE_FORWARD) {
+        dep = build_update(m, g, at, dep);
+        e->before = r->written;
+    }
+    return use->direction >= 0 ? build_form(m, g, at, use->direction, dep) : dep;
+}
+
 /* Appends what makes the next use ready.  Where records are gathered, this starts the gather of the
  * use after it too, which then overlaps with the products of this one. */
 static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
@@ -319,6 +366,8 @@ static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
     ek_offload *o = m->offload;
     int32_t at = o->used;
 
+    if (o->records[o->uses[at].record].rests)
+        return build_demand(m, g, dep);
     if (o->ready == at)
         build_ready(m, g, dep);
     if (at + 1 < o->planned && o->records[o->uses[at + 1].record].bucket->sharded)
@@ -340,6 +389,8 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes, &dep, 1);
     r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_transfer, EK_LANE_DISK, at, bytes,
                         (int32_t[]){dep, r->written}, 2);
+    if (r->rests)
+        m->offload->entries[0].before = r->written;
     return dep;
 }
 
@@ -350,6 +401,11 @@ static void release(ek_model *m, ek_graph *g, int32_t dep)
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->uses[o->used++];
 
+    if (o->records[use->record].rests) {
+        o->entries[0].used = dep;
+        plan_ahead(m, g);
+        return;
+    }
     if (use->entry >= 0 && products_need_entry(m, use))
         ek_offload_release_entry(o, use, dep);
     if (use->direction >= 0)
@@ -377,6 +433,7 @@ static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
                                   (int)call->wave, (int)call->layer);
         return dep;
     }
+    o->uses[o->used].offset = call->offset;
     return build_use(m, call->g, dep);
 }
 
@@ -417,8 +474,15 @@ int ek_offload_has_sum(const ek_model *m, int64_t param, double *sum)
 
 void ek_offload_set_pending(ek_model *m)
 {
-    for (int32_t r = 0; m->offload != NULL && r < m->offload->n; r++)
-        m->offload->records[r].pending = 1;
+    ek_offload *o = m->offload;
+
+    if (o == NULL)
+        return;
+    for (int32_t r = 0; r < o->n; r++) {
+        o->records[r].pending++;
+        o->deferred += o->records[r].rests && !o->records[r].routed;
+    }
+    o->steps++;
 }
 
 int ek_offload_is_pending(const ek_model *m)
@@ -426,7 +490,7 @@ int ek_offload_is_pending(const ek_model *m)
     int pending = 0;
 
     for (int32_t r = 0; m->offload != NULL && r < m->offload->n; r++)
-        pending |= m->offload->records[r].pending;
+        pending |= m->offload->records[r].pending > 0;
     return pending;
 }
 
@@ -437,9 +501,11 @@ ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
 
     ek_offload_begin_plan(m);
     for (int32_t r = 0; r < o->n; r++)
-        if (o->records[r].pending)
+        if (o->records[r].pending > 0)
             EK_TRY(ek_offload_add_use(m, r, EK_WAVE_FORWARD, /*forms*/ 0));
-    ek_offload_end_plan(m, g);
+    ek_offload_link_uses(m);
+    ek_offload_set_resting(m, 0);
+    plan_ahead(m, g);
     while (o->used < o->n_uses) {
         dep = build_state(m, g, dep);
         ek_offload_release_entry(o, &o->uses[o->used++], dep);

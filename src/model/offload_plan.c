@@ -111,7 +111,7 @@ void ek_offload_link_uses(ek_model *m)
         ek_form_buffer *f = &o->forms[i];
 
         if (f->record >= 0)
-            f->next_use = o->records[f->record].pending
+            f->next_use = o->records[f->record].pending > 0
                               ? NEVER
                               : o->records[f->record].next_form[f->direction];
     }
@@ -125,7 +125,7 @@ static ek_offload_entry *find_entry(ek_offload *o)
 {
     ek_offload_entry *found = NULL;
 
-    for (int32_t i = 0; i < o->cfg.entries; i++) {
+    for (int32_t i = o->resting > 0; i < o->cfg.entries; i++) {
         ek_offload_entry *e = &o->entries[i];
 
         if (e->reserved > 0)
@@ -159,7 +159,7 @@ static ek_form_buffer *find_form(ek_offload *o, int32_t next)
 {
     ek_form_buffer *found = NULL;
 
-    for (int32_t i = 0; i < o->cfg.forms; i++) {
+    for (int32_t i = o->resting > 0; i < o->cfg.forms; i++) {
         ek_form_buffer *f = &o->forms[i];
 
         if (f->reserved > 0)
@@ -183,24 +183,27 @@ static void take_form(ek_offload *o, int32_t record, int direction, ek_form_buff
 
 /* --- what a use does -------------------------------------------------------------------------- */
 
-/* Sets what a use does with its record, from what the uses planned before it leave; returns the
- * parts that it needs. */
-static unsigned parts_of(const ek_model *m, ek_record_use *use)
+int ek_offload_adds(const ek_model *m, ek_wave_use use)
+{
+    return m->offload->cfg.gradients && adds_gradients(m, use);
+}
+
+unsigned ek_offload_parts_of(const ek_model *m, ek_record_use *use, int has_form)
 {
     const ek_offload *o = m->offload;
     const ek_record *r = &o->records[use->record];
-    unsigned gradient = o->cfg.gradients ? EK_PART_GRADIENT : 0, needed = 0;
+    int gradient;
+    unsigned needed = 0;
 
-    use->updates = use->use == EK_WAVE_FORWARD && r->pending;
-    use->adds = o->cfg.gradients && adds_gradients(m, use->use);
-    use->begins = use->adds && !r->has_gradient;
-    if (use->direction >= 0 ? r->form[use->direction] < 0 : ek_offload_reads_masters(m, use))
+    use->updates = use->use == EK_WAVE_FORWARD ? r->pending : 0;
+    use->adds = ek_offload_adds(m, use->use);
+    gradient = o->cfg.gradients && (use->updates > 0 || use->adds);
+    use->begins = gradient && !r->has_gradient;
+    if (use->direction >= 0 ? !has_form : ek_offload_reads_masters(m, use))
         needed = EK_PART_MASTER;
-    if (use->updates)
-        needed = EK_PART_STATE | gradient;
-    if (use->adds && r->has_gradient)
-        needed |= gradient;
-    return needed;
+    if (use->updates > 0)
+        needed = EK_PART_STATE;
+    return gradient && r->has_gradient ? needed | EK_PART_GRADIENT : needed;
 }
 
 int ek_offload_reads_masters(const ek_model *m, const ek_record_use *use)
@@ -262,20 +265,27 @@ static int32_t next_need(const ek_offload *o, const ek_record_use *use)
     return next;
 }
 
+void ek_offload_take_parts(ek_record_use *use, ek_record *r, ek_offload_entry *e, unsigned needed)
+{
+    use->reads = needed & ~e->parts;
+    if ((use->reads & EK_PART_GRADIENT) && (use->reads & (EK_PART_M | EK_PART_V)))
+        use->reads |= EK_PART_MASTER; /* it lies between them */
+    e->parts |= needed;
+    if (use->adds)
+        e->parts |= EK_PART_GRADIENT;
+    if (use->updates > 0)
+        e->parts &= ~(unsigned)EK_PART_GRADIENT;
+    r->pending = use->updates > 0 ? 0 : r->pending;
+    r->has_gradient = (use->updates > 0 ? 0 : r->has_gradient) | use->adds;
+}
+
 /* The entry, for parts that are needed or written. */
 static void plan_entry(ek_offload *o, ek_record_use *use, unsigned needed, ek_offload_entry *e)
 {
     take_entry(o, use->record, e);
     use->entry = (int32_t)(e - o->entries);
-    use->reads = needed & ~e->parts;
-    if ((use->reads & EK_PART_GRADIENT) && (use->reads & (EK_PART_M | EK_PART_V)))
-        use->reads |= EK_PART_MASTER; /* it lies between them */
     use->before = e->before;
-    e->parts |= needed;
-    if (use->adds)
-        e->parts |= EK_PART_GRADIENT;
-    if (use->updates)
-        e->parts &= ~(unsigned)EK_PART_GRADIENT;
+    ek_offload_take_parts(use, &o->records[use->record], e, needed);
     e->reserved++;
 }
 
@@ -290,9 +300,13 @@ ek_record_use *ek_offload_plan_use(ek_model *m)
     if (o->planned == o->n_uses)
         return NULL;
     r = &o->records[use->record];
-    if (use->use == EK_WAVE_FORWARD && r->pending)
+    if (r->rests) {
+        ek_offload_plan_demand(m, use);
+        return use;
+    }
+    if (use->use == EK_WAVE_FORWARD && r->pending > 0)
         ek_offload_drop_forms(o, r);
-    needed = parts_of(m, use);
+    needed = ek_offload_parts_of(m, use, use->direction >= 0 && r->form[use->direction] >= 0);
     if (needed != 0 || use->adds) {
         e = r->entry >= 0 ? &o->entries[r->entry] : find_entry(o);
         if (e == NULL)
@@ -301,8 +315,6 @@ ek_record_use *ek_offload_plan_use(ek_model *m)
     if (!plan_own_form(o, use))
         return NULL;
     plan_other_form(o, use);
-    r->pending = use->updates ? 0 : r->pending;
-    r->has_gradient = (use->updates ? 0 : r->has_gradient) | use->adds;
     use->read_op = use->before = -1;
     if (e != NULL)
         plan_entry(o, use, needed, e);

@@ -1,6 +1,6 @@
 /* model/offload_priv.h - state of offloaded buckets, shared by offload.c (memory, file, access
- * outside of steps), offload_plan.c (what each use in a step reads, and where to) and offload_ops.c
- * (its ops). */
+ * outside of steps), offload_plan.c (what each use in a step reads, and where to), offload_demand.c
+ * (buckets that rest) and offload_ops.c (the ops). */
 #ifndef MODEL_OFFLOAD_PRIV_H
 #define MODEL_OFFLOAD_PRIV_H
 
@@ -18,13 +18,17 @@ typedef struct {
     uint64_t sum[EK_PARTS]; /* of the parts as they were last written */
     int32_t entry;          /* that holds it; -1: none */
     int32_t form[2];        /* form buffers that hold its forms; -1: none */
-    int pending;            /* has a gradient to apply */
+    int pending;            /* updates that it has missed: the first has its gradient */
     int has_gradient;       /* its gradient part counts; else it is zero */
     int32_t last_adding;    /* use that completes its gradient; -1: none */
     int32_t written;        /* op of the graph being built that writes it; -1: none */
     int32_t next_use;       /* while a plan is made */
     int32_t next_form[2];   /* likewise: the next use that needs the form */
     int32_t first_use;      /* in the plan; its length, if there is none */
+
+    int rests;  /* in the graph being built or run: it comes into memory where it has rows */
+    int routed; /* had rows in the last step that trained; */
+    int rested; /* had none in so many steps before that one */
 } ek_record;
 
 /* Memory for one record: likewise. */
@@ -66,13 +70,15 @@ typedef struct {
     int32_t form[2];                   /* buffers that hold the record's forms then; -1: none */
     unsigned packs;                    /* EK_USE_*: forms to pack, for it and for later uses */
     unsigned reads;                    /* EK_PART_* */
-    int updates;                       /* the optimizer's update comes before the products */
-    int adds;                          /* the products add to gradients, */
-    int begins;                        /* which are zero before */
+    int updates;                       /* how many of the optimizer come before the products */
+    int adds;                          /* the products add to gradients on disk */
+    int begins;                        /* these are zero before, and not read */
     int32_t read_op;                   /* reads what is missing; -1: nothing is */
     int32_t before;                    /* writes what the entry held before; -1: none */
     int32_t dep;                       /* op after which its record is ready, but for packing */
     ek_disk_request read, write, keep; /* keep: of gradients */
+    const int64_t *offset;             /* ek_wave_call.offset; NULL: not known */
+    int idle; /* of a record that rests: there are no rows; set when the graph is run */
 } ek_record_use;
 
 typedef struct ek_offload {
@@ -100,9 +106,14 @@ typedef struct ek_offload {
     int32_t used, ready, planned;
     int32_t loaded; /* the record that ek_offload_load has read into entry 0; -1: none */
 
-    void (*update)(void *context, const ek_param_bucket *u);
+    int32_t resting; /* records that rest in it, in turn in entry 0 and form buffer 0 */
+    int trains;      /* whether it has a backward */
+    int observed;    /* since one that had was run, `routed` is known */
+    int64_t steps;   /* that gave every bucket an update */
+
+    void (*update)(void *context, const ek_param_bucket *u, int n);
     void *context;
-    int64_t uses_count, hits, updates;
+    int64_t uses_count, hits, updates, deferred;
     int64_t stall_now; /* that the executor adds the wait for a use's record to */
     int64_t stall_ns, entry_stall_ns;
     int64_t *layer_stall_ns; /* [layers][2]: forward, backward */
@@ -131,6 +142,23 @@ ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int 
 /* An entry holds nothing from now on; so do the buffers of a record's forms. */
 void ek_offload_empty(ek_offload *o, ek_offload_entry *e);
 void ek_offload_drop_forms(ek_offload *o, ek_record *r);
+
+/* Sets what a use does with its record, from what the uses before it leave; returns the parts that
+ * it needs.  has_form: the form that the products read is in memory. */
+unsigned ek_offload_parts_of(const ek_model *m, ek_record_use *use, int has_form);
+/* Sets which of these it reads into an entry, and what it leaves there and in the record. */
+void ek_offload_take_parts(ek_record_use *use, ek_record *r, ek_offload_entry *e, unsigned needed);
+/* Whether products add to gradients on disk. */
+int ek_offload_adds(const ek_model *m, ek_wave_use use);
+
+/* Once all uses of a graph are known: which records rest in it, if they may. */
+void ek_offload_set_resting(ek_model *m, int may_rest);
+/* Plans a use of such a record. */
+void ek_offload_plan_demand(ek_model *m, ek_record_use *use);
+/* While the graph runs, once the rows of such a use are known: what it does. */
+void ek_offload_decide_use(ek_model *m, ek_record_use *use);
+/* Notes whether the record of a use has rows, if that is known. */
+void ek_offload_note_rows(ek_offload *o, const ek_record_use *use);
 
 /* Appends a use to the plan. */
 EK_CHECKED ek_status ek_offload_add_use(ek_model *m, int32_t record, ek_wave_use use, int forms);

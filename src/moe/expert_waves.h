@@ -24,6 +24,9 @@ typedef struct {
     ek_graph *g;
     int32_t layer, micro, wave;
     ek_wave_use use;
+    /* [slots + 1]: first row of each slot of the micro-batch, once the op is done that the wave
+     * depends on */
+    const int64_t *offset;
 } ek_wave_call;
 
 typedef struct ek_expert_waves {

@@ -164,7 +164,12 @@ typedef int32_t (*add_products)(const ek_moe_builder *b, int32_t part, int32_t d
 static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
 {
     const ek_expert_waves *w = b->m->w->waves;
-    ek_wave_call call = {.g = b->g, .layer = b->m->w->layer, .micro = b->micro, .use = use};
+    const ek_moe_activations *kept = ek_moe_activations_of(b->m, &(ek_op){.micro = b->micro});
+    ek_wave_call call = {.g = b->g,
+                         .layer = b->m->w->layer,
+                         .micro = b->micro,
+                         .use = use,
+                         .offset = ek_moe_offset(b->m, kept, 0)};
 
     for (int32_t i = 0; i < w->n; i++) {
         call.wave = use == EK_WAVE_FORWARD ? i : w->n - 1 - i;

@@ -83,26 +83,28 @@ static ek_status op_clip(void *self, const ek_op *op)
     ek_optimizer *o = self;
     const ek_optimizer_config *c = &o->cfg;
     double t = (double)(o->steps_done + 1);
+    ek_adamw *now = &o->past[o->steps_done % EK_OFFLOAD_DEFERRED_MAX];
 
     (void)op;
     o->grad_norm = sqrt(o->sums[0]);
     EK_REQUIRE(isfinite(o->grad_norm), EK_ENONFINITE,
                "the gradient is not finite; lower --lr, or look at the data");
     o->lr = learning_rate(c, o->steps_done);
-    o->now = (ek_adamw){o->lr,
-                        c->decay,
-                        c->beta1,
-                        c->beta2,
-                        c->eps,
-                        1 - pow(c->beta1, t),
-                        1 - pow(c->beta2, t),
-                        c->clip > 0 ? fmin(1.0, c->clip / (o->grad_norm + 1e-6)) : 1.0};
+    *now = (ek_adamw){o->lr,
+                      c->decay,
+                      c->beta1,
+                      c->beta2,
+                      c->eps,
+                      1 - pow(c->beta1, t),
+                      1 - pow(c->beta2, t),
+                      c->clip > 0 ? fmin(1.0, c->clip / (o->grad_norm + 1e-6)) : 1.0};
     if (o->journal != NULL) {
-        o->record.adamw = o->now;
+        o->record.adamw = *now;
         o->fill_record(o->context, &o->record);
         ek_journal_record(o->journal, o->steps_done, &o->record, sizeof(o->record));
     }
     o->steps_done++;
+    ek_offload_set_pending(o->model);
     return EK_OK;
 }
 
@@ -168,26 +170,43 @@ static int32_t merge_params(const ek_model *m, const ek_param_bucket *u, int32_t
     return end;
 }
 
-static void update_bucket(const ek_optimizer *o, const ek_param_bucket *u)
+/* Applies the last n updates to `numbers` elements of a parameter, from `first` on. */
+static void update_range(const ek_optimizer *o, const ek_param *p, int64_t first, int64_t numbers,
+                         int n)
 {
+    const ek_kernels *k = o->model->k;
+    int64_t at = first * (int64_t)ek_dtype_size(k->real);
+
+    for (int i = n; i > 0; i--) {
+        ek_adamw h = adamw_of(&o->past[(o->steps_done - i) % EK_OFFLOAD_DEFERRED_MAX], p->decay);
+
+        k->adamw(&h, numbers, (char *)p->w->p_kept + at, (char *)p->g_kept + at,
+                 (char *)p->w->m + at, (char *)p->w->v + at);
+    }
+}
+
+/* Applies the last n updates; several of them to a block at a time, which stays in the cache. */
+static void update_bucket(const ek_optimizer *o, const ek_param_bucket *u, int n)
+{
+    enum { BLOCK = 1 << 15 };
     const ek_model *m = o->model;
 
     for (int32_t i = 0, end; i < u->n_params; i = end) {
         const ek_param *p = &m->params[u->params[i]];
-        ek_adamw h = adamw_of(&o->now, p->decay);
-        int64_t n;
+        int64_t numbers, block;
 
-        end = merge_params(m, u, i, &n);
-        if (n > 0)
-            m->k->adamw(&h, n, p->w->p_kept, p->g_kept, p->w->m, p->w->v);
+        end = merge_params(m, u, i, &numbers);
+        block = n > 1 ? BLOCK : numbers;
+        for (int64_t first = 0; first < numbers; first += block)
+            update_range(o, p, first, first + block < numbers ? block : numbers - first, n);
     }
 }
 
-static void update_offloaded(void *context, const ek_param_bucket *u)
+static void update_offloaded(void *context, const ek_param_bucket *u, int n)
 {
     const ek_optimizer *o = context;
 
-    update_bucket(o, u);
+    update_bucket(o, u, n);
     if (u->sharded && u->g_set == NULL)
         clear_unkept_gradients(o->model, u);
 }
@@ -210,7 +229,7 @@ static ek_status op_update(void *self, const ek_op *op)
     ek_journal_rule rule = ek_optimizer_rule(m->k);
 
     if (o->journal == NULL)
-        update_bucket(o, u);
+        update_bucket(o, u, 1);
     else
         ek_journal_update(o->journal, &rule, o->extents_of[op->part], o->extents_of[op->part + 1]);
     if (u->sharded && u->g_set == NULL)
@@ -288,6 +307,5 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
                         (double)o->n_sums * (double)sizeof(double), dep, -1);
     dep = append_op(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
                     (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
-    ek_offload_set_pending(m);
     return build_updates(o, g, dep);
 }

@@ -11,6 +11,7 @@
 #define TRAIN_OPTIMIZER_H
 
 #include "elastic/step_journal.h"
+#include "model/offload.h"
 #include "train/step.h"
 
 typedef struct {
@@ -27,7 +28,8 @@ typedef struct {
     int64_t steps_done; /* AdamW's t - 1 of the next update */
     double grad_norm;   /* of the last step, before clipping */
     double lr;          /* of the last step */
-    ek_adamw now;
+    /* Of the last steps: that of step i at i modulo the size. */
+    ek_adamw past[EK_OFFLOAD_DEFERRED_MAX];
     /* Numbers summed over all ranks together with the norm: sums[0] is the optimizer's.  A caller
      * may set both after init to add its own; they must be filled before the norm is computed, and
      * are the sums over ranks after the step. */

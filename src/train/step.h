@@ -20,6 +20,7 @@ typedef struct {
 typedef struct {
     double read_bytes, written_bytes;
     double uses, hits;    /* of parameter buckets by products; those that were in memory */
+    double deferred;      /* updates of buckets that were put off, as their experts rested */
     double reads, writes; /* requests */
     double wait_s;        /* time that products waited for the disk; of it, */
     double entry_wait_s;  /* until memory was free to read into */

@@ -343,6 +343,7 @@ ek_step_disk ek_trainer_disk(const ek_trainer *tr)
                           .written_bytes = (double)(b->disk.written.bytes - a->disk.written.bytes),
                           .uses = (double)(b->uses - a->uses),
                           .hits = (double)(b->hits - a->hits),
+                          .deferred = (double)(b->deferred - a->deferred),
                           .reads = (double)(b->disk.read.requests - a->disk.read.requests),
                           .writes = (double)(b->disk.written.requests - a->disk.written.requests),
                           .wait_s = (double)(b->stall_ns - a->stall_ns) / 1e9,

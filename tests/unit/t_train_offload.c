@@ -1,12 +1,8 @@
 /* Experts with masters and moments on disk train as in memory, bit for bit: losses, norms, masters
  * and moments, for any number of entries and forms, back end, recomputation and micro-batches, with
  * evaluations between steps; what was read and written; checkpoints; failures of the disk. */
-#include "equal_models.h"
 #include "faulty_disk_io.h"
-#include "model/hf/init.h"
-#include "model/offload.h"
-#include "tensor/select/select.h"
-#include "train/checkpoint/checkpoint.h"
+#include "offload_runs.h"
 
 #include <math.h>
 #include <time.h>
@@ -14,154 +10,6 @@
 enum { STEPS = 5 };
 
 static const ek_disk_backend backends[] = {EK_DISK_URING, EK_DISK_POOL};
-
-/* One way to train. */
-typedef struct {
-    int model, shape;
-    ek_mode mode;
-    ek_isa isa;
-    ek_recompute recompute;
-    int evaluates;
-    int64_t bucket_bytes; /* 1: a bucket for each expert */
-    const ek_offload_config *offload;
-} way;
-
-/* A trainer and what it said. */
-typedef struct {
-    ek_kernels *k;
-    ek_model *m;
-    ek_trainer *tr;
-    double loss[STEPS], norm[STEPS], eval[STEPS];
-} run;
-
-static ek_offload_config config_of(int32_t entries, int32_t forms, ek_disk_backend backend,
-                                   int gradients)
-{
-    return (ek_offload_config){.dir = "/var/tmp",
-                               .entries = entries,
-                               .forms = forms,
-                               .gradients = gradients,
-                               .backend = backend};
-}
-
-static ek_status open_run(const way *w, run *r)
-{
-    equal_shape shape = equal_shape_of(w->shape);
-    ek_model_config mc = {.trained = 1, .bucket_bytes = w->bucket_bytes, .offload = w->offload};
-    ek_trainer_config tc = {.batch = shape.batch,
-                            .micro_batch = shape.micro,
-                            .seq = shape.seq,
-                            .aux_coef = 0.02,
-                            .capacity_factor = equal_capacity(w->model),
-                            .seed = 3,
-                            .recompute = w->recompute,
-                            .moe = {.degree = 1},
-                            .optimizer = {.lr = 1e-2,
-                                          .steps = STEPS,
-                                          .decay = 0.1,
-                                          .beta1 = 0.9,
-                                          .beta2 = 0.95,
-                                          .eps = 1e-8,
-                                          .clip = 0.5}};
-    ek_model_spec spec;
-
-    *r = (run){0};
-    equal_spec(w->model, &spec);
-    EK_TRY(ek_kernels_create(w->mode, w->isa, 1, &r->k));
-    EK_TRY(ek_model_create(&spec, r->k, &mc, &r->m));
-    EK_TRY(ek_trainer_create(r->m, &tc, &r->tr));
-    EK_TRY(ek_model_init(r->m, 3));
-    return ek_model_pack(r->m);
-}
-
-static void close_run(run *r)
-{
-    ek_trainer_destroy(&r->tr);
-    ek_model_destroy(&r->m);
-    ek_kernels_destroy(&r->k);
-}
-
-/* Tokens of an evaluation. */
-static void read_held_out(void *context, int64_t i, int32_t *inputs, int32_t *targets)
-{
-    const run *r = context;
-    int64_t seq = 3;
-
-    for (int64_t t = 0; t < seq; t++) {
-        inputs[t] = equal_token(77, (uint64_t)(i * 10 + t), r->m->spec.vocab);
-        targets[t] = equal_token(77, (uint64_t)(i * 10 + t + 1), r->m->spec.vocab);
-    }
-}
-
-static ek_status take_step(const way *w, run *r, int step)
-{
-    ek_batch_reader reader = {read_held_out, r};
-    int64_t top_k = equal_top_k(w->model, step);
-    ek_eval_sums sums = {0};
-    ek_step_result result;
-
-    if (top_k > 0)
-        EK_TRY(ek_trainer_set_top_k(r->tr, top_k));
-    if (w->evaluates && step % 2 == 1)
-        EK_TRY(ek_trainer_forward(r->tr, 1, 3, &reader, &sums));
-    equal_tokens(r->tr, step, equal_shape_of(w->shape).seq, r->m->spec.vocab);
-    EK_TRY(ek_trainer_step(r->tr, &result));
-    r->loss[step] = result.losses.loss;
-    r->norm[step] = result.grad_norm;
-    r->eval[step] = sums.loss;
-    return EK_OK;
-}
-
-static ek_status train(const way *w, run *r, int from, int to)
-{
-    for (int step = from; step < to; step++)
-        EK_TRY(take_step(w, r, step));
-    return ek_trainer_apply_updates(r->tr);
-}
-
-/* --- comparing -------------------------------------------------------------------------------- */
-
-/* Brings a weight of `r` into memory, if it is on disk. */
-static const ek_weight *weight_of(run *r, int64_t i)
-{
-    const ek_param *p = &r->m->params[i];
-    const ek_param_bucket *u = &r->m->buckets->bucket[p->bucket];
-
-    if (ek_param_bucket_is_offloaded(u))
-        CHECK(ek_offload_load(r->m, u, EK_PART_STATE) == EK_OK);
-    return p->w;
-}
-
-static void compare_state(const char *text, run *a, run *b)
-{
-    size_t real = ek_dtype_size(a->k->real);
-    int bad = 0;
-
-    CHECK_INT(a->m->n_params, b->m->n_params);
-    for (int64_t i = 0; i < a->m->n_params; i++) {
-        const ek_weight *x = weight_of(a, i), *y = weight_of(b, i);
-        size_t bytes = (size_t)x->kept * real;
-
-        CHECK(x->kept == y->kept);
-        bad += memcmp(x->p_kept, y->p_kept, bytes) != 0 || memcmp(x->m, y->m, bytes) != 0 ||
-               memcmp(x->v, y->v, bytes) != 0;
-    }
-    if (bad > 0)
-        EK_T_FAIL("%s: %d of %lld weights differ", text, bad, (long long)a->m->n_params);
-}
-
-static void compare_runs(const char *text, run *a, run *b)
-{
-    for (int s = 0; s < STEPS; s++) {
-        if (memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0)
-            EK_T_FAIL("%s: step %d: loss %.17g and %.17g", text, s, a->loss[s], b->loss[s]);
-        if (memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0)
-            EK_T_FAIL("%s: step %d: norm %.17g and %.17g", text, s, a->norm[s], b->norm[s]);
-        if (memcmp(&a->eval[s], &b->eval[s], sizeof(double)) != 0)
-            EK_T_FAIL("%s: step %d: evaluation %.17g and %.17g", text, s, a->eval[s], b->eval[s]);
-    }
-    compare_state(text, a, b);
-}
 
 /* Trains in memory and with so many entries and forms. */
 static void check_way(way w, int32_t entries, int32_t forms, ek_disk_backend backend, int gradients)
@@ -178,6 +26,7 @@ static void check_way(way w, int32_t entries, int32_t forms, ek_disk_backend bac
         w.model, w.shape, (int)w.mode, (int)w.isa, (int)w.recompute, (int)entries, (int)forms,
         gradients);
     w.offload = NULL;
+    w.steps = STEPS;
     CHECK(open_run(&w, &memory) == EK_OK);
     CHECK(train(&w, &memory, 0, STEPS) == EK_OK);
     w.offload = &o;
@@ -185,7 +34,7 @@ static void check_way(way w, int32_t entries, int32_t forms, ek_disk_backend bac
     if (st == EK_OK)
         st = train(&w, &disk, 0, STEPS);
     if (st == EK_OK)
-        compare_runs(text, &memory, &disk);
+        compare_runs(text, &w, &memory, &disk);
     else if (st != EK_EUNSUPPORTED || backend != EK_DISK_URING)
         EK_T_FAIL("%s: %s", text, ek_err_text());
     close_run(&memory);
@@ -234,6 +83,7 @@ static void counts_of_bytes(void)
         int all = i % 3 == 1, forms = i % 3 == 2, gradients = i / 3;
         ek_offload_config o = config_of(all ? 20 : 3, forms ? 23 : 0, EK_DISK_AUTO, gradients);
         way w = {.shape = 1,
+                 .steps = STEPS,
                  .mode = EK_MODE_FP32,
                  .isa = ek_cpu_isa(),
                  .bucket_bytes = 1,
@@ -283,8 +133,10 @@ static ek_trainer_config trainer_config(const way *w)
 static void plans_count_what_steps_move(void)
 {
     for (int i = 0; i < 12; i++) {
-        ek_offload_config o = config_of(3 + 2 * (i % 4), 5 * (i % 3), EK_DISK_AUTO, i % 2);
-        way w = {.shape = i % EQUAL_SHAPES,
+        ek_offload_config o = config_of(3 + i % 4, 5 * (i % 3), EK_DISK_AUTO, i % 2);
+        way w = {.model = 9, /* every expert has rows */
+                 .shape = i % EQUAL_SHAPES,
+                 .steps = STEPS,
                  .mode = EK_MODE_FP32,
                  .isa = ek_cpu_isa(),
                  .recompute = i % 3 == 0 ? EK_RECOMPUTE_FULL : EK_RECOMPUTE_OFF,
@@ -340,8 +192,12 @@ static step_waits waits_of(int32_t entries, int slow_reads)
 {
     ek_disk_io io = ek_disk_io_system;
     ek_offload_config o = config_of(entries, 0, EK_DISK_POOL, 0);
-    way w = {
-        .shape = 1, .mode = EK_MODE_FP32, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    way w = {.shape = 1,
+             .steps = STEPS,
+             .mode = EK_MODE_FP32,
+             .isa = ek_cpu_isa(),
+             .bucket_bytes = 1,
+             .offload = &o};
     step_waits waits = {0};
     double of_layer[2 * 64];
     ek_step_disk d;
@@ -429,22 +285,6 @@ out:
     return st;
 }
 
-static void compare_files(char folders[2][64], const char *name)
-{
-    char *bytes[2] = {NULL, NULL};
-    size_t n[2] = {0, 0};
-
-    for (int i = 0; i < 2; i++) {
-        ek_path path;
-
-        CHECK(ek_path_set(&path, "%s/checkpoint/step-00000002/%s", folders[i], name) == EK_OK);
-        CHECK(ek_file_read(path.s, 1 << 30, &bytes[i], &n[i]) == EK_OK);
-    }
-    CHECK(n[0] > 1000 && n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
-    free(bytes[0]);
-    free(bytes[1]);
-}
-
 /* The files have the same bytes as those of a save that training waited for, and so has training.
  */
 static void saves_beside_a_step_write_the_state_before_it(void)
@@ -453,6 +293,7 @@ static void saves_beside_a_step_write_the_state_before_it(void)
         char folders[2][64] = {"/tmp/ek_saves_XXXXXX", "/tmp/ek_saves_XXXXXX"};
         ek_offload_config o = config_of(4, 6, backends[gradients], gradients);
         way w = {.shape = 1,
+                 .steps = STEPS,
                  .mode = EK_MODE_BF16,
                  .isa = ek_cpu_isa(),
                  .bucket_bytes = 3000,
@@ -464,9 +305,9 @@ static void saves_beside_a_step_write_the_state_before_it(void)
             if (train_and_save(&w, folders[i], i, &r[i]) != EK_OK)
                 EK_T_FAIL("%s", ek_err_text());
         }
-        compare_files(folders, "model.safetensors");
-        compare_files(folders, "optimizer.safetensors");
-        compare_runs("a save beside a step", &r[0], &r[1]);
+        compare_files(folders, 2, "model.safetensors");
+        compare_files(folders, 2, "optimizer.safetensors");
+        compare_runs("a save beside a step", &w, &r[0], &r[1]);
         for (int i = 0; i < 2; i++) {
             close_run(&r[i]);
             ek_folder_discard(NULL, folders[i]);
@@ -482,8 +323,12 @@ static int fail_call(int at, int error, ek_status *status)
 {
     static ek_disk_io io;
     ek_offload_config o = config_of(3, 8, EK_DISK_POOL, 1);
-    way w = {
-        .shape = 2, .mode = EK_MODE_FP32, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    way w = {.shape = 2,
+             .steps = STEPS,
+             .mode = EK_MODE_FP32,
+             .isa = ek_cpu_isa(),
+             .bucket_bytes = 1,
+             .offload = &o};
     run r;
 
     io = faulty_disk_io;
@@ -539,8 +384,12 @@ static int train_with_flip(int at, int quarter, int gradients, ek_status *status
 {
     static ek_disk_io io;
     ek_offload_config o = config_of(3, 5, EK_DISK_POOL, gradients);
-    way w = {
-        .shape = 2, .mode = EK_MODE_BF16, .isa = ek_cpu_isa(), .bucket_bytes = 1, .offload = &o};
+    way w = {.shape = 2,
+             .steps = STEPS,
+             .mode = EK_MODE_BF16,
+             .isa = ek_cpu_isa(),
+             .bucket_bytes = 1,
+             .offload = &o};
     run r;
 
     io = ek_disk_io_system;
@@ -586,7 +435,7 @@ static void a_full_disk_shows_before_the_first_step(void)
 static void what_is_not_supported_is_refused(void)
 {
     ek_offload_config o = config_of(2, 0, EK_DISK_AUTO, 0);
-    way w = {.mode = EK_MODE_FP32, .isa = EK_ISA_REF, .offload = &o};
+    way w = {.steps = STEPS, .mode = EK_MODE_FP32, .isa = EK_ISA_REF, .offload = &o};
     run r;
 
     CHECK(open_run(&w, &r) == EK_EINVAL); /* too few entries */

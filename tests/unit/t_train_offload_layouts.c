@@ -45,6 +45,49 @@ static void ranks_that_nothing_divides(void)
     run(6, EQUAL_MODELS / 4);
 }
 
+/* Routing in which the odd experts have tokens for five steps, then the others. */
+static const ek_trace *turns(int64_t layers)
+{
+    enum { STEPS = 10, LAYERS = 4, EXPERTS = 5 };
+    static unsigned char loads[STEPS][LAYERS][EXPERTS];
+
+    for (int i = 0; i < STEPS; i++)
+        for (int l = 0; l < LAYERS; l++)
+            for (int e = 0; e < EXPERTS; e++)
+                loads[i][l][e] = (unsigned char)((i / 5 + l + e) % 2 * (1 + e));
+    static ek_trace t = {.data = loads[0][0],
+                         .width = 1,
+                         .iterations = STEPS,
+                         .layers = LAYERS,
+                         .sources = 1,
+                         .experts = EXPERTS};
+
+    CHECK_INT(layers, LAYERS);
+    return &t;
+}
+
+/* Updates of experts that one rank has, and no token chooses, are put off. */
+static void experts_that_rest(void)
+{
+    static const int ranks[] = {2, 4, 2, 4, 3, 4};
+    static equal_result result[EQUAL_RANKS_MAX];
+
+    alarm(SECONDS);
+    for (int i = 0; i < (int)(sizeof(ranks) / sizeof(ranks[0])); i++) {
+        equal_layout l = equal_draw(1, ranks[i], i);
+
+        l.model = 0;
+        l.model_chunks = 1;
+        l.ep = ranks[i] / l.pp / l.etp;
+        l = on_disk(l, i);
+        l.replay = turns(equal_layers(l.model));
+        equal_check_into(&l, result);
+        for (int r = 0; r < ranks[i]; r++)
+            if (result[r].deferred == 0)
+                EK_T_FAIL("%s: rank %d puts no update off", equal_text(&l), r);
+    }
+}
+
 /* Saved from disk and loaded into memory, and the other way round. */
 static void checkpoints_pass_between_disk_and_memory(void)
 {
@@ -73,11 +116,9 @@ static void checkpoints_pass_between_disk_and_memory(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(one_rank),
-    EK_CASE(two_ranks),
-    EK_CASE(four_ranks),
-    EK_CASE(ranks_that_nothing_divides),
-    EK_CASE(checkpoints_pass_between_disk_and_memory),
+    EK_CASE(one_rank),          EK_CASE(two_ranks),
+    EK_CASE(four_ranks),        EK_CASE(ranks_that_nothing_divides),
+    EK_CASE(experts_that_rest), EK_CASE(checkpoints_pass_between_disk_and_memory),
 };
 
 EK_TEST_MAIN(cases)

@@ -211,6 +211,7 @@ static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
         {"written_mb", offsetof(ek_rank_metrics, disk.written_bytes), 1e-6, 1},
         {"uses", offsetof(ek_rank_metrics, disk.uses), 1, 0},
         {"hits", offsetof(ek_rank_metrics, disk.hits), 1, 0},
+        {"deferred", offsetof(ek_rank_metrics, disk.deferred), 1, 0},
         {"reads", offsetof(ek_rank_metrics, disk.reads), 1, 0},
         {"writes", offsetof(ek_rank_metrics, disk.writes), 1, 0},
         {"wait_ms", offsetof(ek_rank_metrics, disk.wait_s), 1e3, 1},
