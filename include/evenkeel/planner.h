@@ -139,7 +139,8 @@ typedef struct {
  *  - a quota is negative, or that of an empty slot is not 0,
  *  - the quotas of an expert's slots do not add up to its counts,
  *  - before_s or after_s is negative or not finite,
- *  - plan_transient changes a slot that was not empty, or moves a primary copy,
+ *  - plan_transient changes a slot that was not empty, or moves a primary copy; in training with
+ *    experts on disk also if it puts an expert into a slot of the rank that has its primary copy,
  *  - plan_persistent of a planner with both functions places other numbers of experts on a rank
  *    than block order does.
  *

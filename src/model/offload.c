@@ -78,27 +78,61 @@ static int32_t count_records(const ek_model *m)
     return n;
 }
 
-/* The waves of each layer: the slots of one bucket after the other. */
-static void list_waves(ek_model *m)
+/* Experts in every offloaded bucket of a layer but the last.  The same on all ranks, as experts
+ * have the same size: but a rank without any has no size to tell it, and then each has at most one.
+ */
+static int32_t experts_each(const ek_model *m, const ek_expert_waves *waves, const ek_record *first)
+{
+    int64_t each;
+
+    if (waves->n != 1)
+        return waves->n > 1 ? waves->first[1] : 1;
+    each = ek_param_bucket_room(m) / (first->bucket->n / waves->first[1]);
+    return each > waves->first[1] ? (int32_t)each : waves->first[1];
+}
+
+/* The waves of a layer, whose records begin at r: the slots of one bucket after the other. */
+static ek_status list_layer_waves(ek_model *m, int32_t l, int32_t r, int32_t *first)
+{
+    ek_offload *o = m->offload;
+    const ek_mesh *mesh = m->cfg.mesh;
+    ek_expert_waves *waves = &o->waves[l];
+    int64_t experts = m->spec.experts;
+    int32_t most = (int32_t)((experts + mesh->ep - 1) / mesh->ep);
+
+    waves->first = first;
+    for (; r < o->n && o->records[r].bucket->module == l; r++)
+        first[waves->n++] = m->params[o->records[r].bucket->params[0]].slot;
+    first[waves->n] = (int32_t)ek_range_length(experts, mesh->ep, mesh->ep_rank);
+    waves->each = experts_each(m, waves, &o->records[r - waves->n]);
+    waves->most = (most + waves->each - 1) / waves->each;
+    waves->gradients = o->cfg.gradients;
+    for (int32_t i = 0; i < waves->n; i++)
+        EK_REQUIRE(first[i] == i * waves->each, EK_EINTERNAL,
+                   "experts of bucket %d of layer %d begin in slot %d, not %d", (int)i, (int)l,
+                   (int)first[i], (int)(i * waves->each));
+    return EK_OK;
+}
+
+static ek_status list_waves(ek_model *m)
 {
     ek_offload *o = m->offload;
     int32_t r = 0, *first = o->wave_first;
 
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++) {
         ek_moe_weights *w = &m->layers[l].experts;
-        ek_expert_waves *waves = &o->waves[l];
 
         o->first_record[l] = r;
-        waves->first = first;
-        for (; r < o->n && o->records[r].bucket->module == l; r++)
-            first[waves->n++] = m->params[o->records[r].bucket->params[0]].slot;
-        first[0] = 0; /* slots without experts belong to the wave before, or to the first */
-        first[waves->n] = waves->n > 0 ? w->placement.slots : 0;
-        first += waves->n + 1;
-        if (waves->n > 0) /* else this rank has no weights of experts, but may have rows */
-            w->waves = waves;
+        if (w->routed)
+            EK_TRY(list_layer_waves(m, l, r, first));
+        r += o->waves[l].n;
+        first += o->waves[l].n + 1;
+        /* a rank without experts of its own may have replicas */
+        if (o->waves[l].n > 0 || (w->routed && m->cfg.spare_slots > 0))
+            w->waves = &o->waves[l];
     }
     o->first_record[m->spec.layers] = r;
+    return EK_OK;
 }
 
 static ek_status check_supported(const ek_model *m)
@@ -161,7 +195,7 @@ ek_status ek_offload_create(ek_model *m)
     for (int32_t i = 0; i < o->cfg.forms; i++)
         o->forms[i].record = -1;
     list_records(m);
-    list_waves(m);
+    EK_TRY(list_waves(m));
     ek_offload_set_waves(m);
     return EK_OK;
 }

@@ -19,7 +19,7 @@ static ek_status build_uses(ek_model *m, ek_graph *g)
                              .wave = o->uses[i].record - o->first_record[layer],
                              .use = o->uses[i].use};
 
-        w->end(w->context, &call, w->begin(w->context, &call, -1));
+        w->end(w->context, &call, w->begin(w->context, &call, -1), -1);
     }
     return ek_graph_check(g);
 }

@@ -18,14 +18,14 @@
 
 enum { REST_AFTER = 2 };
 
-/* Rows of the experts of a use's record. */
+/* Rows of the experts of a use's record, on this rank and of replicas. */
 static int64_t rows_of(const ek_offload *o, const ek_record_use *use)
 {
     int32_t layer = o->records[use->record].bucket->module;
     int32_t wave = use->record - o->first_record[layer];
     const int32_t *first = o->waves[layer].first;
 
-    return use->offset[first[wave + 1]] - use->offset[first[wave]];
+    return use->rows(use->owner, use->micro, first[wave], first[wave + 1]);
 }
 
 /* Buckets that several ranks hold do not rest: a rank does not know the rows of the others. */
@@ -121,7 +121,7 @@ void ek_offload_note_rows(ek_offload *o, const ek_record_use *use)
 {
     ek_record *r = &o->records[use->record];
 
-    if (!o->trains || !can_rest(o, r) || use->offset == NULL)
+    if (!o->trains || !can_rest(o, r) || use->rows == NULL)
         return;
     o->observed = 1;
     r->routed |= rows_of(o, use) > 0;

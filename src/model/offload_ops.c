@@ -18,11 +18,11 @@ void ek_offload_begin_plan(ek_model *m)
         ek_offload_entry *e = &o->entries[i];
 
         e->reserved = 0;
-        e->used = e->before = -1;
+        e->used = e->sent = e->before = -1;
     }
     for (int32_t i = 0; i < o->cfg.forms; i++) {
         o->forms[i].reserved = 0;
-        o->forms[i].used = -1;
+        o->forms[i].used = o->forms[i].sent = -1;
     }
     for (int32_t r = 0; r < o->n; r++)
         o->records[r].written = -1;
@@ -229,10 +229,11 @@ static void plan_ahead(ek_model *m, ek_graph *g)
         const ek_record *r = &o->records[use->record];
 
         if (use->reads != 0)
-            use->read_op =
-                append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->planned - 1,
-                       (double)ek_offload_range(r, use->reads).bytes,
-                       (int32_t[]){o->entries[use->entry].used, use->before, r->written}, 3);
+            use->read_op = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->planned - 1,
+                                  (double)ek_offload_range(r, use->reads).bytes,
+                                  (int32_t[]){o->entries[use->entry].used,
+                                              o->entries[use->entry].sent, use->before, r->written},
+                                  4);
     }
 }
 
@@ -286,9 +287,10 @@ static int32_t build_form(ek_model *m, ek_graph *g, int32_t at, int direction, i
     double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
     ek_op_kind kind = direction == EK_PACKED_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD;
     double bytes = (double)o->records[use->record].bucket->n * element;
-    const int32_t deps[] = {dep, o->forms[use->form[direction]].used};
+    const ek_form_buffer *f = &o->forms[use->form[direction]];
 
-    return append(m, g, kind, op_pack, EK_LANE_COMPUTE, at, bytes, deps, 2);
+    return append(m, g, kind, op_pack, EK_LANE_COMPUTE, at, bytes,
+                  (int32_t[]){dep, f->used, f->sent}, 3);
 }
 
 /* Appends the packing of forms for a use, and for later ones. */
@@ -302,7 +304,7 @@ static int32_t build_forms(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
             continue;
         dep = build_form(m, g, at, d, dep);
         if (d != use->direction)
-            ek_offload_release_form(o, use->form[d], dep);
+            ek_offload_release_form(o, use->form[d], dep, -1);
     }
     return dep;
 }
@@ -348,7 +350,7 @@ static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
 
     read = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
                   (double)ek_offload_range(r, EK_PART_STATE).bytes,
-                  (int32_t[]){dep, e->used, e->before, r->written}, 4);
+                  (int32_t[]){dep, e->used, e->sent, e->before, r->written}, 5);
     o->uses[at].read_op = read;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, (int32_t[]){dep, read},
                  2);
@@ -374,19 +376,20 @@ static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
         build_ready(m, g, dep);
     dep = build_forms(m, g, at, o->uses[at].dep);
     if (o->uses[at].entry >= 0 && !products_need_entry(m, &o->uses[at])) {
-        ek_offload_release_entry(o, &o->uses[at], dep);
+        ek_offload_release_entry(o, &o->uses[at], dep, -1);
         plan_ahead(m, g);
     }
     return dep;
 }
 
-/* Appends, after products that added to gradients on disk, their write. */
-static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
+/* Appends, after products that added to gradients on disk, and what else did, their write. */
+static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
 {
     ek_record *r = &m->offload->records[m->offload->uses[at].record];
     double bytes = (double)r->part_bytes;
 
-    dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes, &dep, 1);
+    dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes,
+                 (int32_t[]){dep, also}, 2);
     r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_transfer, EK_LANE_DISK, at, bytes,
                         (int32_t[]){dep, r->written}, 2);
     if (r->rests)
@@ -394,22 +397,23 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     return dep;
 }
 
-/* After the products of the next use: its memory may give way, to uses whose reads are then
- * appended. */
-static void release(ek_model *m, ek_graph *g, int32_t dep)
+/* After the products of the next use, and op sent: its memory may give way, to uses whose reads are
+ * then appended. */
+static void release(ek_model *m, ek_graph *g, int32_t dep, int32_t sent)
 {
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->uses[o->used++];
 
     if (o->records[use->record].rests) {
-        o->entries[0].used = dep;
+        o->entries[0].used = o->forms[0].used = dep;
+        o->entries[0].sent = o->forms[0].sent = sent;
         plan_ahead(m, g);
         return;
     }
     if (use->entry >= 0 && products_need_entry(m, use))
-        ek_offload_release_entry(o, use, dep);
+        ek_offload_release_entry(o, use, dep, sent);
     if (use->direction >= 0)
-        ek_offload_release_form(o, use->form[use->direction], dep);
+        ek_offload_release_form(o, use->form[use->direction], dep, sent);
     plan_ahead(m, g);
 }
 
@@ -433,11 +437,13 @@ static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
                                   (int)call->wave, (int)call->layer);
         return dep;
     }
-    o->uses[o->used].offset = call->offset;
+    o->uses[o->used].rows = call->rows;
+    o->uses[o->used].owner = call->owner;
+    o->uses[o->used].micro = call->micro;
     return build_use(m, call->g, dep);
 }
 
-static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep)
+static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep, int32_t sent)
 {
     ek_model *m = self;
     ek_offload *o = m->offload;
@@ -445,8 +451,8 @@ static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep)
     if (!ek_offload_is_use(m, call->use) || call->g->failed < 0)
         return dep;
     if (o->uses[o->used].adds)
-        dep = build_keep(m, call->g, o->used, dep);
-    release(m, call->g, dep);
+        dep = build_keep(m, call->g, o->used, dep, sent);
+    release(m, call->g, dep, sent);
     return dep;
 }
 
@@ -508,7 +514,7 @@ ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
     plan_ahead(m, g);
     while (o->used < o->n_uses) {
         dep = build_state(m, g, dep);
-        ek_offload_release_entry(o, &o->uses[o->used++], dep);
+        ek_offload_release_entry(o, &o->uses[o->used++], dep, -1);
         plan_ahead(m, g);
     }
     return ek_graph_check(g);

@@ -325,17 +325,19 @@ ek_record_use *ek_offload_plan_use(ek_model *m)
     return use;
 }
 
-void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t dep)
+void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t dep, int32_t sent)
 {
     ek_offload_entry *e = &o->entries[use->entry];
 
     e->used = dep;
+    e->sent = sent;
     e->next_use = next_need(o, use);
     e->reserved--;
 }
 
-void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep)
+void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep, int32_t sent)
 {
     o->forms[buffer].used = dep;
+    o->forms[buffer].sent = sent;
     o->forms[buffer].reserved--;
 }

@@ -43,6 +43,7 @@ typedef struct {
 
     /* ops of the graph being built; -1: none */
     int32_t used;
+    int32_t sent;   /* sends what products have read; */
     int32_t before; /* writes what it held before its record */
 } ek_offload_entry;
 
@@ -53,7 +54,8 @@ typedef struct {
     int direction;    /* EK_PACKED_* */
     int32_t reserved; /* planned uses of which not all ops that need it have been appended yet */
     int32_t next_use; /* that reads the form before its record is updated; INT32_MAX: none */
-    int32_t used;     /* last op of the graph being built that writes or reads it; -1: none */
+    int32_t used;     /* last op of the graph being built that writes or reads it; -1: none; */
+    int32_t sent;     /* likewise, sends it */
 } ek_form_buffer;
 
 /* One use of a record by products. */
@@ -77,7 +79,9 @@ typedef struct {
     int32_t before;                    /* writes what the entry held before; -1: none */
     int32_t dep;                       /* op after which its record is ready, but for packing */
     ek_disk_request read, write, keep; /* keep: of gradients */
-    const int64_t *offset;             /* ek_wave_call.offset; NULL: not known */
+    ek_slot_rows rows;                 /* of the call; NULL: not known */
+    const void *owner;
+    int32_t micro;
     int idle; /* of a record that rests: there are no rows; set when the graph is run */
 } ek_record_use;
 
@@ -171,9 +175,9 @@ void ek_offload_link_uses(ek_model *m);
 /* Plans the next use: memory for it, and what it reads, updates and packs.  NULL: all are planned,
  * or there is no memory for it until an entry or buffer is released. */
 ek_record_use *ek_offload_plan_use(ek_model *m);
-/* Dep: after which op a use no longer needs its entry; its form buffers. */
-void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t dep);
-void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep);
+/* Dep, sent: after which ops a use no longer needs its entry; its form buffers. */
+void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t dep, int32_t sent);
+void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep, int32_t sent);
 
 /* Set and check the sums of parts in memory. */
 void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts);

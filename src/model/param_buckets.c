@@ -89,15 +89,21 @@ static int64_t elements_with(const ek_model *m, int64_t i, int64_t to)
     return n;
 }
 
+int64_t ek_param_bucket_room(const ek_model *m)
+{
+    int64_t bytes = m->cfg.bucket_bytes > 0  ? m->cfg.bucket_bytes
+                    : m->cfg.offload != NULL ? OFFLOAD_BUCKET_BYTES
+                                             : BUCKET_BYTES;
+
+    return bytes / (int64_t)real_size(m);
+}
+
 /* Sorts params [from, to) of one module into buckets, numbered from `bucket` on, and appends them
  * to the memory order, of which *at entries are set.  Returns the next bucket number. */
 static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket, int32_t *at)
 {
-    int64_t most = m->cfg.bucket_bytes > 0  ? m->cfg.bucket_bytes
-                   : m->cfg.offload != NULL ? OFFLOAD_BUCKET_BYTES
-                                            : BUCKET_BYTES;
+    int64_t most = ek_param_bucket_room(m);
 
-    most /= (int64_t)real_size(m);
     for (int key = 0; key < KEYS; key++) {
         int64_t n = 0;
         int32_t slot = -1;

@@ -58,6 +58,9 @@ int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int
 void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
                                    int last, int32_t also, int32_t dep);
 
+/* Elements that a bucket has room for. */
+int64_t ek_param_bucket_room(const ek_model *m);
+
 /* --- for the optimizer ------------------------------------------------------------------------ */
 
 /* Buffers that modules share.  Even and odd layers of this rank alternate between two buffers for

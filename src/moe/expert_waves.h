@@ -19,24 +19,32 @@ typedef enum {
     EK_WAVE_WEIGHT_GRADIENT /* add to weight gradients */
 } ek_wave_use;
 
+/* Rows of a micro-batch for the experts of slots [first, end); more than 0, too, if one of these
+ * has a replica on another rank. */
+typedef int64_t (*ek_slot_rows)(const void *owner, int32_t micro, int32_t first, int32_t end);
+
 /* A wave's products in a graph. */
 typedef struct {
     ek_graph *g;
     int32_t layer, micro, wave;
     ek_wave_use use;
-    /* [slots + 1]: first row of each slot of the micro-batch, once the op is done that the wave
-     * depends on */
-    const int64_t *offset;
+    ek_slot_rows rows; /* can be called once the op is done that the wave depends on */
+    const void *owner;
 } ek_wave_call;
 
 typedef struct ek_expert_waves {
     int32_t n;            /* waves of the layer */
     const int32_t *first; /* [n + 1]: first slot of each, counted from the rank's first */
-    /* Appends what the products need, after op dep; returns the op that they must depend on. */
+    int32_t each;         /* slots of every wave but the last, on any rank */
+    int32_t most;         /* waves of the layer on the rank that has most */
+    int gradients;        /* weight gradients come and go with a wave, too */
+    /* Appends what the products need, after op dep; returns the op that they must depend on.  What
+     * is not in the compute lane must depend on both. */
     int32_t (*begin)(void *context, const ek_wave_call *call, int32_t dep);
-    /* dep: the last of the wave's products.  Appends what becomes of weights and gradients; returns
-     * the last op of the compute lane. */
-    int32_t (*end)(void *context, const ek_wave_call *call, int32_t dep);
+    /* dep: the last of the wave's products; sent: an op that still reads the weights that they
+     * read, or adds to their gradients (-1: none).  Appends what becomes of weights and gradients;
+     * returns the last op of the compute lane. */
+    int32_t (*end)(void *context, const ek_wave_call *call, int32_t dep, int32_t sent);
     void *context;
 } ek_expert_waves;
 

@@ -17,8 +17,8 @@
 #include "moe/expert_waves.h"
 #include "moe/replica_weights.h"
 
-/* The slots of an op: [first, end), with the first row of each; those of a wave, or all slots with
- * the rows of a chunk. */
+/* The slots of an op: [first, end), with the first row of each; those of a wave, those behind the
+ * last wave, which hold replicas, or all slots with the rows of a chunk. */
 typedef struct {
     const int64_t *offset; /* [slots + 1] */
     int32_t first, end;
@@ -30,7 +30,8 @@ static slot_range slots_of(const ek_moe *m, const ek_op *op, const ek_moe_activa
 
     if (w == NULL)
         return (slot_range){ek_moe_offset(m, kept, ek_moe_chunk(op)), 0, m->x.slots};
-    return (slot_range){ek_moe_offset(m, kept, 0), w->first[op->part], w->first[op->part + 1]};
+    return (slot_range){ek_moe_offset(m, kept, 0), w->first[op->part],
+                        op->part < w->n ? w->first[op->part + 1] : m->x.slots};
 }
 
 /* Points the groups at the op's rows of each slot, and at a slice of its expert's weights. */
@@ -150,33 +151,73 @@ typedef struct {
 static op_share share_of(const ek_moe_builder *b)
 {
     const ek_expert_waves *w = b->m->w->waves;
+    int32_t parts;
 
     if (w == NULL)
         return (op_share){b->c.rows / b->m->x.chunks, b->c.here};
-    return (op_share){b->c.rows / w->n, b->c.here / w->n};
+    parts = w->n + ek_replicas_in_waves(b->m);
+    return (op_share){b->c.rows / parts, b->c.here / parts};
 }
 
 /* Appends the products of a chunk or a wave. */
 typedef int32_t (*add_products)(const ek_moe_builder *b, int32_t part, int32_t dep);
 
-/* Appends the products of all waves.  Backward takes them in the opposite order, so that it begins
- * with experts that forward has left in memory. */
-static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
+static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t first, int32_t end)
+{
+    const ek_moe *m = owner;
+    const ek_op op = {.micro = micro};
+    const int64_t *offset = ek_moe_offset(m, ek_moe_activations_of(m, &op), 0);
+
+    return offset[end] - offset[first] + ek_replicas_of_slots(m, &op, first, end);
+}
+
+/* Appends the products of the wave at a place in the order of a pass, and what replicas of its
+ * experts on other ranks need, or have for it.  *sent: the op of the latter; -1: none. */
+static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t place,
+                        int32_t *sent, int32_t dep)
 {
     const ek_expert_waves *w = b->m->w->waves;
-    const ek_moe_activations *kept = ek_moe_activations_of(b->m, &(ek_op){.micro = b->micro});
+    int32_t wave = use == EK_WAVE_FORWARD ? place : w->most - 1 - place;
     ek_wave_call call = {.g = b->g,
                          .layer = b->m->w->layer,
                          .micro = b->micro,
                          .use = use,
-                         .offset = ek_moe_offset(b->m, kept, 0)};
+                         .wave = wave,
+                         .rows = rows_of_slots,
+                         .owner = b->m};
+    int has = wave < w->n, sends = ek_replicas_in_waves(b->m);
+    int32_t before = dep;
 
-    for (int32_t i = 0; i < w->n; i++) {
-        call.wave = use == EK_WAVE_FORWARD ? i : w->n - 1 - i;
-        dep = add(b, call.wave, w->begin(w->context, &call, dep));
-        dep = w->end(w->context, &call, dep);
-    }
-    return dep;
+    *sent = -1;
+    if (has)
+        dep = w->begin(w->context, &call, dep);
+    if (sends && use != EK_WAVE_WEIGHT_GRADIENT)
+        *sent = ek_replicas_build_wave(b, use, place, before, dep);
+    if (has)
+        dep = add(b, wave, dep);
+    if (sends && use == EK_WAVE_WEIGHT_GRADIENT && w->gradients)
+        *sent = ek_replicas_build_wave(b, use, place, -1, dep);
+    return has ? w->end(w->context, &call, dep, *sent) : dep;
+}
+
+/* Appends the products of all waves.  Backward takes them in the opposite order, so that it begins
+ * with experts that forward has left in memory.  Replicas' rows come when all their weights have
+ * been sent, and before the first wave that their gradients are reduced in. */
+static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
+{
+    const ek_expert_waves *w = b->m->w->waves;
+    int32_t *sent = b->m->ids.sent;
+
+    if (ek_replicas_in_waves(b->m) && use == EK_WAVE_WEIGHT_GRADIENT)
+        dep = add(b, w->n, dep);
+    for (int32_t i = 0; i < w->most; i++)
+        dep = add_wave(b, add, use, i, &sent[i], dep);
+    if (!ek_replicas_in_waves(b->m))
+        return dep;
+    for (int32_t i = 0; i < w->most; i++)
+        if (sent[i] >= 0)
+            dep = ek_moe_add_wait(b, sent[i], dep);
+    return use == EK_WAVE_WEIGHT_GRADIENT ? dep : add(b, w->n, dep);
 }
 
 static int32_t add_forward(const ek_moe_builder *b, int32_t part, int32_t dep)

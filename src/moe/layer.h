@@ -108,6 +108,7 @@ typedef struct {
     struct ek_moe *next_moe; /* the layer whose replicas may be loaded once this one's forward
                                 products are done; NULL: none */
     int32_t *out, *back;     /* [chunks]: the all-to-alls of a chunk */
+    int32_t *sent;           /* [waves of the layer, on the rank with most]: messages of replicas */
 } ek_moe_graph_ids;
 
 /* Scratch of the gate's ops. */
@@ -177,7 +178,9 @@ typedef struct ek_moe {
     int64_t *persistent_quota; /* [ep * slots], quotas of the persistent placement */
     int32_t persistent;        /* replicas in that placement */
     ek_moe_next_plan next_plan;
-    struct ek_replica_flight *flights; /* moe/replica_weights.h */
+    struct ek_replica_flight *flights;      /* moe/replica_weights.h */
+    struct ek_replica_flight *wave_flights; /* likewise, [waves of the layer, on the rank with most]
+                                               if experts come in waves */
 
     ek_moe_handle *handles;     /* [act_slots] */
     const int32_t *act_slot_of; /* [micro-batches of the step], act_slot of each; NULL: always 0 */

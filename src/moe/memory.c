@@ -228,6 +228,8 @@ void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots)
     m->groups.down = ek_arena_alloc(a, p->slots, sizeof(*m->groups.down));
     m->ids.out = ek_arena_alloc(a, m->x.chunks, sizeof(*m->ids.out));
     m->ids.back = ek_arena_alloc(a, m->x.chunks, sizeof(*m->ids.back));
+    if (m->w->waves != NULL)
+        m->ids.sent = ek_arena_alloc(a, m->w->waves->most, sizeof(*m->ids.sent));
     m->gate.order = ek_arena_alloc(a, max_seq * m->cols, sizeof(*m->gate.order));
     m->gate.counts = ek_arena_alloc(a, 2 * m->spec->experts, sizeof(*m->gate.counts));
     m->gate.sums = ek_arena_alloc(a, m->spec->experts, sizeof(*m->gate.sums));

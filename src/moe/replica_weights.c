@@ -75,6 +75,8 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
 
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a)
 {
+    if (m->w->waves != NULL)
+        m->wave_flights = ek_arena_alloc(a, m->w->waves->most, sizeof(*m->wave_flights));
     m->flights = ek_arena_alloc(a, FLIGHTS, sizeof(*m->flights));
     for (int i = 0; i < FLIGHTS; i++) {
         ek_coll **coll = ek_arena_alloc(a, 2 * (int64_t)m->x.slots * m->x.shards, sizeof(*coll));
@@ -201,9 +203,17 @@ static int32_t primary_rank(const group_route *r, int32_t expert)
     return (r->primary[expert] - r->first) / r->slots;
 }
 
-/* Numbers the experts that are sent: those with replicas, or all where slices are gathered.
- * Returns how many there are. */
-static int32_t number_experts(const group_route *r, ek_replicas *own)
+enum { ALL_WAVES = -1 };
+
+/* The wave in which an expert's weights are in its primary rank's memory. */
+static int32_t wave_of(const group_route *r, int32_t expert)
+{
+    return (r->primary[expert] - r->first) % r->slots / r->m->w->waves->each;
+}
+
+/* Numbers the experts that are sent with a wave: those with replicas, or all where slices are
+ * gathered.  Returns how many there are. */
+static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wave)
 {
     int all = r->m->x.members > 1;
     int32_t n = all ? r->m->x.experts : 0;
@@ -213,7 +223,8 @@ static int32_t number_experts(const group_route *r, ek_replicas *own)
     for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
         int32_t e = r->expert_of[s];
 
-        if (e >= 0 && own->number[e] < 0 && primary_rank(r, e) != s / r->slots)
+        if (e >= 0 && own->number[e] < 0 && primary_rank(r, e) != s / r->slots &&
+            (wave == ALL_WAVES || wave_of(r, e) == wave))
             own->number[e] = n++;
     }
     return n;
@@ -302,7 +313,7 @@ static ek_status sum_gradients(const transfer *t)
 
 /* Starts the messages for the slices of the expert in a slot; number: ek_replicas.number of it. */
 static ek_status start_slot_messages(const group_route *r, const int32_t *held, int32_t slot,
-                                     int32_t number, int kind)
+                                     int32_t number, int kind, ek_replica_flight *flight)
 {
     static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
                                                             [FETCH_BACKWARD] = send_weights,
@@ -314,7 +325,7 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
 
     for (int i = 0; i < members; i++) {
         transfer t = {.m = m,
-                      .flight = &m->flights[kind],
+                      .flight = flight,
                       .ranks = own->ranks,
                       .n_ranks = list_ranks(r, held[slot], i, own->ranks),
                       .kind = kind,
@@ -328,22 +339,24 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     return EK_OK;
 }
 
-/* Starts the messages for all experts that this rank and others hold; expert_of [all slots]. */
-static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind)
+/* Starts the messages of a wave for all experts that this rank and others hold; expert_of [all
+ * slots]. */
+static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind, int32_t wave,
+                                ek_replica_flight *flight)
 {
     ek_replicas *own = m->scratch->replicas;
     group_route r = group_route_of(m, expert_of);
     const int32_t *held = expert_of + m->x.first_slot;
-    int32_t n = number_experts(&r, own);
+    int32_t n = number_experts(&r, own, wave);
 
-    m->flights[kind].n = 0;
+    flight->n = 0;
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
 
         if (number < 0)
             continue;
         own->number[e] = -1; /* once, even if two slots hold it */
-        EK_TRY(start_slot_messages(&r, held, s, number, kind));
+        EK_TRY(start_slot_messages(&r, held, s, number, kind, flight));
     }
     own->calls += 2 * (unsigned)(n * m->x.members);
     return EK_OK;
@@ -385,9 +398,45 @@ static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
         EK_TRY(start_messages(m,
                               has_replica_memory(m) ? ek_moe_route_of(m, op)->expert_of
                                                     : m->w->placement.expert_of,
-                              kind));
+                              kind, ALL_WAVES, &m->flights[kind]));
     }
     return test_messages(&m->flights[kind]);
+}
+
+/* The wave at a place in the order of a pass. */
+static int32_t wave_at(const ek_moe *m, int kind, int32_t place)
+{
+    return kind == FETCH_FORWARD ? place : m->w->waves->most - 1 - place;
+}
+
+/* The messages of one wave; op->part is its place in the order of the pass.  Messages of all waves
+ * of a pass lie one after the other, as the ops start in that order. */
+static ek_status exchange_wave(ek_moe *m, const ek_op *op, int kind)
+{
+    ek_replica_flight *f = &m->wave_flights[op->part];
+
+    if (*op->state == NULL) {
+        *op->state = f;
+        f->coll = op->part == 0 ? m->flights[kind].coll : f[-1].coll + f[-1].n;
+        EK_TRY(start_messages(m, ek_moe_route_of(m, op)->expert_of, kind,
+                              wave_at(m, kind, op->part), f));
+    }
+    return test_messages(f);
+}
+
+static ek_status op_fetch_wave_forward(void *self, const ek_op *op)
+{
+    return exchange_wave(self, op, FETCH_FORWARD);
+}
+
+static ek_status op_fetch_wave_backward(void *self, const ek_op *op)
+{
+    return exchange_wave(self, op, FETCH_BACKWARD);
+}
+
+static ek_status op_reduce_wave(void *self, const ek_op *op)
+{
+    return exchange_wave(self, op, REDUCE);
 }
 
 ek_status ek_replicas_fetch_forward(void *self, const ek_op *op)
@@ -455,10 +504,10 @@ static double bytes_of(const ek_moe *m, ek_dtype type)
     return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
 }
 
-static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op, double bytes,
-                       int32_t dep)
+static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op, int32_t part,
+                       double bytes, int32_t dep, int32_t dep2)
 {
-    int32_t id = ek_moe_add_net(b, kind, run_op, -1, bytes, dep, -1);
+    int32_t id = ek_moe_add_net(b, kind, run_op, part, bytes, dep, dep2);
 
     if (id >= 0)
         b->g->ops[id].describe = describe;
@@ -467,7 +516,7 @@ static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op
 
 int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep)
 {
-    return add_net(b, EK_OP_REPLICAS, run, bytes_of(b->m, b->m->k->comp), dep);
+    return add_net(b, EK_OP_REPLICAS, run, -1, bytes_of(b->m, b->m->k->comp), dep, -1);
 }
 
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
@@ -475,14 +524,47 @@ int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t d
     int32_t *sent = backward ? &b->m->ids.backward_fetch : &b->m->ids.forward_fetch;
     int32_t prefetched = *sent;
 
-    if (!has_replicas(b->m))
+    if (!has_replicas(b->m) || b->m->w->waves != NULL)
         return -1;
     if (prefetched >= 0) {
         *sent = -1;
         return prefetched;
     }
-    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : ek_replicas_fetch_forward,
-                   bytes_of(b->m, b->m->k->comp), dep);
+    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : ek_replicas_fetch_forward, -1,
+                   bytes_of(b->m, b->m->k->comp), dep, -1);
+}
+
+int ek_replicas_in_waves(const ek_moe *m)
+{
+    return m->w->waves != NULL && has_replicas(m);
+}
+
+int32_t ek_replicas_of_slots(const ek_moe *m, const ek_op *op, int32_t first, int32_t end)
+{
+    const int32_t *all, *held;
+    int32_t n = 0;
+
+    if (!ek_replicas_in_waves(m))
+        return 0;
+    all = ek_moe_route_of(m, op)->expert_of + m->mesh->edp_rank * m->mesh->ep * m->x.slots;
+    held = ek_moe_experts_held(m, op);
+    for (int32_t s = 0; s < m->mesh->ep * m->x.slots; s++)
+        n += all[s] >= 0 && s / m->x.slots != m->mesh->ep_rank &&
+             ek_slot_find(held + first, end - first, all[s]) >= 0;
+    return n;
+}
+
+int32_t ek_replicas_build_wave(const ek_moe_builder *b, ek_wave_use use, int32_t place, int32_t dep,
+                               int32_t dep2)
+{
+    static const ek_op_fn run[] = {[EK_WAVE_FORWARD] = op_fetch_wave_forward,
+                                   [EK_WAVE_BACKWARD] = op_fetch_wave_backward,
+                                   [EK_WAVE_WEIGHT_GRADIENT] = op_reduce_wave};
+    int reduces = use == EK_WAVE_WEIGHT_GRADIENT;
+    double bytes = bytes_of(b->m, reduces ? b->m->k->real : b->m->k->comp);
+
+    return add_net(b, reduces ? EK_OP_REPLICA_GRADIENTS : EK_OP_REPLICAS, run[use], place,
+                   bytes / b->m->w->waves->most, dep, dep2);
 }
 
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
@@ -508,10 +590,10 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
 {
     ek_moe *m = b->m;
 
-    if (!has_replicas(m))
+    if (!has_replicas(m) || (m->w->waves != NULL && m->w->waves->gradients))
         return;
     m->ids.reduce =
-        add_net(b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes_of(b->m, b->m->k->real), dep);
+        add_net(b, EK_OP_REPLICA_GRADIENTS, op_reduce, -1, bytes_of(b->m, b->m->k->real), dep, -1);
     m->scratch->replicas->cleared[buf_idx_of(m)] = m->ids.reduce;
 }
 
@@ -522,6 +604,6 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 
     if (m->persistent == 0)
         return;
-    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_reduce, bytes, dep);
-    m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, bytes, dep);
+    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_reduce, -1, bytes, dep, -1);
+    m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, -1, bytes, dep, -1);
 }

@@ -12,6 +12,11 @@
  *              the memory since; weight gradients are reduced into the primary's, overlapping with
  *              what follows the layer
  *
+ * In waves    where a primary's weights come into memory in waves (moe/expert_waves.h), each wave
+ *             sends the weights of its experts, in forward and in backward, and their rows are
+ *             multiplied when all waves have been.  If weight gradients come and go with a wave,
+ *             those of its experts are reduced in it.
+ *
  * Tutel's r   (MLSys 2023, section 3.2, its table 4) uses the same messages for slices.  An expert
  *             is split into `etp` slices of its inner width, each with a primary shard.  With
  *             r < etp the shards of an expert rank form r groups, whose members fetch the slices
@@ -27,6 +32,7 @@
 #define MOE_REPLICA_WEIGHTS_H
 
 #include "moe/build.h"
+#include "moe/expert_waves.h"
 
 /* The messages of one op in flight. */
 typedef struct ek_replica_flight {
@@ -81,6 +87,15 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
 /* Appends the fetch of the replicas' weights, in the form for forward or backward products; returns
  * its network op, that of the prefetch if there was one, or -1 without replicas. */
 int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
+/* Whether replicas are sent wave by wave, rather than by the fetch. */
+int ek_replicas_in_waves(const ek_moe *m);
+/* Replicas, in the micro-batch of an op, of the experts in slots [first, end) of this rank; 0
+ * unless they are sent in waves. */
+int32_t ek_replicas_of_slots(const ek_moe *m, const ek_op *op, int32_t first, int32_t end);
+/* Then: appends the messages of the wave at a place in the order of a pass, [0, waves->most): its
+ * experts' weights, or the reduction of their gradients into the primaries'; returns the op. */
+int32_t ek_replicas_build_wave(const ek_moe_builder *b, ek_wave_use use, int32_t place, int32_t dep,
+                               int32_t dep2);
 /* Before and after the weight gradients' products: clears the replicas' gradients, and reduces them
  * into the primaries'. */
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep);

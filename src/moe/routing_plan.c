@@ -189,6 +189,22 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
 }
 
 /* Makes the plan of a group for d->scratch.counts. */
+/* Where experts come into memory in waves, a copy beside its primary would have no weights when
+ * replicas' rows are multiplied. */
+static ek_status check_waves(const ek_moe *m, const ek_plan *p)
+{
+    const ek_placement *at = &p->placement;
+
+    for (int32_t s = 0; s < at->ranks * at->slots && m->w->waves != NULL; s++) {
+        int32_t e = at->expert_of[s], primary = e >= 0 ? at->primary[e] : s;
+
+        EK_REQUIRE(primary == s || primary / at->slots != s / at->slots, EK_EINVAL,
+                   "it put expert %d into slot %d, but rank %d has its primary copy", (int)e,
+                   (int)s, (int)(s / at->slots));
+    }
+    return EK_OK;
+}
+
 static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -206,6 +222,7 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
     for (int32_t e = 0; e < x->experts; e++)
         EK_REQUIRE(d->scratch.primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
                    EK_EINVAL, "it moved the primary of expert %d", (int)e);
+    EK_TRY(check_waves(m, p));
     return ek_placement_check(&p->placement);
 }
 

@@ -317,9 +317,12 @@ class Same(ek_cli.Case):
                           and os.path.getsize(self.path(x)) > 1 << 20], [])  # no scratch file stays
 
     def test_experts_on_disk_with_what_they_do_not_go_with(self):
+        two = ("--ranks", 2, "--ep", 2)
         for more, word in ((("--elastic",), "--elastic"), (("--pipeline-degree", 2), "chunk"),
                            (("--offload-dir", self.path("nowhere")), "nowhere"),
-                           (("--balance", "shadow", "--ranks", 2, "--ep", 2), "--balance")):
+                           (("--balance", "place", *two), "moves them"),
+                           (("--balance", "prophet", *two), "before"),
+                           (("--replicas-min", 2, *two), "leave out --replicas-min")):
             r = run(*self.train_args("x", "--offload", "experts", *more))
             self.assertNotEqual(r.returncode, DONE)
             self.assertIn(word, r.stderr)

@@ -65,6 +65,14 @@ typedef struct {
 /* First rows of the slots, of the micro-batches of a graph. */
 static int64_t offsets[MICROS_MAX + 1][LAYERS_MAX][SLOTS_MAX + 1];
 
+static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t first, int32_t end)
+{
+    const int64_t *offset = owner;
+
+    (void)micro;
+    return offset[end] - offset[first];
+}
+
 /* A graph that is run. */
 typedef struct {
     ek_model *m;
@@ -150,7 +158,7 @@ static void check_free(simulation *s, int32_t op, int32_t entry, int part)
 
         if (i == op || s->state[i] != RUN_STARTED || o->uses[b->part].entry != entry)
             continue;
-        if (b->lane == EK_LANE_NET && part == 2)
+        if (b->kind == EK_OP_GATHER_WEIGHTS && part == 2)
             report(s, op, "changes masters while they are gathered");
         if (b->lane == EK_LANE_DISK &&
             (moved_parts(&o->records[o->uses[b->part].record], &o->uses[b->part], b->kind) >> part &
@@ -258,10 +266,10 @@ static void run_update(simulation *s, int32_t op, const ek_record_use *use)
         put(s, op, use->entry, i, (content){use->record, right_version(w, use->record, i)});
 }
 
-static void run_products(simulation *s, int32_t op, const ek_record_use *use)
+/* The weights that products read, and that are sent to replicas. */
+static void check_weights(simulation *s, int32_t op, const ek_record_use *use)
 {
-    const ek_model *m = s->m;
-    world *w = s->w;
+    const world *w = s->w;
     const form_content *form = use->direction < 0 ? NULL : &w->form[use->form[use->direction]];
 
     if (use->idle)
@@ -272,13 +280,27 @@ static void run_products(simulation *s, int32_t op, const ek_record_use *use)
         expect(s, op, form->of, use->record, w->updates[use->record], "packed weights");
     if (form != NULL && form->direction != use->direction)
         report(s, op, "packed weights are those of the other direction");
-    if (ek_offload_reads_masters(m, use))
+    if (ek_offload_reads_masters(s->m, use))
         check_masters(s, op, use);
-    if (!use->adds)
+}
+
+/* Products, or the reduction of replicas' gradients, add to those of the record. */
+static void add_gradients(simulation *s, int32_t op, const ek_record_use *use)
+{
+    world *w = s->w;
+
+    if (use->idle)
         return;
     expect(s, op, w->entry[use->entry].part[EK_PARTS - 1], use->record, w->gradient[use->record],
            "gradients");
     put(s, op, use->entry, EK_PARTS - 1, (content){use->record, ++w->gradient[use->record]});
+}
+
+static void run_products(simulation *s, int32_t op, const ek_record_use *use)
+{
+    check_weights(s, op, use);
+    if (use->adds)
+        add_gradients(s, op, use);
 }
 
 /* An op of the compute lane. */
@@ -317,7 +339,12 @@ static void start_op(simulation *s, int32_t op)
         return;
     } else if (x->lane == EK_LANE_DISK)
         start_transfer(s, op, use, x->kind);
-    else { /* a gather: it reads the masters until it ends */
+    else if (x->kind == EK_OP_REPLICAS)
+        check_weights(s, op, use);
+    else if (x->kind == EK_OP_REPLICA_GRADIENTS && !use->idle)
+        expect(s, op, s->w->entry[use->entry].part[EK_PARTS - 1], use->record,
+               s->w->gradient[use->record], "gradients");
+    else if (x->kind == EK_OP_GATHER_WEIGHTS) { /* it reads the masters until it ends */
         expect(s, op, s->w->entry[use->entry].part[2], use->record, s->w->updates[use->record],
                "masters");
         s->w->entry[use->entry].whole.record = IN_TRANSFER;
@@ -333,6 +360,10 @@ static void end_op(simulation *s, int32_t op)
     s->state[op] = RUN_DONE;
     if (x->lane == EK_LANE_DISK)
         end_transfer(s, op, use, x->kind);
+    else if (x->kind == EK_OP_REPLICAS)
+        check_weights(s, op, use);
+    else if (x->kind == EK_OP_REPLICA_GRADIENTS)
+        add_gradients(s, op, use);
     else
         s->w->entry[use->entry].whole = (content){use->record, s->w->updates[use->record]};
 }
@@ -424,25 +455,57 @@ static world run_order(ek_model *m, const ek_graph *g, const world *before, cons
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* A layer's products of a micro-batch, wave by wave. */
+/* Appends the messages of a wave's replicas: they send its weights, or add to its gradients. */
+static int32_t build_messages(ek_graph *g, ek_op_kind kind, int32_t at, int32_t dep, int32_t dep2)
+{
+    ek_op op = {.kind = kind, .lane = EK_LANE_NET, .part = at};
+
+    return ek_graph_add(g, &op, (int32_t[]){dep, dep2}, 2);
+}
+
+static int32_t last_of_compute(const ek_graph *g)
+{
+    int32_t i = g->n_ops - 1;
+
+    while (i >= 0 && g->ops[i].lane != EK_LANE_COMPUTE)
+        i--;
+    return i;
+}
+
+/* A layer's products of a micro-batch, wave by wave, perhaps with replicas on other ranks, whose
+ * messages have arrived when the layer's products end. */
 static void build_layer(ek_model *m, ek_graph *g, int32_t micro, int32_t layer, ek_wave_use use)
 {
     const ek_expert_waves *waves = &m->offload->waves[layer];
-    int distributed = ek_mesh_distributes_experts(m->cfg.mesh);
+    int distributed = ek_mesh_distributes_experts(m->cfg.mesh), sends = distributed && draw(2);
     ek_op op = {.kind = EK_OP_EXPERT_UP, .lane = EK_LANE_COMPUTE, .layer = layer};
+    ek_op wait = {.kind = EK_OP_WAIT_REPLICAS, .lane = EK_LANE_COMPUTE, .layer = layer};
+    int32_t all[RECORDS_MAX], last = last_of_compute(g);
 
     for (int32_t i = 0; i < waves->n; i++) {
-        int32_t wave = use == EK_WAVE_FORWARD ? i : waves->n - 1 - i, dep;
-        ek_wave_call call = {
-            .g = g, .layer = layer, .wave = wave, .use = use, .offset = offsets[micro][layer]};
+        int32_t wave = use == EK_WAVE_FORWARD ? i : waves->n - 1 - i, dep, sent = -1;
+        ek_wave_call call = {.g = g,
+                             .layer = layer,
+                             .wave = wave,
+                             .use = use,
+                             .rows = rows_of_slots,
+                             .owner = offsets[micro][layer]};
         int32_t at = m->offload->used;
 
+        all[i] = -1;
         dep = waves->begin(waves->context, &call, -1);
         if (use == EK_WAVE_WEIGHT_GRADIENT && !(distributed && m->offload->cfg.gradients))
             continue; /* no use of weights: gradients are in memory, or were added to before */
         op.part = at;
-        waves->end(waves->context, &call, ek_graph_after(g, &op, dep));
+        if (sends && use != EK_WAVE_WEIGHT_GRADIENT)
+            sent = build_messages(g, EK_OP_REPLICAS, at, last, dep);
+        last = dep = ek_graph_after(g, &op, dep);
+        if (sends && use == EK_WAVE_WEIGHT_GRADIENT)
+            sent = build_messages(g, EK_OP_REPLICA_GRADIENTS, at, -1, dep);
+        last = waves->end(waves->context, &call, dep, sent);
+        all[i] = sent;
     }
+    ek_graph_add(g, &wait, all, waves->n);
 }
 
 /* The products of a step, or of an evaluation. */

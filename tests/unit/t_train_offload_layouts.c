@@ -1,17 +1,41 @@
-/* Any layout whose experts' masters and moments are on disk trains as one rank does in memory, and
- * checkpoints pass between the two: a sample of layouts, drawn by the seed EK_TEST_SEED (1).
- * EK_TEST_ONLY=i runs only layout i of each case.  Ranks are threads. */
+/* Any layout whose experts' masters and moments are on disk trains as one rank does in memory, with
+ * transient replicas too, and checkpoints pass between the two: a sample of layouts, drawn by the
+ * seed EK_TEST_SEED (1). EK_TEST_ONLY=i runs only layout i of each case.  Ranks are threads. */
 #include "equal_threads.h"
 
 enum { SECONDS = 300 };
+enum { RANDOM = 1, EXACT = 2 }; /* in equal_planners */
 
-/* The drawn layout with experts on disk: in one chunk, no replicas. */
+/* Random replicas and quotas, with no copy beside its primary. */
+static ek_status replicas_elsewhere(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                    ek_plan *p)
+{
+    EK_TRY(random_transient(memory, l, counts, p));
+    for (int32_t s = 0; s < l->ranks * l->slots; s++) {
+        int32_t e = p->placement.expert_of[s], primary = e >= 0 ? p->placement.primary[e] : s;
+
+        if (primary == s || primary / l->slots != s / l->slots)
+            continue;
+        p->quota[primary] += p->quota[s];
+        p->quota[s] = 0;
+        p->placement.expert_of[s] = -1;
+    }
+    return EK_OK;
+}
+
+static const ek_planner elsewhere = {.name = "random, elsewhere",
+                                     .what = "anything",
+                                     .reserve = random_take,
+                                     .plan_transient = replicas_elsewhere};
+
+/* The drawn layout with experts on disk: in one chunk, primaries stay. */
 static equal_layout on_disk(equal_layout l, int i)
 {
     l.degree = 1;
     l.group = 0;
     l.gather = 0;
-    l.balance = 0;
+    l.balance = i % 3 == 0 ? 0 : i % 2 ? EXACT : RANDOM;
+    l.planner = l.balance == RANDOM ? &elsewhere : NULL;
     l.entries = 3 + i % 5;
     l.forms = i % 4 * 5;
     l.offload = l.ranks / l.pp == l.ep * l.etp ? 1 + i % 2 : 1;
@@ -80,6 +104,8 @@ static void experts_that_rest(void)
         l.model_chunks = 1;
         l.ep = ranks[i] / l.pp / l.etp;
         l = on_disk(l, i);
+        l.planner = NULL; /* random replicas leave no expert without rows */
+        l.balance = i % 2 ? EXACT : 0;
         l.replay = turns(equal_layers(l.model));
         equal_check_into(&l, result);
         for (int r = 0; r < ranks[i]; r++)

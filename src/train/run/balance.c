@@ -97,8 +97,14 @@ static ek_status check_offload(ek_run *r)
     EK_REQUIRE(!c->elastic, EK_EINVAL,
                "--offload experts: the scratch file ends with its process, so it does not go with "
                "--elastic");
-    EK_REQUIRE(m->planner == NULL || m->planner == &ek_planner_auto || c->ep <= 1, EK_EINVAL,
-               "--offload experts does not go with --balance %s yet: give --balance off",
+    EK_REQUIRE(
+        m->planner == NULL || c->ep <= 1 || m->planner->plan_transient != NULL, EK_EINVAL,
+        "--offload experts keeps experts where their state is, and --balance %s%s moves them: %s",
+        c->balance, c->replicas_min > 1 ? " with --replicas-min" : "",
+        c->replicas_min > 1 ? "leave out --replicas-min" : "give --balance auto, exact or off");
+    EK_REQUIRE(m->planner == NULL || c->ep <= 1 || !m->planner->uses_previous_counts, EK_EINVAL,
+               "--offload experts reads weights as the layer needs them, and --balance %s sends "
+               "them before: give --balance auto, exact or off",
                c->balance);
     EK_REQUIRE(
         c->pipeline_degree <= 1 && c->smart_group == 0, EK_EINVAL,
@@ -108,9 +114,6 @@ static ek_status check_offload(ek_run *r)
     EK_REQUIRE(
         r->options.adaptive_r == etp, EK_EINVAL,
         "--offload experts needs --adaptive-r etp, as weights of other ranks are not gathered");
-    if (m->planner != NULL && c->ep > 1 && r->rank == 0)
-        ek_log("balance", EK_LOG_INFO, "--offload experts: no replicas yet, as with --balance off");
-    m->planner = NULL;
     r->training.tune_degree = 0;
     return EK_OK;
 }
@@ -260,6 +263,8 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     mc->spare_slots = r->cfg->spare_slots;
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
     mc->persistent_slots = p->plan_transient == NULL;
+    if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
+        r->training.moe.plan_every = 0;
     if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;
     EK_REQUIRE(
