@@ -63,6 +63,7 @@ typedef struct {
                                                           make_offer */
     int32_t *node_of_rank;                            /* [ranks] */
     int32_t *image;                                   /* [nodes] real node of a planned one */
+    int32_t *with;                                    /* [nodes] those that hold an expert */
     ek_assign assign;                                 /* for `nodes` rows */
     ek_locality time;
     ek_set_alignment align;
@@ -92,6 +93,7 @@ static void reserve_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_replicate_place_reserve(&m->least, a, &m->nodes);
     m->node_of_rank = ek_arena_alloc(a, l->ranks, sizeof(*m->node_of_rank));
     m->image = ek_arena_alloc(a, nodes, sizeof(*m->image));
+    m->with = ek_arena_alloc(a, nodes, sizeof(*m->with));
     ek_assign_reserve(&m->assign, a, nodes);
     ek_align_reserve(&m->align, a, nodes, l->experts);
     ek_locality_reserve(&m->time, a, l);
@@ -173,24 +175,6 @@ static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
             ek_replicate_put(&m->nodes, &m->now, m->node_of_rank[s / l->slots], p->expert_of[s]);
 }
 
-/* Cost of mapping a planned node to a real one: replicas of experts that the node lacks, one per
- * rank, which come over a link, before those that its ranks copy from each other. */
-static int64_t cost_of(const memory *m, const ek_replicate_place *w, int32_t planned, int32_t node)
-{
-    int64_t come = 0, copied = 0;
-
-    for (int32_t e = 0; e < m->nodes.experts; e++) {
-        int32_t a = w->count[(int64_t)e * m->nodes.nodes + planned];
-        int32_t b = m->now.count[(int64_t)e * m->nodes.nodes + node];
-        int32_t ranks = m->nodes.ranks[node];
-        int32_t from_others = b > 0 ? 0 : a < ranks ? a : ranks;
-
-        come += from_others;
-        copied += a > b + from_others ? a - b - from_others : 0;
-    }
-    return come * (m->nodes.slots + 1) + copied;
-}
-
 /* Permutes m->image so that the layer shares its fatal node sets with other layers, if replicas_min
  * is more than 1. */
 static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
@@ -205,6 +189,51 @@ static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_p
     ek_align_replica_sets(&m->align, l->others, m->nodes.node_slots, m->image);
 }
 
+/* Cost of `count` replicas of an expert on a node that has `has` of them: those that come over a
+ * link, one per rank if it has none, before those that its ranks copy from each other. */
+static int64_t cost_of(const ek_replicate_nodes *s, int32_t ranks, int32_t count, int32_t has)
+{
+    int32_t come = has > 0 ? 0 : count < ranks ? count : ranks;
+    int32_t copied = count > has + come ? count - has - come : 0;
+
+    return (int64_t)come * (s->slots + 1) + copied;
+}
+
+/* Cost of a planned node's replicas on a node of its size that holds none of its experts. */
+static int64_t cost_without(const memory *m, const ek_replicate_place *w, int32_t planned)
+{
+    const ek_replicate_nodes *s = &m->nodes;
+    int64_t sum = 0;
+
+    for (int32_t i = s->first[planned]; i < s->first[planned + 1]; i++) {
+        int32_t e = w->at[i], j = s->first[planned];
+
+        while (w->at[j] != e)
+            j++;
+        if (e >= 0 && i == j)
+            sum += cost_of(s, s->ranks[planned], ek_replicate_count(s, w, planned, e), 0);
+    }
+    return sum;
+}
+
+/* Subtracts what is saved where real nodes hold an expert of planned nodes. */
+static void subtract_saved(memory *m, const ek_replicate_place *w, int32_t e)
+{
+    const ek_replicate_nodes *s = &m->nodes;
+    int32_t n = ek_replicate_nodes_with(s, &m->now, e, m->with);
+
+    for (int32_t p = 0; p < s->nodes; p++) {
+        int32_t count = ek_replicate_count(s, w, p, e);
+        int64_t without = cost_of(s, s->ranks[p], count, 0);
+
+        for (int32_t i = 0; i < n && count > 0; i++)
+            if (s->node_slots[m->with[i]] == s->node_slots[p])
+                m->cost[(int64_t)p * s->nodes + m->with[i]] -=
+                    without -
+                    cost_of(s, s->ranks[p], count, ek_replicate_count(s, &m->now, m->with[i], e));
+    }
+}
+
 /* Maps planned nodes to real ones of their size with the fewest incoming replicas: m->image. */
 static void map_nodes(memory *m, const ek_replicate_place *w)
 {
@@ -212,10 +241,15 @@ static void map_nodes(memory *m, const ek_replicate_place *w)
     const int64_t never = (int64_t)(s->slots + 1) * (s->slots + 1); /* exceeds any sum of
                                                                        possible costs */
 
-    for (int32_t i = 0; i < s->nodes; i++)
+    for (int32_t p = 0; p < s->nodes; p++) {
+        int64_t without = cost_without(m, w, p);
+
         for (int32_t n = 0; n < s->nodes; n++)
-            m->cost[(int64_t)i * s->nodes + n] =
-                s->node_slots[n] == s->node_slots[i] ? cost_of(m, w, i, n) : never;
+            m->cost[(int64_t)p * s->nodes + n] =
+                s->node_slots[n] == s->node_slots[p] ? without : never;
+    }
+    for (int32_t e = 0; e < s->experts; e++)
+        subtract_saved(m, w, e);
     ek_assign_rows(&m->assign, s->nodes, m->cost, m->image);
 }
 
@@ -399,7 +433,7 @@ static int64_t missing_nodes(const memory *m, const ek_plan_limits *l, const ek_
 
     least = least < m->nodes.nodes ? least : m->nodes.nodes;
     for (int32_t e = 0; e < l->experts; e++) {
-        int32_t n = ek_replicate_distinct(&m->nodes, w, e);
+        int32_t n = w->distinct[e];
 
         lack += n < least ? least - n : 0;
     }
@@ -450,7 +484,7 @@ static int32_t survived_failures(const memory *m, const ek_plan_limits *l,
     int32_t least = m->nodes.nodes;
 
     for (int32_t e = 0; e < l->experts; e++) {
-        int32_t n = ek_replicate_distinct(&m->nodes, w, e);
+        int32_t n = w->distinct[e];
 
         least = n < least ? n : least;
     }

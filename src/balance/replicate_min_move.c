@@ -10,6 +10,7 @@ typedef struct {
     const ek_replicate_aim *aim;
     ek_replicate_place *w;
     int64_t *load; /* [nodes] */
+    int64_t over;  /* load above the allowed one, over all nodes */
     ek_replicate_risk risk;
     int reached; /* the risk is within the allowed one */
     int64_t end; /* limit of s->work */
@@ -19,6 +20,7 @@ typedef struct {
 typedef struct {
     int64_t over; /* load above the allowed one, over all nodes */
     int64_t come;
+    int64_t stacked; /* see stacked_count */
 } difference;
 
 static int32_t count_of(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t node,
@@ -111,6 +113,23 @@ static int64_t incoming_change(const climb *c, int32_t node, int32_t expert, int
            incoming_count(c->s, c->aim->now, node, expert, n);
 }
 
+/* Replicas of an expert on a node beyond one per rank and beyond its present ones. */
+static int32_t stacked_count(const climb *c, int32_t node, int32_t expert, int32_t count)
+{
+    int32_t had = count_of(c->s, c->aim->now, node, expert);
+    int32_t most = had > c->s->ranks[node] ? had : c->s->ranks[node];
+
+    return count > most ? count - most : 0;
+}
+
+/* Change of stacked replicas with `more` replicas of an expert on a node. */
+static int64_t stacked_change(const climb *c, int32_t node, int32_t expert, int32_t more)
+{
+    int32_t n = count_of(c->s, c->w, node, expert);
+
+    return stacked_count(c, node, expert, n + more) - stacked_count(c, node, expert, n);
+}
+
 static int64_t excess_of(const climb *c, int32_t node, int64_t load)
 {
     int64_t most = c->aim->most * c->s->ranks[node];
@@ -128,7 +147,7 @@ static int64_t excess_change(const climb *c, int32_t node, int64_t more)
 
 static int is_improvement(const difference *d)
 {
-    return d->over < 0 || (d->over == 0 && d->come < 0);
+    return d->over < 0 || (d->over == 0 && d->come < 0 && d->stacked <= 0);
 }
 
 /* Whether to keep a swap already made.  Once the risk is within the allowed one, no set may become
@@ -163,6 +182,8 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     d.over = excess_change(c, a, more) + excess_change(c, b, -more);
     d.come = incoming_change(c, a, e, -1) + incoming_change(c, a, g, 1) +
              incoming_change(c, b, g, -1) + incoming_change(c, b, e, 1);
+    d.stacked = stacked_change(c, a, e, -1) + stacked_change(c, a, g, 1) +
+                stacked_change(c, b, g, -1) + stacked_change(c, b, e, 1);
     if (c->reached && !is_improvement(&d))
         return 0;
     ek_replicate_swap(c->s, c->aim->need, c->w, i, j);
@@ -172,28 +193,117 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     }
     c->load[a] += more;
     c->load[b] -= more;
+    c->over += d.over;
     return 1;
 }
 
 /* Exchanges two experts with equal numbers of replicas, which leaves the risk unchanged. */
 static int try_experts(climb *c, int32_t a, int32_t b)
 {
+    int32_t words = (c->s->nodes + 63) / 64;
+    const uint64_t *of_a = c->w->mask + (int64_t)a * words;
+    const uint64_t *of_b = c->w->mask + (int64_t)b * words;
     int64_t more = c->aim->weight[b] - c->aim->weight[a];
     difference d = {0};
 
-    c->s->work += c->s->nodes;
-    for (int32_t n = 0; n < c->s->nodes; n++) {
-        int32_t of_a = count_of(c->s, c->w, n, a), of_b = count_of(c->s, c->w, n, b);
+    c->s->work += words;
+    for (int32_t i = 0; i < words; i++)
+        for (uint64_t m = of_a[i] | of_b[i]; m != 0; m &= m - 1) {
+            int32_t n = i * 64 + __builtin_ctzll(m);
+            int32_t diff = count_of(c->s, c->w, n, a) - count_of(c->s, c->w, n, b);
 
-        d.over += excess_change(c, n, more * (of_a - of_b));
-        d.come += incoming_change(c, n, a, of_b - of_a) + incoming_change(c, n, b, of_a - of_b);
-    }
+            c->s->work++;
+            d.over += excess_change(c, n, more * diff);
+            d.come += incoming_change(c, n, a, -diff) + incoming_change(c, n, b, diff);
+        }
     if (!is_improvement(&d))
         return 0;
     for (int32_t n = 0; n < c->s->nodes; n++)
         c->load[n] += more * (count_of(c->s, c->w, n, a) - count_of(c->s, c->w, n, b));
+    c->over += d.over;
     ek_replicate_exchange(c->s, c->w, a, b);
     return 1;
+}
+
+/* Whether some node that holds an expert is above the allowed load. */
+static int is_overloaded(const climb *c, int32_t expert)
+{
+    int32_t n = c->over > 0 ? ek_replicate_nodes_with(c->s, c->w, expert, c->s->some) : 0;
+
+    for (int32_t i = 0; i < n; i++)
+        if (excess_of(c, c->s->some[i], c->load[c->s->some[i]]) > 0)
+            return 1;
+    return 0;
+}
+
+static int try_pair(climb *c, int32_t a, int32_t b)
+{
+    return a != b && c->aim->replicas[a] == c->aim->replicas[b] && try_experts(c, a, b);
+}
+
+/* Whether an expert leaves a node, where w has n of them, without saving an incoming replica. */
+static int is_free(const climb *c, int32_t node, int32_t expert, int32_t n)
+{
+    return count_of(c->s, c->aim->now, node, expert) > 0 || n > c->s->ranks[node];
+}
+
+/* Whether an expert has several replicas on some node. */
+static int is_stacked(const climb *c, int32_t expert)
+{
+    return c->w->distinct[expert] < c->aim->replicas[expert];
+}
+
+/* Whether some node that holds an expert lacks it now. */
+static int is_coming(const climb *c, int32_t expert)
+{
+    int32_t words = (c->s->nodes + 63) / 64;
+    const uint64_t *is = c->w->mask + (int64_t)expert * words;
+    const uint64_t *was = c->aim->now->mask + (int64_t)expert * words;
+
+    for (int32_t i = 0; i < words; i++)
+        if ((is[i] & ~was[i]) != 0)
+            return 1;
+    return 0;
+}
+
+/* Exchanges an expert with others, where that may improve: with any if it is on an overloaded node;
+ * if replicas of it come, with those on its present nodes and those of which a node has several. */
+static int search_experts(climb *c, int32_t a)
+{
+    const ek_replicate_nodes *s = c->s;
+    int any = is_overloaded(c, a), moved = 0;
+
+    if (!any && !is_coming(c, a))
+        return 0;
+    for (int32_t n = 0; n < s->nodes && !any && s->work < c->end; n++)
+        if (count_of(s, c->aim->now, n, a) > 0)
+            for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
+                moved |= try_pair(c, a, c->w->at[i]);
+    for (int32_t b = 0; b < s->experts && s->work < c->end; b++)
+        if (any || is_stacked(c, b))
+            moved |= try_pair(c, a, b);
+    return moved;
+}
+
+/* Swaps a slot with others, where that may improve: with those of its expert's present nodes if the
+ * expert leaves its own as one that came, or with any if its node is overloaded or the risk is
+ * still too high. */
+static int search_slots(climb *c, int32_t i)
+{
+    const ek_replicate_nodes *s = c->s;
+    int32_t e = c->w->at[i], node = s->node_of[i];
+    int any = !c->reached || excess_of(c, node, c->load[node]) > 0;
+
+    if (!any && is_free(c, node, e, count_of(s, c->w, node, e)))
+        return 0;
+    for (int32_t n = 0; n < s->nodes && s->work < c->end; n++) {
+        if (!any && count_of(s, c->aim->now, n, e) == 0)
+            continue;
+        for (int32_t j = s->first[n]; j < s->first[n + 1] && s->work < c->end; j++)
+            if (try_slots(c, i, j))
+                return 1;
+    }
+    return 0;
 }
 
 static int search_pass(climb *c)
@@ -201,13 +311,10 @@ static int search_pass(climb *c)
     const ek_replicate_nodes *s = c->s;
     int moved = 0;
 
-    for (int32_t a = 0; a < s->experts; a++)
-        for (int32_t b = a + 1; b < s->experts && s->work < c->end; b++)
-            if (c->aim->replicas[a] == c->aim->replicas[b])
-                moved |= try_experts(c, a, b);
-    for (int32_t i = 0; i < s->slots; i++)
-        for (int32_t j = i + 1; j < s->slots && s->work < c->end; j++)
-            moved |= try_slots(c, i, j);
+    for (int32_t a = 0; a < s->experts && s->work < c->end; a++)
+        moved |= search_experts(c, a);
+    for (int32_t i = 0; i < s->slots && s->work < c->end; i++)
+        moved |= search_slots(c, i);
     return moved;
 }
 
@@ -215,17 +322,16 @@ int ek_replicate_min_move(ek_replicate_nodes *s, const ek_replicate_aim *aim, in
                           ek_replicate_place *w)
 {
     climb c = {.s = s, .aim = aim, .w = w, .load = load};
-    int64_t over = 0;
 
     ek_replicate_loads(s, aim->weight, w, load);
     ek_replicate_risk_of(s, aim->need, w, &c.risk);
     c.end = s->work + WORK;
     c.reached = meets_risk(s, &c.risk, &aim->risk);
+    for (int32_t n = 0; n < s->nodes; n++)
+        c.over += excess_of(&c, n, load[n]);
     while (s->work < c.end && search_pass(&c))
         continue;
-    for (int32_t n = 0; n < s->nodes; n++)
-        over += excess_of(&c, n, load[n]);
-    return c.reached && over == 0;
+    return c.reached && c.over == 0;
 }
 
 /* --- the nearest start ------------------------------------------------------------------------ */
@@ -272,7 +378,7 @@ void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *a
             if (can_stay(s, aim, n, e, w))
                 add_replica(s, aim, n, e, left, load, w);
     for (int32_t e = 0; e < s->experts; e++)
-        while (left[e] > 0 && ek_replicate_distinct(s, w, e) < aim->need[e]) {
+        while (left[e] > 0 && w->distinct[e] < aim->need[e]) {
             int32_t n = least_loaded(s, w, load, e, 0);
 
             if (n < 0)

@@ -10,9 +10,12 @@
  *              first step (plan_replicate.c), and moves what then differs.
  * Method       Local search from the plan, and from the present placement with the planned numbers
  *              of replicas: slot swaps and exchanges of experts, each taken as soon as it improves.
- *              Until the risk is within the allowed one, less risk is better.  From then on no set
- *              may become fatal, and less load above the allowed one is better, then fewer incoming
- *              replicas.
+ *              Tried are the pairs that can improve: those that bring an expert to a node that
+ *              holds it now, and all pairs with an overloaded node or until the risk is within the
+ *              allowed one.  Until then, less risk is better.  From then on no set may become
+ *              fatal, and less load above the allowed one is better, then fewer incoming replicas.
+ *              A slot swap that only saves moves puts no second replica on a rank: that one would
+ *              serve none of the rank's own rows, a cost of every micro-batch for one saved move.
  * Complexity   2^18 word operations and 2^18 pairs at most.
  *
  * Pure and deterministic. */

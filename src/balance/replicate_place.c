@@ -1,6 +1,7 @@
-/* Replicas of experts on nodes: how many (Lazarus, arXiv 2407.04656v2, eq. 1), where (maximum rank
- * overlap, MRO, and the spread placement that the paper compares it with), and which failures they
- * survive.  replicate_min_move.c takes the present placement into account.
+/* Replicas of experts on nodes: which failures they survive, and the search for placements that
+ * survive more or have evener loads.  replicate_start.c makes the placements that it starts from,
+ * replicate_even.c exchanges experts, replicate_min_move.c takes the present placement into
+ * account.
  *
  * Score        The number of fatal sets of k nodes, those that hold all replicas of some expert,
  *              for k = 1, 2, ...; of two placements, the one with fewer for the smallest k where
@@ -9,13 +10,12 @@
  *              tried.  A set is one bit; each node has a bit vector of the sets that it is in.  The
  *              sets that lose an expert are the AND over its nodes, the fatal ones the OR over
  *              experts.  An expert whose nodes include all nodes of another expert is skipped.
- * Departures   The paper proves MRO optimal, but it is not where the last segment is cut short: one
- *              failure can then lose an expert with f replicas.  So a placement is repaired and
- *              then improved by hill-climbing (plan_replicate.c).  Nodes may differ in slots:
- *              groups are as large as the smallest node; the extra slots of larger ones take the
- *              remaining replicas.
- * Complexity   Allocation O(E^2) (its sort); MRO and spread O(S N); a score O(E^2 + W sum r) word
- *              operations, W <= 1,039 up to 16 nodes, <= 256 above (and N / 64). */
+ * Climb        First random swaps of two slots that score no worse, then all pairs of slots, in
+ *              turns, whose swap evens out the loads and scores no worse.  Only a swap that takes
+ *              an expert from a minimal node set that no other expert has needs a new score, unless
+ *              more single nodes become fatal; of the others, the sets that become fatal are
+ * enough. Complexity   A score O(E^2 + W sum r) word operations, W <= 1,039 up to 16 nodes, <= 256
+ * above (and N / 64); most swaps O(minimal sets). */
 #include "balance/replicate_place.h"
 
 #include "base/random.h"
@@ -26,11 +26,9 @@
 enum {
     EXACT_NODES = 16, /* up to so many nodes all sets are tried: 65,536 */
     DRAWN = 1024,     /* sets drawn for each k above that */
-    TRIALS = 1 << 13, /* swaps tried by each phase of the climb */
-    WORK = 1 << 22    /* limit of word operations of each phase, and of ek_replicate_even */
+    TRIALS = 1 << 13, /* random swaps tried for a better score */
+    WORK = 1 << 22    /* limit of word operations of each phase of the climb */
 };
-
-__extension__ typedef __int128 wide;
 
 static const uint64_t seed = UINT64_C(0x7265706c69636173); /* of drawn sets and swaps */
 static const uint64_t swap_stream = UINT64_C(1) << 63;     /* drawn sets use smaller stream
@@ -89,6 +87,17 @@ void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t node
     s->fallen = ek_arena_alloc(a, s->words, sizeof(*s->fallen));
     s->replica_sets = ek_arena_alloc(a, (int64_t)experts * mask_words(s), sizeof(*s->replica_sets));
     s->core = ek_arena_alloc(a, experts, sizeof(*s->core));
+    s->singles = ek_arena_alloc(a, mask_words(s), sizeof(*s->singles));
+    s->some = ek_arena_alloc(a, nodes, sizeof(*s->some));
+    s->n_alone = ek_arena_alloc(a, nodes, sizeof(*s->n_alone));
+    s->alone = ek_arena_alloc(a, mask_words(s), sizeof(*s->alone));
+    s->surely = ek_arena_alloc(a, mask_words(s), sizeof(*s->surely));
+    s->core_mask = ek_arena_alloc(a, (int64_t)experts * mask_words(s), sizeof(*s->core_mask));
+    s->n_with = ek_arena_alloc(a, experts, sizeof(*s->n_with));
+    s->lost = ek_arena_alloc(a, s->words, sizeof(*s->lost));
+    s->swapped = ek_arena_alloc(a, 2 * mask_words(s), sizeof(*s->swapped));
+    for (int i = 0; i < 2; i++)
+        s->changed[i] = ek_arena_alloc(a, mask_words(s), sizeof(**s->changed));
 }
 
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
@@ -119,6 +128,9 @@ void ek_replicate_nodes_ready(ek_replicate_nodes *s)
         for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
             s->node_of[i] = n;
     }
+    s->alike = 1;
+    for (int32_t n = 1; n < s->nodes; n++)
+        s->alike &= s->ranks[n] == s->ranks[0];
     memset(s->dead, 0, (size_t)s->nodes * (size_t)s->words * sizeof(*s->dead));
     s->exact = 1;
     s->word_of[0] = s->word_of[1] = 0;
@@ -138,6 +150,7 @@ void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_rep
     w->at = ek_arena_alloc(a, s->slots, sizeof(*w->at));
     w->count = ek_arena_alloc(a, (int64_t)s->experts * s->nodes, sizeof(*w->count));
     w->vacant = ek_arena_alloc(a, s->nodes, sizeof(*w->vacant));
+    w->distinct = ek_arena_alloc(a, s->experts, sizeof(*w->distinct));
     w->mask = ek_arena_alloc(a, (int64_t)s->experts * mask_words(s), sizeof(*w->mask));
     w->fatal = ek_arena_alloc(a, s->most + 1, sizeof(*w->fatal));
 }
@@ -150,6 +163,7 @@ void ek_replicate_place_clear(const ek_replicate_nodes *s, ek_replicate_place *w
         w->at[i] = -1;
     memset(w->count, 0, experts * (size_t)s->nodes * sizeof(*w->count));
     memcpy(w->vacant, s->node_slots, (size_t)s->nodes * sizeof(*w->vacant));
+    memset(w->distinct, 0, experts * sizeof(*w->distinct));
     memset(w->mask, 0, experts * (size_t)mask_words(s) * sizeof(*w->mask));
 }
 
@@ -161,6 +175,7 @@ void ek_replicate_place_copy(const ek_replicate_nodes *s, ek_replicate_place *to
     memcpy(to->at, from->at, (size_t)s->slots * sizeof(*to->at));
     memcpy(to->count, from->count, experts * (size_t)s->nodes * sizeof(*to->count));
     memcpy(to->vacant, from->vacant, (size_t)s->nodes * sizeof(*to->vacant));
+    memcpy(to->distinct, from->distinct, experts * sizeof(*to->distinct));
     memcpy(to->mask, from->mask, experts * (size_t)mask_words(s) * sizeof(*to->mask));
     memcpy(to->fatal, from->fatal, (size_t)(s->most + 1) * sizeof(*to->fatal));
     to->lack = from->lack;
@@ -184,11 +199,15 @@ static void fill_slot(const ek_replicate_nodes *s, ek_replicate_place *w, int32_
     int32_t node = s->node_of[slot], was = w->at[slot];
     uint64_t bit = UINT64_C(1) << (node % 64);
 
-    if (was >= 0 && --*count_at(s, w, node, was) == 0)
+    if (was >= 0 && --*count_at(s, w, node, was) == 0) {
         mask_of(s, w, was)[node / 64] &= ~bit;
+        w->distinct[was]--;
+    }
     w->at[slot] = expert;
-    ++*count_at(s, w, node, expert);
-    mask_of(s, w, expert)[node / 64] |= bit;
+    if (++*count_at(s, w, node, expert) == 1) {
+        mask_of(s, w, expert)[node / 64] |= bit;
+        w->distinct[expert]++;
+    }
 }
 
 void ek_replicate_put(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t node,
@@ -207,135 +226,16 @@ void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place
             ek_replicate_put(s, to, image[s->node_of[i]], from->at[i]);
 }
 
-int32_t ek_replicate_distinct(const ek_replicate_nodes *s, const ek_replicate_place *w,
-                              int32_t expert)
+int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                                int32_t expert, int32_t *nodes)
 {
     const uint64_t *mask = mask_of(s, w, expert);
     int32_t n = 0;
 
     for (int32_t i = 0; i < mask_words(s); i++)
-        n += __builtin_popcountll(mask[i]);
+        for (uint64_t m = mask[i]; m != 0; m &= m - 1)
+            nodes[n++] = i * 64 + __builtin_ctzll(m);
     return n;
-}
-
-/* --- allocation ------------------------------------------------------------------------------- */
-
-void ek_replicate_ascending(int32_t experts, const int64_t *key, int32_t *order)
-{
-    for (int32_t e = 0; e < experts; e++) {
-        int32_t i = e;
-
-        for (; i > 0 && key[order[i - 1]] > key[e]; i--)
-            order[i] = order[i - 1];
-        order[i] = e;
-    }
-}
-
-int32_t ek_replicate_least(int32_t experts, int32_t slots, int32_t least)
-{
-    if (least > slots / experts)
-        least = slots / experts;
-    return least > 1 ? least : 1;
-}
-
-ek_status ek_replicate_allocate(int32_t experts, int32_t slots, int32_t least, const int64_t *total,
-                                int32_t *order, int32_t *replicas)
-{
-    int64_t rest = 0;
-    int equal;
-
-    EK_REQUIRE(slots >= experts, EK_EINVAL, "replicate: %d experts do not go into %d slots",
-               (int)experts, (int)slots);
-    least = ek_replicate_least(experts, slots, least);
-    ek_replicate_ascending(experts, total, order);
-    for (int32_t e = 0; e < experts; e++)
-        rest += total[e];
-    equal = rest == 0; /* no assignments: as if all were equal */
-    rest = equal ? experts : rest;
-    for (int32_t i = 0; i < experts; i++) {
-        int64_t t = equal ? 1 : total[order[i]];
-        int32_t r = (int32_t)((wide)t * slots / rest);
-
-        r = r > least ? r : least;
-        replicas[order[i]] = r;
-        slots -= r;
-        rest -= t;
-    }
-    return EK_OK;
-}
-
-/* --- initial placements ----------------------------------------------------------------------- */
-
-/* The node for one more replica of an expert: without the expert if `apart`; the first one if
- * `first`, else the one with most vacant slots.  -1: none. */
-static int32_t vacant_node(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert,
-                           int apart, int first)
-{
-    int32_t best = -1;
-
-    for (int32_t n = 0; n < s->nodes; n++) {
-        if (w->vacant[n] == 0 || (apart && *count_at(s, w, n, expert) > 0))
-            continue;
-        if (best < 0 || (!first && w->vacant[n] > w->vacant[best]))
-            best = n;
-    }
-    return best;
-}
-
-/* Places the replicas left, on nodes without the expert if possible, then on any. */
-static void place_remaining(const ek_replicate_nodes *s, const int32_t *order, int32_t *left,
-                            int first, ek_replicate_place *w)
-{
-    for (int apart = 1; apart >= 0; apart--)
-        for (int32_t i = 0; i < s->experts; i++)
-            for (int32_t e = order[i]; left[e] > 0; left[e]--) {
-                int32_t n = vacant_node(s, w, e, apart, first);
-
-                if (n < 0)
-                    break;
-                ek_replicate_put(s, w, n, e);
-            }
-}
-
-void ek_replicate_mro(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
-                      int32_t *left, ek_replicate_place *w)
-{
-    int32_t group = s->node_slots[0], node = 0;
-
-    ek_replicate_place_clear(s, w);
-    memcpy(left, replicas, (size_t)s->experts * sizeof(*left));
-    for (int32_t n = 1; n < s->nodes; n++)
-        group = s->node_slots[n] < group ? s->node_slots[n] : group;
-    for (int32_t i = 0; i < s->experts; i += group) { /* one segment of nodes per group */
-        int32_t end = node + replicas[order[i]];
-
-        for (; node < end && node < s->nodes; node++)
-            for (int32_t j = i; j < i + group && j < s->experts; j++) {
-                ek_replicate_put(s, w, node, order[j]);
-                left[order[j]]--;
-            }
-    }
-    /* With a single group the node sets must be nested, so the first node is taken. */
-    place_remaining(s, order, left, s->experts <= group, w);
-}
-
-void ek_replicate_spread(const ek_replicate_nodes *s, const int32_t *order, const int32_t *replicas,
-                         int32_t *left, ek_replicate_place *w)
-{
-    int32_t node = 0;
-
-    ek_replicate_place_clear(s, w);
-    memcpy(left, replicas, (size_t)s->experts * sizeof(*left));
-    for (int32_t i = 0; i < s->experts; i++)
-        for (int32_t e = order[i], tried = 0; left[e] > 0 && tried < s->nodes; tried++) {
-            if (w->vacant[node] > 0 && *count_at(s, w, node, e) == 0) {
-                ek_replicate_put(s, w, node, e);
-                left[e]--;
-                tried = -1;
-            }
-            node = (node + 1) % s->nodes;
-        }
-    place_remaining(s, order, left, 0, w);
 }
 
 /* --- scoring ---------------------------------------------------------------------------------- */
@@ -348,22 +248,60 @@ static int is_subset(const uint64_t *a, const uint64_t *b, int32_t words)
     return 1;
 }
 
+static int is_equal(const uint64_t *a, const uint64_t *b, int32_t words)
+{
+    for (int32_t i = 0; i < words; i++)
+        if (a[i] != b[i])
+            return 0;
+    return 1;
+}
+
+/* Begins s->core with one expert for each node that is the only one of some expert, and sets those
+ * nodes in s->singles; returns their number. */
+static int32_t find_singles(ek_replicate_nodes *s, const ek_replicate_place *w)
+{
+    int32_t n = 0, words = mask_words(s);
+
+    memset(s->singles, 0, (size_t)words * sizeof(*s->singles));
+    for (int32_t e = 0; e < s->experts; e++) {
+        const uint64_t *mine = mask_of(s, w, e);
+
+        if (w->distinct[e] != 1 || is_subset(mine, s->singles, words))
+            continue;
+        for (int32_t i = 0; i < words; i++)
+            s->singles[i] |= mine[i];
+        s->core[n++] = e;
+    }
+    return n;
+}
+
+static int has_common_node(const uint64_t *a, const uint64_t *b, int32_t words)
+{
+    for (int32_t i = 0; i < words; i++)
+        if ((a[i] & b[i]) != 0)
+            return 1;
+    return 0;
+}
+
 /* Fills s->core with the experts whose nodes include all nodes of no other expert; returns their
  * number. */
 static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
-    int32_t n = 0, words = mask_words(s);
+    int32_t words = mask_words(s), singles = find_singles(s, w), n = singles;
 
+    s->work += s->experts / 4;
     for (int32_t e = 0; e < s->experts; e++) {
         const uint64_t *mine = mask_of(s, w, e);
-        int32_t kept = 0, i = 0;
+        int32_t kept = singles, i = singles;
 
+        if (has_common_node(mine, s->singles, words))
+            continue;
         while (i < n && !is_subset(mask_of(s, w, s->core[i]), mine, words))
             i++;
         s->work += i;
         if (i < n)
             continue;
-        for (i = 0; i < n; i++)
+        for (i = singles; i < n; i++)
             if (!is_subset(mine, mask_of(s, w, s->core[i]), words))
                 s->core[kept++] = s->core[i];
         s->core[kept] = e;
@@ -421,10 +359,9 @@ void ek_replicate_regard(ek_replicate_nodes *s, const ek_replica_sets *others)
             s->fallen[word] |= sets_including(s, others->mask + h * others->words, word);
 }
 
-static int64_t lack_of(const ek_replicate_nodes *s, const int32_t *need,
-                       const ek_replicate_place *w, int32_t expert)
+static int64_t lack_of(const int32_t *need, const ek_replicate_place *w, int32_t expert)
 {
-    int32_t n = ek_replicate_distinct(s, w, expert);
+    int32_t n = w->distinct[expert];
 
     return n < need[expert] ? need[expert] - n : 0;
 }
@@ -433,7 +370,7 @@ static void find_lack(const ek_replicate_nodes *s, const int32_t *need, ek_repli
 {
     w->lack = 0;
     for (int32_t e = 0; e < s->experts; e++)
-        w->lack += lack_of(s, need, w, e);
+        w->lack += lack_of(need, w, e);
 }
 
 void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w)
@@ -495,10 +432,10 @@ void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_repl
 {
     int32_t a = w->at[i], b = w->at[j];
 
-    w->lack -= lack_of(s, need, w, a) + lack_of(s, need, w, b);
+    w->lack -= lack_of(need, w, a) + lack_of(need, w, b);
     fill_slot(s, w, i, b);
     fill_slot(s, w, j, a);
-    w->lack += lack_of(s, need, w, a) + lack_of(s, need, w, b);
+    w->lack += lack_of(need, w, a) + lack_of(need, w, b);
 }
 
 int ek_replicate_may_swap(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t i,
@@ -531,16 +468,10 @@ void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicat
     while (w->lack > 0 && moved) {
         moved = 0;
         for (int32_t i = 0; i < s->slots && w->lack > 0; i++)
-            if (*count_at(s, w, s->node_of[i], w->at[i]) > 1 && lack_of(s, need, w, w->at[i]) > 0)
+            if (*count_at(s, w, s->node_of[i], w->at[i]) > 1 && lack_of(need, w, w->at[i]) > 0)
                 moved |= spread_slot(s, need, w, i);
     }
     count_fatal(s, w, NULL, w->fatal);
-}
-
-/* A node's term of the imbalance: its load squared, per rank. */
-static int64_t imbalance_of(const ek_replicate_nodes *s, int32_t node, int64_t load)
-{
-    return load * load / s->ranks[node];
 }
 
 void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
@@ -557,8 +488,8 @@ static int reduces_imbalance(const ek_replicate_nodes *s, const ek_replicate_pla
     int32_t a = s->node_of[i], b = s->node_of[j];
     int64_t d = weight[w->at[j]] - weight[w->at[i]];
 
-    return imbalance_of(s, a, load[a] + d) + imbalance_of(s, b, load[b] - d) <
-           imbalance_of(s, a, load[a]) + imbalance_of(s, b, load[b]);
+    return ek_replicate_imbalance(s, a, load[a] + d) + ek_replicate_imbalance(s, b, load[b] - d) <
+           ek_replicate_imbalance(s, a, load[a]) + ek_replicate_imbalance(s, b, load[b]);
 }
 
 void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a, int32_t b)
@@ -568,38 +499,177 @@ void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, i
             fill_slot(s, w, i, w->at[i] == a ? b : a);
 }
 
-/* Exchanges two experts in all slots if that reduces the imbalance. */
-static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
-                        int64_t *load, int32_t a, int32_t b)
+/* The node of a mask with one; -1: it has several. */
+static int32_t only_node(const uint64_t *mask, int32_t words)
 {
-    int64_t d = weight[b] - weight[a], change = 0;
+    int32_t node = -1;
 
-    s->work += s->nodes;
-    for (int32_t n = 0; n < s->nodes; n++)
-        change +=
-            imbalance_of(s, n, load[n] + d * (*count_at(s, w, n, a) - *count_at(s, w, n, b))) -
-            imbalance_of(s, n, load[n]);
-    if (change >= 0)
-        return 0;
-    for (int32_t n = 0; n < s->nodes; n++)
-        load[n] += d * (*count_at(s, w, n, a) - *count_at(s, w, n, b));
-    ek_replicate_exchange(s, w, a, b);
-    return 1;
+    for (int32_t i = 0; i < words; i++) {
+        if (mask[i] == 0)
+            continue;
+        if (node >= 0 || (mask[i] & (mask[i] - 1)) != 0)
+            return -1;
+        node = i * 64 + __builtin_ctzll(mask[i]);
+    }
+    return node;
 }
 
-void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
-                       ek_replicate_place *w, int64_t *load)
+static void set_bit(uint64_t *mask, int32_t bit, int to)
 {
-    int64_t end = s->work + WORK;
-    int moved = 1;
+    uint64_t b = UINT64_C(1) << (bit % 64);
 
-    ek_replicate_loads(s, weight, w, load);
-    while (moved && s->work < end) {
-        moved = 0;
-        for (int32_t a = 0; a < s->experts && s->work < end; a++)
-            for (int32_t b = a + 1; b < s->experts; b++)
-                if (replicas[a] == replicas[b] && weight[a] != weight[b])
-                    moved |= try_exchange(s, weight, w, load, a, b);
+    mask[bit / 64] = to ? mask[bit / 64] | b : mask[bit / 64] & ~b;
+}
+
+/* Counts an expert with this mask, or one less, if the mask is a minimal set. */
+static void add_to_core(ek_replicate_nodes *s, const uint64_t *mask, int32_t more)
+{
+    int32_t words = mask_words(s), node = only_node(mask, words);
+
+    if (node >= 0) {
+        s->n_alone[node] += more;
+        set_bit(s->alone, node, s->n_alone[node] > 0);
+        set_bit(s->surely, node, s->n_alone[node] > 2);
+        return;
+    }
+    for (int32_t i = 0; i < s->n_core; i++)
+        if (is_equal(s->core_mask + (int64_t)i * words, mask, words)) {
+            s->n_with[i] += more;
+            return;
+        }
+}
+
+/* Keeps the minimal node sets of a placement, how many experts have each, and the fatal sets. */
+static void keep_core(ek_replicate_nodes *s, const ek_replicate_place *w)
+{
+    int32_t words = mask_words(s), n = find_core(s, w);
+    size_t bytes = (size_t)words * sizeof(*s->core_mask);
+
+    for (int32_t word = 0; word < s->words; word++)
+        s->lost[word] = fatal_sets(s, w, n, word);
+    s->n_core = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (w->distinct[s->core[i]] > 1)
+            memcpy(s->core_mask + (int64_t)s->n_core++ * words, mask_of(s, w, s->core[i]), bytes);
+    memset(s->n_alone, 0, (size_t)s->nodes * sizeof(*s->n_alone));
+    memset(s->alone, 0, bytes);
+    memset(s->surely, 0, bytes);
+    memset(s->n_with, 0, (size_t)s->experts * sizeof(*s->n_with));
+    for (int32_t e = 0; e < s->experts; e++)
+        add_to_core(s, mask_of(s, w, e), 1);
+    s->work += (int64_t)n * 3 * s->words + (int64_t)s->n_core * s->experts / 4;
+}
+
+/* Whether a mask includes the only node of an expert other than the two whose masks were `was`. */
+static int includes_only_node(const ek_replicate_nodes *s, const uint64_t *mask,
+                              uint64_t *const was[2])
+{
+    int32_t words = mask_words(s), node[2];
+
+    if (has_common_node(mask, s->surely, words))
+        return 1;
+    if (!has_common_node(mask, s->alone, words))
+        return 0;
+    for (int i = 0; i < 2; i++)
+        node[i] = only_node(was[i], words);
+    for (int32_t i = 0; i < words; i++)
+        for (uint64_t m = mask[i] & s->alone[i]; m != 0; m &= m - 1) {
+            int32_t n = i * 64 + __builtin_ctzll(m);
+
+            if (s->n_alone[n] > (node[0] == n) + (node[1] == n))
+                return 1;
+        }
+    return 0;
+}
+
+/* Whether a mask includes all nodes of an expert other than the two whose masks were `was`. */
+static int includes_core(ek_replicate_nodes *s, const uint64_t *mask, uint64_t *const was[2])
+{
+    int32_t words = mask_words(s);
+
+    if (includes_only_node(s, mask, was))
+        return 1;
+    if (s->n_core == 0 || only_node(mask, words) >= 0)
+        return 0;
+    s->work += s->n_core / 4;
+    for (int32_t i = 0; i < s->n_core; i++) {
+        const uint64_t *core = s->core_mask + (int64_t)i * words;
+
+        if (is_subset(core, mask, words) &&
+            s->n_with[i] > is_equal(core, was[0], words) + is_equal(core, was[1], words))
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether a set is fatal with a mask that was not. */
+static int adds_fatal(const ek_replicate_nodes *s, const uint64_t *mask)
+{
+    for (int32_t word = 0; word < s->words; word++)
+        if ((sets_including(s, mask, word) & ~s->lost[word]) != 0)
+            return 1;
+    return 0;
+}
+
+/* Whether more nodes than before are the only one of some expert, after a swap of two experts that
+ * had the masks `was` and have the masks `is`. */
+static int adds_only_node(const ek_replicate_nodes *s, const uint64_t *const is[2],
+                          uint64_t *const was[2])
+{
+    int32_t words = mask_words(s), node[4], change = 0;
+
+    for (int i = 0; i < 2; i++) {
+        node[i] = only_node(was[i], words);
+        node[2 + i] = only_node(is[i], words);
+    }
+    for (int i = 0; i < 4; i++) {
+        int32_t n = node[i], more = 0;
+
+        for (int j = 0; j < 4; j++) {
+            n = node[j] == n && j < i ? -1 : n; /* seen */
+            more += node[j] == n ? j < 2 ? -1 : 1 : 0;
+        }
+        if (n >= 0)
+            change += (s->n_alone[n] + more > 0) - (s->n_alone[n] > 0);
+    }
+    return change > 0;
+}
+
+/* The sign of the change of the number of fatal sets by a swap already made of two experts that had
+ * the masks `was`.  Without counting where no set ceases to be fatal, or more single nodes are
+ * fatal, which are compared first. */
+static int compare_swap(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t a, int32_t b,
+                        uint64_t *const was[2], int64_t *fatal)
+{
+    const uint64_t *is[2] = {mask_of(s, w, a), mask_of(s, w, b)};
+
+    s->work++;
+    if (!includes_core(s, was[0], was) || !includes_core(s, was[1], was))
+        return adds_only_node(s, is, was) ? 1 : count_fatal(s, w, w->fatal, fatal);
+    for (int i = 0; i < 2; i++) {
+        if (includes_core(s, is[i], was))
+            continue;
+        s->work += s->words;
+        if (adds_fatal(s, is[i]))
+            return 1;
+    }
+    return 0;
+}
+
+/* Updates what keep_core keeps after a swap. */
+static void update_core(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t a, int32_t b,
+                        uint64_t *const was[2])
+{
+    const uint64_t *is[2] = {mask_of(s, w, a), mask_of(s, w, b)};
+
+    for (int i = 0; i < 2; i++)
+        if (!includes_core(s, was[i], was) || !includes_core(s, is[i], was)) {
+            keep_core(s, w);
+            return;
+        }
+    for (int i = 0; i < 2; i++) {
+        add_to_core(s, was[i], -1);
+        add_to_core(s, is[i], 1);
     }
 }
 
@@ -607,41 +677,69 @@ void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int
 static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                     int64_t *fatal, int32_t i, int32_t j)
 {
+    int32_t a = w->at[i], b = w->at[j];
+    size_t bytes = (size_t)mask_words(s) * sizeof(*s->swapped);
+    uint64_t *const was[2] = {s->swapped, s->swapped + mask_words(s)};
     int64_t lack = w->lack;
     int sign;
 
+    memcpy(was[0], mask_of(s, w, a), bytes);
+    memcpy(was[1], mask_of(s, w, b), bytes);
     ek_replicate_swap(s, need, w, i, j);
     sign = (w->lack > lack) - (w->lack < lack);
     if (sign == 0)
-        sign = count_fatal(s, w, w->fatal, fatal);
+        sign = compare_swap(s, w, a, b, was, fatal);
     else if (sign < 0)
         count_fatal(s, w, NULL, fatal);
-    if (sign > 0)
+    if (sign > 0) {
         ek_replicate_swap(s, need, w, i, j);
+        return 0;
+    }
     if (sign < 0)
         memcpy(w->fatal + 1, fatal + 1, (size_t)s->most * sizeof(*fatal));
-    return sign <= 0;
+    update_core(s, w, a, b, was);
+    return 1;
 }
 
-/* One phase of the climb; load not NULL: only swaps that even it out. */
-static void climb_phase(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
-                        ek_replicate_place *w, int64_t *fatal, int64_t *load)
+/* Random swaps that score no worse. */
+static void climb_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
+                        int64_t *fatal)
 {
     int64_t end = s->work + WORK;
 
     for (uint64_t trial = 0; trial < TRIALS && s->work < end; trial++) {
-        uint64_t bits = ek_random_bits(seed, swap_stream + (load != NULL), trial);
+        uint64_t bits = ek_random_bits(seed, swap_stream, trial);
         int32_t i = (int32_t)((bits >> 32) * (uint64_t)s->slots >> 32);
         int32_t j = (int32_t)((bits & UINT32_MAX) * (uint64_t)s->slots >> 32);
-        int64_t d;
 
-        if (!ek_replicate_may_swap(s, w, i, j) ||
-            (load != NULL && !reduces_imbalance(s, w, weight, load, i, j)))
-            continue;
-        d = weight[w->at[j]] - weight[w->at[i]];
-        if (try_swap(s, need, w, fatal, i, j) && load != NULL) {
-            load[s->node_of[i]] += d;
-            load[s->node_of[j]] -= d;
+        if (ek_replicate_may_swap(s, w, i, j))
+            (void)try_swap(s, need, w, fatal, i, j);
+    }
+}
+
+/* Swaps that even out the loads and score no worse, until there are none. */
+static void climb_load(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
+                       ek_replicate_place *w, int64_t *fatal, int64_t *load)
+{
+    int64_t end = s->work + WORK;
+    int moved = 1;
+
+    ek_replicate_loads(s, weight, w, load);
+    while (moved && s->work < end) {
+        moved = 0;
+        for (int32_t i = 0; i < s->slots && s->work < end; i++) {
+            s->work += s->slots / 4;
+            for (int32_t j = i + 1; j < s->slots; j++) {
+                int64_t d = weight[w->at[j]] - weight[w->at[i]];
+
+                if (d == 0 || s->node_of[i] == s->node_of[j] ||
+                    !reduces_imbalance(s, w, weight, load, i, j) ||
+                    !try_swap(s, need, w, fatal, i, j))
+                    continue;
+                load[s->node_of[i]] += d;
+                load[s->node_of[j]] -= d;
+                moved = 1;
+            }
         }
     }
 }
@@ -649,7 +747,7 @@ static void climb_phase(ek_replicate_nodes *s, const int32_t *need, const int64_
 void ek_replicate_climb(ek_replicate_nodes *s, const int32_t *need, const int64_t *weight,
                         ek_replicate_place *w, int64_t *fatal, int64_t *load)
 {
-    climb_phase(s, need, weight, w, fatal, NULL);
-    ek_replicate_loads(s, weight, w, load);
-    climb_phase(s, need, weight, w, fatal, load);
+    keep_core(s, w);
+    climb_score(s, need, w, fatal);
+    climb_load(s, need, weight, w, fatal, load);
 }

@@ -29,18 +29,30 @@ typedef struct {
     uint64_t *replica_sets; /* [experts][(nodes + 63) / 64] minimal node sets that held an expert
                                in the last placement given to ek_replicate_risk_of */
     int32_t *core;          /* [experts] scratch of the scoring */
-    int64_t work;           /* word operations done by the scoring */
+    uint64_t *singles;      /* [(nodes + 63) / 64] scratch of the scoring */
+    int32_t *some;          /* [nodes] scratch of the search */
+    int alike;              /* all nodes have as many ranks */
+    /* Of the placement that ek_replicate_climb improves: its minimal node sets, of one node and of
+     * several, the number of experts with each, the fatal sets, and two masks before a swap. */
+    int32_t *n_alone;         /* [nodes] experts on this node only */
+    uint64_t *alone, *surely; /* [(nodes + 63) / 64] nodes with one such expert, with three */
+    int32_t n_core, *n_with;  /* [experts] */
+    uint64_t *core_mask;      /* [experts][(nodes + 63) / 64] */
+    uint64_t *lost, *swapped; /* [words], [2][(nodes + 63) / 64] */
+    uint64_t *changed[2];     /* [(nodes + 63) / 64] nodes whose load changed, in two passes */
+    int64_t work;             /* word operations done by the scoring */
 } ek_replicate_nodes;
 
 /* A placement: which node slot holds which expert. */
 typedef struct {
-    int32_t *at;     /* [slots], -1: vacant */
-    int32_t *count;  /* [experts][nodes] replicas */
-    int32_t *vacant; /* [nodes] */
-    uint64_t *mask;  /* [experts][(nodes + 63) / 64] the nodes that hold it */
-    int64_t lack;    /* number of nodes missing to what each expert needs, over all experts */
-    int64_t *fatal;  /* [most + 1] number of sets of k nodes that hold all replicas of some
-                        expert */
+    int32_t *at;       /* [slots], -1: vacant */
+    int32_t *count;    /* [experts][nodes] replicas */
+    int32_t *vacant;   /* [nodes] */
+    int32_t *distinct; /* [experts] number of nodes that hold it */
+    uint64_t *mask;    /* [experts][(nodes + 63) / 64] the nodes that hold it */
+    int64_t lack;      /* number of nodes missing to what each expert needs, over all experts */
+    int64_t *fatal;    /* [most + 1] number of sets of k nodes that hold all replicas of some
+                          expert */
 } ek_replicate_place;
 
 void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
@@ -58,8 +70,23 @@ void ek_replicate_put(const ek_replicate_nodes *s, ek_replicate_place *w, int32_
 /* Copies with nodes permuted: node n becomes node image[n], which has as many slots. */
 void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place *from,
                            const int32_t *image, ek_replicate_place *to);
-int32_t ek_replicate_distinct(const ek_replicate_nodes *s, const ek_replicate_place *w,
-                              int32_t expert);
+/* The nodes that hold an expert, ascending: nodes [nodes].  Returns their number. */
+int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                                int32_t expert, int32_t *nodes);
+
+/* The number of replicas of an expert on a node. */
+static inline int32_t ek_replicate_count(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                                         int32_t node, int32_t expert)
+{
+    return w->count[(int64_t)expert * s->nodes + node];
+}
+
+/* A node's term of the imbalance: its load squared, per rank. */
+static inline int64_t ek_replicate_imbalance(const ek_replicate_nodes *s, int32_t node,
+                                             int64_t load)
+{
+    return s->alike ? load * load : load * load / s->ranks[node];
+}
 
 /* Fills order [experts] with the experts by ascending key; equal keys by number. */
 void ek_replicate_ascending(int32_t experts, const int64_t *key, int32_t *order);

@@ -153,10 +153,26 @@ static void what_is_right_stays(void)
     }
 }
 
+/* Replicas beyond one on a node and beyond its present ones. */
+static int64_t stacked(const scene *c, const ek_replicate_place *w)
+{
+    const ek_replicate_nodes *s = &c->f.s;
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < (int64_t)s->experts * s->nodes; i++) {
+        int32_t most = c->f.now.count[i] > 1 ? c->f.now.count[i] : 1;
+
+        sum += w->count[i] > most ? w->count[i] - most : 0;
+    }
+    return sum;
+}
+
 typedef struct {
     scene *c;
     int32_t left[8];
-    int64_t fewest;
+    int64_t stacked; /* of the plan */
+    int64_t fewest;  /* incoming replicas */
+    int64_t apart;   /* the same where no more replicas are stacked */
 } search;
 
 /* Enumerates all fillings of the slots from the i-th on, those of a node in ascending order. */
@@ -171,10 +187,13 @@ static void fill_slots(search *x, int32_t i)
         for (int32_t s = 0; s < f->s.slots; s++)
             ek_replicate_put(&f->s, &f->other, f->s.node_of[s], f->near.at[s]);
         come = ek_replicate_coming(&f->s, &f->now, &f->other);
-        if (come >= x->fewest || largest(x->c, &f->other) > x->c->aim.most)
+        if (come >= x->apart || largest(x->c, &f->other) > x->c->aim.most)
             return;
         risk_of(x->c, &f->other, &risk);
-        x->fewest = no_worse(x->c, &risk) ? come : x->fewest;
+        if (!no_worse(x->c, &risk))
+            return;
+        x->fewest = come < x->fewest ? come : x->fewest;
+        x->apart = stacked(x->c, &f->other) <= x->stacked ? come : x->apart;
         return;
     }
     for (int32_t e = 0; e < f->s.experts; e++) {
@@ -189,7 +208,8 @@ static void fill_slots(search *x, int32_t i)
     }
 }
 
-/* Never fewer incoming replicas than the optimum, and mostly equal. */
+/* Never fewer incoming replicas than the optimum, and mostly those of the optimum that stacks no
+ * more replicas than the plan. */
 static void mostly_the_fewest(void)
 {
     int tried = 0, hit = 0;
@@ -203,12 +223,13 @@ static void mostly_the_fewest(void)
 
         set(&c, n, nodes, room, experts);
         x.c = &c;
-        x.fewest = INT64_MAX;
+        x.fewest = x.apart = INT64_MAX;
+        x.stacked = stacked(&c, &c.f.w);
         memcpy(x.left, c.f.r, sizeof(x.left));
         fill_slots(&x, 0);
         found = place_both(&c);
         CHECK(found >= x.fewest);
-        hit += found == x.fewest;
+        hit += found <= x.apart;
         tried++;
         teardown(&c.f);
     }
@@ -249,7 +270,7 @@ static void others_are_regarded(void)
             ek_replica_sets_clear(&others);
             set(&c, n, 4, 5, 8);
             for (int32_t e = 0; e < 8 && others.n == 0; e++)
-                if (ek_replicate_distinct(&c.f.s, &c.f.w, e) == 2)
+                if (c.f.w.distinct[e] == 2)
                     ek_replica_sets_add(&others, c.f.w.mask + e);
             ek_replicate_regard(&c.f.s, regards ? &others : NULL);
             risk_of(&c, &c.f.w, &c.aim.risk);
