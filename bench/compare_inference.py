@@ -38,7 +38,7 @@ def options():
     p.add_argument("--model", required=True)
     p.add_argument("--command", default="build/evenkeel")
     p.add_argument("--ways", default="memory,cache,ring,mmap,llama.cpp")
-    p.add_argument("--limit", default="8G", help="with a unit of 1024: 8G; none: the model fits")
+    p.add_argument("--limit", default="8G", help="8G, 3.5G, 512M (units of 1024); none: the model fits")
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--tokens", type=int, default=24)
     p.add_argument("--few", type=int, default=3, help="tokens of ring and accelerate")
@@ -136,7 +136,7 @@ def run_accelerate(o, work, _):
     """Its folder of layers is beside the model, on the same disk."""
     expert_store.drop_pages(pathlib.Path(o.model).glob("*.safetensors"))
     folder = tempfile.mkdtemp(dir=pathlib.Path(o.model).resolve().parent)
-    resident = float(o.limit[:-1]) * (1 << 30) - o.accelerate_needs * 1e9 if o.limit != "none" else 1e15
+    resident = expert_store.bytes_of(o.limit) - o.accelerate_needs * 1e9 if o.limit != "none" else 1e15
     args = [o.python, str(HERE / "accelerate_tokens.py"), o.model, str(max(resident, 0)), folder, str(os.cpu_count()), str(o.prompt)]
     try:
         return run_other(o, "accelerate", args, work)
@@ -182,7 +182,7 @@ def bounds_of(o, way, r, base, c):
     """The most tokens/s of a prompt and of decoding, or None."""
     if way == "memory":
         return c["products"] / c["token_flops"], c["memory"] / c["token_bytes"]
-    if way not in STORES or not base:
+    if way not in ("cache", "ring") or not base:
         return None, None
     made = tokens_of(o, way) - 1
     return [expert_store.bound(w, r, base[w], o.prompt, made, c["disk"]) for w in ("prompt", "decode")]
@@ -191,13 +191,13 @@ def bounds_of(o, way, r, base, c):
 def print_row(o, way, rs, base, ours, c, bytes_of_model):
     r = {k: median(rs, k) for k in rs[0] if k != "way"}
     cells = [way, quartiles(rs, "opened")]
-    if way == "memory":
+    if way == "memory" and not o.throttle:
         cells[-1] += f"; {bytes_of_model / r['opened'] / c['disk']:.2f} of the disk"
     for work, most in zip(("prompt", "decode"), bounds_of(o, way, r, base, c)):
         cells.append(quartiles(rs, work) if r[work] else f"none in {o.seconds:.0f} s")
         cells.append(f"{r[work] / most:.2f}" if most else "")
         cells.append(f"{ours[work] / r[work]:.2f}" if ours and way != ours["way"] and r[work] else "")
-    missed = f" ({r['missed'] - r['of_prompt']:.2f} decoding)" if r.get("missed") else ""
+    missed = f" ({r['missed'] - r['of_prompt']:.2f} decoding)" if way in ("cache", "ring") else ""
     print("| " + " | ".join(cells + [f"{r['disk'] / 1e9:.2f}{missed}", f"{r['peak'] / 1e9:.2f}" if r["peak"] else ""]) + " |")
 
 

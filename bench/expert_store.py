@@ -75,6 +75,11 @@ class SlowDisk:
         self.folder.rmdir()
 
 
+def bytes_of(size):
+    """8G, 3.5G, 512M: units of 1024.  A cgroup takes whole numbers only."""
+    return int(float(size[:-1]) * (1 << {"K": 10, "M": 20, "G": 30, "T": 40}[size[-1]]))
+
+
 class Cgroup:
     """A cgroup of version 1 or 2; without the right to make one, none."""
 
@@ -85,7 +90,8 @@ class Cgroup:
             folder = pathlib.Path(root, f"evenkeel-bench-{os.getpid()}")
             try:
                 folder.mkdir()
-                (folder / limit_name).write_text(limit)
+                with open(folder / limit_name, "r+") as f:  # r+: where there are no cgroups, no file is made
+                    f.write(str(bytes_of(limit)))
             except OSError:
                 if folder.exists():
                     folder.rmdir()

@@ -30,7 +30,7 @@ def options():
     p.add_argument("--positions", type=int, default=4096)
     p.add_argument("--shards", type=int, default=4)
     p.add_argument("--embedding-scale", type=int, default=1, choices=[1, 4, 16, 64],
-                   help="larger embeddings: with 16, tokens choose different experts, else most choose alike")
+                   help="larger embeddings: with 16 tokens choose different experts, with 64 nearly all; else most choose alike")
     p.add_argument("--seed", type=int, default=1)
     return p.parse_args()
 
