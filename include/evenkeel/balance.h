@@ -57,6 +57,9 @@ typedef struct {
     int64_t horizon; /**< "auto", and registered planners that make both kinds of plans: number of
                         plans within which such moves must pay for themselves twice over; 0: primary
                         copies never move */
+    int prefer_survival; /**< 1, where replicas_min is above 1: the placement that survives most
+                            losses of further nodes, even where a rank then has more than 5 % more
+                            load */
 } ek_balance_config;
 
 /** A plan.  The planner owns the arrays; they are valid until its next call. */

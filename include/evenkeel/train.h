@@ -157,6 +157,8 @@ typedef struct {
                                 that `out` is in */
     const char *offload_gradients; /**< of these experts: "memory"; "disk", where each is on one
                                       rank; "auto": memory if they fit there */
+    const char *prefer; /**< where replicas_min is above 1: "speed", or "survival" of as many losses
+                           of more hosts as possible, at the cost of balance */
 } ek_train_config;
 
 /* clang-format off */
@@ -246,7 +248,8 @@ typedef struct {
     /* memory_limit */ 0,                                                                          \
     /* offload */ "off",                                                                           \
     /* offload_dir */ NULL,                                                                        \
-    /* offload_gradients */ "auto"                                                                 \
+    /* offload_gradients */ "auto",                                                                \
+    /* prefer */ "speed"                                                                           \
     }
 /* clang-format on */
 

@@ -96,6 +96,7 @@ static ek_status init_balance(ek_balance *b, const ek_balance_config *c)
                             .ranks = c->ranks,
                             .slots = (c->experts + c->ranks - 1) / c->ranks + c->spare_slots,
                             .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
+                            .prefer_survival = c->prefer_survival,
                             .horizon = c->horizon,
                             .costs = {.compute_s_per_row = c->compute_s_per_row,
                                       .comm_s_per_row = c->comm_s_per_row,

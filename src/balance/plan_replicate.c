@@ -12,9 +12,10 @@
  *              allow it.
  * Placement    1. The better of MRO and spread, repaired until every expert is on
  *                 min(f, r_e, nodes) nodes as far as the nodes' slots allow, then improved by swaps
- *                 (replicate_place.c): the fewest fatal node sets.  If the repaired spread
- *                 placement has more than 5 % less load and lacks no more nodes, it is taken
- *                 instead.
+ *                 (replicate_place.c): the fewest fatal node sets.  The repaired spread placement
+ *                 is taken instead if it has more than 5 % less load and lacks no more nodes; or,
+ *                 if survival is preferred (limits.prefer_survival), if it survives more together
+ *                 with other layers, or as much with less load.
  *              2. Planned nodes are mapped to real ones of their size by a linear assignment
  *                 (assign.h): fewest replicas on nodes without the expert, then fewest on further
  *                 ranks of a node that has it.
@@ -29,17 +30,19 @@
  * Model        Largest load of a rank * (compute_s_per_row + comm_s_per_row).  The replicas'
  *              gradient sums and the moves only decide between placements in step 4.
  * Accepted     when the largest load falls by more than 5 %, or when experts come onto f' nodes
- *              that were on fewer.  The latter is a constraint and overrides any load, so only then
+ *              that were on fewer, or if survival is preferred and more is survived, together with
+ *              other layers.  The second is a constraint and overrides any load, so only then
  *              can the plan be slower than no balancing.  Step 4 never turns an accepted plan into
  *              a rejected one.
  * Departures   MRO is a starting point only: it can put all replicas of an expert on one node.
  *              Among placements with the same risk the nodes' loads are evened out, because MRO
  *              groups unpopular experts and overloads the nodes of popular ones.  The paper matches
  *              nodes one by one.  Survival of more than f - 1 failures is traded for 5 % of load
- *              (step 1).  A placement that is kept is served by primary copies alone where that is
- *              faster.
- * Complexity   O(E^2 + nodes^2 E + nodes^3 + S ranks slots), plus the bounded work of the climb,
- *              six times that of replicate_min_move.h, and that of align_replica_sets.h. */
+ *              (step 1), unless it is preferred.  A placement that is kept is served by primary
+ *              copies alone where that is faster.
+ * Complexity   O(E^2 + nodes^2 + sum over experts of (its nodes now) (its nodes planned) + S ranks
+ *              slots), plus six assignments (assign.h), the bounded work of the climb, six times
+ *              that of replicate_min_move.h, and that of align_replica_sets.h. */
 #include "balance/assign.h"
 #include "balance/locality_replicas.h"
 #include "balance/planner.h"
@@ -71,6 +74,7 @@ typedef struct {
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
     int64_t *total, *weight, *key;                       /* [experts] */
     int64_t *fatal, *node_load, *load;                   /* [most + 1], [nodes], [ranks] */
+    int64_t load_of_best;                                /* of m->best, on its busiest rank */
     int32_t *drawn;                                      /* [ranks * slots] */
     ek_placement next;
     int64_t *quota; /* [ranks * slots] */
@@ -491,6 +495,20 @@ static int32_t survived_failures(const memory *m, const ek_plan_limits *l,
     return least - 1;
 }
 
+/* The load and the probability of the placement with the fewest fatal sets, where another was
+ * taken. */
+static void explain_survival(const memory *m, ek_plan *p)
+{
+    size_t n = strlen(p->reason);
+    int32_t k = 1;
+
+    while (k < m->nodes.most && m->best.fatal[k] == 0)
+        k++;
+    snprintf(p->reason + n, sizeof(p->reason) - n, "; for survival %lld, any %d with %.2f",
+             (long long)m->load_of_best, (int)k,
+             1 - (double)m->best.fatal[k] / (double)m->nodes.sets[k]);
+}
+
 static void explain_plan(const memory *m, const ek_plan_limits *l, const char *decision,
                          int64_t before, int64_t offered, const ek_replicate_place *w, ek_plan *p)
 {
@@ -505,17 +523,44 @@ static void explain_plan(const memory *m, const ek_plan_limits *l, const char *d
              (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
              (int)m->replicas[m->order[l->experts - 1]], (int)survived_failures(m, l, &m->real),
              (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
+    if (w == &m->other && l->replicas_min > 1)
+        explain_survival(m, p);
 }
 
-/* The placement with the fewest fatal node sets; or the spread one, if it has more than 5 % less
- * load and lacks no more nodes.  The present placement only affects rounding remainders, so the
- * same counts give the same choice again. */
+/* Negative: a placement, by real nodes, survives more than another together with the other layers.
+ */
+static int compare_survival(memory *m, ek_replicate_place *a, ek_replicate_place *b)
+{
+    ek_replicate_risk x, y;
+
+    ek_replicate_risk_of(&m->nodes, m->need, a, &x);
+    ek_replicate_risk_of(&m->nodes, m->need, b, &y);
+    if (x.lack != y.lack)
+        return x.lack < y.lack ? -1 : 1;
+    for (int32_t k = 1; k <= m->nodes.most; k++)
+        if (x.joint[k] != y.joint[k])
+            return x.joint[k] < y.joint[k] ? -1 : 1;
+    return 0;
+}
+
+/* If survival is preferred: of the placement with the fewest fatal node sets and the spread one,
+ * the one that survives more together with the other layers.  If speed is: the first one, unless
+ * the other has more than 5 % less load and lacks no more nodes.  The present placement only
+ * affects rounding remainders, so the same counts give the same choice again. */
 static const ek_replicate_place *choose_plan(memory *m, const ek_plan_limits *l,
                                              const ek_placement *now)
 {
-    int64_t best = realize_planned(m, l, now, &m->best);
-    int64_t other = realize_planned(m, l, now, &m->other);
+    int64_t best = realize_planned(m, l, now, &m->best), other;
+    int sign;
 
+    m->load_of_best = best;
+    ek_replicate_place_copy(&m->nodes, &m->matched, &m->real);
+    other = realize_planned(m, l, now, &m->other);
+    if (l->prefer_survival) {
+        ek_replicate_regard(&m->nodes, l->replicas_min > 1 ? l->others : NULL);
+        sign = compare_survival(m, &m->real, &m->matched);
+        return sign < 0 || (sign == 0 && other < best) ? &m->other : &m->best;
+    }
     return is_much_lower(best, other) &&
                    missing_nodes(m, l, &m->other) <= missing_nodes(m, l, &m->best)
                ? &m->other
@@ -599,6 +644,7 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     const char *decision = "kept, less than 5 % better";
     double unit = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before, offered, now, then;
+    int survives_more;
 
     ek_plan_totals(l, counts, m->total);
     add_tokens(m, l, counts);
@@ -613,7 +659,8 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     now = missing_nodes(m, l, &m->now);
     then = missing_nodes(m, l, &m->real);
     p->before_s = p->after_s = (double)before * unit;
-    if (then < now || (then == now && is_much_lower(before, offered))) {
+    survives_more = l->prefer_survival && compare_survival(m, &m->real, &m->now) < 0;
+    if (then < now || (then == now && (survives_more || is_much_lower(before, offered)))) {
         decision = then < now ? "moved, experts were on too few nodes" : "moved";
         accept_plan(m, l, p);
         p->after_s = (double)offered * unit;

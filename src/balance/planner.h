@@ -43,6 +43,8 @@ typedef struct {
     int32_t replicas_min;          /* minimum number of domains that hold each expert, where
                                       slots suffice; for planners with
                                       enforces_replicas_min */
+    int prefer_survival;           /* for the same planners: the placement that survives most
+                                      losses together with other layers, whatever its load */
     const ek_replica_sets *others; /* for the same planners: the domain sets that hold the
                                       experts of other layers, numbered as by
                                       ek_plan_number_domains, without experts on fewer than

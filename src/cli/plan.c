@@ -9,11 +9,12 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct {
     /* Settings; paths are NULL if they are not given. */
     const char *trace_path, *history_path, *machine_path, *emit_path;
-    const char *policy, *model_name;
+    const char *policy, *prefer, *model_name;
     int spare_slots, json;
     int64_t nodes, racks; /* 0: not given */
     ek_replay_config cfg;
@@ -63,6 +64,11 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT, .offset = offsetof(plan_run, cfg.limits.replicas_min),
      .help = "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
              "plans as replicate)"},
+    {"prefer", EK_OPTION_CHOICE, .fallback = "speed", .allowed = "speed|survival",
+     .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, prefer),
+     .help = "place replicas for speed, or so that most losses of nodes are survived, even where a "
+             "rank then has more than 5 % more load (as --replicas-min; with speed the text says "
+             "what survival would give)"},
     {"model", EK_OPTION_TEXT, .shown = "experts of 2048 x 1024", .unit = "MODEL",
      .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, model_name),
      .help = "model that gives the expert size: a preset (tiny, small, base), a Hugging Face "
@@ -197,6 +203,7 @@ static ek_status configure_plan(plan_run *x)
     ek_plan_limits *l = &x->cfg.limits;
 
     x->cfg.planner = ek_planner_for(ek_planner_find(x->policy), l->replicas_min);
+    l->prefer_survival = strcmp(x->prefer, "survival") == 0;
     EK_TRY(ek_trace_open(x->trace_path, &x->trace));
     l->experts = (int32_t)x->trace.experts;
     l->slots = (l->experts + l->ranks - 1) / l->ranks + x->spare_slots;
@@ -276,6 +283,25 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
         printf("    %s\n", ek_cost_line_text(&x->reason.line[i], line, sizeof(line)));
 }
 
+/* With --prefer speed, where replicas are placed for survival at all: what survival would give. */
+static ek_status print_survival(const plan_run *x, const ek_replay_result *speed)
+{
+    ek_replay_config cfg = x->cfg;
+    ek_replay_result r;
+
+    if (!cfg.planner->enforces_replicas_min || cfg.limits.replicas_min < 2 ||
+        cfg.limits.prefer_survival)
+        return EK_OK;
+    cfg.limits.prefer_survival = 1;
+    cfg.each = NULL;
+    EK_TRY(ek_replay(&x->trace, &cfg, &r));
+    if (strcmp(r.survivability_text, speed->survivability_text) != 0)
+        printf("  survival    --prefer survival: max/mean %.4f, worst %.4f, speed-up %.3f;\n"
+               "              %s\n",
+               r.mean, r.worst, r.speedup, r.survivability_text);
+    return EK_OK;
+}
+
 static ek_status replay_trace(const ek_options *o, plan_run *x)
 {
     ek_replay_result r;
@@ -288,7 +314,7 @@ static ek_status replay_trace(const ek_options *o, plan_run *x)
     if (x->json)
         return print_json(x, &r);
     print_text(x, &r);
-    return EK_OK;
+    return print_survival(x, &r);
 }
 
 static void close_plan(plan_run *x)

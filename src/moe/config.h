@@ -41,6 +41,7 @@ typedef struct {
     int64_t horizon;                 /* micro-batches in plan_every steps (ek_plan_limits) */
     int64_t batches;                 /* micro-batches in a step, likewise */
     int32_t replicas_min;            /* likewise */
+    int prefer_survival;             /* likewise */
     const int *domain_of; /* [ranks of the stage], failure domain, likewise; NULL: the node */
     ek_plan_costs costs;  /* likewise */
     ek_moe_plan_listener listener;

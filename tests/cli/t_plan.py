@@ -165,6 +165,29 @@ class Plan(ek_cli.Case):
         self.assertRegex(self.plan(trace, *how).stdout,
                          r"failures +survives any 1 of 4 nodes; any 2 with probability 0\.\d\d; ")
 
+    def test_preferring_survival(self):
+        """GPT-L of Lazarus on 10 nodes of 6 slots, strongly skewed: 13 experts have 2 replicas, which
+        fit on 3 pairs of nodes, so 3 of 45 losses of two nodes and 24 of 120 of three are fatal."""
+        loads = [1 if e < 13 else 4000 for e in range(16)]
+        trace = write_npy(self.path("gpt_l.npy"), (1, 16), loads)
+        how = ("--policy", "replicate", "--ranks", 10, "--spare-slots", 4, "--replicas-min", 2)
+        speed = self.result(trace, *how)
+        survival = self.result(trace, *how, "--prefer", "survival")
+        self.assertEqual(survival["survival"][0], 1)
+        self.assertAlmostEqual(survival["survival"][1], 42 / 45, 7)
+        self.assertAlmostEqual(survival["survival"][2], 96 / 120, 7)
+        self.assertLess(speed["survival"][1], 0.9)
+        self.assertLess(speed["max_over_mean_mean"], 0.95 * survival["max_over_mean_mean"])
+        said = self.plan(trace, *how).stdout
+        self.assertRegex(said, r"survival +--prefer survival: max/mean %.4f, .*\n +survives any 1 of 10 "
+                               r"nodes; any 2 with probability 0\.93; any 3 with probability 0\.80"
+                         % survival["max_over_mean_mean"])
+        self.assertNotIn("--prefer", self.plan(trace, *how, "--prefer", "survival").stdout)
+        lines = self.path("plans.jsonl")
+        self.plan(trace, *how, "--emit", lines)
+        self.assertRegex(ek_cli.read(lines), b"; for survival [0-9]+, any 2 with 0.93")
+        self.plan(trace, *how, "--prefer", "luck", status=2)
+
     def test_racks(self):
         """Two nodes of a rack may be all that two of its nodes survive; two racks are better."""
         trace, lines = self.skewed(), self.path("plans.jsonl")

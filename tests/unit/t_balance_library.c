@@ -221,6 +221,48 @@ static void experts_on_two_nodes(void)
     CHECK(memcmp(kept[0], kept[1], sizeof(kept[0])) == 0);
 }
 
+/* The number of pairs of nodes that hold all replicas of some expert, by prefer_survival. */
+static int fatal_pairs(int prefer_survival)
+{
+    enum { NODES = 10, OF_NODE = 6, FEW = 13, ALL = 16 };
+    ek_balance_config c = {.size = sizeof(c),
+                           .policy = "replicate",
+                           .experts = ALL,
+                           .ranks = NODES,
+                           .spare_slots = OF_NODE - (ALL + NODES - 1) / NODES,
+                           .replicas_min = 2,
+                           .compute_s_per_row = 1e-6,
+                           .prefer_survival = prefer_survival};
+    int64_t counts[NODES * ALL];
+    ek_balance_plan_result p;
+    ek_balance *b = NULL;
+    int fatal = 0;
+
+    for (int i = 0; i < NODES * ALL; i++)
+        counts[i] = i % ALL < FEW ? 1 : 400;
+    CHECK(ek_balance_create(&c, &b) == EK_OK);
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    for (int i = 0; i < NODES; i++)
+        for (int j = 0; j < i; j++) {
+            int held[ALL] = {0}, lost = 0;
+
+            for (int s = 0; s < NODES * OF_NODE; s++)
+                if (p.expert_of[s] >= 0 && s / OF_NODE != i && s / OF_NODE != j)
+                    held[p.expert_of[s]] = 1;
+            for (int e = 0; e < ALL; e++)
+                lost |= !held[e];
+            fatal += lost;
+        }
+    ek_balance_destroy(&b);
+    return fatal;
+}
+
+static void survival_is_preferred(void)
+{
+    CHECK_INT(fatal_pairs(1), 3);
+    CHECK(fatal_pairs(0) > 3);
+}
+
 static void what_does_not_fit(void)
 {
     const ek_balance_config good = {.size = sizeof(good), .experts = 4, .ranks = 2};
@@ -271,6 +313,7 @@ static const ek_case cases[] = {
     EK_CASE(place_starts_from_its_last_plan),
     EK_CASE(auto_moves_primaries_by_history),
     EK_CASE(experts_on_two_nodes),
+    EK_CASE(survival_is_preferred),
     EK_CASE(what_does_not_fit),
 };
 

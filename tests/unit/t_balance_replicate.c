@@ -428,6 +428,64 @@ static void layers_share_fatal_sets(void)
     ek_arena_fini(&a);
 }
 
+/* Most experts have few assignments, so the slots of some nodes may hold popular ones alone. */
+static void skewed_counts(planned *f, uint64_t n)
+{
+    for (int32_t e = 0; e < f->l.experts; e++)
+        count_same(f, e,
+                   1 + (int64_t)(ek_random_bits(n, 3, (uint64_t)e) % (e % 5 == 0 ? 400 : 30)));
+}
+
+/* Together with another layer, at least as many losses are survived if survival is preferred, also
+ * by what speed has placed before; the load does not matter then. */
+static void survival_is_preferred(void)
+{
+    static const int32_t node_of[] = {0, 1, 2, 3, 4, 5};
+    ek_replica_sets others, both;
+    int more = 0, slower = 0, again = 0;
+    ek_arena a;
+
+    CHECK(ek_arena_init(&a, 1 << 16, "holders") == EK_OK);
+    ek_replica_sets_reserve(&others, &a, 6, 16);
+    ek_replica_sets_reserve(&both, &a, 6, 32);
+    for (uint64_t n = 0; n < 100; n++) {
+        planned first, speed, survival;
+        double p, q, after_s;
+
+        start(&first, 16, 6, 8, 1, 2);
+        start(&speed, 16, 6, 8, 1, 2);
+        start(&survival, 16, 6, 8, 1, 2);
+        skewed_counts(&first, n);
+        skewed_counts(&speed, n + 1000);
+        memcpy(survival.counts, speed.counts, sizeof(survival.counts));
+        first.l.prefer_survival = 1;
+        make(&first);
+        ek_replica_sets_clear(&others);
+        ek_replica_sets_add_placement(&others, &first.p.placement, node_of, 2);
+        speed.l.others = survival.l.others = &others;
+        survival.l.prefer_survival = 1;
+        make(&speed);
+        make(&survival);
+        p = outlive_two(&both, &first, &speed);
+        q = outlive_two(&both, &first, &survival);
+        CHECK(q > p - 1e-12);
+        more += q > p + 1e-12;
+        slower += survival.p.after_s > 1.05 * speed.p.after_s;
+        after_s = speed.p.after_s;
+        speed.l.prefer_survival = 1;
+        make(&speed);
+        q = outlive_two(&both, &first, &speed);
+        CHECK(q > p - 1e-12);
+        CHECK(moved(&speed) || speed.p.after_s < 1.06 * after_s);
+        again += q > p + 1e-12;
+        finish(&first);
+        finish(&speed);
+        finish(&survival);
+    }
+    CHECK(more > 10 && slower > 10 && again > 10);
+    ek_arena_fini(&a);
+}
+
 /* Primary copies stay on ranks that keep a replica. */
 static void primaries_stay(void)
 {
@@ -555,6 +613,7 @@ static const ek_case cases[] = {
     EK_CASE(moves_are_weighed),
     EK_CASE(experts_on_racks),
     EK_CASE(layers_share_fatal_sets),
+    EK_CASE(survival_is_preferred),
     EK_CASE(primaries_stay),
     EK_CASE(traced_counts),
 };

@@ -45,6 +45,7 @@ static void initialiser_gives_each_field_its_default(void)
                                          .spare_slots = 1,
                                          .replicas_min = 1,
                                          .plan_every = 10,
+                                         .prefer = "speed",
                                          .reroute = "off",
                                          .reroute_limit = 0.14,
                                          .watchdog = 300,
@@ -112,6 +113,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_TEXT(cache);
     SAME_NUMBER(recalibrate);
     SAME_NUMBER(replicas_min);
+    SAME_TEXT(prefer);
     SAME_POINTER(rack_of);
     SAME_TEXT(replay_routing);
     SAME_TEXT(reroute);

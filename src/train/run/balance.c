@@ -128,7 +128,10 @@ ek_status ek_run_read_balance(ek_run *r)
     EK_REQUIRE(c->spare_slots >= 0 && c->replicas_min >= 1, EK_EINVAL,
                "%d spare slots, replicas on %d hosts", c->spare_slots, c->replicas_min);
     r->training.moe.planner = p != &ek_planner_off ? p : NULL;
+    EK_REQUIRE(ek_option_choice_index("speed|survival", c->prefer) >= 0, EK_EINVAL,
+               "--prefer %s is not speed or survival", c->prefer);
     r->training.moe.replicas_min = c->replicas_min;
+    r->training.moe.prefer_survival = ek_option_choice_index("speed|survival", c->prefer);
     r->training.moe.plan_every = c->plan_every;
     find_racks(r);
     EK_TRY(check_r(r));

@@ -205,6 +205,11 @@ static const ek_option options[] = {
      .help = "replicate, auto: minimum number of hosts (racks, if --hosts names several) that hold "
              "each expert, as far as hosts and slots allow; with 2 or more, auto plans like "
              "replicate and uses no transient replicas"},
+    {"prefer", EK_OPTION_CHOICE, .allowed = "speed|survival", .field = EK_FIELD_TEXT,
+     .offset = FIELD(prefer),
+     .help = "replicate, auto with --replicas-min of 2 or more: place replicas for speed (survives "
+             "the loss of any --replicas-min - 1 hosts) or so that most losses of more hosts are "
+             "survived, even where a rank then has more than 5 % more load"},
     {"spare-slots", EK_OPTION_INT, .unit = "slots", .allowed = "[0,1024]", .field = EK_FIELD_INT,
      .offset = FIELD(spare_slots),
      .help = "replica slots per rank, beyond its share of the experts"},
