@@ -52,13 +52,19 @@ ek_fit_disk_speed ek_fit_disk_speed_of(const ek_fit_report *r, int i)
     return s;
 }
 
+/* Parameters of the output matrix, which a prompt multiplies for its last token alone. */
+static int64_t head_params(const ek_fit_report *r)
+{
+    return r->params[r->spec->tie_embeddings ? EK_FIT_EMBEDDING : EK_FIT_HEAD];
+}
+
 ek_fit_speed ek_fit_speed_of(const ek_fit_report *r, const ek_fit_inference *i)
 {
     double a_token = (double)i->experts / (double)r->spec->experts * (double)r->spec->top_k;
     double kept = i->experts > 0 ? (double)i->slots / (double)i->experts : 1;
     double flops = flops_of(r, strcmp(i->dtype, "bf16") == 0);
     ek_fit_speed s = {.decode = r->rates.memory_read / i->active,
-                      .prefill = flops / (2 * (double)r->active),
+                      .prefill = flops / (2 * (double)(r->active - head_params(r))),
                       .missed = a_token * (1 - kept) * file_bytes(r->spec)};
 
     if (r->rates.disk_read > 0 && s.missed > 0 && i->slots > 0)

@@ -120,7 +120,9 @@ static void write_inference(const ek_fit_report *r, const ek_fit_inference *i, F
             ek_count_text(d, sizeof(d), (double)i->bytes_a_token));
     fprintf(out, "      decoding at most %.1f tokens/s: a token reads %sB from memory\n", s.decode,
             ek_count_text(a, sizeof(a), i->active));
-    fprintf(out, "      a prompt at most %.0f tokens/s: 2 FLOPs for each parameter multiplied\n",
+    fprintf(out,
+            "      a prompt at most %.0f tokens/s: 2 FLOPs for each parameter multiplied, without "
+            "the output matrix\n",
             s.prefill);
     if (!all && i->slots > 0) {
         fprintf(out,

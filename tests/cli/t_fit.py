@@ -119,6 +119,9 @@ class Fit(ek_cli.Case):
             self.assertGreater(mode["tokens_per_s"], 0)
             self.assertEqual(mode["kv_bytes_per_token"], 2 * 2 * 8 * (4 if mode["dtype"] == "fp32" else 2))
             self.assertTrue(mode["fits"])
+            # a prompt multiplies the output matrix for its last token alone
+            flops = 2 * (report["active_params"] - report["params_of"]["head"])
+            self.assertAlmostEqual(mode["prefill_tokens_per_s"] * flops / (report[mode["dtype"] + "_gflops"] * 1e9), 1, places=9)
             self.assertEqual((mode["missed_bytes_per_token"], mode["expert_slots"]), (0, 8))
 
     def test_a_limit(self):
