@@ -78,9 +78,9 @@ static int32_t count_records(const ek_model *m)
     return n;
 }
 
-/* Experts in every offloaded bucket of a layer but the last.  The same on all ranks, as experts
- * have the same size: but a rank without any has no size to tell it, and then each has at most one.
- */
+/* Experts in every offloaded bucket of a layer but the last.  The same on all ranks with the same
+ * shard of experts, which have the same size: but a rank without any has no size to tell it, and
+ * then each has at most one. */
 static int32_t experts_each(const ek_model *m, const ek_expert_waves *waves, const ek_record *first)
 {
     int64_t each;
@@ -127,8 +127,7 @@ static ek_status list_waves(ek_model *m)
             EK_TRY(list_layer_waves(m, l, r, first));
         r += o->waves[l].n;
         first += o->waves[l].n + 1;
-        /* a rank without experts of its own may have replicas */
-        if (o->waves[l].n > 0 || (w->routed && m->cfg.spare_slots > 0))
+        if (w->routed) /* a rank without experts of its own may have replicas */
             w->waves = &o->waves[l];
     }
     o->first_record[m->spec.layers] = r;

@@ -13,7 +13,9 @@
  * other; what these hold is known only while the graph runs.
  *
  * What is put off is bounded: now and then a bucket is read, updated and written as if it did not
- * rest, each in a step of its own. */
+ * rest; their turns are spread over the steps.
+ *
+ * A use that has no rows still waits, in the disk lane, for the write of what entry 0 held. */
 #include "model/offload_priv.h"
 
 enum { REST_AFTER = 2 };
@@ -28,10 +30,11 @@ static int64_t rows_of(const ek_offload *o, const ek_record_use *use)
     return use->rows(use->owner, use->micro, first[wave], first[wave + 1]);
 }
 
-/* Buckets that several ranks hold do not rest: a rank does not know the rows of the others. */
+/* Buckets that several ranks hold do not rest: a rank does not know the rows of the others.  Nor do
+ * any where the other entries were too few. */
 static int can_rest(const ek_offload *o, const ek_record *r)
 {
-    return r->bucket->size == 1 && o->cfg.entries >= EK_OFFLOAD_ENTRIES_MIN;
+    return r->bucket->size == 1 && o->cfg.entries > EK_OFFLOAD_ENTRIES_MIN;
 }
 
 static int expected_to_rest(const ek_offload *o, int32_t record)

@@ -79,7 +79,8 @@ static ek_status op_transfer(void *self, const ek_op *op)
 }
 
 /* Adds the stall that has just ended to the sums.  Until the read had started, it waited for an
- * entry: for the products that used it, or for the write of what it held. */
+ * entry: for the products that used it, for the write of what it held, or until that was sent to
+ * replicas. */
 static void count_stall(ek_offload *o, const ek_record_use *use)
 {
     int64_t stall = o->stall_now, began = ek_clock_ns() - stall, entry = stall;

@@ -43,7 +43,7 @@ typedef struct {
 
     /* ops of the graph being built; -1: none */
     int32_t used;
-    int32_t sent;   /* sends what products have read; */
+    int32_t sent;   /* sends what products have read, or reduces into its gradients; */
     int32_t before; /* writes what it held before its record */
 } ek_offload_entry;
 

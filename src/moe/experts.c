@@ -10,7 +10,8 @@
  * over slices are accumulated as R.
  *
  * Where experts come in waves (moe/expert_waves.h), there is one chunk, and each product is
- * appended once for every wave, on the rows of its slots. */
+ * appended once for every wave, on the rows of its slots, and once for the slots of replicas, which
+ * lie behind those of all waves. */
 #include "moe/experts.h"
 
 #include "moe/expert_stream.h"
@@ -195,8 +196,10 @@ static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use u
         *sent = ek_replicas_build_wave(b, use, place, before, dep);
     if (has)
         dep = add(b, wave, dep);
-    if (sends && use == EK_WAVE_WEIGHT_GRADIENT && w->gradients)
+    if (sends && use == EK_WAVE_WEIGHT_GRADIENT && w->gradients) {
         *sent = ek_replicas_build_wave(b, use, place, -1, dep);
+        dep = ek_moe_add_wait(b, *sent, dep); /* gradients are written when they are complete */
+    }
     return has ? w->end(w->context, &call, dep, *sent) : dep;
 }
 

@@ -180,7 +180,8 @@ typedef struct ek_moe {
     ek_moe_next_plan next_plan;
     struct ek_replica_flight *flights;      /* moe/replica_weights.h */
     struct ek_replica_flight *wave_flights; /* likewise, [waves of the layer, on the rank with most]
-                                               if experts come in waves */
+                                               if experts come in waves: of one pass at a time,
+                                               forward, backward or reduction */
 
     ek_moe_handle *handles;     /* [act_slots] */
     const int32_t *act_slot_of; /* [micro-batches of the step], act_slot of each; NULL: always 0 */

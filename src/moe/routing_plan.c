@@ -189,7 +189,6 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
         .explain = d->listener.on_plan != NULL};
 }
 
-/* Makes the plan of a group for d->scratch.counts. */
 /* Where experts come into memory in waves, a copy beside its primary would have no weights when
  * replicas' rows are multiplied. */
 static ek_status check_waves(const ek_moe *m, const ek_plan *p)
@@ -200,12 +199,14 @@ static ek_status check_waves(const ek_moe *m, const ek_plan *p)
         int32_t e = at->expert_of[s], primary = e >= 0 ? at->primary[e] : s;
 
         EK_REQUIRE(primary == s || primary / at->slots != s / at->slots, EK_EINVAL,
-                   "it put expert %d into slot %d, but rank %d has its primary copy", (int)e,
-                   (int)s, (int)(s / at->slots));
+                   "with experts on disk no replica can be beside its primary: it put expert %d "
+                   "into slot %d of expert rank %d",
+                   (int)e, (int)s, (int)(s / at->slots));
     }
     return EK_OK;
 }
 
+/* Makes the plan of a group for d->scratch.counts. */
 static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_dispatch_layout *x = &m->x;
@@ -223,8 +224,8 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
     for (int32_t e = 0; e < x->experts; e++)
         EK_REQUIRE(d->scratch.primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
                    EK_EINVAL, "it moved the primary of expert %d", (int)e);
-    EK_TRY(check_waves(m, p));
-    return ek_placement_check(&p->placement);
+    EK_TRY(ek_placement_check(&p->placement));
+    return check_waves(m, p);
 }
 
 /* --- row counts ------------------------------------------------------------------------------- */

@@ -210,8 +210,6 @@ void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t b
     ek_rebalance_set_recalled(&tr->pass->rebalance, tr->recalled.loads);
 }
 
-/* Fills in the results of a step before its update, after losses are summed, for the step journal.
- */
 /* The dispatch settings of the step under way. */
 static void fill_traffic(const ek_trainer *tr, ek_step_result *out)
 {
@@ -219,6 +217,8 @@ static void fill_traffic(const ek_trainer *tr, ek_step_result *out)
     out->adaptive_r = ek_moe_traffic_r(&out->traffic, tr->model->cfg.mesh->etp);
 }
 
+/* Fills in the results of a step before its update, after losses are summed, for the step journal.
+ */
 static void fill_record(void *context, ek_step_record *record)
 {
     ek_trainer *tr = context;

@@ -42,6 +42,23 @@ static equal_layout on_disk(equal_layout l, int i)
     return l;
 }
 
+/* An expert that there is none of. */
+static ek_status no_such_expert(void *memory, const ek_plan_limits *l, const int64_t *counts,
+                                ek_plan *p)
+{
+    (void)memory;
+    (void)counts;
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        if (p->placement.expert_of[s] < 0)
+            p->placement.expert_of[s] = l->experts + 100000000;
+    return EK_OK;
+}
+
+static const ek_planner wild = {.name = "wild",
+                                .what = "a plan that must be refused",
+                                .reserve = random_take,
+                                .plan_transient = no_such_expert};
+
 static void run(int ranks, int count)
 {
     alarm(SECONDS);
@@ -104,7 +121,8 @@ static void experts_that_rest(void)
         l.model_chunks = 1;
         l.ep = ranks[i] / l.pp / l.etp;
         l = on_disk(l, i);
-        l.planner = NULL; /* random replicas leave no expert without rows */
+        l.entries = 4 + i; /* with three none rest */
+        l.planner = NULL;  /* random replicas leave no expert without rows */
         l.balance = i % 2 ? EXACT : 0;
         l.replay = turns(equal_layers(l.model));
         equal_check_into(&l, result);
@@ -141,10 +159,32 @@ static void checkpoints_pass_between_disk_and_memory(void)
     }
 }
 
+/* Training goes on without a planner whose plans are out of range. */
+static void plans_out_of_range_are_refused(void)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+    equal_layout l = equal_draw(1, 2, 0);
+
+    alarm(SECONDS);
+    l.model = 0;
+    l.pp = l.tp = l.etp = l.model_chunks = 1;
+    l.ep = 2;
+    l.zero = 0;
+    l = on_disk(l, 0);
+    l.balance = EXACT;
+    l.planner = &wild;
+    equal_check_into(&l, result);
+    CHECK_INT(result[0].replicas, 0);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(one_rank),          EK_CASE(two_ranks),
-    EK_CASE(four_ranks),        EK_CASE(ranks_that_nothing_divides),
-    EK_CASE(experts_that_rest), EK_CASE(checkpoints_pass_between_disk_and_memory),
+    EK_CASE(one_rank),
+    EK_CASE(two_ranks),
+    EK_CASE(four_ranks),
+    EK_CASE(ranks_that_nothing_divides),
+    EK_CASE(plans_out_of_range_are_refused),
+    EK_CASE(experts_that_rest),
+    EK_CASE(checkpoints_pass_between_disk_and_memory),
 };
 
 EK_TEST_MAIN(cases)

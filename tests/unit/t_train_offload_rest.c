@@ -72,7 +72,7 @@ static ek_offload_stats check_resting(way w, ek_offload_config o, int wake, int 
 static ek_offload_config config_at(int i)
 {
     return (ek_offload_config){.dir = "/var/tmp",
-                               .entries = 3 + i % 5,
+                               .entries = 4 + i % 5,
                                .forms = i % 3 * 9,
                                .gradients = i / 2 % 2,
                                .backend = EK_DISK_POOL};
@@ -115,7 +115,7 @@ static void what_rests_is_not_read_or_written(void)
 {
     for (int gradients = 0; gradients < 2; gradients++) {
         ek_offload_config o = {
-            .dir = "/var/tmp", .entries = 3, .gradients = gradients, .backend = EK_DISK_POOL};
+            .dir = "/var/tmp", .entries = 4, .gradients = gradients, .backend = EK_DISK_POOL};
         way w = {.shape = 1,
                  .steps = STEPS,
                  .experts = EXPERTS,

@@ -101,7 +101,8 @@ static ek_status check_offload(ek_run *r)
         m->planner == NULL || c->ep <= 1 || m->planner->plan_transient != NULL, EK_EINVAL,
         "--offload experts keeps experts where their state is, and --balance %s%s moves them: %s",
         c->balance, c->replicas_min > 1 ? " with --replicas-min" : "",
-        c->replicas_min > 1 ? "leave out --replicas-min" : "give --balance auto, exact or off");
+        m->planner == &ek_planner_auto_persistent ? "leave out --replicas-min"
+                                                  : "give --balance auto, exact or off");
     EK_REQUIRE(m->planner == NULL || c->ep <= 1 || !m->planner->uses_previous_counts, EK_EINVAL,
                "--offload experts reads weights as the layer needs them, and --balance %s sends "
                "them before: give --balance auto, exact or off",
@@ -267,7 +268,7 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
     mc->persistent_slots = p->plan_transient == NULL;
     if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
-        r->training.moe.plan_every = 0;
+        r->training.moe.plan_every = r->training.moe.horizon = 0;
     if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;
     EK_REQUIRE(
@@ -275,7 +276,7 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
         "--balance %s migrates experts with optimizer state, which --zero %d shards over the "
         "%d ranks that hold the same experts; use --zero 0, larger --ep, or --balance exact",
         p->name, r->cfg->zero, r->mesh->edp);
-    r->training.moe.plan_every = 0;
+    r->training.moe.plan_every = r->training.moe.horizon = 0;
     return EK_OK;
 }
 
