@@ -6,8 +6,8 @@
  * Formula      The smallest target load for which the construction leaves no rank above it, by
  *              bisection from the mean upwards; small experts can leave gaps open.  Replicas that
  *              lower no maximum are dropped.
- * Complexity   O(ranks experts) to add up the counts; O(replicas (ranks + experts / ranks)) per
- *              target, of which there are at most EK_ALIAS_SEARCH + 1.
+ * Complexity   O(ranks experts) to add up the counts, plus at most EK_ALIAS_SEARCH + 1 targets
+ *              (alias_balance.c).
  *
  * Primary copies stay.  Balance comes first, then the fewest replicas; the cost of a replica is not
  * considered. */

@@ -1,0 +1,220 @@
+/* The alias method's search against a plain one, which looks at every rank and every expert for
+ * each move: the same moves, in the same order. */
+#include "balance/alias_balance.h"
+#include "base/random.h"
+#include "ek_test.h"
+
+#include <string.h>
+
+enum { RANKS = 150, EXPERTS = 300, SLOTS = 8, DRAWS = 150 };
+
+typedef struct {
+    ek_arena arena;
+    ek_plan_limits l;
+    ek_plan p;
+    ek_alias m;
+} layer;
+
+static int64_t drawn(int draw, int i, int64_t below)
+{
+    return (int64_t)(ek_random_bits(33, (uint64_t)draw, (uint64_t)i) % (uint64_t)below);
+}
+
+static void lay_out(layer *x)
+{
+    ek_plan_reserve(&x->p, &x->arena, &x->l);
+    ek_alias_reserve(&x->m, &x->arena, &x->l);
+}
+
+/* Few and many ranks; skewed totals, many of them equal in every third draw. */
+static void setup(layer *x, int draw)
+{
+    int32_t ranks = 1 + (int32_t)drawn(draw, 0, draw % 2 ? RANKS : 12);
+    int32_t experts = 1 + (int32_t)drawn(draw, 1, draw % 2 ? EXPERTS : 40);
+    int32_t own = (experts + ranks - 1) / ranks;
+
+    memset(x, 0, sizeof(*x));
+    ranks = own > SLOTS - 2 ? (experts + SLOTS - 3) / (SLOTS - 2) : ranks;
+    own = (experts + ranks - 1) / ranks;
+    x->l = (ek_plan_limits){
+        .experts = experts, .ranks = ranks, .slots = own + (int32_t)drawn(draw, 2, 3)};
+    ek_arena_measure(&x->arena);
+    lay_out(x);
+    CHECK(ek_arena_reserve(&x->arena, "a plan") == EK_OK);
+    lay_out(x);
+    CHECK(ek_arena_check(&x->arena, "a plan") == EK_OK);
+    ek_placement_block(&x->p.placement, 1);
+    for (int32_t e = 0; e < experts; e++)
+        x->m.total[e] = draw % 3 == 0 ? 100 * drawn(draw, 10 + e, 3)
+                                      : 1 + 100000 / (1 + drawn(draw, 10 + e, experts));
+    (void)ek_alias_start(&x->m, &x->l, &x->p.placement);
+}
+
+/* --- the plain search ------------------------------------------------------------------------- */
+
+typedef struct {
+    const ek_alias *m;
+    const ek_plan_limits *l;
+    int32_t budget;
+    int64_t load[RANKS], left[EXPERTS];
+    int32_t slots_left[RANKS], gives[RANKS];
+    int given[EXPERTS];
+    ek_alias_move moves[RANKS * SLOTS], best[RANKS * SLOTS];
+    int32_t n, n_best;
+    int64_t least;
+} plain;
+
+/* The expert with most left of those that a rank may give of; -1: none. */
+static int32_t largest_expert(const plain *x, int32_t rank)
+{
+    int32_t best = -1;
+
+    for (int32_t e = 0; e < x->l->experts; e++)
+        if (x->m->rank_of[e] == rank && (x->gives[rank] < x->budget || x->given[e]) &&
+            x->left[e] > (best < 0 ? 0 : x->left[best]))
+            best = e;
+    return best;
+}
+
+/* The next move; 0: there is none. */
+static int move_plainly(plain *x, int64_t target)
+{
+    int32_t from = -1, to = -1, expert = -1;
+    int64_t amount, excess;
+
+    for (int32_t r = 0; r < x->l->ranks; r++) {
+        int32_t e = x->load[r] > target ? largest_expert(x, r) : -1;
+
+        if (e >= 0 && (expert < 0 || x->left[e] > x->left[expert])) {
+            from = r;
+            expert = e;
+        }
+        if (x->load[r] < target && x->slots_left[r] > 0 && (to < 0 || x->load[r] < x->load[to]))
+            to = r;
+    }
+    if (from < 0 || to < 0)
+        return 0;
+    excess = x->load[from] - target;
+    amount = target - x->load[to] < x->left[expert] ? target - x->load[to] : x->left[expert];
+    if (amount > excess && (x->slots_left[from] == 0 || x->slots_left[to] > 1))
+        amount = excess;
+    x->slots_left[to]--;
+    x->moves[x->n++] =
+        (ek_alias_move){expert, x->m->spare[to * x->l->slots + x->slots_left[to]], amount};
+    x->gives[from] += !x->given[expert];
+    x->given[expert] = 1;
+    x->left[expert] -= amount;
+    x->load[from] -= amount;
+    x->load[to] += amount;
+    return 1;
+}
+
+static int64_t most_load(const plain *x)
+{
+    int64_t most = 0;
+
+    for (int32_t r = 0; r < x->l->ranks; r++)
+        most = x->load[r] > most ? x->load[r] : most;
+    return most;
+}
+
+static void drop_plainly(plain *x, int64_t bound)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < x->n; i++) {
+        ek_alias_move v = x->moves[i];
+        int32_t from = x->m->rank_of[v.expert];
+
+        if (x->load[from] + v.amount > bound) {
+            x->moves[n++] = v;
+            continue;
+        }
+        x->load[from] += v.amount;
+        x->load[v.slot / x->l->slots] -= v.amount;
+    }
+    x->n = n;
+}
+
+static int64_t try_plainly(plain *x, int64_t target, int64_t slack)
+{
+    int64_t most;
+
+    x->n = 0;
+    memset(x->given, 0, sizeof(x->given));
+    memset(x->gives, 0, sizeof(x->gives));
+    memcpy(x->left, x->m->total, (size_t)x->l->experts * sizeof(*x->left));
+    memcpy(x->load, x->m->start, (size_t)x->l->ranks * sizeof(*x->load));
+    for (int32_t r = 0; r < x->l->ranks; r++)
+        x->slots_left[r] = x->m->n_spare[r] < x->budget ? x->m->n_spare[r] : x->budget;
+    while (move_plainly(x, target))
+        continue;
+    most = most_load(x);
+    drop_plainly(x, most > target + slack ? most : target + slack);
+    most = most_load(x);
+    if (most < x->least || (most == x->least && x->n < x->n_best)) {
+        x->least = most;
+        x->n_best = x->n;
+        memcpy(x->best, x->moves, sizeof(x->best));
+    }
+    return most;
+}
+
+static void search_plainly(plain *x, int64_t mean)
+{
+    int64_t slack = (int64_t)(0.0005 * (double)mean), low = mean, high, most;
+
+    x->least = INT64_MAX;
+    most = try_plainly(x, mean, slack);
+    high = x->least;
+    for (int i = 0; i < EK_ALIAS_SEARCH && most > low + slack && high - low > slack; i++) {
+        int64_t target = low + (high - low) / 2, reached = try_plainly(x, target, slack);
+
+        if (reached > target + slack)
+            low = target;
+        else
+            high = target;
+        high = reached < high ? reached : high;
+    }
+}
+
+/* --- the case --------------------------------------------------------------------------------- */
+
+static void moves_are_plain_ones(void)
+{
+    int64_t moves = 0;
+    int many = 0;
+
+    for (int draw = 0; draw < DRAWS; draw++) {
+        static plain y;
+        int64_t sum = 0, mean;
+        layer x;
+
+        setup(&x, draw);
+        memset(&y, 0, sizeof(y));
+        y.m = &x.m;
+        y.l = &x.l;
+        y.budget = draw % 4 == 0 ? 1 : INT32_MAX;
+        for (int32_t e = 0; e < x.l.experts; e++)
+            sum += x.m.total[e];
+        mean = (sum + x.l.ranks - 1) / x.l.ranks;
+        search_plainly(&y, mean);
+        CHECK_INT(ek_alias_search(&x.m, &x.l, mean, y.budget, INT64_MAX), 1);
+        CHECK_INT(x.m.least, y.least);
+        CHECK_INT(x.m.n_best, y.n_best);
+        for (int32_t i = 0; i < y.n_best && i < x.m.n_best; i++)
+            if (x.m.best[i].expert != y.best[i].expert || x.m.best[i].slot != y.best[i].slot ||
+                x.m.best[i].amount != y.best[i].amount)
+                EK_T_FAIL("draw %d: another move %d than a plain search", draw, (int)i);
+        moves += y.n_best;
+        many += x.l.ranks > 64 && y.n_best > 10;
+        ek_arena_fini(&x.arena);
+    }
+    CHECK(moves > 1000 && many > 20);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(moves_are_plain_ones),
+};
+
+EK_TEST_MAIN(cases)
