@@ -183,7 +183,7 @@ static void read_now(memory *m, const ek_plan_limits *l, const ek_placement *p)
  * is more than 1. */
 static void align_nodes(memory *m, const ek_plan_limits *l, const ek_replicate_place *w)
 {
-    int32_t words = (m->nodes.nodes + 63) / 64;
+    int32_t words = ek_replicate_words(&m->nodes);
 
     if (l->others == NULL || l->others->n == 0 || l->replicas_min <= 1)
         return;

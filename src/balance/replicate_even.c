@@ -10,26 +10,15 @@
 
 enum { WORK = 1 << 22 }; /* limit of word operations */
 
-static int32_t mask_words(const ek_replicate_nodes *s)
-{
-    return (s->nodes + 63) / 64;
-}
-
-static const uint64_t *mask_of(const ek_replicate_nodes *s, const ek_replicate_place *w,
-                               int32_t expert)
-{
-    return w->mask + (int64_t)expert * mask_words(s);
-}
-
 /* Exchanges two experts in all slots if that reduces the imbalance. */
 static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
                         int64_t *load, int32_t a, int32_t b)
 {
-    const uint64_t *of_a = mask_of(s, w, a), *of_b = mask_of(s, w, b);
+    const uint64_t *of_a = ek_replicate_mask(s, w, a), *of_b = ek_replicate_mask(s, w, b);
     int64_t d = weight[b] - weight[a], change = 0;
 
-    s->work += mask_words(s);
-    for (int32_t i = 0; i < mask_words(s); i++)
+    s->work += ek_replicate_words(s);
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
         for (uint64_t m = of_a[i] | of_b[i]; m != 0; m &= m - 1) {
             int32_t n = i * 64 + __builtin_ctzll(m);
             int64_t more = d * (ek_replicate_count(s, w, n, a) - ek_replicate_count(s, w, n, b));
@@ -40,7 +29,7 @@ static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replica
         }
     if (change >= 0)
         return 0;
-    for (int32_t i = 0; i < mask_words(s); i++)
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
         s->changed[0][i] |= of_a[i] | of_b[i];
     for (int32_t n = 0; n < s->nodes; n++)
         load[n] += d * (ek_replicate_count(s, w, n, a) - ek_replicate_count(s, w, n, b));
@@ -51,9 +40,9 @@ static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replica
 /* Whether the load of a node of an expert changed in this pass or the last one. */
 static int has_changed(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
 {
-    const uint64_t *mask = mask_of(s, w, expert);
+    const uint64_t *mask = ek_replicate_mask(s, w, expert);
 
-    for (int32_t i = 0; i < mask_words(s); i++)
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
         if ((mask[i] & (s->changed[0][i] | s->changed[1][i])) != 0)
             return 1;
     return 0;
@@ -76,7 +65,7 @@ static int exchange_expert(ek_replicate_nodes *s, const int32_t *replicas, const
 void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
                        ek_replicate_place *w, int64_t *load)
 {
-    size_t bytes = (size_t)mask_words(s) * sizeof(**s->changed);
+    size_t bytes = (size_t)ek_replicate_words(s) * sizeof(**s->changed);
     int64_t end = s->work + WORK;
     int moved = 1;
 

@@ -23,12 +23,6 @@ typedef struct {
     int64_t stacked; /* see stacked_count */
 } difference;
 
-static int32_t count_of(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t node,
-                        int32_t expert)
-{
-    return w->count[(int64_t)expert * s->nodes + node];
-}
-
 /* --- risk ------------------------------------------------------------------------------------- */
 
 static int compare_sets(const ek_replicate_nodes *s, const int64_t *a, const int64_t *b)
@@ -63,7 +57,7 @@ static int compare_risks(const ek_replicate_nodes *s, const ek_replicate_risk *a
 static int32_t incoming_count(const ek_replicate_nodes *s, const ek_replicate_place *now,
                               int32_t node, int32_t expert, int32_t count)
 {
-    if (count_of(s, now, node, expert) > 0)
+    if (ek_replicate_count(s, now, node, expert) > 0)
         return 0;
     return count < s->ranks[node] ? count : s->ranks[node];
 }
@@ -74,7 +68,7 @@ static int64_t incoming_to(const ek_replicate_nodes *s, const ek_replicate_place
     int64_t n = 0;
 
     for (int32_t e = 0; e < s->experts; e++)
-        n += incoming_count(s, now, node, e, count_of(s, w, node, e));
+        n += incoming_count(s, now, node, e, ek_replicate_count(s, w, node, e));
     return n;
 }
 
@@ -107,7 +101,7 @@ double ek_replicate_busiest(const ek_replicate_nodes *s, const ek_replicate_plac
 /* Change of incoming replicas with `more` replicas of an expert on a node. */
 static int64_t incoming_change(const climb *c, int32_t node, int32_t expert, int32_t more)
 {
-    int32_t n = count_of(c->s, c->w, node, expert);
+    int32_t n = ek_replicate_count(c->s, c->w, node, expert);
 
     return incoming_count(c->s, c->aim->now, node, expert, n + more) -
            incoming_count(c->s, c->aim->now, node, expert, n);
@@ -116,7 +110,7 @@ static int64_t incoming_change(const climb *c, int32_t node, int32_t expert, int
 /* Replicas of an expert on a node beyond one per rank and beyond its present ones. */
 static int32_t stacked_count(const climb *c, int32_t node, int32_t expert, int32_t count)
 {
-    int32_t had = count_of(c->s, c->aim->now, node, expert);
+    int32_t had = ek_replicate_count(c->s, c->aim->now, node, expert);
     int32_t most = had > c->s->ranks[node] ? had : c->s->ranks[node];
 
     return count > most ? count - most : 0;
@@ -125,7 +119,7 @@ static int32_t stacked_count(const climb *c, int32_t node, int32_t expert, int32
 /* Change of stacked replicas with `more` replicas of an expert on a node. */
 static int64_t stacked_change(const climb *c, int32_t node, int32_t expert, int32_t more)
 {
-    int32_t n = count_of(c->s, c->w, node, expert);
+    int32_t n = ek_replicate_count(c->s, c->w, node, expert);
 
     return stacked_count(c, node, expert, n + more) - stacked_count(c, node, expert, n);
 }
@@ -200,9 +194,9 @@ static int try_slots(climb *c, int32_t i, int32_t j)
 /* Exchanges two experts with equal numbers of replicas, which leaves the risk unchanged. */
 static int try_experts(climb *c, int32_t a, int32_t b)
 {
-    int32_t words = (c->s->nodes + 63) / 64;
-    const uint64_t *of_a = c->w->mask + (int64_t)a * words;
-    const uint64_t *of_b = c->w->mask + (int64_t)b * words;
+    int32_t words = ek_replicate_words(c->s);
+    const uint64_t *of_a = ek_replicate_mask(c->s, c->w, a);
+    const uint64_t *of_b = ek_replicate_mask(c->s, c->w, b);
     int64_t more = c->aim->weight[b] - c->aim->weight[a];
     difference d = {0};
 
@@ -210,7 +204,8 @@ static int try_experts(climb *c, int32_t a, int32_t b)
     for (int32_t i = 0; i < words; i++)
         for (uint64_t m = of_a[i] | of_b[i]; m != 0; m &= m - 1) {
             int32_t n = i * 64 + __builtin_ctzll(m);
-            int32_t diff = count_of(c->s, c->w, n, a) - count_of(c->s, c->w, n, b);
+            int32_t diff =
+                ek_replicate_count(c->s, c->w, n, a) - ek_replicate_count(c->s, c->w, n, b);
 
             c->s->work++;
             d.over += excess_change(c, n, more * diff);
@@ -219,7 +214,8 @@ static int try_experts(climb *c, int32_t a, int32_t b)
     if (!is_improvement(&d))
         return 0;
     for (int32_t n = 0; n < c->s->nodes; n++)
-        c->load[n] += more * (count_of(c->s, c->w, n, a) - count_of(c->s, c->w, n, b));
+        c->load[n] +=
+            more * (ek_replicate_count(c->s, c->w, n, a) - ek_replicate_count(c->s, c->w, n, b));
     c->over += d.over;
     ek_replicate_exchange(c->s, c->w, a, b);
     return 1;
@@ -244,7 +240,7 @@ static int try_pair(climb *c, int32_t a, int32_t b)
 /* Whether an expert leaves a node, where w has n of them, without saving an incoming replica. */
 static int is_free(const climb *c, int32_t node, int32_t expert, int32_t n)
 {
-    return count_of(c->s, c->aim->now, node, expert) > 0 || n > c->s->ranks[node];
+    return ek_replicate_count(c->s, c->aim->now, node, expert) > 0 || n > c->s->ranks[node];
 }
 
 /* Whether an expert has several replicas on some node. */
@@ -256,9 +252,9 @@ static int is_stacked(const climb *c, int32_t expert)
 /* Whether some node that holds an expert lacks it now. */
 static int is_coming(const climb *c, int32_t expert)
 {
-    int32_t words = (c->s->nodes + 63) / 64;
-    const uint64_t *is = c->w->mask + (int64_t)expert * words;
-    const uint64_t *was = c->aim->now->mask + (int64_t)expert * words;
+    int32_t words = ek_replicate_words(c->s);
+    const uint64_t *is = ek_replicate_mask(c->s, c->w, expert);
+    const uint64_t *was = ek_replicate_mask(c->s, c->aim->now, expert);
 
     for (int32_t i = 0; i < words; i++)
         if ((is[i] & ~was[i]) != 0)
@@ -276,7 +272,7 @@ static int search_experts(climb *c, int32_t a)
     if (!any && !is_coming(c, a))
         return 0;
     for (int32_t n = 0; n < s->nodes && !any && s->work < c->end; n++)
-        if (count_of(s, c->aim->now, n, a) > 0)
+        if (ek_replicate_count(s, c->aim->now, n, a) > 0)
             for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
                 moved |= try_pair(c, a, c->w->at[i]);
     for (int32_t b = 0; b < s->experts && s->work < c->end; b++)
@@ -294,10 +290,10 @@ static int search_slots(climb *c, int32_t i)
     int32_t e = c->w->at[i], node = s->node_of[i];
     int any = !c->reached || excess_of(c, node, c->load[node]) > 0;
 
-    if (!any && is_free(c, node, e, count_of(s, c->w, node, e)))
+    if (!any && is_free(c, node, e, ek_replicate_count(s, c->w, node, e)))
         return 0;
     for (int32_t n = 0; n < s->nodes && s->work < c->end; n++) {
-        if (!any && count_of(s, c->aim->now, n, e) == 0)
+        if (!any && ek_replicate_count(s, c->aim->now, n, e) == 0)
             continue;
         for (int32_t j = s->first[n]; j < s->first[n + 1] && s->work < c->end; j++)
             if (try_slots(c, i, j))
@@ -352,7 +348,7 @@ static int32_t least_loaded(const ek_replicate_nodes *s, const ek_replicate_plac
     int32_t best = -1;
 
     for (int32_t n = 0; n < s->nodes; n++)
-        if (w->vacant[n] > 0 && (count_of(s, w, n, expert) > 0) == has &&
+        if (w->vacant[n] > 0 && (ek_replicate_count(s, w, n, expert) > 0) == has &&
             (best < 0 || load[n] * s->ranks[best] < load[best] * s->ranks[n]))
             best = n;
     return best;
@@ -364,7 +360,7 @@ static int can_stay(const ek_replicate_nodes *s, const ek_replicate_aim *aim, in
                     int32_t expert, const ek_replicate_place *w)
 {
     return w->vacant[node] > 0 &&
-           count_of(s, w, node, expert) < count_of(s, aim->now, node, expert);
+           ek_replicate_count(s, w, node, expert) < ek_replicate_count(s, aim->now, node, expert);
 }
 
 void ek_replicate_nearest(const ek_replicate_nodes *s, const ek_replicate_aim *aim, int32_t *left,

@@ -13,9 +13,10 @@
  * Climb        First random swaps of two slots that score no worse, then all pairs of slots, in
  *              turns, whose swap evens out the loads and scores no worse.  Only a swap that takes
  *              an expert from a minimal node set that no other expert has needs a new score, unless
- *              more single nodes become fatal; of the others, the sets that become fatal are
- * enough. Complexity   A score O(E^2 + W sum r) word operations, W <= 1,039 up to 16 nodes, <= 256
- * above (and N / 64); most swaps O(minimal sets). */
+ *              more single nodes become fatal; of the others, it is enough to look at the sets that
+ *              become fatal.
+ * Complexity   A score O(E^2 + W sum r) word operations, W <= 1,039 up to 16 nodes, <= 256 above
+ *              (and N / 64); most swaps O(minimal sets). */
 #include "balance/replicate_place.h"
 
 #include "base/random.h"
@@ -62,11 +63,6 @@ static int32_t most_failures(int32_t nodes)
     return nodes <= EXACT_NODES ? nodes - 1 : EK_REPLICATE_FAILURES;
 }
 
-static int32_t mask_words(const ek_replicate_nodes *s)
-{
-    return (s->nodes + 63) / 64;
-}
-
 void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
                                 int32_t slots)
 {
@@ -85,19 +81,21 @@ void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t node
     s->sets = ek_arena_alloc(a, s->most + 1, sizeof(*s->sets));
     s->dead = ek_arena_alloc(a, (int64_t)nodes * s->words, sizeof(*s->dead));
     s->fallen = ek_arena_alloc(a, s->words, sizeof(*s->fallen));
-    s->replica_sets = ek_arena_alloc(a, (int64_t)experts * mask_words(s), sizeof(*s->replica_sets));
+    s->replica_sets =
+        ek_arena_alloc(a, (int64_t)experts * ek_replicate_words(s), sizeof(*s->replica_sets));
     s->core = ek_arena_alloc(a, experts, sizeof(*s->core));
-    s->singles = ek_arena_alloc(a, mask_words(s), sizeof(*s->singles));
+    s->singles = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->singles));
     s->some = ek_arena_alloc(a, nodes, sizeof(*s->some));
-    s->n_alone = ek_arena_alloc(a, nodes, sizeof(*s->n_alone));
-    s->alone = ek_arena_alloc(a, mask_words(s), sizeof(*s->alone));
-    s->surely = ek_arena_alloc(a, mask_words(s), sizeof(*s->surely));
-    s->core_mask = ek_arena_alloc(a, (int64_t)experts * mask_words(s), sizeof(*s->core_mask));
-    s->n_with = ek_arena_alloc(a, experts, sizeof(*s->n_with));
-    s->lost = ek_arena_alloc(a, s->words, sizeof(*s->lost));
-    s->swapped = ek_arena_alloc(a, 2 * mask_words(s), sizeof(*s->swapped));
+    s->climb.n_alone = ek_arena_alloc(a, nodes, sizeof(*s->climb.n_alone));
+    s->climb.with_one = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->climb.with_one));
+    s->climb.with_three = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->climb.with_three));
+    s->climb.mask =
+        ek_arena_alloc(a, (int64_t)experts * ek_replicate_words(s), sizeof(*s->climb.mask));
+    s->climb.experts = ek_arena_alloc(a, experts, sizeof(*s->climb.experts));
+    s->climb.lost = ek_arena_alloc(a, s->words, sizeof(*s->climb.lost));
+    s->climb.swapped = ek_arena_alloc(a, 2 * ek_replicate_words(s), sizeof(*s->climb.swapped));
     for (int i = 0; i < 2; i++)
-        s->changed[i] = ek_arena_alloc(a, mask_words(s), sizeof(**s->changed));
+        s->changed[i] = ek_arena_alloc(a, ek_replicate_words(s), sizeof(**s->changed));
 }
 
 static void fail_nodes(ek_replicate_nodes *s, int32_t k)
@@ -151,7 +149,7 @@ void ek_replicate_place_reserve(ek_replicate_place *w, ek_arena *a, const ek_rep
     w->count = ek_arena_alloc(a, (int64_t)s->experts * s->nodes, sizeof(*w->count));
     w->vacant = ek_arena_alloc(a, s->nodes, sizeof(*w->vacant));
     w->distinct = ek_arena_alloc(a, s->experts, sizeof(*w->distinct));
-    w->mask = ek_arena_alloc(a, (int64_t)s->experts * mask_words(s), sizeof(*w->mask));
+    w->mask = ek_arena_alloc(a, (int64_t)s->experts * ek_replicate_words(s), sizeof(*w->mask));
     w->fatal = ek_arena_alloc(a, s->most + 1, sizeof(*w->fatal));
 }
 
@@ -164,7 +162,7 @@ void ek_replicate_place_clear(const ek_replicate_nodes *s, ek_replicate_place *w
     memset(w->count, 0, experts * (size_t)s->nodes * sizeof(*w->count));
     memcpy(w->vacant, s->node_slots, (size_t)s->nodes * sizeof(*w->vacant));
     memset(w->distinct, 0, experts * sizeof(*w->distinct));
-    memset(w->mask, 0, experts * (size_t)mask_words(s) * sizeof(*w->mask));
+    memset(w->mask, 0, experts * (size_t)ek_replicate_words(s) * sizeof(*w->mask));
 }
 
 void ek_replicate_place_copy(const ek_replicate_nodes *s, ek_replicate_place *to,
@@ -176,7 +174,7 @@ void ek_replicate_place_copy(const ek_replicate_nodes *s, ek_replicate_place *to
     memcpy(to->count, from->count, experts * (size_t)s->nodes * sizeof(*to->count));
     memcpy(to->vacant, from->vacant, (size_t)s->nodes * sizeof(*to->vacant));
     memcpy(to->distinct, from->distinct, experts * sizeof(*to->distinct));
-    memcpy(to->mask, from->mask, experts * (size_t)mask_words(s) * sizeof(*to->mask));
+    memcpy(to->mask, from->mask, experts * (size_t)ek_replicate_words(s) * sizeof(*to->mask));
     memcpy(to->fatal, from->fatal, (size_t)(s->most + 1) * sizeof(*to->fatal));
     to->lack = from->lack;
 }
@@ -187,11 +185,6 @@ static int32_t *count_at(const ek_replicate_nodes *s, const ek_replicate_place *
     return &w->count[(int64_t)expert * s->nodes + node];
 }
 
-static uint64_t *mask_of(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
-{
-    return w->mask + (int64_t)expert * mask_words(s);
-}
-
 /* Puts an expert into a slot in place of what it holds. */
 static void fill_slot(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t slot,
                       int32_t expert)
@@ -200,12 +193,12 @@ static void fill_slot(const ek_replicate_nodes *s, ek_replicate_place *w, int32_
     uint64_t bit = UINT64_C(1) << (node % 64);
 
     if (was >= 0 && --*count_at(s, w, node, was) == 0) {
-        mask_of(s, w, was)[node / 64] &= ~bit;
+        ek_replicate_mask(s, w, was)[node / 64] &= ~bit;
         w->distinct[was]--;
     }
     w->at[slot] = expert;
     if (++*count_at(s, w, node, expert) == 1) {
-        mask_of(s, w, expert)[node / 64] |= bit;
+        ek_replicate_mask(s, w, expert)[node / 64] |= bit;
         w->distinct[expert]++;
     }
 }
@@ -229,10 +222,10 @@ void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place
 int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_place *w,
                                 int32_t expert, int32_t *nodes)
 {
-    const uint64_t *mask = mask_of(s, w, expert);
+    const uint64_t *mask = ek_replicate_mask(s, w, expert);
     int32_t n = 0;
 
-    for (int32_t i = 0; i < mask_words(s); i++)
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
         for (uint64_t m = mask[i]; m != 0; m &= m - 1)
             nodes[n++] = i * 64 + __builtin_ctzll(m);
     return n;
@@ -260,11 +253,11 @@ static int is_equal(const uint64_t *a, const uint64_t *b, int32_t words)
  * nodes in s->singles; returns their number. */
 static int32_t find_singles(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
-    int32_t n = 0, words = mask_words(s);
+    int32_t n = 0, words = ek_replicate_words(s);
 
     memset(s->singles, 0, (size_t)words * sizeof(*s->singles));
     for (int32_t e = 0; e < s->experts; e++) {
-        const uint64_t *mine = mask_of(s, w, e);
+        const uint64_t *mine = ek_replicate_mask(s, w, e);
 
         if (w->distinct[e] != 1 || is_subset(mine, s->singles, words))
             continue;
@@ -287,22 +280,22 @@ static int has_common_node(const uint64_t *a, const uint64_t *b, int32_t words)
  * number. */
 static int32_t find_core(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
-    int32_t words = mask_words(s), singles = find_singles(s, w), n = singles;
+    int32_t words = ek_replicate_words(s), singles = find_singles(s, w), n = singles;
 
     s->work += s->experts / 4;
     for (int32_t e = 0; e < s->experts; e++) {
-        const uint64_t *mine = mask_of(s, w, e);
+        const uint64_t *mine = ek_replicate_mask(s, w, e);
         int32_t kept = singles, i = singles;
 
         if (has_common_node(mine, s->singles, words))
             continue;
-        while (i < n && !is_subset(mask_of(s, w, s->core[i]), mine, words))
+        while (i < n && !is_subset(ek_replicate_mask(s, w, s->core[i]), mine, words))
             i++;
         s->work += i;
         if (i < n)
             continue;
         for (i = singles; i < n; i++)
-            if (!is_subset(mine, mask_of(s, w, s->core[i]), words))
+            if (!is_subset(mine, ek_replicate_mask(s, w, s->core[i]), words))
                 s->core[kept++] = s->core[i];
         s->core[kept] = e;
         n = kept + 1;
@@ -315,7 +308,7 @@ static uint64_t sets_including(const ek_replicate_nodes *s, const uint64_t *mask
 {
     uint64_t sets = ~UINT64_C(0);
 
-    for (int32_t i = 0; i < mask_words(s); i++)
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
         for (uint64_t m = mask[i]; m != 0 && sets != 0; m &= m - 1)
             sets &= s->dead[(int64_t)(i * 64 + __builtin_ctzll(m)) * s->words + word];
     return sets;
@@ -328,7 +321,7 @@ static uint64_t fatal_sets(const ek_replicate_nodes *s, const ek_replicate_place
     uint64_t lost = 0;
 
     for (int32_t i = 0; i < n; i++)
-        lost |= sets_including(s, mask_of(s, w, s->core[i]), word);
+        lost |= sets_including(s, ek_replicate_mask(s, w, s->core[i]), word);
     return lost;
 }
 
@@ -383,7 +376,7 @@ void ek_replicate_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate
 void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                           ek_replicate_risk *r)
 {
-    size_t bytes = (size_t)mask_words(s) * sizeof(*s->replica_sets);
+    size_t bytes = (size_t)ek_replicate_words(s) * sizeof(*s->replica_sets);
     int32_t n = find_core(s, w);
 
     memset(r, 0, sizeof(*r));
@@ -398,17 +391,17 @@ void ek_replicate_risk_of(ek_replicate_nodes *s, const int32_t *need, ek_replica
         }
     s->work += (int64_t)n * 3 * s->words;
     for (s->n_replica_sets = 0; s->n_replica_sets < n; s->n_replica_sets++)
-        memcpy(s->replica_sets + s->n_replica_sets * mask_words(s),
-               mask_of(s, w, s->core[s->n_replica_sets]), bytes);
+        memcpy(s->replica_sets + s->n_replica_sets * ek_replicate_words(s),
+               ek_replicate_mask(s, w, s->core[s->n_replica_sets]), bytes);
 }
 
 int ek_replicate_is_safe(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
 {
-    int32_t words = mask_words(s);
+    int32_t words = ek_replicate_words(s);
 
     for (int32_t i = 0; i < s->n_replica_sets; i++) {
         s->work += words;
-        if (is_subset(s->replica_sets + (int64_t)i * words, mask_of(s, w, expert), words))
+        if (is_subset(s->replica_sets + (int64_t)i * words, ek_replicate_mask(s, w, expert), words))
             return 1;
     }
     return 0;
@@ -451,7 +444,8 @@ static int spread_slot(ek_replicate_nodes *s, const int32_t *need, ek_replicate_
     int64_t before = w->lack;
 
     for (int32_t j = 0; j < s->slots; j++) {
-        if (!ek_replicate_may_swap(s, w, i, j) || *count_at(s, w, s->node_of[j], w->at[i]) > 0)
+        if (!ek_replicate_may_swap(s, w, i, j) ||
+            ek_replicate_count(s, w, s->node_of[j], w->at[i]) > 0)
             continue;
         ek_replicate_swap(s, need, w, i, j);
         if (w->lack < before)
@@ -468,7 +462,8 @@ void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicat
     while (w->lack > 0 && moved) {
         moved = 0;
         for (int32_t i = 0; i < s->slots && w->lack > 0; i++)
-            if (*count_at(s, w, s->node_of[i], w->at[i]) > 1 && lack_of(need, w, w->at[i]) > 0)
+            if (ek_replicate_count(s, w, s->node_of[i], w->at[i]) > 1 &&
+                lack_of(need, w, w->at[i]) > 0)
                 moved |= spread_slot(s, need, w, i);
     }
     count_fatal(s, w, NULL, w->fatal);
@@ -524,17 +519,17 @@ static void set_bit(uint64_t *mask, int32_t bit, int to)
 /* Counts an expert with this mask, or one less, if the mask is a minimal set. */
 static void add_to_core(ek_replicate_nodes *s, const uint64_t *mask, int32_t more)
 {
-    int32_t words = mask_words(s), node = only_node(mask, words);
+    int32_t words = ek_replicate_words(s), node = only_node(mask, words);
 
     if (node >= 0) {
-        s->n_alone[node] += more;
-        set_bit(s->alone, node, s->n_alone[node] > 0);
-        set_bit(s->surely, node, s->n_alone[node] > 2);
+        s->climb.n_alone[node] += more;
+        set_bit(s->climb.with_one, node, s->climb.n_alone[node] > 0);
+        set_bit(s->climb.with_three, node, s->climb.n_alone[node] > 2);
         return;
     }
-    for (int32_t i = 0; i < s->n_core; i++)
-        if (is_equal(s->core_mask + (int64_t)i * words, mask, words)) {
-            s->n_with[i] += more;
+    for (int32_t i = 0; i < s->climb.n; i++)
+        if (is_equal(s->climb.mask + (int64_t)i * words, mask, words)) {
+            s->climb.experts[i] += more;
             return;
         }
 }
@@ -542,41 +537,42 @@ static void add_to_core(ek_replicate_nodes *s, const uint64_t *mask, int32_t mor
 /* Keeps the minimal node sets of a placement, how many experts have each, and the fatal sets. */
 static void keep_core(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
-    int32_t words = mask_words(s), n = find_core(s, w);
-    size_t bytes = (size_t)words * sizeof(*s->core_mask);
+    int32_t words = ek_replicate_words(s), n = find_core(s, w);
+    size_t bytes = (size_t)words * sizeof(*s->climb.mask);
 
     for (int32_t word = 0; word < s->words; word++)
-        s->lost[word] = fatal_sets(s, w, n, word);
-    s->n_core = 0;
+        s->climb.lost[word] = fatal_sets(s, w, n, word);
+    s->climb.n = 0;
     for (int32_t i = 0; i < n; i++)
         if (w->distinct[s->core[i]] > 1)
-            memcpy(s->core_mask + (int64_t)s->n_core++ * words, mask_of(s, w, s->core[i]), bytes);
-    memset(s->n_alone, 0, (size_t)s->nodes * sizeof(*s->n_alone));
-    memset(s->alone, 0, bytes);
-    memset(s->surely, 0, bytes);
-    memset(s->n_with, 0, (size_t)s->experts * sizeof(*s->n_with));
+            memcpy(s->climb.mask + (int64_t)s->climb.n++ * words,
+                   ek_replicate_mask(s, w, s->core[i]), bytes);
+    memset(s->climb.n_alone, 0, (size_t)s->nodes * sizeof(*s->climb.n_alone));
+    memset(s->climb.with_one, 0, bytes);
+    memset(s->climb.with_three, 0, bytes);
+    memset(s->climb.experts, 0, (size_t)s->experts * sizeof(*s->climb.experts));
     for (int32_t e = 0; e < s->experts; e++)
-        add_to_core(s, mask_of(s, w, e), 1);
-    s->work += (int64_t)n * 3 * s->words + (int64_t)s->n_core * s->experts / 4;
+        add_to_core(s, ek_replicate_mask(s, w, e), 1);
+    s->work += (int64_t)n * 3 * s->words + (int64_t)s->climb.n * s->experts / 4;
 }
 
 /* Whether a mask includes the only node of an expert other than the two whose masks were `was`. */
 static int includes_only_node(const ek_replicate_nodes *s, const uint64_t *mask,
                               uint64_t *const was[2])
 {
-    int32_t words = mask_words(s), node[2];
+    int32_t words = ek_replicate_words(s), node[2];
 
-    if (has_common_node(mask, s->surely, words))
+    if (has_common_node(mask, s->climb.with_three, words))
         return 1;
-    if (!has_common_node(mask, s->alone, words))
+    if (!has_common_node(mask, s->climb.with_one, words))
         return 0;
     for (int i = 0; i < 2; i++)
         node[i] = only_node(was[i], words);
     for (int32_t i = 0; i < words; i++)
-        for (uint64_t m = mask[i] & s->alone[i]; m != 0; m &= m - 1) {
+        for (uint64_t m = mask[i] & s->climb.with_one[i]; m != 0; m &= m - 1) {
             int32_t n = i * 64 + __builtin_ctzll(m);
 
-            if (s->n_alone[n] > (node[0] == n) + (node[1] == n))
+            if (s->climb.n_alone[n] > (node[0] == n) + (node[1] == n))
                 return 1;
         }
     return 0;
@@ -585,18 +581,18 @@ static int includes_only_node(const ek_replicate_nodes *s, const uint64_t *mask,
 /* Whether a mask includes all nodes of an expert other than the two whose masks were `was`. */
 static int includes_core(ek_replicate_nodes *s, const uint64_t *mask, uint64_t *const was[2])
 {
-    int32_t words = mask_words(s);
+    int32_t words = ek_replicate_words(s);
 
     if (includes_only_node(s, mask, was))
         return 1;
-    if (s->n_core == 0 || only_node(mask, words) >= 0)
+    if (s->climb.n == 0 || only_node(mask, words) >= 0)
         return 0;
-    s->work += s->n_core / 4;
-    for (int32_t i = 0; i < s->n_core; i++) {
-        const uint64_t *core = s->core_mask + (int64_t)i * words;
+    s->work += s->climb.n / 4;
+    for (int32_t i = 0; i < s->climb.n; i++) {
+        const uint64_t *core = s->climb.mask + (int64_t)i * words;
 
         if (is_subset(core, mask, words) &&
-            s->n_with[i] > is_equal(core, was[0], words) + is_equal(core, was[1], words))
+            s->climb.experts[i] > is_equal(core, was[0], words) + is_equal(core, was[1], words))
             return 1;
     }
     return 0;
@@ -606,7 +602,7 @@ static int includes_core(ek_replicate_nodes *s, const uint64_t *mask, uint64_t *
 static int adds_fatal(const ek_replicate_nodes *s, const uint64_t *mask)
 {
     for (int32_t word = 0; word < s->words; word++)
-        if ((sets_including(s, mask, word) & ~s->lost[word]) != 0)
+        if ((sets_including(s, mask, word) & ~s->climb.lost[word]) != 0)
             return 1;
     return 0;
 }
@@ -616,7 +612,7 @@ static int adds_fatal(const ek_replicate_nodes *s, const uint64_t *mask)
 static int adds_only_node(const ek_replicate_nodes *s, const uint64_t *const is[2],
                           uint64_t *const was[2])
 {
-    int32_t words = mask_words(s), node[4], change = 0;
+    int32_t words = ek_replicate_words(s), node[4], change = 0;
 
     for (int i = 0; i < 2; i++) {
         node[i] = only_node(was[i], words);
@@ -630,7 +626,7 @@ static int adds_only_node(const ek_replicate_nodes *s, const uint64_t *const is[
             more += node[j] == n ? j < 2 ? -1 : 1 : 0;
         }
         if (n >= 0)
-            change += (s->n_alone[n] + more > 0) - (s->n_alone[n] > 0);
+            change += (s->climb.n_alone[n] + more > 0) - (s->climb.n_alone[n] > 0);
     }
     return change > 0;
 }
@@ -641,7 +637,7 @@ static int adds_only_node(const ek_replicate_nodes *s, const uint64_t *const is[
 static int compare_swap(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t a, int32_t b,
                         uint64_t *const was[2], int64_t *fatal)
 {
-    const uint64_t *is[2] = {mask_of(s, w, a), mask_of(s, w, b)};
+    const uint64_t *is[2] = {ek_replicate_mask(s, w, a), ek_replicate_mask(s, w, b)};
 
     s->work++;
     if (!includes_core(s, was[0], was) || !includes_core(s, was[1], was))
@@ -660,7 +656,7 @@ static int compare_swap(ek_replicate_nodes *s, const ek_replicate_place *w, int3
 static void update_core(ek_replicate_nodes *s, const ek_replicate_place *w, int32_t a, int32_t b,
                         uint64_t *const was[2])
 {
-    const uint64_t *is[2] = {mask_of(s, w, a), mask_of(s, w, b)};
+    const uint64_t *is[2] = {ek_replicate_mask(s, w, a), ek_replicate_mask(s, w, b)};
 
     for (int i = 0; i < 2; i++)
         if (!includes_core(s, was[i], was) || !includes_core(s, is[i], was)) {
@@ -678,13 +674,13 @@ static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_pla
                     int64_t *fatal, int32_t i, int32_t j)
 {
     int32_t a = w->at[i], b = w->at[j];
-    size_t bytes = (size_t)mask_words(s) * sizeof(*s->swapped);
-    uint64_t *const was[2] = {s->swapped, s->swapped + mask_words(s)};
+    size_t bytes = (size_t)ek_replicate_words(s) * sizeof(*s->climb.swapped);
+    uint64_t *const was[2] = {s->climb.swapped, s->climb.swapped + ek_replicate_words(s)};
     int64_t lack = w->lack;
     int sign;
 
-    memcpy(was[0], mask_of(s, w, a), bytes);
-    memcpy(was[1], mask_of(s, w, b), bytes);
+    memcpy(was[0], ek_replicate_mask(s, w, a), bytes);
+    memcpy(was[1], ek_replicate_mask(s, w, b), bytes);
     ek_replicate_swap(s, need, w, i, j);
     sign = (w->lack > lack) - (w->lack < lack);
     if (sign == 0)

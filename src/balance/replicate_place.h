@@ -11,6 +11,18 @@
 /* Largest number of simultaneous failures tried above 16 nodes. */
 enum { EK_REPLICATE_FAILURES = 16 };
 
+/* Minimal node sets, those that hold an expert and include no such set, of the placement that
+ * ek_replicate_climb improves; masks are [(nodes + 63) / 64]. */
+typedef struct {
+    int32_t *n_alone;                /* [nodes] experts that only this node holds */
+    uint64_t *with_one, *with_three; /* nodes with one such expert or more, with three or more */
+    int32_t n;                       /* minimal sets of several nodes; */
+    uint64_t *mask;                  /* [experts] them, */
+    int32_t *experts;                /* [experts] and how many experts have each */
+    uint64_t *lost;                  /* [words] the fatal sets, as in ek_replicate_nodes.dead */
+    uint64_t *swapped;               /* [2] masks of two experts before a swap */
+} ek_replicate_core;
+
 /* The nodes, and the node sets whose failure is tried. */
 typedef struct {
     int32_t nodes, experts, slots;
@@ -32,15 +44,10 @@ typedef struct {
     uint64_t *singles;      /* [(nodes + 63) / 64] scratch of the scoring */
     int32_t *some;          /* [nodes] scratch of the search */
     int alike;              /* all nodes have as many ranks */
-    /* Of the placement that ek_replicate_climb improves: its minimal node sets, of one node and of
-     * several, the number of experts with each, the fatal sets, and two masks before a swap. */
-    int32_t *n_alone;         /* [nodes] experts on this node only */
-    uint64_t *alone, *surely; /* [(nodes + 63) / 64] nodes with one such expert, with three */
-    int32_t n_core, *n_with;  /* [experts] */
-    uint64_t *core_mask;      /* [experts][(nodes + 63) / 64] */
-    uint64_t *lost, *swapped; /* [words], [2][(nodes + 63) / 64] */
-    uint64_t *changed[2];     /* [(nodes + 63) / 64] nodes whose load changed, in two passes */
-    int64_t work;             /* word operations done by the scoring */
+    ek_replicate_core climb;
+    uint64_t *changed[2]; /* [(nodes + 63) / 64] nodes whose load changed, in two passes of
+                             ek_replicate_even */
+    int64_t work;         /* word operations done by the scoring */
 } ek_replicate_nodes;
 
 /* A placement: which node slot holds which expert. */
@@ -73,6 +80,18 @@ void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place
 /* The nodes that hold an expert, ascending: nodes [nodes].  Returns their number. */
 int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_place *w,
                                 int32_t expert, int32_t *nodes);
+
+/* Words of a mask of nodes, and the mask of those that hold an expert. */
+static inline int32_t ek_replicate_words(const ek_replicate_nodes *s)
+{
+    return (s->nodes + 63) / 64;
+}
+
+static inline uint64_t *ek_replicate_mask(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                                          int32_t expert)
+{
+    return w->mask + (int64_t)expert * ek_replicate_words(s);
+}
 
 /* The number of replicas of an expert on a node. */
 static inline int32_t ek_replicate_count(const ek_replicate_nodes *s, const ek_replicate_place *w,

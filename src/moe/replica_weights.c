@@ -391,52 +391,39 @@ static int has_replicas(const ek_moe *m)
     return has_replica_memory(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
 }
 
+/* Where the messages of an op are in flight; those of all waves of a pass lie one after the other,
+ * as the ops start in that order. */
+static ek_replica_flight *flight_of(const ek_moe *m, const ek_op *op, int kind)
+{
+    ek_replica_flight *f;
+
+    if (op->part < 0)
+        return &m->flights[kind];
+    f = &m->wave_flights[op->part];
+    f->coll = op->part == 0 ? m->flights[kind].coll : f[-1].coll + f[-1].n;
+    return f;
+}
+
+/* The wave of an op, whose part is the wave's place in the order of its pass; -1: of all. */
+static int32_t wave_of_op(const ek_moe *m, const ek_op *op, int kind)
+{
+    if (op->part < 0)
+        return ALL_WAVES;
+    return kind == FETCH_FORWARD ? op->part : m->w->waves->most - 1 - op->part;
+}
+
 static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
 {
     if (*op->state == NULL) {
-        *op->state = &m->flights[kind];
+        ek_replica_flight *f = flight_of(m, op, kind);
+
+        *op->state = f;
         EK_TRY(start_messages(m,
                               has_replica_memory(m) ? ek_moe_route_of(m, op)->expert_of
                                                     : m->w->placement.expert_of,
-                              kind, ALL_WAVES, &m->flights[kind]));
+                              kind, wave_of_op(m, op, kind), f));
     }
-    return test_messages(&m->flights[kind]);
-}
-
-/* The wave at a place in the order of a pass. */
-static int32_t wave_at(const ek_moe *m, int kind, int32_t place)
-{
-    return kind == FETCH_FORWARD ? place : m->w->waves->most - 1 - place;
-}
-
-/* The messages of one wave; op->part is its place in the order of the pass.  Messages of all waves
- * of a pass lie one after the other, as the ops start in that order. */
-static ek_status exchange_wave(ek_moe *m, const ek_op *op, int kind)
-{
-    ek_replica_flight *f = &m->wave_flights[op->part];
-
-    if (*op->state == NULL) {
-        *op->state = f;
-        f->coll = op->part == 0 ? m->flights[kind].coll : f[-1].coll + f[-1].n;
-        EK_TRY(start_messages(m, ek_moe_route_of(m, op)->expert_of, kind,
-                              wave_at(m, kind, op->part), f));
-    }
-    return test_messages(f);
-}
-
-static ek_status op_fetch_wave_forward(void *self, const ek_op *op)
-{
-    return exchange_wave(self, op, FETCH_FORWARD);
-}
-
-static ek_status op_fetch_wave_backward(void *self, const ek_op *op)
-{
-    return exchange_wave(self, op, FETCH_BACKWARD);
-}
-
-static ek_status op_reduce_wave(void *self, const ek_op *op)
-{
-    return exchange_wave(self, op, REDUCE);
+    return test_messages(*op->state);
 }
 
 ek_status ek_replicas_fetch_forward(void *self, const ek_op *op)
@@ -557,9 +544,9 @@ int32_t ek_replicas_of_slots(const ek_moe *m, const ek_op *op, int32_t first, in
 int32_t ek_replicas_build_wave(const ek_moe_builder *b, ek_wave_use use, int32_t place, int32_t dep,
                                int32_t dep2)
 {
-    static const ek_op_fn run[] = {[EK_WAVE_FORWARD] = op_fetch_wave_forward,
-                                   [EK_WAVE_BACKWARD] = op_fetch_wave_backward,
-                                   [EK_WAVE_WEIGHT_GRADIENT] = op_reduce_wave};
+    static const ek_op_fn run[] = {[EK_WAVE_FORWARD] = ek_replicas_fetch_forward,
+                                   [EK_WAVE_BACKWARD] = op_fetch_backward,
+                                   [EK_WAVE_WEIGHT_GRADIENT] = op_reduce};
     int reduces = use == EK_WAVE_WEIGHT_GRADIENT;
     double bytes = bytes_of(b->m, reduces ? b->m->k->real : b->m->k->comp);
 

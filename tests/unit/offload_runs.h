@@ -24,6 +24,17 @@ typedef struct {
     const ek_offload_config *offload;
 } way;
 
+/* Training in fp32 with a bucket for each expert. */
+static inline way way_of_small_buckets(int steps, const ek_offload_config *offload)
+{
+    return (way){.shape = 1,
+                 .steps = steps,
+                 .mode = EK_MODE_FP32,
+                 .isa = ek_cpu_isa(),
+                 .bucket_bytes = 1,
+                 .offload = offload};
+}
+
 /* A trainer and what it said. */
 typedef struct {
     ek_kernels *k;

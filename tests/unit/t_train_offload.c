@@ -82,12 +82,7 @@ static void counts_of_bytes(void)
     for (int i = 0; i < 6; i++) {
         int all = i % 3 == 1, forms = i % 3 == 2, gradients = i / 3;
         ek_offload_config o = config_of(all ? 20 : 3, forms ? 23 : 0, EK_DISK_AUTO, gradients);
-        way w = {.shape = 1,
-                 .steps = STEPS,
-                 .mode = EK_MODE_FP32,
-                 .isa = ek_cpu_isa(),
-                 .bucket_bytes = 1,
-                 .offload = &o};
+        way w = way_of_small_buckets(STEPS, &o);
         ek_offload_stats before, after;
         int64_t part, buckets;
         run r;
@@ -194,12 +189,7 @@ static step_waits waits_of(int32_t entries, int slow_reads)
 {
     ek_disk_io io = ek_disk_io_system;
     ek_offload_config o = config_of(entries, 0, EK_DISK_POOL, 0);
-    way w = {.shape = 1,
-             .steps = STEPS,
-             .mode = EK_MODE_FP32,
-             .isa = ek_cpu_isa(),
-             .bucket_bytes = 1,
-             .offload = &o};
+    way w = way_of_small_buckets(STEPS, &o);
     step_waits waits = {0};
     double of_layer[2 * 64];
     ek_step_disk d;

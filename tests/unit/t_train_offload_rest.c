@@ -116,17 +116,12 @@ static void what_rests_is_not_read_or_written(void)
     for (int gradients = 0; gradients < 2; gradients++) {
         ek_offload_config o = {
             .dir = "/var/tmp", .entries = 4, .gradients = gradients, .backend = EK_DISK_POOL};
-        way w = {.shape = 1,
-                 .steps = STEPS,
-                 .experts = EXPERTS,
-                 .mode = EK_MODE_FP32,
-                 .isa = ek_cpu_isa(),
-                 .bucket_bytes = 1,
-                 .offload = &o};
+        way w = way_of_small_buckets(STEPS, &o);
         ek_offload_stats a, b;
         int64_t part, active, written;
         run r;
 
+        w.experts = EXPERTS;
         CHECK(open_run(&w, &r) == EK_OK);
         set_choice(&r, 1);
         part = ek_offload_disk_bytes(r.m) / ek_offload_buckets(r.m) / (3 + gradients);
