@@ -45,7 +45,7 @@ static void setup(layer *x, int draw)
     CHECK(ek_arena_check(&x->arena, "a plan") == EK_OK);
     ek_placement_block(&x->p.placement, 1);
     for (int32_t e = 0; e < experts; e++)
-        x->m.total[e] = draw % 3 == 0 ? 100 * drawn(draw, 10 + e, 3)
+        x->m.total[e] = draw % 3 == 0 ? 50 * drawn(draw, 10 + e, 5)
                                       : 1 + 100000 / (1 + drawn(draw, 10 + e, experts));
     (void)ek_alias_start(&x->m, &x->l, &x->p.placement);
 }
