@@ -17,7 +17,8 @@ class Config(ctypes.Structure):
                 ("spare_slots", ctypes.c_int32), ("node_of", ctypes.POINTER(ctypes.c_int32)),
                 ("replicas_min", ctypes.c_int32), ("compute_s_per_row", ctypes.c_double),
                 ("comm_s_per_row", ctypes.c_double), ("replica_s", ctypes.c_double),
-                ("migrate_s_per_expert", ctypes.c_double), ("horizon", ctypes.c_int64)]
+                ("migrate_s_per_expert", ctypes.c_double), ("horizon", ctypes.c_int64),
+                ("prefer_survival", ctypes.c_int32)]
 
 
 class Plan(ctypes.Structure):
