@@ -59,6 +59,26 @@ class Lost(chaos.Chaos):
         self.assertGreaterEqual(min(replicas[starts[k]["first_step"]:]), replicas[3])
 
 
+class Saved(chaos.Chaos):
+    def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
+        """Each node has experts alone, and is expected to last for four seconds at first.  What is
+        lost with one are at most the steps of an interval, and those during a save, which an
+        interval holds as well."""
+        out = self.path("kept")
+        found = self.chaos("--script", self.script("8 node"), "--down", 600, "--keep", out,
+                           train=("--balance", "auto", "--replicas-min", 1, "--spare-slots", 0,
+                                  "--batch", 18, "--host-mtbf", 0.001))
+        self.assertEqual(found["went_back"], 1)
+        first, last = (json.loads(line) for line in
+                       ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines())
+        self.assertEqual((first["ranks"], last["ranks"], last["from"]), (3, 2, "checkpoint"))
+        interval = [m["save_interval"] for m in ek_cli.metrics(out)[:last["first_step"]]
+                    if "save_interval" in m]
+        self.assertLessEqual(last["steps_again"], 2 * max(interval), interval)
+        self.assertGreater(last["first_step"], last["steps_again"], "most of all steps are to be kept")
+        self.assertGreater(len(interval), 0)
+
+
 class Refused(chaos.Chaos):
     def test_parts_that_one_host_alone_has(self):
         self.nodes = 2
