@@ -141,7 +141,8 @@ static const ek_option options[] = {
     {"offload-dir", EK_OPTION_TEXT, .shown = "the folder that --out is in", .unit = "DIR",
      .field = EK_FIELD_TEXT, .offset = FIELD(offload_dir), .flags = EK_SETTING_PATH,
      .help = "--offload: folder of each rank's scratch file, on a fast local disk with room for 12 "
-             "bytes a parameter; the file has no name, and is gone when the run ends"},
+             "bytes a parameter, 16 with gradients; the file has no name, and is gone when the run "
+             "ends"},
     {"offload-gradients", EK_OPTION_CHOICE, .allowed = "auto|memory|disk", .field = EK_FIELD_TEXT,
      .offset = FIELD(offload_gradients),
      .help = "--offload: where the gradients of experts are, 4 bytes a parameter; disk: read and "
