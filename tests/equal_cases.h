@@ -39,12 +39,12 @@ typedef struct {
     int worker;             /* 1: a separate thread runs network ops */
     int offload;            /* experts' masters and moments are on disk, 2: gradients too, with */
     int entries, forms;     /* so many entries and forms */
-    int64_t bucket_bytes;   /* of buckets, about; 0: one for each expert if they are on disk */
     int columns;            /* 1: the embedding is sharded by columns, unless it is tied */
     const ek_trace *replay; /* replayed by the gates; one trace for each model of a program */
     int balance;            /* the planner, by index in equal_planners */
     const ek_planner *planner; /* used instead; must have the same plan functions */
     int replicas_min;          /* number of nodes that hold each expert */
+    int spare;                 /* spare slots of a rank; 0: by shape */
     equal_ways ways;
     /* Planners that alternate with that one, and the callback before a step. */
     const ek_planner *const *others;
@@ -79,11 +79,12 @@ static inline int equal_moves(const equal_layout *l)
            (l->balance > 0 && equal_planners[l->balance]->plan_persistent != NULL);
 }
 
-/* Whether experts' state may lie in all slots. */
+/* Whether experts' state may lie in all slots, or in all but those for transient replicas. */
 static inline int equal_horizon(const equal_layout *l)
 {
-    return equal_moves(l) &&
-           (l->others != NULL || equal_planners[l->balance]->plan_transient == NULL);
+    const ek_planner *p = l->planner != NULL ? l->planner : equal_planners[l->balance];
+
+    return equal_moves(l) && (l->others != NULL || ek_planner_fills_slots(p));
 }
 
 /* Spare slots of a rank. */
@@ -95,7 +96,7 @@ static inline int equal_spare(const equal_layout *l)
         equal_spec(l->model, &spec);
         return (int)spec.experts;
     }
-    return l->balance == 0 ? 0 : 1 + l->shape % 2;
+    return l->balance == 0 ? 0 : l->spare > 0 ? l->spare : 1 + l->shape % 2;
 }
 
 /* A range of steps, and what is saved and loaded. */
@@ -112,6 +113,9 @@ typedef struct {
     double eval[EQUAL_STEPS]; /* mean loss of an evaluation before the step; 0: there was none */
     double loss[EQUAL_STEPS], aux[EQUAL_STEPS], norm[EQUAL_STEPS];
     int64_t dropped[EQUAL_STEPS], held, owned, whole, sent, replicas, moved, plans;
+    int64_t transient_rows, persistent_rows; /* that replicas of either kind served in the last
+                                                micro-batches of the steps */
+    int64_t both;                            /* experts that had both kinds in one of these */
     double brought; /* bytes of weights and gradients of replicas and slices */
     ek_moe_traffic way[EQUAL_STEPS];
     int64_t bytes[EQUAL_STEPS];   /* sent */
@@ -120,9 +124,7 @@ typedef struct {
     int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
                                      over experts */
     int64_t deferred;             /* updates that were put off, of experts on disk */
-    int64_t written;              /* bytes, to the scratch file */
-    ek_offload_traffic planned, took; /* of a step, in advance; of the last step */
-    int done;                         /* 1: it ended without a failure */
+    int done;                     /* 1: it ended without a failure */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -300,6 +302,45 @@ static inline int equal_least_nodes(const ek_pass *p)
     return least;
 }
 
+/* Rows of the last micro-batch in a slot, from all sources. */
+static inline int64_t equal_rows_in(const ek_moe *m, int32_t slot)
+{
+    int64_t rows = 0;
+
+    for (int source = 0; source < m->x.ranks; source++)
+        for (int chunk = 0; chunk < m->x.token_chunks; chunk++)
+            rows +=
+                ek_dispatch_row_counts(&m->x, m->handles[0].route.row_counts, chunk, source)[slot];
+    return rows;
+}
+
+/* Counts the rows that replicas of a layer serve. */
+static inline void equal_count_layer(const ek_moe *m, equal_result *out)
+{
+    const ek_placement *kept = &m->w->placement;
+    int kinds[16] = {0}; /* [experts], bits */
+
+    for (int32_t s = 0; s < m->x.all_slots; s++) {
+        int32_t e = m->handles[0].route.expert_of[s];
+        int transient = kept->expert_of[s] < 0, group = s / (m->mesh->ep * m->x.slots);
+        int64_t rows = e >= 0 ? equal_rows_in(m, s) : 0;
+
+        if (rows == 0 || (!transient && m->x.serves[group * m->x.experts + e] == s))
+            continue;
+        out->transient_rows += transient ? rows : 0;
+        out->persistent_rows += transient ? 0 : rows;
+        out->both += (kinds[e] |= transient ? 1 : 2) == 3;
+    }
+}
+
+static inline void equal_count_rows(const ek_pass *p, equal_result *out)
+{
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l) && p->moe[l].w->routed && p->moe[l].x.experts <= 16 &&
+            p->moe[l].handles[0].route.row_counts != NULL)
+            equal_count_layer(&p->moe[l], out);
+}
+
 /* Evaluations take place before every third step. */
 typedef struct {
     int64_t step, batch, seq, vocab;
@@ -416,6 +457,7 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
                  spec.vocab); /* an evaluation has other tokens */
     EK_TRY(ek_trainer_step(tr, &r));
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
+    equal_count_rows(ek_trainer_pass(tr), out);
     out->way[i] = r.traffic;
     out->bytes[i] = r.comm_bytes;
     out->cut[i] = ek_trainer_pass(tr)->moe[equal_first_layer(tr)].x.token_chunks;
@@ -433,14 +475,6 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     return EK_OK;
 }
 
-/* What the last step moved. */
-static inline ek_offload_traffic equal_took(const ek_trainer *tr)
-{
-    ek_step_disk d = ek_trainer_disk(tr);
-
-    return (ek_offload_traffic){d.read_bytes, d.written_bytes, d.uses, d.hits};
-}
-
 static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const equal_leg *leg,
                                     equal_result *out)
 {
@@ -452,7 +486,6 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     ek_status st = EK_OK;
     ek_io io;
 
-    EK_TRY_OUT(ek_trainer_count_disk(m, &cfg, &out->planned));
     EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
     ek_trainer_resume(tr, leg->from);
     for (int i = leg->from; i < leg->to; i++) {
@@ -472,8 +505,6 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
         EK_TRY_OUT(ek_train_save_finish(&saving));
     ek_offload_get_stats(m, &disk);
     out->deferred = disk.deferred;
-    out->written = disk.disk.written.bytes;
-    out->took = equal_took(tr);
     out->held = m->n_elements;
     out->whole = ek_hf_elements(&m->spec);
     for (int64_t i = 0; i < m->n_params; i++)
@@ -545,13 +576,17 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
         mc.offload = &offload;
         mc.bucket_bytes = 1; /* a bucket for each expert */
     }
-    if (l->bucket_bytes > 0)
-        mc.bucket_bytes = l->bucket_bytes;
     mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
     if (world != NULL)
         EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
     mc.mesh = mesh;
+    if (world != NULL && mc.persistent_slots && l->others == NULL) {
+        ek_trainer_config cfg = equal_config(l);
+        int32_t n = ek_moe_transient_slots(&cfg.moe, &spec, mesh, mc.spare_slots);
+
+        mc.transient_slots = n > 0 ? n : 0;
+    }
     EK_TRY_OUT(ek_model_create(&spec, k, &mc, &m));
     EK_TRY_OUT(equal_fill(m, leg));
     EK_TRY_OUT(equal_steps(m, l, leg, out));

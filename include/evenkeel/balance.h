@@ -47,7 +47,10 @@ typedef struct {
     int32_t spare_slots;    /**< per rank, 0 or more */
     const int32_t *node_of; /**< [ranks] node of each rank, copied; NULL: one rank per node */
     int32_t replicas_min; /**< "replicate", "auto": minimum number of nodes that hold each expert; 0
-                             is 1.  With 2 or more "auto" plans as "replicate" does */
+                             is 1.  With 2 or more "auto" places persistent replicas as "replicate"
+                             does, at first in the first plan; if the other slots suffice for that
+                             many copies of each expert, the last slot of each rank is for transient
+                             replicas.  Its quotas have the least maximum load in every plan */
     double compute_s_per_row; /**< seconds: a rank computes an assignment, forward and backward */
     double comm_s_per_row;    /**< seconds: one link carries one assignment's rows, all four
                                  all-to-alls */
@@ -56,7 +59,7 @@ typedef struct {
                                     primary copy moves */
     int64_t horizon; /**< "auto", and registered planners that make both kinds of plans: number of
                         plans within which such moves must pay for themselves twice over; 0: primary
-                        copies never move */
+                        copies never move, except to come onto replicas_min nodes */
     int prefer_survival; /**< 1, where replicas_min is above 1: the placement that survives most
                             losses of further nodes, even where a rank then has more than 5 % more
                             load */

@@ -22,6 +22,7 @@ struct ek_balance {
     ek_plan plan, served;  /* the last plan; its quotas for other counts */
     ek_placement base;     /* the persistent placement, from which the next plan starts */
     ek_plan_history past;  /* for planners with plan_persistent and plan_transient */
+    int placed;            /* plan_persistent has placed replicas for the first time */
     int64_t *split, *rows; /* scratch of ek_plan_split */
     int32_t *slots;
 };
@@ -168,13 +169,24 @@ static ek_status plan_base(ek_balance *b, const int64_t *counts, int64_t of)
     return EK_OK;
 }
 
-/* Plans the primary copies from past counts if due, then replicas for these counts. */
+/* Makes the persistent placement from past counts if due; the first one with persistent replicas
+ * from these counts, as an expert that is on one node only is not to wait. */
+static ek_status plan_base_if_due(ek_balance *b, const int64_t *counts)
+{
+    int due = ek_plan_due(&b->past, &b->l), first = b->planner->enforces_replicas_min && !b->placed;
+
+    if (!due && !first)
+        return EK_OK;
+    b->placed = 1;
+    EK_TRY(plan_base(b, first ? counts : b->past.counts, first ? 1 : b->past.of));
+    memcpy(b->plan.primary_reason, b->plan.reason, sizeof(b->plan.reason));
+    return EK_OK;
+}
+
+/* Plans the persistent placement, then transient replicas for these counts. */
 static ek_status plan_both(ek_balance *b, const int64_t *counts)
 {
-    if (ek_plan_due(&b->past, &b->l)) {
-        EK_TRY(plan_base(b, b->past.counts, b->past.of));
-        memcpy(b->plan.primary_reason, b->plan.reason, sizeof(b->plan.reason));
-    }
+    EK_TRY(plan_base_if_due(b, counts));
     EK_TRY(b->planner->plan_transient(b->memory, &b->l, counts, &b->plan));
     ek_plan_remember(&b->past, &b->l, counts);
     return EK_OK;

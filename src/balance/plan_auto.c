@@ -46,9 +46,9 @@
  *              each n that may pay.  Persistent: the same for each packing, O(experts ranks) to
  *              make it, plus the square of the moved experts per rank; in doubt, two transient
  *              plans more.  The close comparison looks at the best packing by T only. */
-#include "balance/alias_balance.h"
 #include "balance/locality_replicas.h"
 #include "balance/plan_place.h"
+#include "balance/replica_search.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -76,21 +76,9 @@ static const double doubt_factor = 4;
 /* Loads whose difference is within this fraction of the mean are interchangeable. */
 static const double swap_tolerance = 1.0 / 32;
 
-/* A candidate plan. */
 typedef struct {
-    double s;      /* predicted time of a micro-batch */
-    int64_t most;  /* the busiest rank's load */
-    int32_t links; /* replicas on the busiest link */
-    int32_t n;     /* replicas */
-} outcome;
-
-typedef struct {
-    ek_plan_costs costs; /* costs used by the search */
-    int64_t busiest;     /* D: assignments of the busiest source */
-    double of;           /* number of micro-batches in the counts */
-    ek_alias alias;
+    ek_replica_search search;
     ek_locality locality;
-    ek_alias_move *kept; /* [ranks * slots] moves of the best outcome */
     /* plan_persistent only */
     int32_t *order, *sorting; /* [experts] heaviest first; buffer of the sort */
     int32_t *primary;         /* [experts] present primary rank */
@@ -117,9 +105,8 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
     memory *m = ek_arena_alloc(a, 1, sizeof(*m)), measured;
     memory *at = m != NULL ? m : &measured;
 
-    ek_alias_reserve(&at->alias, a, l);
+    ek_replica_search_reserve(&at->search, a, l);
     ek_locality_reserve(&at->locality, a, l);
-    at->kept = ek_arena_alloc(a, (int64_t)l->ranks * l->slots, sizeof(*at->kept));
     at->order = ek_arena_alloc(a, l->experts, sizeof(*at->order));
     at->sorting = ek_arena_alloc(a, l->experts, sizeof(*at->sorting));
     at->primary = ek_arena_alloc(a, l->experts, sizeof(*at->primary));
@@ -139,20 +126,13 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
     return m;
 }
 
-/* --- the time model --------------------------------------------------------------------------- */
+/* --- transient -------------------------------------------------------------------------------- */
 
-/* Sets the costs, and sums counts: totals of experts and sources, m->busiest. */
+/* Sums counts: totals of experts and sources; sets the model. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
-    int64_t *total = m->alias.total;
+    int64_t *total = m->search.alias.total, busiest = 0;
 
-    m->costs = l->costs;
-    if (!(m->costs.compute_s_per_row + m->costs.comm_s_per_row > 0)) {
-        m->costs.compute_s_per_row = 1;
-        m->costs.replica_s = 0;
-    }
-    m->of = of > 0 ? (double)of : 1;
-    m->busiest = 0;
     memset(total, 0, (size_t)l->experts * sizeof(*total));
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
         int64_t sum = 0;
@@ -162,111 +142,33 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
             total[e] += counts[e];
         }
         m->locality.tokens[r] = sum;
-        m->busiest = sum > m->busiest ? sum : m->busiest;
+        busiest = sum > busiest ? sum : busiest;
     }
-}
-
-static double time_of(const memory *m, int64_t most, int32_t links)
-{
-    int64_t sent = most > m->busiest ? most : m->busiest;
-
-    return ((double)most * m->costs.compute_s_per_row + (double)sent * m->costs.comm_s_per_row) /
-               m->of +
-           (links > 0 ? links * m->costs.replica_s : 0);
-}
-
-/* The largest load of the busiest rank for which the time is below `s` with `links` replicas per
- * link; -1: none. */
-static int64_t load_for(const memory *m, double s, int32_t links)
-{
-    double left = (s - links * m->costs.replica_s) * m->of;
-    double load = left / (m->costs.compute_s_per_row + m->costs.comm_s_per_row);
-
-    if (load < (double)m->busiest) { /* D determines the communication time */
-        left -= (double)m->busiest * m->costs.comm_s_per_row;
-        load = m->costs.compute_s_per_row > 0 ? left / m->costs.compute_s_per_row
-               : left > 0                     ? (double)m->busiest
-                                              : -1;
-    }
-    return load < 0 ? -1 : load < 0x1p62 ? (int64_t)load : (int64_t)1 << 62;
-}
-
-/* --- transient -------------------------------------------------------------------------------- */
-
-static int64_t mean_of(const memory *m, const ek_plan_limits *l)
-{
-    int64_t sum = 0;
-
-    for (int32_t e = 0; e < l->experts; e++)
-        sum += m->alias.total[e];
-    return sum / l->ranks + (sum % l->ranks > 0);
-}
-
-/* Searches moves with at most `links` replicas per link, for targets from `floor` upwards, and
- * keeps them if they lower the time.  Returns whether all ranks stay at or below `limit`. */
-static int try_links(memory *m, const ek_plan_limits *l, int64_t floor, int32_t links,
-                     int64_t limit, outcome *best)
-{
-    int found = ek_alias_search(&m->alias, l, floor, links, limit);
-    outcome now = {.most = m->alias.least, .n = m->alias.n_best};
-
-    now.links = ek_alias_busiest_link(&m->alias, l);
-    now.s = time_of(m, now.most, now.links);
-    if (now.s < best->s) {
-        *best = now;
-        memcpy(m->kept, m->alias.best, (size_t)now.n * sizeof(*m->kept));
-    }
-    return found;
-}
-
-/* The least time from the placement given to ek_alias_start, in which the busiest rank has `most`;
- * moves: m->kept.  If it is not below `below`, the result is only an upper bound. */
-static outcome search_replicas(memory *m, const ek_plan_limits *l, int64_t most, double below)
-{
-    outcome best = {.s = time_of(m, most, 0), .most = most};
-    int64_t floor = mean_of(m, l), limit = INT64_MAX;
-    double two = time_of(m, floor, 2), wanted = fmin(best.s, below);
-    int one = time_of(m, ek_alias_bound_of_one(&m->alias, l), 1) < below; /* n = 1 may suffice */
-    int32_t links;
-
-    if (!(time_of(m, floor, 1) < wanted))
-        return best;
-    /* If n = 1 gets as low as the mean load would with n = 2, larger n cannot win. */
-    if (m->costs.replica_s > 0 &&
-        ((one && try_links(m, l, floor, 1, load_for(m, fmin(two, wanted), 1), &best)) ||
-         two >= wanted))
-        return best;
-    if (below < best.s)
-        limit = load_for(m, below, 1);
-    if (!try_links(m, l, floor, INT32_MAX, limit, &best))
-        return best;
-    links = ek_alias_busiest_link(&m->alias, l);
-    floor = m->alias.least; /* fewer replicas are not expected to reach a lower load */
-    for (int32_t n = one ? 1 : 2; n < links && time_of(m, floor, n) < fmin(best.s, below); n++)
-        (void)try_links(m, l, floor, n, load_for(m, fmin(best.s, below), n), &best);
-    return best;
+    ek_replica_search_set(&m->search, l, busiest, of);
 }
 
 /* Fills in replicas and quotas; *most: load of the busiest rank without replicas. */
-static outcome make_transient(memory *m, const ek_plan_limits *l, ek_plan *p, int64_t *most)
+static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, ek_plan *p,
+                                         int64_t *most)
 {
-    outcome now;
+    ek_replica_outcome now;
 
-    *most = ek_alias_start(&m->alias, l, &p->placement);
-    ek_plan_primaries_only(l, m->alias.total, p);
-    now = search_replicas(m, l, *most, INFINITY);
-    ek_alias_apply(m->kept, now.n, p);
+    *most = ek_alias_start(&m->search.alias, l, &p->placement);
+    ek_plan_primaries_only(l, m->search.alias.total, p);
+    now = ek_replica_search_run(&m->search, l, *most, INFINITY);
+    ek_alias_apply(m->search.kept, now.n, p);
     return now;
 }
 
-static void explain_transient(const memory *m, int64_t before, int64_t mean, const outcome *now,
-                              ek_plan *p)
+static void explain_transient(const memory *m, int64_t before, int64_t mean,
+                              const ek_replica_outcome *now, ek_plan *p)
 {
     if (now->n == 0)
         snprintf(p->reason, sizeof(p->reason),
                  "no replicas: the busiest rank's %lld assignments take %.4g ms; the mean load of "
                  "%lld with one replica per link would take %.4g ms",
-                 (long long)before, p->before_s * 1e3, (long long)mean, time_of(m, mean, 1) * 1e3);
+                 (long long)before, p->before_s * 1e3, (long long)mean,
+                 ek_replica_search_time(&m->search, mean, 1) * 1e3);
     else
         snprintf(p->reason, sizeof(p->reason),
                  "%d replicas, at most %d per link: busiest rank %lld -> %lld assignments "
@@ -289,15 +191,16 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
 {
     memory *m = mem;
     int64_t before;
-    outcome now;
+    ek_replica_outcome now;
 
     set_model(m, l, counts, 1);
     now = make_transient(m, l, p, &before);
-    p->before_s = time_of(m, before, 0);
+    p->before_s = ek_replica_search_time(&m->search, before, 0);
     p->after_s = now.s;
     if (p->explain)
-        explain_transient(m, before, mean_of(m, l), &now, p);
-    if (ek_locality_improve(&m->locality, l, counts, m->alias.total, p, &p->after_s) && p->explain)
+        explain_transient(m, before, ek_replica_search_mean(&m->search, l), &now, p);
+    if (ek_locality_improve(&m->locality, l, counts, m->search.alias.total, p, &p->after_s) &&
+        p->explain)
         explain_locality(p);
     return EK_OK;
 }
@@ -311,17 +214,17 @@ static void sort_by_load(memory *m, const ek_plan_limits *l)
 
     for (int32_t e = 0; e < l->experts; e++) {
         m->order[e] = e;
-        all |= m->alias.total[e];
+        all |= m->search.alias.total[e];
     }
     for (int shift = 0; shift < 63 && all >> shift > 0; shift += 8) {
         int32_t end[257] = {0}, *sorted = m->sorting;
 
         for (int32_t e = 0; e < l->experts; e++)
-            end[255 - (m->alias.total[e] >> shift & 255) + 1]++;
+            end[255 - (m->search.alias.total[e] >> shift & 255) + 1]++;
         for (int d = 0; d < 255; d++)
             end[d + 1] += end[d];
         for (int32_t i = 0; i < l->experts; i++)
-            sorted[end[255 - (m->alias.total[m->order[i]] >> shift & 255)]++] = m->order[i];
+            sorted[end[255 - (m->search.alias.total[m->order[i]] >> shift & 255)]++] = m->order[i];
         m->sorting = m->order;
         m->order = sorted;
     }
@@ -340,7 +243,7 @@ static int64_t prepare_packing(memory *m, const ek_plan_limits *l, const ek_plac
         int32_t primary = m->primary[e] = p->primary[e] / l->slots;
 
         m->n_primaries[primary]++;
-        m->sum[primary] += m->alias.total[e];
+        m->sum[primary] += m->search.alias.total[e];
         most = m->sum[primary] > most ? m->sum[primary] : most;
     }
     return most;
@@ -377,7 +280,7 @@ static void pack_experts(memory *m, const ek_plan_limits *l, double level, int w
         m->open[r] = m->vacant[r] > 0 ? 0 : INT64_MAX;
     for (int32_t i = 0; i < l->experts; i++) {
         int32_t e = m->order[i], to = m->primary[e];
-        int64_t load = m->alias.total[e];
+        int64_t load = m->search.alias.total[e];
 
         if (!may_stay(m, to, load, level, with_heaviest))
             to = least_loaded(m, l->ranks);
@@ -392,7 +295,7 @@ static void pack_experts(memory *m, const ek_plan_limits *l, double level, int w
  * and the mean. */
 static int may_swap_ranks(const memory *m, int32_t a, int32_t b, double mean)
 {
-    int64_t more = m->alias.total[a] - m->alias.total[b];
+    int64_t more = m->search.alias.total[a] - m->search.alias.total[b];
     int64_t of_a = m->sum[m->rank_of[a]], of_b = m->sum[m->rank_of[b]];
     double most = (double)(of_a > of_b ? of_a : of_b);
 
@@ -403,7 +306,7 @@ static int may_swap_ranks(const memory *m, int32_t a, int32_t b, double mean)
 
 static void swap_ranks(memory *m, int32_t a, int32_t b)
 {
-    int64_t more = m->alias.total[a] - m->alias.total[b];
+    int64_t more = m->search.alias.total[a] - m->search.alias.total[b];
     int32_t rank = m->rank_of[a];
 
     m->sum[rank] -= more;
@@ -508,8 +411,8 @@ static void build_placement(memory *m, const ek_plan_limits *l, const ek_placeme
  * below `below`, only an upper bound. */
 static double expected_time(memory *m, const ek_plan_limits *l, ek_placement *p, double below)
 {
-    return search_replicas(m, l, ek_alias_start(&m->alias, l, p),
-                           l->horizon > 0 ? below / (double)l->horizon : INFINITY)
+    return ek_replica_search_run(&m->search, l, ek_alias_start(&m->search.alias, l, p),
+                                 l->horizon > 0 ? below / (double)l->horizon : INFINITY)
         .s;
 }
 
@@ -585,13 +488,13 @@ static double close_time(memory *m, const ek_plan_limits *l, const int64_t *coun
     ek_plan_limits of_one = *l;
     ek_plan *p = &m->served;
     int64_t most;
-    outcome now;
+    ek_replica_outcome now;
 
-    of_one.costs.compute_s_per_row /= m->of;
-    of_one.costs.comm_s_per_row /= m->of;
+    of_one.costs.compute_s_per_row /= m->search.of;
+    of_one.costs.comm_s_per_row /= m->search.of;
     ek_placement_copy(&p->placement, primaries);
     now = make_transient(m, l, p, &most);
-    (void)ek_locality_improve(&m->locality, &of_one, counts, m->alias.total, p, &now.s);
+    (void)ek_locality_improve(&m->locality, &of_one, counts, m->search.alias.total, p, &now.s);
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return now.s; /* ek_locality_improve did nothing */
     if (of_one.costs.exposed_s > 0)
@@ -633,9 +536,12 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
     set_model(m, l, counts, p->of);
     m->to_save_s = 0;
     for (int32_t e = 0; e < l->experts; e++)
-        mean += (double)m->alias.total[e] / l->ranks;
-    least = (double)l->horizon * time_of(m, prepare_packing(m, l, &p->placement), 0);
-    enough = (double)l->horizon * time_of(m, mean_of(m, l), 0) * (1 + least_gain);
+        mean += (double)m->search.alias.total[e] / l->ranks;
+    least = (double)l->horizon *
+            ek_replica_search_time(&m->search, prepare_packing(m, l, &p->placement), 0);
+    enough = (double)l->horizon *
+             ek_replica_search_time(&m->search, ek_replica_search_mean(&m->search, l), 0) *
+             (1 + least_gain);
     consider_packing(m, l, &packings[0], mean, &least, p);
     consider_staying(m, l, &least, p);
     for (int i = 1; i < PACKINGS && least > enough; i++)
@@ -643,7 +549,7 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
     if (!keeps_present(m, l, counts, p) && p->explain)
         explain_persistent(l, count_moved(m, l), p);
     ek_placement_copy(&p->placement, &m->best);
-    ek_plan_primaries_only(l, m->alias.total, p);
+    ek_plan_primaries_only(l, m->search.alias.total, p);
     return EK_OK;
 }
 

@@ -676,11 +676,3 @@ const ek_planner ek_planner_replicate = {
     .reserve = reserve_replicate,
     .plan_persistent = plan_replicate,
     .enforces_replicas_min = 1};
-
-/* `auto` where replicas_min is more than 1. */
-const ek_planner ek_planner_auto_persistent = {
-    .name = "auto",
-    .what = "persistent replicas by popularity on --replicas-min or more nodes, as replicate",
-    .reserve = reserve_replicate,
-    .plan_persistent = plan_replicate,
-    .enforces_replicas_min = 1};

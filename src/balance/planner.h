@@ -97,13 +97,14 @@ typedef struct {
      * weights are sent before the gate; the actual counts are then split in proportion to its
      * quotas (ek_plan_serve).  Only without plan_persistent: primary copies must not move. */
     int uses_previous_counts;
-    int enforces_replicas_min;       /* plan_persistent heeds limits.replicas_min */
+    int enforces_replicas_min;       /* plan_persistent heeds limits.replicas_min; with
+                                        plan_transient see ek_planner_transient_slots */
     const ek_custom_planner *custom; /* registered by a user of the library; NULL: built in */
 } ek_planner;
 
 extern const ek_planner ek_planner_off, ek_planner_shadow, ek_planner_fastermoe, ek_planner_place,
     ek_planner_prophet, ek_planner_replicate, ek_planner_eplb, ek_planner_exact, ek_planner_auto;
-extern const ek_planner ek_planner_auto_persistent; /* see ek_planner_for */
+extern const ek_planner ek_planner_auto_replicas; /* see ek_planner_for */
 
 /* The built-in planners, by the names of `evenkeel plan --policy`; NULL-terminated. */
 extern const ek_planner *const ek_planners[];
@@ -112,9 +113,17 @@ const ek_planner *ek_planner_find(const char *name);
 /* Reserves a planner's memory in the arena; NULL while the arena measures. */
 void *ek_planner_reserve(const ek_planner *p, ek_arena *a, const ek_plan_limits *l);
 /* The planner to use for a policy if each expert must be on replicas_min domains: with 2 or more,
- * `auto` becomes ek_planner_auto_persistent, which plans as `replicate` does, because only
- * persistent replicas survive a failure.  All others: the policy itself. */
+ * `auto` becomes ek_planner_auto_replicas, which has persistent replicas as well, because only they
+ * survive a failure.  All others: the policy itself. */
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min);
+/* Whether the planner's persistent placements may put experts with state into spare slots: it has
+ * no transient plans, or persistent replicas beside them. */
+int ek_planner_fills_slots(const ek_planner *p);
+/* For planners with persistent and transient replicas: how many of a rank's slots, its last ones,
+ * are for transient replicas; 1 if the others suffice for replicas_min copies of each expert, else
+ * 0.  The other slots are for experts with state.  0 for all other planners, whose transient
+ * replicas may be in any empty slot.  Depends on the sizes and replicas_min of the limits only. */
+int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l);
 
 /* Reserves the arrays of a plan in an arena (which may be measuring). */
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);

@@ -28,5 +28,18 @@ void *ek_planner_reserve(const ek_planner *p, ek_arena *a, const ek_plan_limits 
 
 const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
 {
-    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_persistent : policy;
+    return policy == &ek_planner_auto && replicas_min > 1 ? &ek_planner_auto_replicas : policy;
+}
+
+int ek_planner_fills_slots(const ek_planner *p)
+{
+    return p->plan_persistent != NULL && (p->plan_transient == NULL || p->enforces_replicas_min);
+}
+
+int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l)
+{
+    int64_t others = (int64_t)l->ranks * (l->slots - 1);
+    int64_t copies = l->replicas_min < l->ranks ? l->replicas_min : l->ranks;
+
+    return ek_planner_fills_slots(p) && p->plan_transient != NULL && others >= copies * l->experts;
 }

@@ -196,8 +196,11 @@ static ek_status plan_persistent(replay *r, int64_t layer)
 {
     if (r->past != NULL) {
         ek_plan_history *h = &r->past[layer];
+        int due = ek_plan_due(h, &r->l);
 
-        return ek_plan_due(h, &r->l) ? place_layer(r, layer, h->counts, h->of) : EK_OK;
+        if (h->of == 0 && r->cfg->planner->enforces_replicas_min)
+            return place_layer(r, layer, r->seen, 1); /* the first replicas are not to wait */
+        return due ? place_layer(r, layer, h->counts, h->of) : EK_OK;
     }
     return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1) : EK_OK;
 }

@@ -63,7 +63,7 @@ static const ek_option options[] = {
     {"replicas-min", EK_OPTION_INT, .fallback = "1", .unit = "nodes", .allowed = "[1,65536]",
      .field = EK_FIELD_INT, .offset = offsetof(plan_run, cfg.limits.replicas_min),
      .help = "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
-             "plans as replicate)"},
+             "has persistent replicas, too)"},
     {"prefer", EK_OPTION_CHOICE, .fallback = "speed", .allowed = "speed|survival",
      .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, prefer),
      .help = "place replicas for speed, or so that most losses of nodes are survived, even where a "

@@ -55,6 +55,11 @@ static void add_product(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share
         w->m->params[w->n - 1].forms = 1;
 }
 
+int32_t ek_model_state_slots(const ek_model *m, int32_t slots)
+{
+    return m->cfg.persistent_slots ? slots - m->cfg.transient_slots : 0;
+}
+
 /* The weights of one slot of this rank, if it holds an expert or may hold one later.  While the
  * tables are measured the expert is not known yet, and one is assumed. */
 static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
@@ -70,7 +75,7 @@ static void walk_slot(walk *w, ek_moe_weights *moe, int32_t slot)
         up = expert >= 0 ? &moe->up[expert] : &moe->empty[2 * slot];
         down = expert >= 0 ? &moe->down[expert] : &moe->empty[2 * slot + 1];
     }
-    if (expert < 0 && !w->m->cfg.persistent_slots)
+    if (expert < 0 && slot >= ek_model_state_slots(w->m, moe->placement.slots))
         return;
     if (moe->param_of != NULL && moe->ff > 0)
         moe->param_of[slot] = (int32_t)w->n;

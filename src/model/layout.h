@@ -8,6 +8,10 @@
  * from m->tables, which may be measuring.  Returns their number; an upper bound when measuring. */
 int64_t ek_model_list_params(ek_model *m);
 
+/* Of a rank's slots, which begin with those that hold experts initially: how many may have state,
+ * whether or not they hold an expert initially. */
+int32_t ek_model_state_slots(const ek_model *m, int32_t slots);
+
 /* This rank's local sizes. */
 ek_local_sizes ek_model_local_sizes(const ek_model_spec *s, const ek_model_config *cfg);
 

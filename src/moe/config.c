@@ -34,6 +34,21 @@ int ek_moe_may_use_previous(const ek_moe_config *c)
     return 0;
 }
 
+int32_t ek_moe_transient_slots(const ek_moe_config *c, const ek_model_spec *spec,
+                               const ek_mesh *mesh, int32_t spare_slots)
+{
+    const ek_planner *p = c->planner;
+    int32_t experts = (int32_t)spec->experts;
+    ek_plan_limits l = {.experts = experts,
+                        .ranks = mesh->ep,
+                        .slots = (experts + mesh->ep - 1) / mesh->ep + spare_slots,
+                        .replicas_min = c->replicas_min};
+
+    return p != NULL && p->plan_transient != NULL && ek_planner_fills_slots(p)
+               ? ek_planner_transient_slots(p, &l)
+               : -1;
+}
+
 int ek_moe_cols(const ek_model_spec *spec)
 {
     return (int)(spec->gate.kind == EK_GATE_EXPERT_CHOICE ? spec->experts : spec->top_k);

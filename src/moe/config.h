@@ -58,6 +58,11 @@ int ek_moe_may_place(const ek_moe_config *c);
 int ek_moe_may_plan_transient(const ek_moe_config *c);
 int ek_moe_may_use_previous(const ek_moe_config *c);
 
+/* Slots of a rank that transient replicas may be in, its last ones, if the planner has persistent
+ * replicas as well (ek_planner_transient_slots); -1: any slot that is empty. */
+int32_t ek_moe_transient_slots(const ek_moe_config *c, const ek_model_spec *spec,
+                               const ek_mesh *mesh, int32_t spare_slots);
+
 /* How rows are exchanged in a step; the same on all ranks. */
 typedef struct {
     int degree; /* token chunks, at most the config's; 0: this struct is unset, the config holds */

@@ -113,13 +113,17 @@ static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
                              const ek_model_spec *spec, const ek_mesh *mesh,
                              const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
+    ek_replica_slots slots = {.spare = limits->spare_slots,
+                              .transient =
+                                  ek_moe_transient_slots(cfg, spec, mesh, limits->spare_slots)};
+
     if (!ek_mesh_distributes_experts(mesh))
         return;
+    if (cfg->planner != NULL && !ek_moe_may_plan_transient(cfg))
+        slots.transient = 0;
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
-        s->replicas = ek_replicas_reserve(
-            a, k, spec, mesh,
-            cfg->planner == NULL || ek_moe_may_plan_transient(cfg) ? limits->spare_slots : -1,
-            ek_moe_max_members(cfg, mesh), training);
+        s->replicas =
+            ek_replicas_reserve(a, k, spec, mesh, slots, ek_moe_max_members(cfg, mesh), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,

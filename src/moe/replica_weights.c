@@ -5,18 +5,25 @@
 
 #include <string.h>
 
-/* Kinds of flights; a layer has at most one of each in flight. */
-enum { FETCH_FORWARD, FETCH_BACKWARD, REDUCE, BROADCAST, FLIGHTS };
+/* Kinds of flights; a layer has at most one of each in flight.  The first three are of transient
+ * replicas, the others of persistent ones. */
+enum { FETCH_FORWARD, FETCH_BACKWARD, REDUCE, SHARE_REDUCE, SHARE_BROADCAST, FLIGHTS };
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Slices in a rank's slots that are not persistent. */
-static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots,
-                                int members)
+static int32_t count_slots(const ek_model_spec *spec, const ek_mesh *mesh, ek_replica_slots slots)
 {
-    int64_t slots = (spec->experts + mesh->ep - 1) / mesh->ep + spare_slots;
+    return (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep) + slots.spare;
+}
 
-    return (int32_t)(slots * members - ek_range_length(spec->experts, mesh->ep, mesh->ep_rank));
+/* Slices in a rank's slots that are not persistent; -1: there can be none. */
+static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh,
+                                ek_replica_slots slots, int members)
+{
+    if (slots.transient >= 0)
+        return slots.transient > 0 ? slots.transient : -1;
+    return (int32_t)((int64_t)count_slots(spec, mesh, slots) * members -
+                     ek_range_length(spec->experts, mesh->ep, mesh->ep_rank));
 }
 
 /* Bytes of a packed matrix; kernels that do not pack read the master weights. */
@@ -46,7 +53,7 @@ ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
 }
 
 ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, int32_t spare_slots, int members,
+                                 const ek_mesh *mesh, ek_replica_slots slots, int members,
                                  int training)
 {
     ek_arena *host = ek_arena_host(a);
@@ -55,7 +62,8 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     int64_t d = spec->hidden, f = ek_range_length(spec->ff, mesh->etp, 0); /* the widest */
     size_t real = ek_dtype_size(k->real);
 
-    at->n = spare_slots >= 0 ? transient_slices(spec, mesh, spare_slots, members) : -1;
+    at->n = transient_slices(spec, mesh, slots, members);
+    at->first = slots.transient > 0 ? count_slots(spec, mesh, slots) - slots.transient : 0;
     at->calls = 0;
     at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
@@ -102,10 +110,10 @@ double ek_moe_replica_bytes(const ek_moe *m)
     for (int backward = 0; backward < 2; backward++)
         bytes += weight_bytes(k, 2 * f, d, backward) + weight_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
-    if (m->persistent > 0) /* gradients reduced and sent back, once a step */
-        return (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
+    /* and those of persistent ones: gradients reduced and sent back, once a step */
+    return (double)(m->stats.slices * bytes) +
+           (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
-    return (double)(m->stats.slices * bytes);
 }
 
 /* --- contents of a slot ----------------------------------------------------------------------- */
@@ -125,8 +133,10 @@ static int own_slice(const ek_moe *m)
 static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
 {
     const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
-    int32_t i = slot * m->x.members + slice;
+    int32_t i = slot * m->x.members + slice, first = m->scratch->replicas->first;
 
+    if (first > 0)
+        return &m->scratch->replicas->slot[slot - first];
     for (int32_t s = 0; s < slot; s++)
         i -= persistent[s] >= 0;
     i -= persistent[slot] >= 0 && slice > own_slice(m);
@@ -185,22 +195,37 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
 typedef struct {
     ek_moe *m;
     const int32_t *expert_of; /* [ep * slots] */
+    const int32_t *kept;      /* [ep * slots], persistent, if the messages are those of transient
+                                 replicas; NULL: of persistent ones */
     const int32_t *primary;   /* [experts], slot among all groups */
     int32_t slots, first;     /* slots of a rank; first slot of the group */
 } group_route;
 
-static group_route group_route_of(ek_moe *m, const int32_t *expert_of)
+static group_route group_route_of(ek_moe *m, const ek_op *op, int kind)
 {
     int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
+    const int32_t *kept = m->w->placement.expert_of + first;
+    int transient = kind <= REDUCE;
 
-    return (group_route){m, expert_of + first,
-                         m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts, m->x.slots,
+    return (group_route){m,
+                         transient ? ek_moe_route_of(m, op)->expert_of + first : kept,
+                         transient ? kept : NULL,
+                         m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
+                         m->x.slots,
                          first};
 }
 
 static int32_t primary_rank(const group_route *r, int32_t expert)
 {
     return (r->primary[expert] - r->first) / r->slots;
+}
+
+/* Whether a rank that holds an expert takes part in its messages: persistent replicas neither fetch
+ * nor send anything for transient ones. */
+static int takes_part(const group_route *r, int32_t expert, int32_t rank)
+{
+    return r->kept == NULL || rank == primary_rank(r, expert) ||
+           ek_slot_find(r->kept + rank * r->slots, r->slots, expert) < 0;
 }
 
 enum { ALL_WAVES = -1 };
@@ -224,7 +249,7 @@ static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wa
         int32_t e = r->expert_of[s];
 
         if (e >= 0 && own->number[e] < 0 && primary_rank(r, e) != s / r->slots &&
-            (wave == ALL_WAVES || wave_of(r, e) == wave))
+            takes_part(r, e, s / r->slots) && (wave == ALL_WAVES || wave_of(r, e) == wave))
             own->number[e] = n++;
     }
     return n;
@@ -240,7 +265,8 @@ static int list_ranks(const group_route *r, int32_t expert, int slice, int *rank
 
     ranks[n++] = (mesh->edp_rank * mesh->ep + primary) * mesh->etp + first + slice;
     for (int32_t rank = 0; rank < mesh->ep; rank++) {
-        if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0)
+        if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
+            !takes_part(r, expert, rank))
             continue;
         for (int i = 0; i < members; i++)
             if (rank != primary || i != slice)
@@ -318,7 +344,8 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
                                                             [FETCH_BACKWARD] = send_weights,
                                                             [REDUCE] = sum_gradients,
-                                                            [BROADCAST] = share_gradients};
+                                                            [SHARE_REDUCE] = sum_gradients,
+                                                            [SHARE_BROADCAST] = share_gradients};
     ek_moe *m = r->m;
     ek_replicas *own = m->scratch->replicas;
     int members = m->x.members;
@@ -339,21 +366,20 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     return EK_OK;
 }
 
-/* Starts the messages of a wave for all experts that this rank and others hold; expert_of [all
- * slots]. */
-static ek_status start_messages(ek_moe *m, const int32_t *expert_of, int kind, int32_t wave,
+/* Starts the messages of a wave for all experts that this rank and others hold. */
+static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wave,
                                 ek_replica_flight *flight)
 {
     ek_replicas *own = m->scratch->replicas;
-    group_route r = group_route_of(m, expert_of);
-    const int32_t *held = expert_of + m->x.first_slot;
+    group_route r = group_route_of(m, op, kind);
+    const int32_t *held = r.expert_of + m->mesh->ep_rank * m->x.slots;
     int32_t n = number_experts(&r, own, wave);
 
     flight->n = 0;
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
 
-        if (number < 0)
+        if (number < 0 || !takes_part(&r, e, m->mesh->ep_rank))
             continue;
         own->number[e] = -1; /* once, even if two slots hold it */
         EK_TRY(start_slot_messages(&r, held, s, number, kind, flight));
@@ -376,19 +402,15 @@ static ek_status test_messages(ek_replica_flight *f)
     return all;
 }
 
-/* Whether there is memory for transient replicas, and the planner leaves slots for them. */
-static int has_replica_memory(const ek_moe *m)
+/* Whether this step may have transient replicas or gathered slices: there is memory for them, and
+ * the planner leaves slots. */
+static int has_replicas(const ek_moe *m)
 {
     const ek_planner *p = m->planning->planner;
 
     return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0 &&
-           (p == NULL || p->plan_transient != NULL);
-}
-
-/* Whether this step may have transient replicas or gathered slices. */
-static int has_replicas(const ek_moe *m)
-{
-    return has_replica_memory(m) && (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
+           (p == NULL || p->plan_transient != NULL) &&
+           (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
 }
 
 /* Where the messages of an op are in flight; those of all waves of a pass lie one after the other,
@@ -418,10 +440,7 @@ static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
         ek_replica_flight *f = flight_of(m, op, kind);
 
         *op->state = f;
-        EK_TRY(start_messages(m,
-                              has_replica_memory(m) ? ek_moe_route_of(m, op)->expert_of
-                                                    : m->w->placement.expert_of,
-                              kind, wave_of_op(m, op, kind), f));
+        EK_TRY(start_messages(m, op, kind, wave_of_op(m, op, kind), f));
     }
     return test_messages(*op->state);
 }
@@ -441,9 +460,14 @@ static ek_status op_reduce(void *self, const ek_op *op)
     return exchange_replicas(self, op, REDUCE);
 }
 
+static ek_status op_share_reduce(void *self, const ek_op *op)
+{
+    return exchange_replicas(self, op, SHARE_REDUCE);
+}
+
 static ek_status op_share(void *self, const ek_op *op)
 {
-    return exchange_replicas(self, op, BROADCAST);
+    return exchange_replicas(self, op, SHARE_BROADCAST);
 }
 
 /* Describes the first message that is not complete. */
@@ -486,7 +510,8 @@ static ek_status op_clear(void *self, const ek_op *op)
 static double bytes_of(const ek_moe *m, ek_dtype type)
 {
     int64_t here = ek_range_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
-    int64_t slices = (int64_t)m->x.slots * m->x.members - here;
+    int64_t slices = (int64_t)m->x.slots * m->x.members -
+                     (m->scratch->replicas->first > 0 ? m->scratch->replicas->first : here);
 
     return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
 }
@@ -591,6 +616,7 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 
     if (m->persistent == 0)
         return;
-    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_reduce, -1, bytes, dep, -1);
+    /* The primary's has those of the last micro-batch's transient replicas by then. */
+    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_share_reduce, -1, bytes, dep, m->ids.reduce);
     m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, -1, bytes, dep, -1);
 }

@@ -24,6 +24,11 @@
  *             each group only.  With r = 0 every rank fetches every expert, and no rows are sent.
  *             The primary shard of a slice, with its optimizer state, does not depend on r.
  *
+ * Persistent replicas, where the planner has both kinds: a transient replica comes from the primary
+ *             and its gradients are summed into the primary's, as without them.  After the last
+ *             backward of a step the gradients of all persistent copies are summed, the primary
+ *             first.  So no gradient is counted twice, and all persistent copies get the same bits.
+ *
  * Memory      all layers share a slot's packed weights.  Its gradients are double-buffered: layers
  *             alternate between two, so that one is reduced while the next layer adds to the other.
  * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
@@ -48,6 +53,7 @@ typedef struct {
 
 typedef struct ek_replicas {
     int32_t n;          /* slices that a rank may fetch; -1: replicas are persistent only */
+    int32_t first;      /* the first of a rank's slots that they may be in; 0: any that is empty */
     ek_replica *slot;   /* [n] */
     int32_t cleared[2]; /* in the graph being built, by gradient buffer: the op after which its
                            contents are no longer needed; -1: none */
@@ -61,10 +67,16 @@ typedef struct ek_replicas {
 /* EK_EINVAL: so many spare slots a rank need more message tags than there are. */
 EK_CHECKED ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots);
 
-/* Memory shared by all layers.  spare_slots -1: persistent replicas only.  members: the largest
- * number of shards that gather their slices. */
+/* Spare slots of a rank, and the slots for transient replicas, its last ones: -1: any that is
+ * empty; 0: replicas are persistent only. */
+typedef struct {
+    int32_t spare, transient;
+} ek_replica_slots;
+
+/* Memory shared by all layers.  members: the largest number of shards that gather their slices;
+ * only where transient replicas may be in any empty slot. */
 ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, int32_t spare_slots, int members,
+                                 const ek_mesh *mesh, ek_replica_slots slots, int members,
                                  int training);
 /* Memory of one layer. */
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a);

@@ -206,6 +206,22 @@ static ek_status check_waves(const ek_moe *m, const ek_plan *p)
     return EK_OK;
 }
 
+/* Where a rank's last slots are for transient replicas, there is no memory for them in others. */
+static ek_status check_transient_slots(const ek_moe *m, int32_t first, const ek_plan *p)
+{
+    const ek_plan_limits *l = &m->planning->limits;
+    const int32_t *kept = m->w->placement.expert_of + first;
+    const ek_planner *planner = m->planning->planner;
+    int32_t states = l->slots - ek_planner_transient_slots(planner, l);
+
+    for (int32_t s = 0; s < l->ranks * l->slots && ek_planner_fills_slots(planner); s++)
+        EK_REQUIRE(s % l->slots >= states || p->placement.expert_of[s] == kept[s], EK_EINVAL,
+                   "it put expert %d into slot %d of expert rank %d, which is for persistent "
+                   "replicas",
+                   (int)p->placement.expert_of[s], (int)(s % l->slots), (int)(s / l->slots));
+    return EK_OK;
+}
+
 /* Makes the plan of a group for d->scratch.counts. */
 static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
@@ -213,7 +229,7 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
     ek_moe_planning *d = m->planning;
     int32_t first = ep_group * d->limits.ranks * x->slots;
     int64_t start = ek_clock_ns();
-    ek_status st = d->planner->plan_transient != NULL
+    ek_status st = d->planner->plan_transient != NULL && !d->failed
                        ? d->planner->plan_transient(d->memory, &d->limits, d->scratch.counts, p)
                        : serve_placement(m, m->persistent_quota, p);
 
@@ -225,6 +241,7 @@ static ek_status make_plan(ek_moe *m, int ep_group, ek_plan *p)
         EK_REQUIRE(d->scratch.primary[e] == x->serves[(int64_t)ep_group * x->experts + e] - first,
                    EK_EINVAL, "it moved the primary of expert %d", (int)e);
     EK_TRY(ek_placement_check(&p->placement));
+    EK_TRY(check_transient_slots(m, first, p));
     return check_waves(m, p);
 }
 
@@ -322,7 +339,7 @@ static int is_persistent(const ek_moe *m, int32_t slot)
 static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
 {
     ek_moe_planning *d = m->planning;
-    int transient = d->planner == NULL || d->planner->plan_transient != NULL || m->x.local;
+    int32_t first = ep_group * p->ranks * p->slots;
     int64_t *gets = d->scratch.traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks +
                     (int64_t)ep_group * p->ranks;
     int64_t *gives = gets + (REPLICAS_OUT - REPLICAS_IN) * m->w->placement.ranks;
@@ -332,7 +349,7 @@ static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
         if (!ek_plan_is_replica(p, s))
             continue;
         m->stats.replicas++;
-        if (!transient)
+        if (is_persistent(m, first + s))
             continue;
         gets[s / p->slots]++;
         if (d->scratch.total[p->expert_of[s]]++ == 0)
@@ -600,9 +617,9 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
 {
     ek_moe_planning *d = m->planning;
     /* Planners are for training only.  A persistent placement is served even if its planner has
-     * failed since. */
+     * failed since, by the quotas that it was made with. */
     int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
-                (d->planner->plan_transient == NULL || !d->failed);
+                (ek_planner_fills_slots(d->planner) || !d->failed);
 
     memset(d->scratch.traffic, 0,
            (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->scratch.traffic));

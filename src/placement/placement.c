@@ -20,6 +20,20 @@ void ek_placement_copy(ek_placement *to, const ek_placement *from)
     memcpy(to->primary, from->primary, (size_t)from->experts * sizeof(*to->primary));
 }
 
+void ek_placement_resize(ek_placement *to, const ek_placement *from)
+{
+    for (int32_t s = 0; s < to->ranks * to->slots; s++) {
+        int32_t i = s % to->slots;
+
+        to->expert_of[s] = i < from->slots ? from->expert_of[s / to->slots * from->slots + i] : -1;
+    }
+    for (int32_t e = 0; e < from->experts; e++) {
+        int32_t h = from->primary[e], i = h % from->slots;
+
+        to->primary[e] = i < to->slots ? h / from->slots * to->slots + i : -1;
+    }
+}
+
 void ek_placement_block(ek_placement *p, int32_t groups)
 {
     int32_t ranks = p->ranks / groups, each = p->experts / ranks, longer = p->experts % ranks;
@@ -51,43 +65,4 @@ ek_status ek_placement_check(const ek_placement *p)
                    "placement: slot %d holds expert %d, of %d", (int)i, (int)p->expert_of[i],
                    (int)p->experts);
     return EK_OK;
-}
-
-/* Ranks of the domain of `rank`, if it is the first of them; else 0. */
-static int32_t ranks_of_domain(const int32_t *domain_of, int32_t ranks, int32_t rank)
-{
-    int32_t n = 0;
-
-    for (int32_t i = 0; i < ranks; i++) {
-        if (domain_of[i] == domain_of[rank] && i < rank)
-            return 0;
-        n += domain_of[i] == domain_of[rank];
-    }
-    return n;
-}
-
-/* Most copies on different domains that ranks with so many slots have room for, over all experts:
- * these can be spread so that no expert has more than one more than another. */
-static int64_t copies_that_fit(const int32_t *domain_of, int32_t ranks, int32_t experts,
-                               int64_t slots)
-{
-    int64_t sum = 0;
-
-    for (int32_t i = 0; i < ranks; i++) {
-        int64_t n = ranks_of_domain(domain_of, ranks, i) * slots;
-
-        sum += n < experts ? n : experts;
-    }
-    return sum;
-}
-
-int32_t ek_placement_spare_slots_for(const int32_t *domain_of, int32_t ranks, int32_t experts,
-                                     int32_t copies)
-{
-    int64_t base = (experts + ranks - 1) / ranks, want = (int64_t)copies * experts;
-
-    for (int64_t spare = 0; base + spare <= experts; spare++)
-        if (copies_that_fit(domain_of, ranks, experts, base + spare) >= want)
-            return (int32_t)spare;
-    return -1;
 }

@@ -35,16 +35,14 @@ void ek_placement_reserve(ek_placement *p, ek_arena *a, int32_t experts, int32_t
 /* Copies a placement of the same sizes. */
 void ek_placement_copy(ek_placement *to, const ek_placement *from);
 
+/* Copies a placement of the same experts and ranks, but other slots per rank: slots that `from`
+ * lacks are empty, and what is in slots that `to` lacks is left out (primary -1). */
+void ek_placement_resize(ek_placement *to, const ek_placement *from);
+
 /* Fills a placement in block order: the ranks form `groups` groups of equal size, and each group
  * holds every expert once, in order; where its ranks do not divide the experts, its first ranks
  * hold one more.  Primary copies are on the first group.  Slots left over are empty. */
 void ek_placement_block(ek_placement *p, int32_t groups);
-
-/* The fewest spare slots of a rank, beyond experts / ranks rounded up, with which every expert can
- * be on `copies` domains; -1: there are too few domains.  domain_of [ranks]: any numbering.  A
- * domain holds as many experts as its ranks have slots, each once. */
-int32_t ek_placement_spare_slots_for(const int32_t *domain_of, int32_t ranks, int32_t experts,
-                                     int32_t copies);
 
 /* Checks that each primary slot holds its expert and that slots hold existing experts.  EK_EINVAL
  * names the first violation. */

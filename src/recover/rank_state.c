@@ -31,7 +31,7 @@ int32_t ek_state_slots(const ek_model *m)
 {
     int32_t l = ek_model_next_moe(m, -1);
 
-    return l < m->spec.layers ? m->layers[l].experts.placement.slots : 0;
+    return l < m->spec.layers ? m->layers[l].experts.placement.slots - m->cfg.transient_slots : 0;
 }
 
 /* Index of the first shard of a layer's slots; layer = layers, layers + 1: of a staging buffer. */
@@ -92,7 +92,7 @@ static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
     const ek_moe_weights *w = &m->layers[layer].experts;
     ek_state_shard *p = &s->shards.shard[first_shard(s, m, layer)];
 
-    for (int32_t slot = 0; slot < w->placement.slots; slot++, p += OF_EXPERT) {
+    for (int32_t slot = 0; slot < ek_state_slots(m); slot++, p += OF_EXPERT) {
         int32_t at = w->param_of[slot];
         const ek_weight *up, *down;
 

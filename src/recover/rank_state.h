@@ -68,7 +68,7 @@ void ek_state_clear_gradients(ek_rank_state *s);
 /* Unmaps the segment, after the model was destroyed; the segment stays. */
 void ek_state_close(ek_rank_state *s);
 
-/* Slots of this rank for experts, in each MoE layer; 0: its stage has none. */
+/* Slots of this rank for experts with state, in each MoE layer; 0: its stage has none. */
 int32_t ek_state_slots(const ek_model *m);
 
 #endif

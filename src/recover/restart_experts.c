@@ -15,8 +15,9 @@ typedef struct {
     int32_t *survivor_host, *host;
     int32_t *domain; /* [ranks] failure domain: host, or rack */
     unsigned char *has, *scratch;
-    ek_placement to;
-    int64_t *quota;
+    ek_placement to;               /* slots with state only */
+    ek_placement wide;             /* the same among all slots */
+    int64_t *quota;                /* of these */
     int32_t *layer_of, *expert_of; /* [tensors]; expert_of -1: not an expert's */
 } workspace;
 
@@ -29,16 +30,26 @@ static void free_workspace(workspace *m)
     free(m->scratch);
     free(m->to.expert_of);
     free(m->to.primary);
+    free(m->wide.expert_of);
+    free(m->wide.primary);
     free(m->quota);
     free(m->layer_of);
     free(m->expert_of);
+}
+
+static void alloc_placement(ek_placement *p, size_t experts, size_t ranks, int32_t slots)
+{
+    *p = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
+    p->expert_of = calloc(ranks * (size_t)slots, sizeof(*p->expert_of));
+    p->primary = calloc(experts, sizeof(*p->primary));
 }
 
 static ek_status alloc_workspace(const ek_restart_experts *x, int32_t slots, workspace *m)
 {
     const ek_model_spec *spec = &x->model->spec;
     size_t survivors = (size_t)x->recovery->n_tables, ranks = (size_t)x->model->cfg.mesh->ep;
-    size_t experts = (size_t)spec->experts, all = ranks * (size_t)slots;
+    size_t experts = (size_t)spec->experts;
+    int32_t all = slots + x->model->cfg.transient_slots;
     size_t tensors = (size_t)ek_hf_count(spec);
 
     m->survivor_host = calloc(survivors + 1, sizeof(*m->survivor_host));
@@ -46,15 +57,15 @@ static ek_status alloc_workspace(const ek_restart_experts *x, int32_t slots, wor
     m->domain = calloc(ranks, sizeof(*m->domain));
     m->has = calloc(survivors + 1, experts);
     m->scratch = calloc(ranks, experts + 1);
-    m->to = (ek_placement){.experts = (int32_t)experts, .ranks = (int32_t)ranks, .slots = slots};
-    m->to.expert_of = calloc(all, sizeof(*m->to.expert_of));
-    m->to.primary = calloc(experts, sizeof(*m->to.primary));
-    m->quota = calloc(all, sizeof(*m->quota));
+    alloc_placement(&m->to, experts, ranks, slots);
+    alloc_placement(&m->wide, experts, ranks, all);
+    m->quota = calloc(ranks * (size_t)all, sizeof(*m->quota));
     m->layer_of = calloc(tensors, sizeof(*m->layer_of));
     m->expert_of = calloc(tensors, sizeof(*m->expert_of));
     EK_REQUIRE(m->survivor_host != NULL && m->host != NULL && m->domain != NULL && m->has != NULL &&
                    m->scratch != NULL && m->to.expert_of != NULL && m->to.primary != NULL &&
-                   m->quota != NULL && m->layer_of != NULL && m->expert_of != NULL,
+                   m->wide.expert_of != NULL && m->wide.primary != NULL && m->quota != NULL &&
+                   m->layer_of != NULL && m->expert_of != NULL,
                EK_ENOMEM, "no memory for the placement of experts");
     return EK_OK;
 }
@@ -175,9 +186,10 @@ ek_status ek_restart_experts_place(const ek_restart_experts *x, ek_assume_fn ass
          l = ek_model_next_moe(model, l)) {
         find_expert_holders(x->recovery, l, &m);
         ek_restart_placement_layer(&m.x, m.scratch, m.to.expert_of, m.to.primary);
-        for (int32_t s = 0; s < m.to.ranks * slots; s++)
-            m.quota[s] = m.to.expert_of[s] >= 0;
-        EK_TRY_OUT(assume(context, l, &m.to, m.quota));
+        ek_placement_resize(&m.wide, &m.to);
+        for (int32_t s = 0; s < m.wide.ranks * m.wide.slots; s++)
+            m.quota[s] = m.wide.expert_of[s] >= 0;
+        EK_TRY_OUT(assume(context, l, &m.wide, m.quota));
         *whole = *whole && has_replicas(&m, x->replicas_min);
     }
 out:

@@ -251,17 +251,16 @@ class Ranks(ek_cli.Case):
         steps = ("--batch", 4, "--seq", 32, "--steps", 4, "--dtype", "fp64", "--ranks", 2, "--ep", 2)
         _, want = self.train("off", *steps, "--balance", "off")
         did = {}
-        for policy in "auto", "replicate":
+        for policy, spare in ("auto", 3), ("replicate", 2):
             summary, got = self.train(policy, *steps, "--balance", policy, "--replicas-min", 2,
-                                      "--spare-slots", 2)
+                                      "--spare-slots", spare)
             self.assertEqual(summary["balance"]["policy"], policy)
             for a, b in zip(want, got):
                 self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9, policy)
             did[policy] = [m["layers"]["replicas"] for m in got]
-            self.assertEqual(did[policy][0], [0, 0])
-            self.assertIn(4, did[policy][1])  # every slot of a layer, and they stay
-            self.assertEqual(did[policy][1:], 3 * did[policy][1:2])
-        self.assertEqual(did["auto"], did["replicate"])
+        self.assertEqual(did["replicate"][0], [0, 0])
+        self.assertIn(4, did["replicate"][1])  # every slot of a layer, and they stay
+        self.assertEqual(did["replicate"][1:], 3 * did["replicate"][1:2])
 
         def said(*more, status=DONE):
             r = run("train", "--model", self.path("config.json"), "--data", self.path("data.bin"),
@@ -270,7 +269,10 @@ class Ranks(ek_cli.Case):
             return r.stderr
 
         text = said("--replicas-min", 2)
-        self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as repl")
+        self.assertRegex(text, "info: --replicas-min 2: auto makes persistent replicas, as replicate does, "
+                         "and no transient ones")
+        self.assertRegex(said("--replicas-min", 2, "--spare-slots", 3), "info: --replicas-min 2: auto makes "
+                         "persistent replicas, as replicate does, and transient ones in the last slot")
         self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 host only: their ranks "
                          "are on 1, and have 6 slots for 4 experts")
         self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),

@@ -59,24 +59,20 @@ class Lost(chaos.Chaos):
         self.assertGreaterEqual(min(replicas[starts[k]["first_step"]:]), replicas[3])
 
 
-class Saved(chaos.Chaos):
-    def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
-        """Each node has experts alone, and is expected to last for four seconds at first.  What is
-        lost with one are at most the steps of an interval, and those during a save, which an
-        interval holds as well."""
-        out = self.path("kept")
-        found = self.chaos("--script", self.script("8 node"), "--down", 600, "--keep", out,
-                           train=("--balance", "auto", "--replicas-min", 1, "--spare-slots", 0,
-                                  "--batch", 18, "--host-mtbf", 0.001))
-        self.assertEqual(found["went_back"], 1)
-        first, last = (json.loads(line) for line in
-                       ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines())
-        self.assertEqual((first["ranks"], last["ranks"], last["from"]), (3, 2, "checkpoint"))
-        interval = [m["save_interval"] for m in ek_cli.metrics(out)[:last["first_step"]]
-                    if "save_interval" in m]
-        self.assertLessEqual(last["steps_again"], 2 * max(interval), interval)
-        self.assertGreater(last["first_step"], last["steps_again"], "most of all steps are to be kept")
-        self.assertGreater(len(interval), 0)
+    def test_a_node_is_lost_with_a_slot_for_transient_replicas(self):
+        """auto on three nodes of four slots, the last of which takes no persistent replicas; the two
+        that go on need all of theirs for two copies of each of the four experts."""
+        self.steps, out = 60, self.path("kept")
+        found = self.chaos("--script", self.script("0.5 node"), "--lossless", "--down", 600,
+                           "--keep", out, train=("--balance", "auto", "--spare-slots", 2, "--seq",
+                                                 64, "--batch", 48, "--micro-batch", 48,
+                                                 "--record-plans"))
+        self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
+        replicas = {2: [], 3: []}  # of a step, which has one micro-batch, in two layers
+        for m in ek_cli.metrics(out)[1:]:
+            replicas[m["ranks"]].append(m["replicas"])
+        self.assertGreaterEqual(min(replicas[3]), 2 * 4)  # two copies of each expert
+        self.assertEqual(set(replicas[2]), {2 * (2 * 4 - 4)}, replicas)
 
 
 class Refused(chaos.Chaos):

@@ -1,8 +1,17 @@
 /* Training with each expert on several nodes, so that a node may be lost: from the first placement
- * on, with the losses of one rank alone.  Ranks are threads, some per node. */
+ * on, with the losses of one rank alone; `auto` with transient replicas as well, of experts that
+ * have persistent ones.  Ranks are threads, some per node. */
 #include "equal_threads.h"
 
 static const int keepers[] = {7, 9}; /* `replicate` and `auto`, of equal_planners */
+
+/* On a busy machine a planner may take too large a part of such short steps, and is switched off:
+ * before each step it is switched on again. */
+static ek_status keep_planning(ek_trainer *tr, int step)
+{
+    (void)step;
+    return ek_trainer_set_planner(tr, ek_trainer_pass(tr)->planning.planner);
+}
 
 /* ep ranks two to a node, as planner `keeper` has it. */
 static equal_layout on_nodes(int keeper, int ranks, int ep, int hosts)
@@ -20,12 +29,13 @@ static equal_layout on_nodes(int keeper, int ranks, int ep, int hosts)
                       .replicas_min = hosts};
 
     l.planner = ek_planner_for(equal_planners[keepers[keeper]], hosts);
+    l.turn = keep_planning;
     return l;
 }
 
 /* Nodes that hold the expert which has the fewest, in the step and on the rank where that is least;
- * losses are compared inside. */
-static void train(const equal_layout *l, int *nodes)
+ * losses are compared inside.  Returns the results of the first rank. */
+static const equal_result *train(const equal_layout *l, int *nodes)
 {
     static equal_result result[EQUAL_RANKS_MAX];
 
@@ -35,31 +45,61 @@ static void train(const equal_layout *l, int *nodes)
         for (int r = 1; r < l->ranks; r++)
             nodes[i] = result[r].least_nodes[i] < nodes[i] ? result[r].least_nodes[i] : nodes[i];
     }
-    CHECK(result[0].replicas > 0 && result[0].moved > 0);
+    CHECK(result[0].replicas > 0 && result[0].moved > 0 && result[0].persistent_rows > 0);
+    return &result[0];
 }
 
-static void check_hosts(const equal_layout *l, int hosts)
+static const equal_result *check_hosts(const equal_layout *l, int hosts)
 {
     int nodes[EQUAL_STEPS];
+    const equal_result *result = train(l, nodes);
 
-    train(l, nodes);
     CHECK_INT(nodes[0], 1); /* before there are loads to go by */
     for (int i = 1; i < EQUAL_STEPS; i++)
         if (nodes[i] < hosts) {
             EK_T_FAIL("%s: in step %d an expert is on %d of %d nodes", equal_text(l), i, nodes[i],
                       hosts);
-            return;
+            break;
         }
+    return result;
+}
+
+/* Transient replicas serve rows, some of experts that persistent ones serve at the same time. */
+static void check_both_kinds(const equal_result *r)
+{
+    CHECK(r->transient_rows > 0 && r->both > 0);
 }
 
 static void experts_lie_on_two_nodes(void)
 {
+    double after[2];
+
     for (int keeper = 0; keeper < 2; keeper++) {
         equal_layout l = on_nodes(keeper, 4, 4, 2);
+        const equal_result *r;
 
         CHECK(strcmp(l.planner->name, keeper == 0 ? "replicate" : "auto") == 0);
-        check_hosts(&l, 2);
+        r = check_hosts(&l, 2);
+        after[keeper] = r->after / EQUAL_STEPS;
+        if (keeper == 0)
+            CHECK_INT(r->transient_rows, 0);
+        else
+            check_both_kinds(r);
     }
+    CHECK(after[0] > 1.1 && after[1] < 1.01); /* by past loads; by those of the micro-batch */
+}
+
+/* All slots are needed for two copies of each expert: those are split by the counts alone. */
+static void without_a_slot_for_transient_replicas(void)
+{
+    equal_layout l = on_nodes(1, 4, 4, 2);
+    const equal_result *r;
+
+    l.model = 2; /* six experts */
+    l.shape = 0; /* one spare slot */
+    r = check_hosts(&l, 2);
+    CHECK_INT(r->transient_rows, 0);
+    CHECK(r->after < 0.7 * r->before);
 }
 
 /* Three nodes of two ranks; nodes of one, two and three ranks; two stages of two nodes. */
@@ -70,8 +110,29 @@ static void on_other_nodes(void)
 
     check_hosts(&three, 3);
     ragged.nodes = EQUAL_RAGGED;
-    check_hosts(&ragged, 2);
-    check_hosts(&stages, 2);
+    check_both_kinds(check_hosts(&ragged, 2));
+    check_both_kinds(check_hosts(&stages, 2));
+}
+
+static ek_status sleepy(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    usleep(60000);
+    return ek_planner_auto_replicas.plan_transient(memory, l, counts, p);
+}
+
+/* A planner that is too slow for the steps is switched off; persistent copies still share rows. */
+static void without_the_planner_persistent_copies_serve(void)
+{
+    ek_planner slow = ek_planner_auto_replicas;
+    equal_layout l = on_nodes(1, 4, 4, 2);
+    const equal_result *r;
+
+    slow.plan_transient = sleepy;
+    l.planner = &slow;
+    l.turn = NULL;
+    r = check_hosts(&l, 2);
+    CHECK(r->persistent_rows > 50 * EQUAL_STEPS);
+    CHECK(r->after < 0.8 * r->before);
 }
 
 /* More than the number of nodes: all nodes. */
@@ -105,12 +166,17 @@ static void replicas_are_the_same_bits(void)
     one.ranks = one.ep = one.pp = 1;
     one.balance = 0;
     one.planner = NULL;
+    one.turn = NULL;
     equal_check_pair(&l, &one, 20);
 }
 
 static const ek_case cases[] = {
-    EK_CASE(experts_lie_on_two_nodes),   EK_CASE(on_other_nodes),
-    EK_CASE(as_far_as_nodes_suffice),    EK_CASE(without_it_some_lie_on_one),
+    EK_CASE(experts_lie_on_two_nodes),
+    EK_CASE(on_other_nodes),
+    EK_CASE(without_a_slot_for_transient_replicas),
+    EK_CASE(without_the_planner_persistent_copies_serve),
+    EK_CASE(as_far_as_nodes_suffice),
+    EK_CASE(without_it_some_lie_on_one),
     EK_CASE(replicas_are_the_same_bits),
 };
 EK_TEST_MAIN(cases)

@@ -2,6 +2,7 @@
 #include "model/experts/migrate.h"
 
 #include "exec/net.h"
+#include "model/layout.h"
 #include "model/param_buckets.h"
 
 #include <string.h>
@@ -35,7 +36,8 @@ int ek_migration_buf_idx(const ek_model *m, int32_t layer)
 
 void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m)
 {
-    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots;
+    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots -
+                    m->cfg.transient_slots;
     int64_t expert = 3 * 3 * m->spec.hidden * m->local.ff;
 
     /* Expected use: policies that only move primary copies move few experts at once. */
@@ -66,7 +68,7 @@ static int32_t persistent_slots(const ek_migration *mg, int32_t rank)
     const ek_model *m = mg->m;
 
     return m->cfg.persistent_slots
-               ? experts_of(mg)->placement.slots
+               ? ek_model_state_slots(m, experts_of(mg)->placement.slots)
                : (int32_t)ek_range_length(m->spec.experts, m->cfg.mesh->ep, rank);
 }
 

@@ -58,13 +58,13 @@ static int32_t count_replicas(const ek_placement *p, int32_t slots)
 }
 
 /* Transient replicas use the spare slots, so every rank must have as many experts with state as
- * block order gives. */
+ * block order gives; unless some slots are for transient replicas alone. */
 static ek_status check_slots(const ek_rebalance *b, const ek_planner *planner,
                              const ek_placement *at)
 {
     const ek_mesh *mesh = b->model->cfg.mesh;
 
-    for (int32_t r = 0; r < mesh->ep && planner->plan_transient != NULL; r++) {
+    for (int32_t r = 0; r < mesh->ep && !ek_planner_fills_slots(planner); r++) {
         int32_t n = 0, share = (int32_t)ek_range_length(at->experts, mesh->ep, r);
 
         for (int32_t s = r * at->slots; s < (r + 1) * at->slots; s++)
@@ -135,8 +135,11 @@ ek_status ek_rebalance_set_planner(ek_rebalance *b, const ek_planner *planner)
 {
     EK_REQUIRE(b->cfg->planner != NULL && b->model->cfg.mesh->ep > 1, EK_EINVAL,
                "this run has no planner: it needs --balance and --ep of 2 or more");
-    EK_REQUIRE(planner->plan_transient != NULL || (b->cfg->gather == 0 && b->cfg->gather_most == 0),
-               EK_EINVAL, "planner %s makes no transient replicas, which gathering slices needs",
+    EK_REQUIRE(!ek_planner_fills_slots(planner) ||
+                   (b->cfg->gather == 0 && b->cfg->gather_most == 0),
+               EK_EINVAL,
+               "planner %s puts experts with state into all slots, and gathering slices "
+               "needs empty ones",
                planner->name);
     for (int64_t l = 0; l < b->model->spec.layers; l++)
         if (is_movable(b, l))

@@ -28,22 +28,22 @@ static void on_plan(void *context, int layer, int ep_group, const ek_plan_limits
                       l, counts, &told);
 }
 
-ek_moe_plan_listener ek_plan_record_listener(ek_plan_record *r)
+ek_status ek_plan_record_listener(ek_plan_record *r, int64_t layers, ek_moe_plan_listener *out)
 {
-    return (ek_moe_plan_listener){on_plan, r};
+    r->plans = calloc((size_t)layers, sizeof(*r->plans));
+    r->reason = calloc((size_t)layers, sizeof(*r->reason));
+    EK_REQUIRE(r->plans != NULL && r->reason != NULL, EK_ENOMEM, "no memory for plans");
+    *out = (ek_moe_plan_listener){on_plan, r};
+    return EK_OK;
 }
 
 ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pass *p)
 {
     const ek_moe_planning *d = &p->planning;
-    size_t layers = (size_t)p->model->spec.layers;
     ek_path path;
 
     r->ep_groups = p->model->cfg.mesh->edp;
     r->both = d->planner->plan_transient != NULL;
-    r->plans = calloc(layers, sizeof(*r->plans));
-    r->reason = calloc(layers, sizeof(*r->reason));
-    EK_REQUIRE(r->plans != NULL && r->reason != NULL, EK_ENOMEM, "no memory for plans");
     EK_TRY(record_path(&path, folder, p->model->cfg.mesh->pp_rank));
     return ek_plan_lines_open(path.s, EK_WRITE_GROW, &d->limits, &r->lines);
 }

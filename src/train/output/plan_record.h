@@ -17,8 +17,10 @@ typedef struct {
     char (*reason)[EK_PLAN_REASON]; /* [layers] of the persistent placement */
 } ek_plan_record;
 
-/* The listener for ek_moe_config; borrows r. */
-ek_moe_plan_listener ek_plan_record_listener(ek_plan_record *r);
+/* Sets *out to the listener for ek_moe_config, which borrows r, and gets its memory: persistent
+ * plans may come before the file is open. */
+EK_CHECKED ek_status ek_plan_record_listener(ek_plan_record *r, int64_t layers,
+                                             ek_moe_plan_listener *out);
 
 /* Opens the file of this stage in a folder.  p: the pass whose plans are recorded. */
 EK_CHECKED ek_status ek_plan_record_open(ek_plan_record *r, const char *folder, const ek_pass *p);

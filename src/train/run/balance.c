@@ -41,7 +41,7 @@ static ek_status check_r(ek_run *r)
     if (r->options.adaptive_r == etp || (r->options.sizes.ep <= 1 && etp == 1))
         return EK_OK;
     EK_REQUIRE(
-        m->planner == NULL || m->planner->plan_transient != NULL || r->options.sizes.ep <= 1,
+        m->planner == NULL || !ek_planner_fills_slots(m->planner) || r->options.sizes.ep <= 1,
         EK_EINVAL,
         "--balance %s keeps experts with optimizer state in every slot, which --adaptive-r %s "
         "needs for transient copies; use --adaptive-r etp, or another policy",
@@ -98,11 +98,11 @@ static ek_status check_offload(ek_run *r)
                "--offload experts: the scratch file ends with its process, so it does not go with "
                "--elastic");
     EK_REQUIRE(
-        m->planner == NULL || c->ep <= 1 || m->planner->plan_transient != NULL, EK_EINVAL,
+        m->planner == NULL || c->ep <= 1 || !ek_planner_fills_slots(m->planner), EK_EINVAL,
         "--offload experts keeps experts where their state is, and --balance %s%s moves them: %s",
         c->balance, c->replicas_min > 1 ? " with --replicas-min" : "",
-        m->planner == &ek_planner_auto_persistent ? "leave out --replicas-min"
-                                                  : "give --balance auto, exact or off");
+        m->planner == &ek_planner_auto_replicas ? "leave out --replicas-min"
+                                                : "give --balance auto, exact or off");
     EK_REQUIRE(m->planner == NULL || c->ep <= 1 || !m->planner->uses_previous_counts, EK_EINVAL,
                "--offload experts reads weights as the layer needs them, and --balance %s sends "
                "them before: give --balance auto, exact or off",
@@ -242,11 +242,13 @@ static ek_status check_hosts(const ek_run *r)
                "and have %d slots for %d experts",
                want, each, r->options.rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "",
                domains, slots, experts);
-    if (p == &ek_planner_auto_persistent)
+    if (p == &ek_planner_auto_replicas)
         ek_log("balance", EK_LOG_INFO,
-               "--replicas-min %d: auto makes persistent replicas, as replicate does, and no "
-               "transient ones",
-               want);
+               "--replicas-min %d: auto makes persistent replicas, as replicate does, %s", want,
+               ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh,
+                                      r->cfg->spare_slots) > 0
+                   ? "and transient ones in the last slot of each rank"
+                   : "and no transient ones, as no slot is left: give more --spare-slots");
     return EK_OK;
 }
 
@@ -260,19 +262,23 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     if (p == NULL)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
-        r->training.moe.listener = ek_plan_record_listener(&r->records.plans);
+        EK_TRY(ek_plan_record_listener(&r->records.plans, r->source.spec.layers,
+                                       &r->training.moe.listener));
     if (r->options.rack_of != NULL)
         r->training.moe.domain_of = r->options.rack_of + r->mesh->pp_rank * r->mesh->stage_size;
     EK_TRY(check_hosts(r));
     mc->spare_slots = r->cfg->spare_slots;
     EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
-    mc->persistent_slots = p->plan_transient == NULL;
+    mc->persistent_slots = ek_planner_fills_slots(p);
+    if (p->plan_transient != NULL && mc->persistent_slots)
+        mc->transient_slots =
+            ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
     if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
         r->training.moe.plan_every = r->training.moe.horizon = 0;
     if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
         return EK_OK;
     EK_REQUIRE(
-        p->plan_transient != NULL, EK_EINVAL,
+        !ek_planner_fills_slots(p), EK_EINVAL,
         "--balance %s migrates experts with optimizer state, which --zero %d shards over the "
         "%d ranks that hold the same experts; use --zero 0, larger --ep, or --balance exact",
         p->name, r->cfg->zero, r->mesh->edp);

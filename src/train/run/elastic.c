@@ -272,7 +272,6 @@ static void load_warm_state(ek_run *r)
     if (found->n_tables > 0)
         ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
                                    found->survivors[found->table_survivor[0]].ranks != r->ranks);
-    ek_run_recall_saves(r);
 }
 
 static ek_status assume_placement(void *context, int64_t layer, const ek_placement *to,
@@ -289,8 +288,7 @@ static ek_status restart_experts(ek_run *r)
                             r->cfg->replicas_min};
     int whole;
 
-    if (p == NULL || p->plan_persistent == NULL || p->plan_transient != NULL ||
-        r->cfg->plan_every <= 0)
+    if (p == NULL || !ek_planner_fills_slots(p) || r->cfg->plan_every <= 0)
         return EK_OK;
     EK_TRY(ek_restart_experts_place(&x, assume_placement, r->trainer, &whole));
     if (whole)
@@ -336,8 +334,7 @@ ek_status ek_run_spread_experts(ek_run *r)
     const ek_planner *p = r->training.moe.planner;
     int64_t moved;
 
-    if (!r->cfg->elastic || r->memory.step >= 0 || p == NULL || p->plan_persistent == NULL ||
-        p->plan_transient != NULL)
+    if (!r->cfg->elastic || r->memory.step >= 0 || p == NULL || !ek_planner_fills_slots(p))
         return EK_OK;
     return ek_trainer_place(r->trainer, NULL, &moved);
 }

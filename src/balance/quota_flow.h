@@ -1,0 +1,58 @@
+/* balance/quota_flow.h - the quotas with the least maximum load for a placement as it is.
+ *
+ * Problem      Given a placement and counts [source][expert], how many assignments each slot
+ *              serves, in integers, so that
+ *                1. the busiest rank's load is the least that the placement allows, and
+ *                2. among these quotas, the most assignments stay on the rank that they come from
+ *                   (a slot serves its own rank's first, as ek_plan_split does).
+ * Method       A flow from experts to ranks, through slots, with the same capacity c of every rank.
+ *              Of each slot, as many assignments as its rank sends to its expert cost 0, the
+ *              others 1.  Successive shortest paths (Busacker and Gowen, 1960), many paths a
+ *              phase, give a flow of the least cost.  If some assignments are not served, the
+ *              experts X that they reach in the residual graph are on ranks N(X) alone, so no
+ *              quotas get below ceil(total(X) / |N(X)|): the next capacity (Newton's method on
+ *              the cut, as Dinkelbach, 1967).  It begins at the mean; the first capacity that
+ *              serves all is the least.
+ * Complexity   O(ranks slots) to relax all arcs once, a few times a phase; few phases a capacity,
+ *              few capacities.
+ *
+ * Pure and deterministic: all ranks get the same quotas from the same counts. */
+#ifndef BALANCE_QUOTA_FLOW_H
+#define BALANCE_QUOTA_FLOW_H
+
+#include "balance/planner.h"
+
+/* Scratch and results.  Nodes of the graph: experts, then ranks. */
+typedef struct {
+    int64_t *load;       /* out: [ranks] */
+    int64_t *unserved;   /* out: [experts] assignments that no slot serves within the capacity */
+    int64_t *total;      /* out: [experts] assignments */
+    int64_t *local;      /* [ranks * slots] assignments of the slot's rank to its expert; 0 in a
+                            further slot of the rank with the expert, which serves none */
+    int32_t *first;      /* [experts + 1] of the expert's slots in `slots` */
+    int32_t *slots;      /* [ranks * slots] slots with an expert, by expert, without further ones */
+    int32_t *distance;   /* [experts + ranks] from experts that are not served in full */
+    int32_t *cursor;     /* [experts + ranks] the next arc to try */
+    int32_t *from;       /* [experts + ranks] the slot that leads to the node on the path */
+    int32_t *queue;      /* [experts + ranks] */
+    unsigned char *mark; /* [experts + ranks] queued; tried in this phase */
+    unsigned char *used; /* [ranks * slots] whether the slot is in `slots` */
+} ek_quota_flow;
+
+void ek_quota_flow_reserve(ek_quota_flow *f, ek_arena *a, const ek_plan_limits *l);
+
+/* Reads counts [ranks][experts] and the placement, for the two functions below. */
+void ek_quota_flow_start(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
+                         const ek_placement *p);
+
+/* Fills quota [ranks * slots] with the most assignments that the slots can serve if no rank serves
+ * more than `capacity`, and among these with the most that stay on their rank.  Returns how many
+ * are not served: f->unserved. */
+int64_t ek_quota_flow_within(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
+                             int64_t capacity, int64_t *quota);
+
+/* Fills quota with the least maximum load, which is returned. */
+int64_t ek_quota_flow_least(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
+                            int64_t *quota);
+
+#endif
