@@ -39,6 +39,7 @@ typedef struct {
     int worker;             /* 1: a separate thread runs network ops */
     int offload;            /* experts' masters and moments are on disk, 2: gradients too, with */
     int entries, forms;     /* so many entries and forms */
+    int64_t bucket_bytes;   /* of buckets, about; 0: one for each expert if they are on disk */
     int columns;            /* 1: the embedding is sharded by columns, unless it is tied */
     const ek_trace *replay; /* replayed by the gates; one trace for each model of a program */
     int balance;            /* the planner, by index in equal_planners */
@@ -124,7 +125,9 @@ typedef struct {
     int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
                                      over experts */
     int64_t deferred;             /* updates that were put off, of experts on disk */
-    int done;                     /* 1: it ended without a failure */
+    int64_t written;              /* bytes, to the scratch file */
+    ek_offload_traffic planned, took; /* of a step, in advance; of the last step */
+    int done;                         /* 1: it ended without a failure */
 } equal_result;
 
 static inline int equal_steps_of(ek_mode mode)
@@ -475,6 +478,14 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     return EK_OK;
 }
 
+/* What the last step moved. */
+static inline ek_offload_traffic equal_took(const ek_trainer *tr)
+{
+    ek_step_disk d = ek_trainer_disk(tr);
+
+    return (ek_offload_traffic){d.read_bytes, d.written_bytes, d.uses, d.hits};
+}
+
 static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const equal_leg *leg,
                                     equal_result *out)
 {
@@ -486,6 +497,7 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     ek_status st = EK_OK;
     ek_io io;
 
+    EK_TRY_OUT(ek_trainer_count_disk(m, &cfg, &out->planned));
     EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
     ek_trainer_resume(tr, leg->from);
     for (int i = leg->from; i < leg->to; i++) {
@@ -505,6 +517,8 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
         EK_TRY_OUT(ek_train_save_finish(&saving));
     ek_offload_get_stats(m, &disk);
     out->deferred = disk.deferred;
+    out->written = disk.disk.written.bytes;
+    out->took = equal_took(tr);
     out->held = m->n_elements;
     out->whole = ek_hf_elements(&m->spec);
     for (int64_t i = 0; i < m->n_params; i++)
@@ -576,6 +590,8 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
         mc.offload = &offload;
         mc.bucket_bytes = 1; /* a bucket for each expert */
     }
+    if (l->bucket_bytes > 0)
+        mc.bucket_bytes = l->bucket_bytes;
     mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
     if (world != NULL)

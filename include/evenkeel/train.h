@@ -70,7 +70,9 @@ typedef struct {
     const char *dtype;  /**< "bf16", "fp32" or "fp64"; NULL: bf16 with AVX2 or CUDA, else fp32 */
     const char *device; /**< "cpu" or "cuda"; NULL: cpu */
     int threads;        /**< compute threads of this process; 0: its share of the host's cores */
-    int64_t save_every; /**< steps between checkpoints; 0: at the end */
+    int64_t save_every; /**< steps between checkpoints; 0: at the end; negative: with elastic at an
+                           interval from the measured cost of a save and the losses of hosts so far,
+                           else at the end */
     int64_t keep;       /**< how many checkpoints to keep */
     int resume;   /**< 1: continues from the newest checkpoint in `out`.  EK_EINVAL if settings that
                      affect losses differ from run.json.  To continue with the stored settings the
@@ -157,6 +159,8 @@ typedef struct {
                                 that `out` is in */
     const char *offload_gradients; /**< of these experts: "memory"; "disk", where each is on one
                                       rank; "auto": memory if they fit there */
+    double host_mtbf; /**< elastic: hours after which a host is lost, on average, as long as the run
+                         has not seen otherwise (docs/resilience.md) */
     const char *prefer; /**< where replicas_min is above 1: "speed", or "survival" of as many losses
                            of more hosts as possible, at the cost of balance */
 } ek_train_config;
@@ -195,7 +199,7 @@ typedef struct {
     /* dtype */ NULL,                                                                              \
     /* device */ "cpu",                                                                            \
     /* threads */ 0,                                                                               \
-    /* save_every */ 0,                                                                            \
+    /* save_every */ -1,                                                                           \
     /* keep */ 2,                                                                                  \
     /* resume */ 0,                                                                                \
     /* timeline */ 0,                                                                              \
@@ -249,6 +253,7 @@ typedef struct {
     /* offload */ "off",                                                                           \
     /* offload_dir */ NULL,                                                                        \
     /* offload_gradients */ "auto",                                                                \
+    /* host_mtbf */ 24,                                                                            \
     /* prefer */ "speed"                                                                           \
     }
 /* clang-format on */
@@ -366,6 +371,19 @@ typedef struct {
     char racks_text[192];                /**< likewise of racks, if there are several */
 } ek_train_balance;
 
+/** The interval between checkpoints that the run has chosen (save_every negative, with elastic). */
+typedef struct {
+    int automatic;          /**< 1: the other members are valid */
+    int64_t interval_steps; /**< the last one */
+    double interval_s;      /**< the same in seconds */
+    double save_s;          /**< cost of a save: by this it prolongs the run */
+    double mtbf_s;          /**< mean time until state is lost from memory, as estimated */
+    int64_t hosts_lost;     /**< over the whole run */
+    int64_t saved;          /**< checkpoints of this process whose cost was measured */
+    double paid_s;          /**< seconds that they cost together */
+    char reason[320];       /**< the interval and its reason as text */
+} ek_train_checkpoints;
+
 /** Evaluations on eval_data.  Steps count those done. */
 typedef struct {
     int64_t count;              /**< by this process */
@@ -425,11 +443,12 @@ typedef struct {
 
 /** Results of a run. */
 typedef struct {
-    ek_train_info info;             /**< as the started hook got it */
-    ek_train_plan plan;             /**< with dry_run */
-    ek_train_progress end;          /**< after the last step */
-    ek_train_balance balance;       /**< with a policy that balances */
-    ek_train_evaluation evaluation; /**< with eval_data */
+    ek_train_info info;               /**< as the started hook got it */
+    ek_train_plan plan;               /**< with dry_run */
+    ek_train_progress end;            /**< after the last step */
+    ek_train_balance balance;         /**< with a policy that balances */
+    ek_train_evaluation evaluation;   /**< with eval_data */
+    ek_train_checkpoints checkpoints; /**< with elastic and save_every negative */
     int64_t spikes; /**< steps of this process with a loss or gradient norm far above the median
                        (docs/training.md) */
     double tokens_per_s;    /**< mean over this process's steps but the first */

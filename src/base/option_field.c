@@ -87,7 +87,10 @@ json_t *ek_option_field_get(const ek_option *row, const void *settings)
     case EK_FIELD_SIZE: return size_text(*(const int64_t *)field);
     case EK_FIELD_EVERY:
         seconds = *(const int64_t *)(const void *)((const char *)settings + row->seconds_offset);
-        return seconds > 0 ? time_text(seconds) : json_integer(*(const int64_t *)field);
+        if (seconds > 0)
+            return time_text(seconds);
+        return *(const int64_t *)field < 0 ? json_string("auto")
+                                           : json_integer(*(const int64_t *)field);
     }
     return NULL;
 }
@@ -98,7 +101,7 @@ static void set_every(const ek_option *row, const json_t *value, void *settings)
     int64_t *seconds = (void *)((char *)settings + row->seconds_offset);
     const char *time = json_string_value(value);
 
-    *number = json_integer_value(value);
+    *number = time != NULL && strcmp(time, "auto") == 0 ? -1 : json_integer_value(value);
     if (time == NULL || !ek_option_seconds(time, seconds))
         *seconds = 0;
 }

@@ -13,7 +13,8 @@ typedef enum {
     EK_OPTION_FLAG,   /* --name, --name=true or --name=false */
     EK_OPTION_INT,    /* 64-bit integer */
     EK_OPTION_UINT,   /* 0 to 2^64 - 1 (a seed); in JSON a string from 2^63 on */
-    EK_OPTION_EVERY,  /* 64-bit integer, or a time as text: 90s, 10m, 2h */
+    EK_OPTION_EVERY,  /* 64-bit integer, or a time as text: 90s, 10m, 2h; or auto, if `unit` has it
+                       */
     EK_OPTION_SIZE,   /* bytes as text: 8G, 512M, 1.5GiB, 8GB; or auto */
     EK_OPTION_REAL,   /* finite number */
     EK_OPTION_TEXT,   /* any text that is not empty */
@@ -32,7 +33,7 @@ typedef enum {
     EK_FIELD_INDEX,  /* int, or an enumeration: the index of a choice in `allowed` */
     EK_FIELD_LIST,   /* const char *const *, directly followed by its int64_t length */
     EK_FIELD_SIZE,   /* int64_t: bytes; auto: 0 */
-    EK_FIELD_EVERY   /* int64_t, and at `seconds_offset` another one: one of them is 0 */
+    EK_FIELD_EVERY   /* int64_t (auto: -1), and at `seconds_offset` another one: one of them is 0 */
 } ek_field_type;
 
 /* A row; its default stands in one place: in `fallback`, or in the field of the table's defaults if

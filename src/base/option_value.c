@@ -49,13 +49,21 @@ static int is_in_interval(const char *allowed, double x)
     return (r.lo_open ? x > r.lo : x >= r.lo) && (r.hi_open ? x < r.hi : x <= r.hi);
 }
 
+/* Whether a row that takes an interval takes the word auto, too. */
+static int allows_auto(const ek_option *row)
+{
+    return row->unit != NULL && ek_option_choice_index(row->unit, "auto") >= 0;
+}
+
 static const char *type_text(const ek_option *row)
 {
     switch (row->type) {
     case EK_OPTION_FLAG: return "true or false";
     case EK_OPTION_INT: return "an integer";
     case EK_OPTION_UINT: return "an integer from 0 to 18446744073709551615";
-    case EK_OPTION_EVERY: return "a time (90s, 10m, 2h) or an integer";
+    case EK_OPTION_EVERY:
+        return allows_auto(row) ? "auto, a time (90s, 10m, 2h) or an integer"
+                                : "a time (90s, 10m, 2h) or an integer";
     case EK_OPTION_SIZE: return "a size (8G, 512M, 1.5GiB) or auto";
     case EK_OPTION_REAL: return "a finite number";
     case EK_OPTION_TEXT: return "a text that is not empty";
@@ -254,8 +262,9 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
     case EK_OPTION_INT: return from_int(row, where, text, out);
     case EK_OPTION_UINT: return from_uint(row, where, text, out);
     case EK_OPTION_EVERY:
-        return ek_option_seconds(text, &seconds) ? from_string(row, where, text, out)
-                                                 : from_int(row, where, text, out);
+        return ek_option_seconds(text, &seconds) || (allows_auto(row) && strcmp(text, "auto") == 0)
+                   ? from_string(row, where, text, out)
+                   : from_int(row, where, text, out);
     case EK_OPTION_SIZE:
         return ek_option_size(text, &bytes)
                    ? from_string(row, where, text, out)

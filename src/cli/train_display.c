@@ -210,6 +210,14 @@ static void add_evaluations(json_t *o, const ek_train_evaluation *e)
                       "stopped_early", e->stopped_early, "best_checkpoint", best));
 }
 
+static json_t *checkpoints_json(const ek_train_checkpoints *c)
+{
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:I, s:f, s:s}", "interval_steps",
+                     (json_int_t)c->interval_steps, "interval_s", c->interval_s, "save_s",
+                     c->save_s, "mtbf_s", c->mtbf_s, "hosts_lost", (json_int_t)c->hosts_lost,
+                     "saved", (json_int_t)c->saved, "paid_s", c->paid_s, "reason", c->reason);
+}
+
 static void print_json(const ek_train_summary *s, const cli_train_display *d)
 {
     json_t *o = json_pack(
@@ -222,6 +230,8 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 
     json_object_set_new(o, "spikes", json_integer(s->spikes));
     add_evaluations(o, &s->evaluation);
+    if (s->checkpoints.automatic)
+        json_object_set_new(o, "checkpoints", checkpoints_json(&s->checkpoints));
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
     if (d->layers != NULL)
@@ -294,6 +304,9 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
         printf("%" PRId64
                " steps with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
                s->spikes);
+    if (s->checkpoints.automatic)
+        printf("checkpoints %s; %" PRId64 " cost %.2g s together\n", s->checkpoints.reason,
+               s->checkpoints.saved, s->checkpoints.paid_s);
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);

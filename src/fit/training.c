@@ -87,13 +87,12 @@ static int32_t comfortable_entries(const ek_model *m)
 
 /* What a run within the limit would use: gradients in memory if they fit, then entries and forms.
  */
-static ek_status fill_limit(layout *l, int64_t limit, int may_keep, ek_model **m,
-                            ek_fit_offload *out)
+static ek_status fill_limit(layout *l, int64_t limit, ek_model **m, ek_fit_offload *out)
 {
     ek_offload_config o = {.entries = EK_OFFLOAD_ENTRIES_MIN};
 
     EK_TRY(lay_out(l, &o, m, &out->bytes));
-    if (out->bytes > limit && may_keep) {
+    if (out->bytes > limit) {
         o.gradients = 1;
         EK_TRY(lay_out(l, &o, m, &out->bytes));
     }
@@ -104,8 +103,7 @@ static ek_status fill_limit(layout *l, int64_t limit, int may_keep, ek_model **m
 ek_status ek_fit_offload_of(const ek_model_spec *spec, const ek_fit_mode *mode, int threads,
                             int64_t limit, ek_fit_offload *out)
 {
-    int may_keep = mode->ranks == 1; /* gradients on disk: ek_offload_config */
-    ek_offload_config o = {.entries = EK_OFFLOAD_ENTRIES_MIN, .gradients = may_keep};
+    ek_offload_config o = {.entries = EK_OFFLOAD_ENTRIES_MIN, .gradients = 1};
     ek_model *m = NULL;
     layout l = {0};
     ek_status st;
@@ -115,7 +113,7 @@ ek_status ek_fit_offload_of(const ek_model_spec *spec, const ek_fit_mode *mode, 
     EK_TRY_OUT(lay_out(&l, &o, &m, &out->least));
     o = (ek_offload_config){.entries = comfortable_entries(m), .forms = ek_offload_buckets(m)};
     EK_TRY_OUT(lay_out(&l, &o, &m, &out->comfortable));
-    EK_TRY_OUT(fill_limit(&l, limit, may_keep, &m, out));
+    EK_TRY_OUT(fill_limit(&l, limit, &m, out));
     out->entries = m->cfg.offload->entries;
     out->gradients = m->cfg.offload->gradients;
     out->buckets = ek_offload_buckets(m);

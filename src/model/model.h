@@ -95,7 +95,7 @@ typedef struct {
                         there are buckets are not used */
     int32_t forms;   /* packed forms of a bucket, in one direction, in memory at once; as many as
                         entries if fewer; more than all buckets have are not used */
-    int gradients;   /* 1: gradients are on disk, too.  Only where each bucket has one rank */
+    int gradients;   /* 1: gradients are on disk, too */
     ek_disk_backend backend; /* of the queue */
     const ek_disk_io *io;    /* NULL: the system's */
 } ek_offload_config;
@@ -117,8 +117,8 @@ typedef struct {
                                 have none, as they are for transient replicas */
     int embed_columns; /* data parallel ranks hold column ranges of the embedding instead of all of
                           it; not with a tied head */
-    int64_t
-        bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB, 16 with experts on disk */
+    int64_t bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB, 16 of experts on disk, or
+                             that several ranks hold */
     int experts_elsewhere; /* not trained, one rank: no memory for the experts' weights, which have
                               sizes only; a store provides them (ek_moe_weights.store) */
     int never_touched;     /* the model is only measured: memory for its weights need not exist,

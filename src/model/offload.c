@@ -13,7 +13,12 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-ek_part_range ek_offload_range(const ek_record *r, unsigned parts)
+size_t ek_offload_part_bytes(const ek_record *r, int part, int reduced)
+{
+    return part == EK_PARTS - 1 && !reduced ? r->gradient_bytes : r->part_bytes;
+}
+
+ek_part_range ek_offload_range(const ek_record *r, unsigned parts, int reduced)
 {
     int first = 0, end = EK_PARTS;
 
@@ -21,17 +26,29 @@ ek_part_range ek_offload_range(const ek_record *r, unsigned parts)
         first++;
     while (end > first && !(parts >> (end - 1) & 1u))
         end--;
-    return (ek_part_range){(size_t)first * r->part_bytes, (size_t)(end - first) * r->part_bytes};
+    if (first == end)
+        return (ek_part_range){0, 0};
+    return (ek_part_range){(size_t)first * r->part_bytes,
+                           (size_t)(end - 1 - first) * r->part_bytes +
+                               ek_offload_part_bytes(r, end - 1, reduced)};
 }
 
 /* --- records ---------------------------------------------------------------------------------- */
 
+int ek_offload_has_whole(const ek_model *m, const ek_param_bucket *u)
+{
+    return u->sharded && m->cfg.zero >= 2;
+}
+
 static ek_record record_of(const ek_model *m, ek_param_bucket *u, int64_t at)
 {
+    size_t real = ek_dtype_size(m->k->real);
+    int64_t added =
+        ek_offload_has_whole(m, u) ? u->kept : u->n; /* gradients that products add to */
     ek_record r = {.bucket = u,
                    .at = at,
-                   .part_bytes =
-                       round_up((size_t)u->kept * ek_dtype_size(m->k->real), EK_DISK_ALIGN),
+                   .part_bytes = round_up((size_t)u->kept * real, EK_DISK_ALIGN),
+                   .gradient_bytes = round_up((size_t)added * real, EK_DISK_ALIGN),
                    .entry = -1,
                    .form = {-1, -1}};
 
@@ -49,22 +66,27 @@ static void grow(size_t *largest, size_t bytes)
 static void list_records(ek_model *m)
 {
     ek_offload *o = m->offload;
-    size_t whole = 0, parts = o->cfg.gradients ? EK_PARTS : EK_PARTS - 1;
+    unsigned parts = o->cfg.gradients ? EK_PART_STATE | EK_PART_GRADIENT : EK_PART_STATE;
+    size_t whole = 0;
 
     for (int32_t i = 0; i < m->buckets->n; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
+        size_t bytes = (size_t)u->n * ek_dtype_size(m->k->real), of_record;
         ek_record *r;
 
         if (!ek_param_bucket_is_offloaded(u))
             continue;
         r = &o->records[u->offloaded];
         *r = record_of(m, u, o->file_bytes);
-        o->file_bytes += (int64_t)(parts * r->part_bytes);
-        grow(&o->whole_at, parts * r->part_bytes);
+        of_record = ek_offload_range(r, parts, /*reduced*/ 0).bytes;
+        o->file_bytes += (int64_t)of_record;
+        grow(&o->whole_at, of_record);
         grow(&o->form_buffer_bytes, r->form_bytes[0]);
         grow(&o->form_buffer_bytes, r->form_bytes[1]);
         if (u->sharded)
-            grow(&whole, (size_t)u->n * ek_dtype_size(m->k->real));
+            grow(&whole, bytes);
+        if (o->cfg.gradients && ek_offload_has_whole(m, u))
+            grow(&o->whole_gradient_bytes, bytes);
     }
     o->entry_bytes = round_up(o->whole_at + whole, EK_DISK_ALIGN);
 }
@@ -87,7 +109,7 @@ static int32_t experts_each(const ek_model *m, const ek_expert_waves *waves, con
 
     if (waves->n != 1)
         return waves->n > 1 ? waves->first[1] : 1;
-    each = ek_param_bucket_room(m) / (first->bucket->n / waves->first[1]);
+    each = ek_param_bucket_room(m, /*experts*/ 1) / (first->bucket->n / waves->first[1]);
     return each > waves->first[1] ? (int32_t)each : waves->first[1];
 }
 
@@ -141,14 +163,6 @@ static ek_status check_supported(const ek_model *m)
     EK_REQUIRE(
         m->cfg.state == NULL, EK_EUNSUPPORTED,
         "experts on disk (--offload experts) do not outlive a process as --elastic needs it");
-    for (int32_t i = 0; i < m->buckets->n; i++)
-        EK_REQUIRE(!m->cfg.offload->gradients || m->buckets->bucket[i].offloaded < 0 ||
-                       m->buckets->bucket[i].size == 1,
-                   EK_EUNSUPPORTED,
-                   "gradients on disk (--offload-gradients disk) are not summed over the %d ranks "
-                   "that hold the same experts yet: keep them in memory, or give as many "
-                   "expert-parallel ranks (--ep) as a stage has",
-                   m->buckets->bucket[i].size);
     return EK_OK;
 }
 
@@ -173,7 +187,7 @@ ek_status ek_offload_create(ek_model *m)
         o->cfg.forms = o->cfg.entries;
     if (o->cfg.forms > 2 * n)
         o->cfg.forms = n > 0 ? 2 * n : 1;
-    o->loaded = -1;
+    o->loaded = o->reducing = -1;
     o->dir = strdup(o->cfg.dir != NULL ? o->cfg.dir : "");
     o->records = calloc((size_t)n + 1, sizeof(*o->records));
     o->entries = calloc((size_t)o->cfg.entries, sizeof(*o->entries));
@@ -210,6 +224,8 @@ void ek_offload_reserve(ek_model *m)
         o->entries[i].base = ek_arena_alloc(&m->arena, (int64_t)o->entry_bytes, 1);
     for (int32_t i = 0; i < o->cfg.forms; i++)
         o->forms[i].base = ek_arena_alloc(&m->arena, (int64_t)o->form_buffer_bytes, 1);
+    for (int i = 0; i < EK_WHOLE_GRADIENTS; i++)
+        o->whole_gradients[i] = ek_arena_alloc(&m->arena, (int64_t)o->whole_gradient_bytes, 1);
 }
 
 ek_status ek_offload_open(ek_model *m)
@@ -254,15 +270,17 @@ void ek_offload_destroy(ek_model *m)
 
 /* The sum of a part: that of the sums of its blocks, which threads take one after another, or this
  * thread alone. */
-static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part, int alone)
+static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part, int reduced,
+                         int alone)
 {
     const ek_param_bucket *u = r->bucket;
-    int64_t blocks = (int64_t)((r->part_bytes + SUM_BLOCK - 1) / SUM_BLOCK);
+    size_t bytes = ek_offload_part_bytes(r, part, reduced);
+    int64_t blocks = (int64_t)((bytes + SUM_BLOCK - 1) / SUM_BLOCK);
     uint64_t sum = 0;
 
 #pragma omp parallel for schedule(static) reduction(^ : sum) if (!alone)
     for (int64_t i = 0; i < blocks; i++) {
-        size_t at = (size_t)i * SUM_BLOCK, left = r->part_bytes - at;
+        size_t at = (size_t)i * SUM_BLOCK, left = bytes - at;
 
         sum ^= ek_record_sum(data + at, left < SUM_BLOCK ? left : SUM_BLOCK,
                              (int64_t)u->offloaded * EK_PARTS + part, i, r->generation);
@@ -270,20 +288,20 @@ static uint64_t sum_part(const ek_record *r, const unsigned char *data, int part
     return sum;
 }
 
-void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts)
+void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts, int reduced)
 {
     for (int i = 0; i < EK_PARTS; i++)
         if (parts >> i & 1u)
-            r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i, 0);
+            r->sum[i] = sum_part(r, e->base + (size_t)i * r->part_bytes, i, reduced, 0);
 }
 
 /* data: of a part in memory. */
 static ek_status check_part(const ek_model *m, const ek_record *r, const unsigned char *data,
-                            int part, int alone)
+                            int part, int reduced, int alone)
 {
     const ek_param *p = &m->params[r->bucket->params[0]];
 
-    EK_REQUIRE(sum_part(r, data, part, alone) == r->sum[part], EK_ECORRUPT,
+    EK_REQUIRE(sum_part(r, data, part, reduced, alone) == r->sum[part], EK_ECORRUPT,
                "the state of expert %d of layer %d was read from the scratch file in %s with "
                "other bytes than were written: check the disk, then continue from the last "
                "checkpoint (--resume)",
@@ -292,11 +310,11 @@ static ek_status check_part(const ek_model *m, const ek_record *r, const unsigne
 }
 
 ek_status ek_offload_check(const ek_model *m, const ek_record *r, const ek_offload_entry *e,
-                           unsigned parts)
+                           unsigned parts, int reduced)
 {
     for (int i = 0; i < EK_PARTS; i++)
         if (parts >> i & 1u)
-            EK_TRY(check_part(m, r, e->base + (size_t)i * r->part_bytes, i, 0));
+            EK_TRY(check_part(m, r, e->base + (size_t)i * r->part_bytes, i, reduced, 0));
     return EK_OK;
 }
 
@@ -351,10 +369,11 @@ void ek_offload_take_stalls(ek_model *m, double *seconds)
 }
 
 void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e,
-                       const int32_t forms[2])
+                       const int32_t forms[2], int32_t whole)
 {
     const ek_offload *o = m->offload;
     size_t part = r->part_bytes;
+    void *gradients = e != NULL && o->cfg.gradients ? e->base + 3 * part : NULL;
     void *base[2];
 
     if (e != NULL)
@@ -363,7 +382,10 @@ void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *
             &(ek_bucket_memory){.first_moments = e->base,
                                 .second_moments = e->base + part,
                                 .masters = e->base + 2 * part,
-                                .gradients = o->cfg.gradients ? e->base + 3 * part : NULL,
+                                .gradients = gradients,
+                                .whole_gradients = whole >= 0 ? o->whole_gradients[whole]
+                                                   : ek_offload_has_whole(m, r->bucket) ? NULL
+                                                                                        : gradients,
                                 .whole = e->base + o->whole_at});
     for (int d = 0; d < 2; d++)
         base[d] = forms[d] >= 0 ? o->forms[forms[d]].base : NULL;
@@ -427,9 +449,9 @@ static ek_offload_entry *clear_entry(ek_offload *o, ek_record *r)
 }
 
 ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int write,
-                                   unsigned parts, unsigned char *base)
+                                   unsigned parts, int reduced, unsigned char *base)
 {
-    ek_part_range range = ek_offload_range(r, parts);
+    ek_part_range range = ek_offload_range(r, parts, reduced);
 
     return (ek_disk_request){.file = o->file,
                              .write = write,
@@ -442,7 +464,7 @@ ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int 
 static ek_status transfer(ek_offload *o, const ek_record *r, int write, unsigned parts,
                           unsigned char *base)
 {
-    ek_disk_request q = ek_offload_request(o, r, write, parts, base);
+    ek_disk_request q = ek_offload_request(o, r, write, parts, /*reduced*/ 0, base);
 
     if (q.bytes == 0) /* this rank keeps nothing of a sharded bucket */
         return EK_OK;
@@ -459,14 +481,14 @@ ek_status ek_offload_load(ek_model *m, const ek_param_bucket *u, unsigned parts)
     if (o->loaded == u->offloaded && parts == EK_PART_STATE)
         return EK_OK;
     e = clear_entry(o, r);
-    ek_offload_attach(m, r, e, (const int32_t[]){-1, -1});
+    ek_offload_attach(m, r, e, (const int32_t[]){-1, -1}, -1);
     for (int i = 0; i < EK_PARTS - 1; i++)
         if (!(parts >> i & 1u))
             memset(e->base + (size_t)i * r->part_bytes, 0, r->part_bytes);
     if (parts == 0)
         return EK_OK;
     EK_TRY(transfer(o, r, 0, parts, e->base));
-    EK_TRY(ek_offload_check(m, r, e, parts));
+    EK_TRY(ek_offload_check(m, r, e, parts, /*reduced*/ 0));
     if (parts == EK_PART_STATE)
         o->loaded = u->offloaded;
     return EK_OK;
@@ -478,7 +500,7 @@ ek_status ek_offload_store(ek_model *m, const ek_param_bucket *u, unsigned parts
     ek_record *r = &o->records[u->offloaded];
     const ek_offload_entry *e = &o->entries[0];
 
-    ek_offload_sum(r, e, parts);
+    ek_offload_sum(r, e, parts, /*reduced*/ 0);
     return transfer(o, r, 1, parts, e->base);
 }
 
@@ -510,7 +532,7 @@ static ek_status read_parts(ek_offload_reader *reader, const ek_param_bucket *u,
 {
     const ek_offload *o = reader->m->offload;
     const ek_record *r = &o->records[u->offloaded];
-    ek_part_range range = ek_offload_range(r, parts);
+    ek_part_range range = ek_offload_range(r, parts, /*reduced*/ 0);
     const unsigned char *at = reader->memory;
     ek_disk_request q = {.file = o->file,
                          .background = 1,
@@ -524,7 +546,7 @@ static ek_status read_parts(ek_offload_reader *reader, const ek_param_bucket *u,
     EK_TRY(ek_disk_wait(o->disk, &q));
     for (int i = 0; i < EK_PARTS; i++)
         if (parts >> i & 1u) {
-            EK_TRY(check_part(reader->m, r, at, i, 1));
+            EK_TRY(check_part(reader->m, r, at, i, /*reduced*/ 0, 1));
             at += r->part_bytes;
         }
     reader->bucket = u;

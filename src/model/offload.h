@@ -4,11 +4,21 @@
  * scratch file, and a few of them at a time in memory, in entries:
  *
  *   on disk     a record for each bucket: first moments, second moments, masters and perhaps
- *               gradients, each R [kept] rounded up to EK_DISK_ALIGN
+ *               gradients, each R [kept] rounded up to EK_DISK_ALIGN (gradients with ZeRO 1: [n])
  *   an entry    memory for one record
  *   a form      memory for the packed weights of one bucket that kernels read, in one direction
  *   gradients   are in memory, or in the record too: then each micro-batch's backward reads what
  *               earlier ones have written, adds to it, and writes it
+ *
+ * Of a bucket that several ranks hold, gradients on disk are summed over the ranks when products
+ * have added to them, before they are written, while the next bucket's products run.  The sums are
+ * those of model/param_buckets.h, in the same order:
+ *
+ *   ZeRO 0      after the last micro-batch, all-reduced; before, each rank writes its own
+ *   ZeRO 1      likewise reduce-scattered; the record has room for R [n] of gradients, of which the
+ *               kept range is written then
+ *   ZeRO 2, 3   products add to one of two buffers, R [n], that buckets take in turn; after each
+ *               micro-batch it is reduce-scattered, and added to the kept range
  *
  * Update at fetch.  Clipping needs all gradients before any update, so a step's update of an
  * offloaded bucket waits until its state is read for the next forward, which has to read it anyway:
@@ -133,6 +143,9 @@ void ek_offload_set_update(ek_model *m,
 void ek_offload_begin_plan(ek_model *m);
 EK_CHECKED ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use);
 void ek_offload_end_plan(ek_model *m, ek_graph *g);
+/* After the last product of a step: appends what completes the gradients of offloaded buckets;
+ * returns the last op of the compute lane, dep if there is nothing. */
+int32_t ek_offload_build_finish(ek_model *m, ek_graph *g, int32_t dep);
 
 /* What a step moves between memory and disk on this rank, and the uses of buckets by its products,
  * with those that find them in memory. */

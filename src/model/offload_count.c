@@ -21,6 +21,7 @@ static ek_status build_uses(ek_model *m, ek_graph *g)
 
         w->end(w->context, &call, w->begin(w->context, &call, -1), -1);
     }
+    ek_offload_build_finish(m, g, -1);
     return ek_graph_check(g);
 }
 
@@ -45,7 +46,7 @@ static void reset_plans(ek_model *m)
 
     ek_offload_forget(m);
     for (int32_t r = 0; r < o->n; r++)
-        o->records[r].pending = o->records[r].has_gradient = 0;
+        o->records[r].pending = o->records[r].has_gradient = o->records[r].is_reduced = 0;
     o->uses_count = o->hits = o->steps = 0;
 }
 

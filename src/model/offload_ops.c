@@ -12,7 +12,8 @@ void ek_offload_begin_plan(ek_model *m)
 
     if (o == NULL)
         return;
-    o->n_uses = o->used = o->ready = o->planned = 0;
+    o->n_uses = o->used = o->ready = o->planned = o->n_whole = 0;
+    o->reducing = o->reduction = -1;
     o->loaded = -1; /* the plan will use entry 0 */
     for (int32_t i = 0; i < o->cfg.entries; i++) {
         ek_offload_entry *e = &o->entries[i];
@@ -35,9 +36,12 @@ static ek_record_use *use_of(const ek_model *m, const ek_op *op)
     return &m->offload->uses[op->part];
 }
 
-/* The request of an op of the disk lane; *parts: which it moves. */
-static ek_disk_request *request_of(ek_record_use *use, ek_op_kind kind, unsigned *parts)
+/* The request of an op of the disk lane; *parts: which it moves; *reduced: gradients are summed
+ * over ranks. */
+static ek_disk_request *request_of(ek_record_use *use, ek_op_kind kind, unsigned *parts,
+                                   int *reduced)
 {
+    *reduced = kind == EK_OP_READ_STATE ? use->reads_reduced : use->reduces;
     if (kind == EK_OP_READ_STATE) {
         *parts = use->reads;
         return &use->read;
@@ -60,16 +64,17 @@ static ek_status op_transfer(void *self, const ek_op *op)
     ek_offload *o = m->offload;
     ek_record_use *use = use_of(m, op);
     unsigned parts;
+    int reduced;
     ek_disk_request *q;
 
     if (*op->state == NULL && op->kind == EK_OP_READ_STATE && o->records[use->record].rests)
         ek_offload_decide_use(m, use);
     if (skips_transfer(use, op->kind))
         return EK_OK;
-    q = request_of(use, op->kind, &parts);
+    q = request_of(use, op->kind, &parts, &reduced);
     if (*op->state == NULL) {
         *q = ek_offload_request(o, &o->records[use->record], op->kind != EK_OP_READ_STATE, parts,
-                                o->entries[use->entry].base);
+                                reduced, o->entries[use->entry].base);
         if (q->bytes == 0) /* of a sharded bucket of which this rank keeps nothing */
             return EK_OK;
         EK_TRY(ek_disk_start(o->disk, q));
@@ -109,11 +114,32 @@ static ek_status op_attach(void *self, const ek_op *op)
     if (use->idle)
         return EK_OK;
     if (e != NULL)
-        EK_TRY(ek_offload_check(m, r, e, use->reads));
-    ek_offload_attach(m, r, e, use->form);
+        EK_TRY(ek_offload_check(m, r, e, use->reads, use->reads_reduced));
+    ek_offload_attach(m, r, e, use->form, use->whole);
     if (use->begins)
-        memset(r->bucket->g, 0, r->part_bytes);
+        memset(r->bucket->g_kept, 0, r->gradient_bytes);
     return EK_OK;
+}
+
+static ek_status op_reduce(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_record *r = &m->offload->records[use_of(m, op)->record];
+
+    if (!ek_net_started(op))
+        EK_TRY(ek_param_bucket_reduce(m, r->bucket, ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+/* Brings what a bucket's reduction has given to u->g_kept. */
+static void collect_gradients(const ek_model *m, const ek_param_bucket *u)
+{
+    size_t real = ek_dtype_size(m->k->real);
+
+    if (ek_offload_has_whole(m, u))
+        ek_param_bucket_collect(m, u);
+    else if (u->sharded)
+        memmove(u->g_kept, (char *)u->g + (size_t)u->kept_first * real, (size_t)u->kept * real);
 }
 
 /* After products that added to gradients which will be written; when they are complete, their
@@ -127,7 +153,9 @@ static ek_status op_sum_gradients(void *self, const ek_op *op)
 
     if (use->idle)
         return EK_OK;
-    ek_offload_sum(r, &o->entries[use->entry], EK_PART_GRADIENT);
+    if (use->reduces)
+        collect_gradients(m, r->bucket);
+    ek_offload_sum(r, &o->entries[use->entry], EK_PART_GRADIENT, use->reduces);
     if (op->part != r->last_adding && !r->rests) /* which of its uses are idle is not known */
         return EK_OK;
     for (int32_t i = 0; i < r->bucket->n_params; i++) {
@@ -152,7 +180,7 @@ static ek_status op_update(void *self, const ek_op *op)
         return EK_OK;
     o->update(o->context, r->bucket, use->updates);
     r->generation++;
-    ek_offload_sum(r, &o->entries[use->entry], EK_PART_STATE);
+    ek_offload_sum(r, &o->entries[use->entry], EK_PART_STATE, /*reduced*/ 0);
     o->updates++;
     return EK_OK;
 }
@@ -192,7 +220,8 @@ static void describe_request(void *self, const ek_op *op, char *text, size_t cap
 {
     const ek_model *m = self;
     unsigned parts;
-    const ek_disk_request *q = request_of(use_of(m, op), op->kind, &parts);
+    int reduced;
+    const ek_disk_request *q = request_of(use_of(m, op), op->kind, &parts, &reduced);
 
     snprintf(text, cap, "%.1f MB of the scratch file in %s are being %s", (double)q->bytes / 1e6,
              m->offload->cfg.dir, q->write ? "written" : "read");
@@ -231,7 +260,7 @@ static void plan_ahead(ek_model *m, ek_graph *g)
 
         if (use->reads != 0)
             use->read_op = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->planned - 1,
-                                  (double)ek_offload_range(r, use->reads).bytes,
+                                  (double)ek_offload_range(r, use->reads, use->reads_reduced).bytes,
                                   (int32_t[]){o->entries[use->entry].used,
                                               o->entries[use->entry].sent, use->before, r->written},
                                   4);
@@ -257,9 +286,9 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 
     dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
                  8 * real * (double)r->bucket->kept, &dep, 1);
-    r->written =
-        append(m, g, EK_OP_WRITE_STATE, op_transfer, EK_LANE_DISK, at,
-               (double)ek_offload_range(r, EK_PART_STATE).bytes, (int32_t[]){dep, r->written}, 2);
+    r->written = append(m, g, EK_OP_WRITE_STATE, op_transfer, EK_LANE_DISK, at,
+                        (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
+                        (int32_t[]){dep, r->written}, 2);
     e->gathered = 0;
     return dep;
 }
@@ -321,14 +350,16 @@ static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
     int32_t at = o->ready++;
-    const ek_record_use *use = &o->uses[at];
+    ek_record_use *use = &o->uses[at];
     /* gradients that are still being written do not change */
     const int32_t deps[] = {dep, use->read_op, use->before,
                             use->adds && !use->begins ? o->records[use->record].written : -1};
 
+    if (use->adds && ek_offload_has_whole(m, o->records[use->record].bucket))
+        use->whole = o->n_whole++ % EK_WHOLE_GRADIENTS;
     o->uses_count++;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 4);
-    return o->uses[at].updates ? build_update(m, g, at, dep) : dep;
+    return use->updates ? build_update(m, g, at, dep) : dep;
 }
 
 /* Appends what makes the record of the next use ready, but for packing. */
@@ -350,7 +381,7 @@ static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
     ek_offload_entry *e = &o->entries[0];
 
     read = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
-                  (double)ek_offload_range(r, EK_PART_STATE).bytes,
+                  (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
                   (int32_t[]){dep, e->used, e->sent, e->before, r->written}, 5);
     o->uses[at].read_op = read;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, (int32_t[]){dep, read},
@@ -362,32 +393,12 @@ static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
     return use->direction >= 0 ? build_form(m, g, at, use->direction, dep) : dep;
 }
 
-/* Appends what makes the next use ready.  Where records are gathered, this starts the gather of the
- * use after it too, which then overlaps with the products of this one. */
-static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
-{
-    ek_offload *o = m->offload;
-    int32_t at = o->used;
-
-    if (o->records[o->uses[at].record].rests)
-        return build_demand(m, g, dep);
-    if (o->ready == at)
-        build_ready(m, g, dep);
-    if (at + 1 < o->planned && o->records[o->uses[at + 1].record].bucket->sharded)
-        build_ready(m, g, dep);
-    dep = build_forms(m, g, at, o->uses[at].dep);
-    if (o->uses[at].entry >= 0 && !products_need_entry(m, &o->uses[at])) {
-        ek_offload_release_entry(o, &o->uses[at], dep, -1);
-        plan_ahead(m, g);
-    }
-    return dep;
-}
-
 /* Appends, after products that added to gradients on disk, and what else did, their write. */
 static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
 {
-    ek_record *r = &m->offload->records[m->offload->uses[at].record];
-    double bytes = (double)r->part_bytes;
+    const ek_record_use *use = &m->offload->uses[at];
+    ek_record *r = &m->offload->records[use->record];
+    double bytes = (double)ek_offload_part_bytes(r, EK_PARTS - 1, use->reduces);
 
     dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes,
                  (int32_t[]){dep, also}, 2);
@@ -395,6 +406,71 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int
                         (int32_t[]){dep, r->written}, 2);
     if (r->rests)
         m->offload->entries[0].before = r->written;
+    return dep;
+}
+
+/* Appends, once the gradients that are being summed over ranks are, their write. */
+static int32_t build_reduced(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->reducing;
+
+    if (at < 0)
+        return dep;
+    dep = build_keep(m, g, at, dep, o->reduction);
+    o->reducing = -1;
+    ek_offload_release_entry(o, &o->uses[at], dep, -1);
+    return dep;
+}
+
+/* Starts to sum the gradients of the use over ranks; they are written after the products of the
+ * next use, as those of the one before are now. */
+static int32_t build_reduction(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
+{
+    ek_offload *o = m->offload;
+    double bytes = ek_param_bucket_reduce_bytes(m, o->records[o->uses[at].record].bucket);
+    int32_t op = append(m, g, EK_OP_REDUCE_GRADIENTS, op_reduce, EK_LANE_NET, at, bytes,
+                        (int32_t[]){dep, also}, 2);
+
+    dep = build_reduced(m, g, dep);
+    o->reducing = at;
+    o->reduction = op;
+    return dep;
+}
+
+/* Whether a use adds to gradients of the same record as another (-1: none). */
+static int adds_after(const ek_offload *o, int32_t at, int32_t other)
+{
+    return other >= 0 && o->uses[at].adds && o->uses[at].record == o->uses[other].record;
+}
+
+/* Whether the use after the next one is made ready before the products of that: where records are
+ * gathered, so that the gather overlaps with them. */
+static int is_ready_early(const ek_offload *o, int32_t at)
+{
+    return at < o->planned && o->records[o->uses[at].record].bucket->sharded &&
+           !adds_after(o, at, at - 1) && !adds_after(o, at, o->reducing);
+}
+
+/* Appends what makes the next use ready. */
+static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_offload *o = m->offload;
+    int32_t at = o->used;
+
+    if (o->records[o->uses[at].record].rests)
+        return build_demand(m, g, dep);
+    if (adds_after(o, at, o->reducing))
+        dep = build_reduced(m, g, dep);
+    if (o->ready == at)
+        build_ready(m, g, dep);
+    if (is_ready_early(o, at + 1))
+        build_ready(m, g, dep);
+    dep = build_forms(m, g, at, o->uses[at].dep);
+    if (o->uses[at].entry >= 0 && !products_need_entry(m, &o->uses[at])) {
+        ek_offload_release_entry(o, &o->uses[at], dep, -1);
+        plan_ahead(m, g);
+    }
     return dep;
 }
 
@@ -411,7 +487,7 @@ static void release(ek_model *m, ek_graph *g, int32_t dep, int32_t sent)
         plan_ahead(m, g);
         return;
     }
-    if (use->entry >= 0 && products_need_entry(m, use))
+    if (use->entry >= 0 && products_need_entry(m, use) && o->reducing != o->used - 1)
         ek_offload_release_entry(o, use, dep, sent);
     if (use->direction >= 0)
         ek_offload_release_form(o, use->form[use->direction], dep, sent);
@@ -451,10 +527,20 @@ static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep, int32
 
     if (!ek_offload_is_use(m, call->use) || call->g->failed < 0)
         return dep;
-    if (o->uses[o->used].adds)
-        dep = build_keep(m, call->g, o->used, dep, sent);
+    if (o->uses[o->used].reduces) {
+        dep = build_reduction(m, call->g, o->used, dep, sent);
+    } else {
+        dep = build_reduced(m, call->g, dep);
+        if (o->uses[o->used].adds)
+            dep = build_keep(m, call->g, o->used, dep, sent);
+    }
     release(m, call->g, dep, sent);
     return dep;
+}
+
+int32_t ek_offload_build_finish(ek_model *m, ek_graph *g, int32_t dep)
+{
+    return m->offload != NULL ? build_reduced(m, g, dep) : dep;
 }
 
 void ek_offload_set_waves(ek_model *m)

@@ -48,7 +48,8 @@ ek_status ek_offload_add_use(ek_model *m, int32_t record, ek_wave_use use, int f
                         .use = use,
                         .direction = forms ? direction_of(m, &o->records[record], use) : -1,
                         .entry = -1,
-                        .form = {-1, -1}};
+                        .form = {-1, -1},
+                        .whole = -1};
     return EK_OK;
 }
 
@@ -188,6 +189,16 @@ int ek_offload_adds(const ek_model *m, ek_wave_use use)
     return m->offload->cfg.gradients && adds_gradients(m, use);
 }
 
+/* Whether a use that adds to gradients completes a sum over ranks: with ZeRO 2 and 3 that of a
+ * micro-batch, else that of the step. */
+static int reduces_gradients(const ek_model *m, const ek_record_use *use)
+{
+    const ek_record *r = &m->offload->records[use->record];
+
+    return use->adds && r->bucket->size > 1 &&
+           (ek_offload_has_whole(m, r->bucket) || use - m->offload->uses == r->last_adding);
+}
+
 unsigned ek_offload_parts_of(const ek_model *m, ek_record_use *use, int has_form)
 {
     const ek_offload *o = m->offload;
@@ -197,6 +208,7 @@ unsigned ek_offload_parts_of(const ek_model *m, ek_record_use *use, int has_form
 
     use->updates = use->use == EK_WAVE_FORWARD ? r->pending : 0;
     use->adds = ek_offload_adds(m, use->use);
+    use->reduces = reduces_gradients(m, use);
     gradient = o->cfg.gradients && (use->updates > 0 || use->adds);
     use->begins = gradient && !r->has_gradient;
     if (use->direction >= 0 ? !has_form : ek_offload_reads_masters(m, use))
@@ -270,6 +282,7 @@ void ek_offload_take_parts(ek_record_use *use, ek_record *r, ek_offload_entry *e
     use->reads = needed & ~e->parts;
     if ((use->reads & EK_PART_GRADIENT) && (use->reads & (EK_PART_M | EK_PART_V)))
         use->reads |= EK_PART_MASTER; /* it lies between them */
+    use->reads_reduced = r->is_reduced;
     e->parts |= needed;
     if (use->adds)
         e->parts |= EK_PART_GRADIENT;
@@ -277,6 +290,7 @@ void ek_offload_take_parts(ek_record_use *use, ek_record *r, ek_offload_entry *e
         e->parts &= ~(unsigned)EK_PART_GRADIENT;
     r->pending = use->updates > 0 ? 0 : r->pending;
     r->has_gradient = (use->updates > 0 ? 0 : r->has_gradient) | use->adds;
+    r->is_reduced = (use->updates > 0 ? 0 : r->is_reduced) | use->reduces;
 }
 
 /* The entry, for parts that are needed or written. */

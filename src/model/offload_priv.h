@@ -6,13 +6,17 @@
 
 #include "model/offload.h"
 
-enum { EK_PARTS = 4 };
+enum {
+    EK_PARTS = 4,
+    EK_WHOLE_GRADIENTS = 2 /* one is reduced while products add to the other */
+};
 
 /* A bucket's record.  Its state is as of the uses planned so far. */
 typedef struct {
     ek_param_bucket *bucket;
     int64_t at;             /* in the file */
-    size_t part_bytes;      /* of one part, a multiple of EK_DISK_ALIGN */
+    size_t part_bytes;      /* of one part, a multiple of EK_DISK_ALIGN; but */
+    size_t gradient_bytes;  /* of gradients that are not yet summed over the bucket's ranks */
     size_t form_bytes[2];   /* of the packed forms by direction (EK_PACKED_*); 0: there is none */
     int64_t generation;     /* how often it was written */
     uint64_t sum[EK_PARTS]; /* of the parts as they were last written */
@@ -20,6 +24,7 @@ typedef struct {
     int32_t form[2];        /* form buffers that hold its forms; -1: none */
     int pending;            /* updates that it has missed: the first has its gradient */
     int has_gradient;       /* its gradient part counts; else it is zero */
+    int is_reduced;         /* it is summed over the bucket's ranks */
     int32_t last_adding;    /* use that completes its gradient; -1: none */
     int32_t written;        /* op of the graph being built that writes it; -1: none */
     int32_t next_use;       /* while a plan is made */
@@ -75,6 +80,9 @@ typedef struct {
     int updates;                       /* how many of the optimizer come before the products */
     int adds;                          /* the products add to gradients on disk */
     int begins;                        /* these are zero before, and not read */
+    int reads_reduced;                 /* those that are read are summed over ranks */
+    int reduces;                       /* they are summed over ranks after the products */
+    int32_t whole;                     /* buffer that the products add to; -1: the entry */
     int32_t read_op;                   /* reads what is missing; -1: nothing is */
     int32_t before;                    /* writes what the entry held before; -1: none */
     int32_t dep;                       /* op after which its record is ready, but for packing */
@@ -96,19 +104,26 @@ typedef struct ek_offload {
     size_t entry_bytes;
     size_t whole_at; /* in an entry, behind the record: gathered masters */
     size_t form_buffer_bytes;
-    ek_offload_entry *entries; /* [cfg.entries] */
-    ek_form_buffer *forms;     /* [cfg.forms] */
-    ek_expert_waves *waves;    /* [layers] */
-    int32_t *wave_first;       /* storage of their `first` */
-    int32_t *first_record;     /* [layers + 1] */
-    double *squares;           /* [params], of gradients on disk; NULL: they are in memory */
+    ek_offload_entry *entries;                 /* [cfg.entries] */
+    ek_form_buffer *forms;                     /* [cfg.forms] */
+    void *whole_gradients[EK_WHOLE_GRADIENTS]; /* buffers for a sharded bucket's gradients before
+                                                  they are reduce-scattered (ZeRO 2 and 3), R [n];
+                                                  zero when products begin to add; not needed: of */
+    size_t whole_gradient_bytes;               /* 0 */
+    ek_expert_waves *waves;                    /* [layers] */
+    int32_t *wave_first;                       /* storage of their `first` */
+    int32_t *first_record;                     /* [layers + 1] */
+    double *squares; /* [params], of gradients on disk; NULL: they are in memory */
 
     /* the plan of the graph being built or run */
     ek_record_use *uses;
     int32_t n_uses, cap_uses;
     /* uses whose products, whose update and gather, and whose reads have been appended */
     int32_t used, ready, planned;
-    int32_t loaded; /* the record that ek_offload_load has read into entry 0; -1: none */
+    int32_t reducing;  /* a use whose gradients are being summed over ranks; -1: none */
+    int32_t reduction; /* the op of that */
+    int32_t n_whole;   /* uses so far that add to a buffer for whole gradients, in turn */
+    int32_t loaded;    /* the record that ek_offload_load has read into entry 0; -1: none */
 
     int32_t resting; /* records that rest in it, in turn in entry 0 and form buffer 0 */
     int trains;      /* whether it has a backward */
@@ -126,22 +141,30 @@ typedef struct ek_offload {
 /* Sets the functions of all layers' waves. */
 void ek_offload_set_waves(ek_model *m);
 
+/* Whether whole gradients of a bucket have memory of their own, as the record has the kept range
+ * alone. */
+int ek_offload_has_whole(const ek_model *m, const ek_param_bucket *u);
+
 /* Points a bucket's weights at an entry, and at forms.  e: NULL: masters and moments stay where
- * they are; forms: buffers by direction, -1: none. */
+ * they are; forms: buffers by direction, -1: none; whole: buffer for whole gradients, -1: these
+ * stay where they are. */
 void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e,
-                       const int32_t forms[2]);
+                       const int32_t forms[2], int32_t whole);
+
+/* Bytes of a part.  reduced: gradients are summed over the bucket's ranks. */
+size_t ek_offload_part_bytes(const ek_record *r, int part, int reduced);
 
 /* The range in a record from the first of these parts to the last. */
 typedef struct {
     size_t first, bytes;
 } ek_part_range;
 
-ek_part_range ek_offload_range(const ek_record *r, unsigned parts);
+ek_part_range ek_offload_range(const ek_record *r, unsigned parts, int reduced);
 
 /* The transfer of that range between the file and an entry's memory; without bytes if the record
  * has none. */
 ek_disk_request ek_offload_request(const ek_offload *o, const ek_record *r, int write,
-                                   unsigned parts, unsigned char *base);
+                                   unsigned parts, int reduced, unsigned char *base);
 
 /* An entry holds nothing from now on; so do the buffers of a record's forms. */
 void ek_offload_empty(ek_offload *o, ek_offload_entry *e);
@@ -180,8 +203,8 @@ void ek_offload_release_entry(ek_offload *o, const ek_record_use *use, int32_t d
 void ek_offload_release_form(ek_offload *o, int32_t buffer, int32_t dep, int32_t sent);
 
 /* Set and check the sums of parts in memory. */
-void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts);
+void ek_offload_sum(ek_record *r, const ek_offload_entry *e, unsigned parts, int reduced);
 EK_CHECKED ek_status ek_offload_check(const ek_model *m, const ek_record *r,
-                                      const ek_offload_entry *e, unsigned parts);
+                                      const ek_offload_entry *e, unsigned parts, int reduced);
 
 #endif

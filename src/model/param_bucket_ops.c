@@ -114,8 +114,14 @@ double ek_param_bucket_pack_bytes(const ek_model *m, const ek_param_bucket *u)
     return bytes;
 }
 
-/* ZeRO 2 and 3: adds the reduced range of u->g to u->g_kept, and clears u->g. */
-static void collect_gradients(const ek_model *m, const ek_param_bucket *u)
+ek_status ek_param_bucket_reduce(const ek_model *m, const ek_param_bucket *u, ek_coll **op)
+{
+    if (u->sharded)
+        return ek_comm_reduce_scatter(u->group, u->g, u->first, sum_of(m), op);
+    return ek_comm_all_reduce(u->group, u->g, u->n, sum_of(m), op);
+}
+
+void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u)
 {
     if (m->k->real == EK_F64) {
         const double *from = (const double *)u->g + u->kept_first;
@@ -200,23 +206,12 @@ static ek_status op_pack_backward(void *self, const ek_op *op)
     return pack_module(self, op, EK_USE_BACKWARD);
 }
 
-static ek_status op_all_reduce(void *self, const ek_op *op)
+static ek_status op_reduce(void *self, const ek_op *op)
 {
     const ek_model *m = self;
-    const ek_param_bucket *u = bucket_of(m, op);
 
     if (!ek_net_started(op))
-        EK_TRY(ek_comm_all_reduce(u->group, u->g, u->n, sum_of(m), ek_net_cell(op)));
-    return ek_net_test(op);
-}
-
-static ek_status op_reduce_scatter(void *self, const ek_op *op)
-{
-    const ek_model *m = self;
-    const ek_param_bucket *u = bucket_of(m, op);
-
-    if (!ek_net_started(op))
-        EK_TRY(ek_comm_reduce_scatter(u->group, u->g, u->first, sum_of(m), ek_net_cell(op)));
+        EK_TRY(ek_param_bucket_reduce(m, bucket_of(m, op), ek_net_cell(op)));
     return ek_net_test(op);
 }
 
@@ -240,7 +235,7 @@ static ek_status op_collect(void *self, const ek_op *op)
     ek_param_buckets_of(m, op->part, &first, &end);
     for (int32_t i = first; i < end; i++)
         if (m->buckets->bucket[i].g_set != NULL)
-            collect_gradients(m, &m->buckets->bucket[i]);
+            ek_param_bucket_collect(m, &m->buckets->bucket[i]);
     return EK_OK;
 }
 
@@ -281,6 +276,11 @@ static int32_t last_compute_op(const ek_graph *g)
 static double bytes_sent(const ek_model *m, const ek_param_bucket *u)
 {
     return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
+}
+
+double ek_param_bucket_reduce_bytes(const ek_model *m, const ek_param_bucket *u)
+{
+    return u->sharded ? bytes_sent(m, u) : 2 * bytes_sent(m, u);
 }
 
 void ek_param_buckets_begin_step(ek_model *m)
@@ -466,12 +466,13 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
-        ek_op op =
-            op_of(m, EK_OP_REDUCE_GRADIENTS, u->sharded ? op_reduce_scatter : op_all_reduce,
-                  EK_LANE_NET, module, i, u->sharded ? bytes_sent(m, u) : 2 * bytes_sent(m, u));
+        ek_op op = op_of(m, EK_OP_REDUCE_GRADIENTS, op_reduce, EK_LANE_NET, module, i,
+                         ek_param_bucket_reduce_bytes(m, u));
 
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
+        if (ek_param_bucket_has_gradients_on_disk(m, u))
+            continue; /* with its products */
         op.micro = micro;
         u->graph.reduced = ek_graph_add(g, &op, deps, 3);
         u->graph.pending = u->g_set != NULL;

@@ -6,9 +6,10 @@
 
 enum {
     BUCKET_BYTES = 32 << 20,
-    /* experts on disk: read fast, with three times as much of moments, and a few of them need
-     * little memory */
-    OFFLOAD_BUCKET_BYTES = 16 << 20
+    /* of whole experts, on disk: read fast, with three times as much of moments, and a few of them
+     * need little memory.  The same in memory where several ranks hold them, so that sums over
+     * these are in the same order */
+    EXPERT_BUCKET_BYTES = 16 << 20
 };
 
 static size_t real_size(const ek_model *m)
@@ -69,12 +70,18 @@ static int is_offloaded(const ek_model *m, const ek_param *p)
     return m->cfg.offload != NULL && p->slot >= 0;
 }
 
+/* Whether a weight is in a bucket of whole experts. */
+static int is_of_expert(const ek_model *m, const ek_param *p)
+{
+    return is_offloaded(m, p) || (m->cfg.trained && p->slot >= 0 && m->cfg.mesh->edp > 1);
+}
+
 /* Whether a weight starts a new bucket; n: elements of the current one with it. */
 static int starts_bucket(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
                          int64_t bucket)
 {
-    if (is_offloaded(m, p) && p->slot == slot_before)
-        return 0; /* an expert's weights stay together */
+    if (is_of_expert(m, p) && p->slot == slot_before)
+        return 0;
     return n > bucket || (m->cfg.state != NULL && p->slot != slot_before);
 }
 
@@ -84,16 +91,16 @@ static int64_t elements_with(const ek_model *m, int64_t i, int64_t to)
     const ek_param *p = &m->params[i];
     int64_t n = padded_elements(m, p->w);
 
-    while (is_offloaded(m, p) && ++i < to && m->params[i].slot == p->slot)
+    while (is_of_expert(m, p) && ++i < to && m->params[i].slot == p->slot)
         n += padded_elements(m, m->params[i].w);
     return n;
 }
 
-int64_t ek_param_bucket_room(const ek_model *m)
+int64_t ek_param_bucket_room(const ek_model *m, int experts)
 {
-    int64_t bytes = m->cfg.bucket_bytes > 0  ? m->cfg.bucket_bytes
-                    : m->cfg.offload != NULL ? OFFLOAD_BUCKET_BYTES
-                                             : BUCKET_BYTES;
+    int64_t bytes = m->cfg.bucket_bytes > 0 ? m->cfg.bucket_bytes
+                    : experts               ? EXPERT_BUCKET_BYTES
+                                            : BUCKET_BYTES;
 
     return bytes / (int64_t)real_size(m);
 }
@@ -102,8 +109,6 @@ int64_t ek_param_bucket_room(const ek_model *m)
  * to the memory order, of which *at entries are set.  Returns the next bucket number. */
 static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket, int32_t *at)
 {
-    int64_t most = ek_param_bucket_room(m);
-
     for (int key = 0; key < KEYS; key++) {
         int64_t n = 0;
         int32_t slot = -1;
@@ -111,6 +116,7 @@ static int32_t sort_module(ek_model *m, int64_t from, int64_t to, int32_t bucket
         for (int64_t i = from; i < to; i++) {
             ek_param *p = &m->params[i];
             int64_t more = padded_elements(m, p->w);
+            int64_t most = ek_param_bucket_room(m, is_of_expert(m, p));
 
             if (key_of(m, p) != key)
                 continue;
@@ -255,6 +261,11 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges, int32_
     set_ranges(m, u);
 }
 
+int ek_param_bucket_has_gradients_on_disk(const ek_model *m, const ek_param_bucket *u)
+{
+    return u->offloaded >= 0 && m->cfg.offload->gradients;
+}
+
 /* --- shared buffers --------------------------------------------------------------------------- */
 
 ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_kind kind,
@@ -294,7 +305,7 @@ static void size_buffers(ek_model *m, int32_t module)
 
         if (!u->sharded)
             continue;
-        if (m->cfg.zero >= 2) {
+        if (m->cfg.zero >= 2 && !ek_param_bucket_has_gradients_on_disk(m, u)) {
             u->g_set = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
             u->g_at = reserve_in_buffer(u->g_set, &used[EK_BUFFER_GRADIENT], bytes);
         }
@@ -370,7 +381,7 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     u->state_at = m->state.used;
     if (!m->cfg.trained && (u->packed || (m->cfg.experts_elsewhere && u->share == EK_SHARE_EDP)))
         return; /* no master */
-    if (u->offloaded >= 0 && m->cfg.offload->gradients)
+    if (ek_param_bucket_has_gradients_on_disk(m, u))
         return; /* all is in the entries of model/offload.h */
     if (u->offloaded >= 0) {
         reserve_gradients(m, u, a);
@@ -437,7 +448,9 @@ static void point_forms(const ek_model *m, const ek_param_bucket *u, ek_form for
 void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_memory *at)
 {
     if (at->gradients != NULL)
-        u->g = u->g_kept = at->gradients;
+        u->g_kept = at->gradients;
+    if (at->whole_gradients != NULL)
+        u->g = at->whole_gradients;
     u->p_kept = at->masters;
     u->p = u->sharded ? at->whole : at->masters;
     u->m = at->first_moments;

@@ -58,8 +58,8 @@ int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int
 void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
                                    int last, int32_t also, int32_t dep);
 
-/* Elements that a bucket has room for. */
-int64_t ek_param_bucket_room(const ek_model *m);
+/* Elements that a bucket, of whole experts or of other weights, has room for. */
+int64_t ek_param_bucket_room(const ek_model *m, int experts);
 
 /* --- for the optimizer ------------------------------------------------------------------------ */
 
@@ -150,8 +150,9 @@ size_t ek_param_bucket_form_bytes(const ek_model *m, const ek_param_bucket *u, e
 /* Memory for such a bucket: each R [kept], but whole. */
 typedef struct {
     void *masters, *first_moments, *second_moments;
-    void *gradients; /* NULL: they stay where they are */
-    void *whole;     /* R [n]: if the bucket is sharded, where masters are gathered */
+    void *gradients;       /* NULL: they stay where they are */
+    void *whole_gradients; /* R [n], that products add to; NULL: likewise */
+    void *whole;           /* R [n]: if the bucket is sharded, where masters are gathered */
 } ek_bucket_memory;
 
 /* Points the bucket and its weights there, but for packed forms. */
@@ -160,6 +161,18 @@ void ek_param_bucket_attach(ek_model *m, ek_param_bucket *u, const ek_bucket_mem
  * in memory. */
 void ek_param_bucket_attach_forms(const ek_model *m, const ek_param_bucket *u,
                                   void *const forms[2]);
+
+/* Whether gradients of a bucket come into memory with its state (model/offload.h). */
+int ek_param_bucket_has_gradients_on_disk(const ek_model *m, const ek_param_bucket *u);
+
+/* Starts the sum of a bucket's gradients, u->g, over its ranks: of all, or if it is sharded of each
+ * rank's range.  Collective over u->group. */
+EK_CHECKED ek_status ek_param_bucket_reduce(const ek_model *m, const ek_param_bucket *u,
+                                            ek_coll **op);
+/* Bytes that a rank sends in it. */
+double ek_param_bucket_reduce_bytes(const ek_model *m, const ek_param_bucket *u);
+/* ZeRO 2 and 3: adds the reduced range of u->g to u->g_kept, and clears u->g. */
+void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u);
 
 /* Sets ek_param.idle and updates the range that this rank owns. */
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle);

@@ -66,3 +66,42 @@ ek_status ek_placement_check(const ek_placement *p)
                    (int)p->experts);
     return EK_OK;
 }
+
+/* Ranks of the domain of `rank`, if it is the first of them; else 0. */
+static int32_t ranks_of_domain(const int32_t *domain_of, int32_t ranks, int32_t rank)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < ranks; i++) {
+        if (domain_of[i] == domain_of[rank] && i < rank)
+            return 0;
+        n += domain_of[i] == domain_of[rank];
+    }
+    return n;
+}
+
+/* Most copies on different domains that ranks with so many slots have room for, over all experts:
+ * these can be spread so that no expert has more than one more than another. */
+static int64_t copies_that_fit(const int32_t *domain_of, int32_t ranks, int32_t experts,
+                               int64_t slots)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < ranks; i++) {
+        int64_t n = ranks_of_domain(domain_of, ranks, i) * slots;
+
+        sum += n < experts ? n : experts;
+    }
+    return sum;
+}
+
+int32_t ek_placement_spare_slots_for(const int32_t *domain_of, int32_t ranks, int32_t experts,
+                                     int32_t copies)
+{
+    int64_t base = (experts + ranks - 1) / ranks, want = (int64_t)copies * experts;
+
+    for (int64_t spare = 0; base + spare <= experts; spare++)
+        if (copies_that_fit(domain_of, ranks, experts, base + spare) >= want)
+            return (int32_t)spare;
+    return -1;
+}

@@ -44,6 +44,12 @@ void ek_placement_resize(ek_placement *to, const ek_placement *from);
  * hold one more.  Primary copies are on the first group.  Slots left over are empty. */
 void ek_placement_block(ek_placement *p, int32_t groups);
 
+/* The fewest spare slots of a rank, beyond experts / ranks rounded up, with which every expert can
+ * be on `copies` domains; -1: there are too few domains.  domain_of [ranks]: any numbering.  A
+ * domain holds as many experts as its ranks have slots, each once. */
+int32_t ek_placement_spare_slots_for(const int32_t *domain_of, int32_t ranks, int32_t experts,
+                                     int32_t copies);
+
 /* Checks that each primary slot holds its expert and that slots hold existing experts.  EK_EINVAL
  * names the first violation. */
 EK_CHECKED ek_status ek_placement_check(const ek_placement *p);

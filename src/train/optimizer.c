@@ -207,7 +207,7 @@ static void update_offloaded(void *context, const ek_param_bucket *u, int n)
     const ek_optimizer *o = context;
 
     update_bucket(o, u, n);
-    if (u->sharded && u->g_set == NULL)
+    if (u->sharded && u->g_set == NULL && !ek_param_bucket_has_gradients_on_disk(o->model, u))
         clear_unkept_gradients(o->model, u);
 }
 
@@ -297,6 +297,7 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 {
     ek_model *m = o->model;
 
+    dep = ek_offload_build_finish(m, g, dep);
     dep = ek_param_buckets_build_finish(m, g, dep);
     dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm, EK_LANE_COMPUTE,
                     (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);

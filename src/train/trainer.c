@@ -9,6 +9,7 @@
 #include "train/tune/warm_state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct ek_trainer {
     ek_model *model;
@@ -20,7 +21,8 @@ struct ek_trainer {
     ek_batch batch;
     ek_warm_state_found recalled; /* from the warm state */
     ek_traffic traffic;
-    int slow_plans; /* consecutive steps in which planning took too long */
+    double shared[EK_PASS_SHARED]; /* ek_trainer_share, of the last step or the warm state */
+    int slow_plans;                /* consecutive steps in which planning took too long */
 
     /* of the step under way */
     ek_offload_stats disk_before, disk_after;
@@ -145,6 +147,16 @@ void ek_trainer_vote(ek_trainer *tr, double vote)
     ek_pass_set_vote(tr->pass, vote);
 }
 
+void ek_trainer_share(ek_trainer *tr, const double numbers[EK_PASS_SHARED])
+{
+    ek_pass_share(tr->pass, numbers);
+}
+
+double *ek_trainer_shared(ek_trainer *tr)
+{
+    return tr->shared;
+}
+
 int32_t *ek_trainer_inputs(ek_trainer *tr)
 {
     return tr->batch.inputs;
@@ -198,7 +210,7 @@ static void write_warm_state(const ek_trainer *tr)
     ek_journal *l = tr->optimizer.journal;
 
     if (l != NULL)
-        ek_journal_end_warm_state(l, ek_warm_state_write(tr->traffic.tune, tr->pass,
+        ek_journal_end_warm_state(l, ek_warm_state_write(tr->traffic.tune, tr->pass, tr->shared,
                                                          ek_journal_begin_warm_state(l),
                                                          EK_JOURNAL_WARM_STATE));
 }
@@ -208,6 +220,7 @@ void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t b
 {
     tr->recalled = ek_warm_state_read(tr->traffic.tune, tr->pass, warm_state, bytes, ranks_changed);
     ek_rebalance_set_recalled(&tr->pass->rebalance, tr->recalled.loads);
+    memcpy(tr->shared, tr->recalled.shared, sizeof(tr->shared));
 }
 
 /* The dispatch settings of the step under way. */
@@ -285,6 +298,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
+    memcpy(tr->shared, ek_pass_shared(tr->pass), sizeof(tr->shared));
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
     write_warm_state(tr);
     fill_traffic(tr, out);

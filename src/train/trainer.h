@@ -54,6 +54,13 @@ int32_t *ek_trainer_targets(ek_trainer *tr);
 /* Sets a number that the next steps sum over ranks (requests to stop or save). */
 void ek_trainer_vote(ek_trainer *tr, double vote);
 
+/* Sets numbers of one rank that the next steps tell all ranks, which give zeros; they are part of
+ * the warm state. */
+void ek_trainer_share(ek_trainer *tr, const double numbers[EK_PASS_SHARED]);
+/* Those of the last step, before the first one those of the warm state; borrowed, [EK_PASS_SHARED].
+ * A caller may replace the latter, the same on all ranks. */
+double *ek_trainer_shared(ek_trainer *tr);
+
 /* From the next step on the update commits through a step journal; extents_of
  * [buckets + 1]: the first extent of each parameter bucket.  Both are borrowed. */
 void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of);

@@ -100,6 +100,32 @@ class DryRun(ek_cli.Case):
         self.assertAlmostEqual(two["scratch_host_mb"], plan["scratch_host_mb"])
         self.assertNotIn("offload", self.dry())
 
+    def test_gradients_on_disk_of_experts_that_ranks_share(self):
+        """Bytes a parameter of two ranks' experts in steps of two micro-batches: state of 12 and gradients of 4, which
+        both ranks write whole until they are summed, or with ZeRO in halves."""
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+        model = ek_cli.write_config(self.path("model.json"), num_local_experts=8, hidden_size=64, vocab_size=300,
+                                    intermediate_size=1000, num_hidden_layers=8)
+        more = ["--model", model, "--offload", "experts", "--offload-dir", self.folder, "--offload-gradients", "disk",
+                "--batch", 8, "--micro-batch", 4, "--seq", 8, "--ranks", 2, "--dtype", "fp32"]
+        params = 8 * 8 * 3 * 64 * 1000
+        for zero, scratch, written in ((0, 16, 12 + 8), (1, 6 + 4, 6 + 4 + 2), (2, 8, 6 + 4), (3, 8, 6 + 4)):
+            with self.subTest(zero=zero):
+                mode = [*more, "--zero", zero]
+                whole = self.dry(*mode, "--memory-limit", "2G")["memory"]["most_mb"]
+                mode += ["--memory-limit", int(1e6 * (whole - 60))]
+                plan = self.dry(*mode)["offload"]
+                self.assertEqual((plan["gradients"], plan["buckets"]), (True, 8))
+                self.assertLess(plan["entries"], 8)
+                self.assertAlmostEqual(plan["scratch_most_mb"], params * scratch / 1e6, delta=1)
+                self.assertAlmostEqual(plan["written_mb"], params * written / 1e6, delta=1)
+                self.assertEqual(run(*self.train_args("run", *mode, steps=4)).returncode, 0)
+                took = json.loads(ek_cli.read(self.path("run", "metrics.jsonl")).splitlines()[-1])["disk"]
+                for rank in range(2):  # what is read depends on how many entries two processes have room for
+                    self.assertAlmostEqual(plan["written_mb"], took["written_mb"][rank], delta=0.06)
+                    self.assertGreater(took["read_mb"][rank], 0)
+
     def test_what_is_refused(self):
         """With the message and the status of the real run."""
         def told(r):

@@ -316,6 +316,28 @@ class Same(ek_cli.Case):
         self.assertEqual([x for x in os.listdir(self.folder) if os.path.isfile(self.path(x))
                           and os.path.getsize(self.path(x)) > 1 << 20], [])  # no scratch file stays
 
+    def test_gradients_on_disk_of_experts_that_ranks_share(self):
+        """Likewise with two ranks, whose gradients are summed."""
+        if ek_cli.mpiexec() is None:
+            self.skipTest("no MPI is built in, or its mpiexec is missing")
+
+        def state(out):
+            files = ek_cli.tree(ek_cli.newest(self.path(out)))
+            return {name: data for name, data in files.items() if name.endswith(".safetensors")}
+
+        for zero in range(4):
+            more = ["--ranks", 2, "--zero", zero, "--micro-batch", 2, "--save-every", 3, "--lr", 0.01, "--clip", 0.1]
+            self.train("memory", *more)
+            want = state("memory")
+            self.assertEqual(len(want), 4)
+            self.train("disk", *more, "--offload", "experts", "--offload-dir", self.folder, "--offload-gradients", "disk")
+            self.assertEqual(losses(self.path("disk")), losses(self.path("memory")))
+            for m in metrics(self.path("disk"))[1:]:
+                self.assertGreater(min(m["disk"]["written_mb"]), 0)
+            shutil.rmtree(ek_cli.newest(self.path("disk")))
+            self.train("disk", "--resume", *(("--offload", "off") if zero % 2 else ()))
+            self.assertEqual(state("disk"), want)
+
     def test_experts_on_disk_with_what_they_do_not_go_with(self):
         two = ("--ranks", 2, "--ep", 2)
         for more, word in ((("--elastic",), "--elastic"), (("--pipeline-degree", 2), "chunk"),

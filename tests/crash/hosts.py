@@ -21,12 +21,17 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # fail; silent-b: probes hang; broken-b: probes succeed, jobs fail at once; apart-b-c: the connectivity
 # test between the two hangs; late-1: the first start with draining hosts fails; held-1: it never begins;
 # tired-b: probes take 2.5 s; shy-b: the first probe fails; bare-b: it has no data; elsewhere-b: its
-# --out is another folder.
+# --out is another folder.  File "named": workers have the names of their hosts, so that these count
+# as several (needs the right to do so).
 STAND_IN = """#!{python}
-import os, sys, time
+import ctypes, os, socket, sys, time
 words = sys.argv[1:]
 if words[0] == "--worker":
     rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
+    if os.path.exists(os.path.join({folder!r}, "named")):
+        if ctypes.CDLL(None).unshare(0x04000000):  # CLONE_NEWUTS
+            sys.exit("cannot set the name of a host")
+        socket.sethostname(words[1].split(",")[int(rank)])
     if os.path.exists(os.path.join({folder!r}, "bare-" + words[1].split(",")[int(rank)])):
         words = [w if w != {data!r} else "/nowhere.bin" for w in words]
     if os.path.exists(os.path.join({folder!r}, "elsewhere-" + words[1].split(",")[int(rank)])):
@@ -67,7 +72,7 @@ if "draining=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version"
     if os.path.exists(os.path.join({folder!r}, "late-%d" % start)):
         sys.exit(1)
 odd = [w + h for w in ("bare-", "elsewhere-") for h in hosts]
-if any(os.path.exists(os.path.join({folder!r}, w)) for w in odd):
+if any(os.path.exists(os.path.join({folder!r}, w)) for w in odd + ["named"]) and {command!r} in words:
     words[words.index({command!r}):0] = [sys.argv[0], "--worker", ",".join(hosts)]
 os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 """

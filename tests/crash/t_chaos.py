@@ -58,7 +58,6 @@ class Lost(chaos.Chaos):
                            "the start that was to take no step has taken one")
         self.assertGreaterEqual(min(replicas[starts[k]["first_step"]:]), replicas[3])
 
-
     def test_a_node_is_lost_with_a_slot_for_transient_replicas(self):
         """auto on three nodes of four slots, the last of which takes no persistent replicas; the two
         that go on need all of theirs for two copies of each of the four experts."""
@@ -73,6 +72,26 @@ class Lost(chaos.Chaos):
             replicas[m["ranks"]].append(m["replicas"])
         self.assertGreaterEqual(min(replicas[3]), 2 * 4)  # two copies of each expert
         self.assertEqual(set(replicas[2]), {2 * (2 * 4 - 4)}, replicas)
+
+
+class Saved(chaos.Chaos):
+    def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
+        """Each node has experts alone, and is expected to last for four seconds at first.  What is
+        lost with one are at most the steps of an interval, and those during a save, which an
+        interval holds as well."""
+        out = self.path("kept")
+        found = self.chaos("--script", self.script("8 node"), "--down", 600, "--keep", out,
+                           train=("--balance", "auto", "--replicas-min", 1, "--spare-slots", 0,
+                                  "--batch", 18, "--host-mtbf", 0.001))
+        self.assertEqual(found["went_back"], 1)
+        first, last = (json.loads(line) for line in
+                       ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines())
+        self.assertEqual((first["ranks"], last["ranks"], last["from"]), (3, 2, "checkpoint"))
+        interval = [m["save_interval"] for m in ek_cli.metrics(out)[:last["first_step"]]
+                    if "save_interval" in m]
+        self.assertLessEqual(last["steps_again"], 2 * max(interval), interval)
+        self.assertGreater(last["first_step"], last["steps_again"], "most of all steps are to be kept")
+        self.assertGreater(len(interval), 0)
 
 
 class Refused(chaos.Chaos):

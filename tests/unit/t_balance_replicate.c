@@ -143,6 +143,51 @@ static void replicas_min_is_kept(void)
     finish(&f);
 }
 
+static void random_counts(planned *f, uint64_t n)
+{
+    for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++) {
+        uint64_t bits = ek_random_bits(n, 2, (uint64_t)i), skew;
+
+        skew = ek_random_bits(n, 3, (uint64_t)(i % f->l.experts)) % 12;
+        f->counts[i] = (int64_t)(bits % (UINT64_C(1) << skew));
+    }
+}
+
+static int32_t pick(uint64_t n, uint64_t i, int32_t from, int32_t to)
+{
+    return from + (int32_t)(ek_random_bits(n, 4, i) % (uint64_t)(to - from + 1));
+}
+
+/* With as many spare slots as ek_placement_spare_slots_for gives, whatever the loads, also where
+ * the last node has fewer ranks. */
+static void experts_are_on_two_nodes_with_enough_spare_slots(void)
+{
+    int smaller = 0;
+
+    for (uint64_t n = 0; n < 3000; n++) {
+        int32_t of_node = pick(n, 5, 1, 4), ranks = pick(n, 6, of_node + 1, 4 * of_node);
+        int32_t experts = pick(n, 7, 1, 20), node_of[16], spare;
+        planned f;
+
+        for (int32_t r = 0; r < ranks; r++)
+            node_of[r] = r / of_node;
+        spare = ek_placement_spare_slots_for(node_of, ranks, experts, 2);
+        CHECK(spare >= 0);
+        start(&f, experts, ranks, (experts + ranks - 1) / ranks + spare, of_node, 2);
+        random_counts(&f, n);
+        make(&f);
+        for (int32_t e = 0; e < experts; e++)
+            if (nodes_with(&f, e) < 2) {
+                EK_T_FAIL("%d experts on %d ranks, %d a node, %d spare slots: expert %d", experts,
+                          ranks, of_node, spare, e);
+                break;
+            }
+        smaller += ranks % of_node != 0;
+        finish(&f);
+    }
+    CHECK(smaller > 500);
+}
+
 static void edges_of_ranks(void)
 {
     planned f;
@@ -163,21 +208,6 @@ static void edges_of_ranks(void)
     make(&f);
     CHECK(!moved(&f));
     finish(&f);
-}
-
-static void random_counts(planned *f, uint64_t n)
-{
-    for (int32_t i = 0; i < f->l.ranks * f->l.experts; i++) {
-        uint64_t bits = ek_random_bits(n, 2, (uint64_t)i), skew;
-
-        skew = ek_random_bits(n, 3, (uint64_t)(i % f->l.experts)) % 12;
-        f->counts[i] = (int64_t)(bits % (UINT64_C(1) << skew));
-    }
-}
-
-static int32_t pick(uint64_t n, uint64_t i, int32_t from, int32_t to)
-{
-    return from + (int32_t)(ek_random_bits(n, 4, i) % (uint64_t)(to - from + 1));
 }
 
 /* Experts are on the required number of nodes where all nodes have equal slots. */
@@ -607,6 +637,7 @@ static const ek_case cases[] = {
     EK_CASE(remainders_go_to_the_first_slots),
     EK_CASE(nothing_to_do),
     EK_CASE(replicas_min_is_kept),
+    EK_CASE(experts_are_on_two_nodes_with_enough_spare_slots),
     EK_CASE(edges_of_ranks),
     EK_CASE(random_cases),
     EK_CASE(fewest_incoming_replicas),

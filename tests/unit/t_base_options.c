@@ -441,6 +441,44 @@ static void values_are_stored_in_fields(void)
     ek_options_destroy(o);
 }
 
+/* A row whose unit has the word: -1 in the field, which may be its default. */
+static void steps_time_or_auto(void)
+{
+    static const ek_option every[] = {
+        {"save-every", EK_OPTION_EVERY, .unit = "N|TIME|auto", .allowed = "[0,1000]",
+         .field = EK_FIELD_EVERY, .offset = offsetof(fields, save_steps),
+         .seconds_offset = offsetof(fields, save_seconds), .help = "."}};
+    static const fields automatic = {.save_steps = -1};
+    static const ek_option_table table = {.command = "every",
+                                          .summary = "saves",
+                                          .options = every,
+                                          .n_options = COUNT(every),
+                                          .defaults = &automatic};
+    static const struct {
+        const char *word;
+        int64_t steps, seconds;
+    } given[] = {{"auto", -1, 0}, {"7", 7, 0}, {"0", 0, 0}, {"2m", 0, 120}};
+    char *help = ek_options_help(&table, EK_HELP_TEXT);
+    ek_options *o = NULL;
+    fields f = {.save_steps = 5, .save_seconds = 5};
+
+    CHECK(help != NULL && strstr(help, "--save-every N|TIME|auto") != NULL &&
+          strstr(help, "(default: auto)") != NULL);
+    free(help);
+    CHECK(ek_options_parse(&table, 0, NULL, &o) == EK_OK && ek_options_store(o, &f) == EK_OK);
+    CHECK(f.save_steps == -1 && f.save_seconds == 0);
+    ek_options_destroy(o);
+    for (size_t i = 0; i < COUNT(given); i++) {
+        CHECK_INT(PARSE(&table, &o, "--save-every", given[i].word), EK_OK);
+        CHECK(o != NULL && ek_options_store(o, &f) == EK_OK);
+        CHECK(f.save_steps == given[i].steps && f.save_seconds == given[i].seconds);
+        ek_options_destroy(o);
+    }
+    REFUSED(&table, EK_EINVAL, "--save-every", "auto, a time (90s, 10m, 2h) or an integer",
+            "--save-every", "automatic");
+    REFUSED(&train, EK_EINVAL, "--save-every", "a time", "--data", "a", "--save-every", "auto");
+}
+
 static void defaults_of_a_struct_hold_and_are_shown(void)
 {
     static const char *const shown[] = {
@@ -487,6 +525,7 @@ static const ek_case cases[] = {
     EK_CASE(help_is_complete),
     EK_CASE(dump_repeats_the_run),
     EK_CASE(values_are_stored_in_fields),
+    EK_CASE(steps_time_or_auto),
     EK_CASE(defaults_of_a_struct_hold_and_are_shown),
 };
 EK_TEST_MAIN(cases)

@@ -18,10 +18,14 @@ enum {
     SLOTS_MAX = 10,   /* and experts of a layer */
     FORMS_MAX = 80,   /* of these, in both directions */
     NOTHING = -1,     /* no record */
-    IN_TRANSFER = -2  /* memory that a read fills */
+    IN_TRANSFER = -2, /* memory that a read fills, or a reduction */
+    /* versions of whole gradients, which are zero with NOTHING */
+    ADDED = 1,
+    REDUCED = 2
 };
 
 static uint64_t draws, seed;
+static int64_t rested, reduced; /* records, and gradients, over all graphs */
 
 static int32_t draw(int32_t n)
 {
@@ -49,6 +53,8 @@ typedef struct {
     content file[RECORDS_MAX][EK_PARTS];
     entry_content entry[RECORDS_MAX];
     form_content form[FORMS_MAX];
+    content whole_gradients[EK_WHOLE_GRADIENTS];
+    int reduced[RECORDS_MAX];                            /* gradients in the file are */
     int64_t updates[RECORDS_MAX], gradient[RECORDS_MAX]; /* versions that are right now */
     int64_t steps;                                       /* updates that there are */
 } world;
@@ -117,7 +123,7 @@ static unsigned moved_parts(const ek_record *r, const ek_record_use *use, ek_op_
     unsigned parts = kind == EK_OP_READ_STATE    ? use->reads
                      : kind == EK_OP_WRITE_STATE ? EK_PART_STATE
                                                  : EK_PART_GRADIENT;
-    ek_part_range range = ek_offload_range(r, parts);
+    ek_part_range range = ek_offload_range(r, parts, use->reads_reduced);
     unsigned all = 0;
 
     for (int i = 0; i < EK_PARTS; i++) /* those between the first and the last, too */
@@ -158,6 +164,8 @@ static void check_free(simulation *s, int32_t op, int32_t entry, int part)
 
         if (i == op || s->state[i] != RUN_STARTED || o->uses[b->part].entry != entry)
             continue;
+        if (b->kind == EK_OP_REDUCE_GRADIENTS && o->uses[b->part].whole < 0 && part == EK_PARTS - 1)
+            report(s, op, "changes gradients while they are reduced");
         if (b->kind == EK_OP_GATHER_WEIGHTS && part == 2)
             report(s, op, "changes masters while they are gathered");
         if (b->lane == EK_LANE_DISK &&
@@ -200,6 +208,8 @@ static void start_transfer(simulation *s, int32_t op, const ek_record_use *use, 
                    "what it writes");
             continue;
         }
+        if (i == EK_PARTS - 1 && use->reads_reduced != s->w->reduced[use->record])
+            report(s, op, "takes gradients for reduced that are not, or the other way round");
         s->moved[op][i] = s->w->file[use->record][i];
         put(s, op, use->entry, i, (content){IN_TRANSFER, 0});
     }
@@ -212,6 +222,8 @@ static void end_transfer(simulation *s, int32_t op, const ek_record_use *use, ek
     for (int i = 0; i < EK_PARTS; i++) {
         if (!(parts >> i & 1u))
             continue;
+        if (kind == EK_OP_WRITE_GRADIENTS)
+            s->w->reduced[use->record] = use->reduces;
         if (kind != EK_OP_READ_STATE)
             s->w->file[use->record][i] = s->moved[op][i];
         else
@@ -284,8 +296,61 @@ static void check_weights(simulation *s, int32_t op, const ek_record_use *use)
         check_masters(s, op, use);
 }
 
-/* Products, or the reduction of replicas' gradients, add to those of the record. */
+/* What products, or messages of replicas, add to: gradients of the record, or whole ones. */
+static void check_gradients(simulation *s, int32_t op, const ek_record_use *use)
+{
+    if (use->idle)
+        return;
+    if (use->whole >= 0)
+        expect(s, op, s->w->whole_gradients[use->whole], use->record, ADDED, "whole gradients");
+    else
+        expect(s, op, s->w->entry[use->entry].part[EK_PARTS - 1], use->record,
+               s->w->gradient[use->record], "gradients");
+}
+
 static void add_gradients(simulation *s, int32_t op, const ek_record_use *use)
+{
+    world *w = s->w;
+
+    if (use->idle)
+        return;
+    if (use->whole >= 0) {
+        if (s->g->ops[op].kind == EK_OP_REPLICA_GRADIENTS)
+            check_gradients(s, op, use);
+        else
+            expect(s, op, w->whole_gradients[use->whole], NOTHING, 0, "zero whole gradients");
+        w->whole_gradients[use->whole] = (content){use->record, ADDED};
+        return;
+    }
+    expect(s, op, w->entry[use->entry].part[EK_PARTS - 1], use->record, w->gradient[use->record],
+           "gradients");
+    put(s, op, use->entry, EK_PARTS - 1, (content){use->record, ++w->gradient[use->record]});
+}
+
+/* The sum over ranks takes what products have added, in place. */
+static void start_reduction(simulation *s, int32_t op, const ek_record_use *use)
+{
+    check_gradients(s, op, use);
+    if (!use->reduces)
+        report(s, op, "is not expected");
+    if (use->whole >= 0)
+        s->w->whole_gradients[use->whole].record = IN_TRANSFER;
+    else
+        s->w->entry[use->entry].part[EK_PARTS - 1].record = IN_TRANSFER;
+}
+
+static void end_reduction(simulation *s, const ek_record_use *use)
+{
+    if (use->whole >= 0)
+        s->w->whole_gradients[use->whole] = (content){use->record, REDUCED};
+    else
+        s->w->entry[use->entry].part[EK_PARTS - 1] =
+            (content){use->record, ++s->w->gradient[use->record]};
+    reduced++;
+}
+
+/* The gradients that are written next: whole ones are added to them, and cleared. */
+static void sum_gradients(simulation *s, int32_t op, const ek_record_use *use)
 {
     world *w = s->w;
 
@@ -293,7 +358,11 @@ static void add_gradients(simulation *s, int32_t op, const ek_record_use *use)
         return;
     expect(s, op, w->entry[use->entry].part[EK_PARTS - 1], use->record, w->gradient[use->record],
            "gradients");
+    if (use->whole < 0)
+        return;
+    expect(s, op, w->whole_gradients[use->whole], use->record, REDUCED, "whole gradients");
     put(s, op, use->entry, EK_PARTS - 1, (content){use->record, ++w->gradient[use->record]});
+    w->whole_gradients[use->whole] = (content){NOTHING, 0};
 }
 
 static void run_products(simulation *s, int32_t op, const ek_record_use *use)
@@ -320,9 +389,8 @@ static void run_op(simulation *s, int32_t op)
         check_masters(s, op, use);
         s->w->form[use->form[direction]] =
             (form_content){{use->record, s->w->updates[use->record]}, direction};
-    } else if (x->kind == EK_OP_SUM_GRADIENTS && !use->idle)
-        expect(s, op, s->w->entry[use->entry].part[EK_PARTS - 1], use->record,
-               s->w->gradient[use->record], "gradients");
+    } else if (x->kind == EK_OP_SUM_GRADIENTS)
+        sum_gradients(s, op, use);
     else if (x->kind == EK_OP_EXPERT_UP)
         run_products(s, op, use);
 }
@@ -341,9 +409,10 @@ static void start_op(simulation *s, int32_t op)
         start_transfer(s, op, use, x->kind);
     else if (x->kind == EK_OP_REPLICAS)
         check_weights(s, op, use);
-    else if (x->kind == EK_OP_REPLICA_GRADIENTS && !use->idle)
-        expect(s, op, s->w->entry[use->entry].part[EK_PARTS - 1], use->record,
-               s->w->gradient[use->record], "gradients");
+    else if (x->kind == EK_OP_REPLICA_GRADIENTS)
+        check_gradients(s, op, use);
+    else if (x->kind == EK_OP_REDUCE_GRADIENTS)
+        start_reduction(s, op, use);
     else if (x->kind == EK_OP_GATHER_WEIGHTS) { /* it reads the masters until it ends */
         expect(s, op, s->w->entry[use->entry].part[2], use->record, s->w->updates[use->record],
                "masters");
@@ -364,6 +433,8 @@ static void end_op(simulation *s, int32_t op)
         check_weights(s, op, use);
     else if (x->kind == EK_OP_REPLICA_GRADIENTS)
         add_gradients(s, op, use);
+    else if (x->kind == EK_OP_REDUCE_GRADIENTS)
+        end_reduction(s, use);
     else
         s->w->entry[use->entry].whole = (content){use->record, s->w->updates[use->record]};
 }
@@ -581,6 +652,7 @@ static void build_graph(ek_model *m, ek_graph *g)
     ek_offload_end_plan(m, g);
     for (int i = 0; i < p.n; i++)
         build_layer(m, g, p.micro[i], p.layer[i], p.use[i]);
+    ek_offload_build_finish(m, g, -1);
     CHECK(ek_graph_check(g) == EK_OK);
     CHECK_INT(m->offload->used, m->offload->n_uses);
 }
@@ -597,6 +669,8 @@ static world first_world(const ek_model *m)
             w.entry[e].part[i].record = NOTHING;
         w.entry[e].whole.record = NOTHING;
     }
+    for (int i = 0; i < EK_WHOLE_GRADIENTS; i++)
+        w.whole_gradients[i].record = NOTHING;
     for (int32_t f = 0; f < FORMS_MAX; f++)
         w.form[f].of.record = NOTHING;
     return w;
@@ -606,8 +680,11 @@ static ek_model *draw_model(ek_kernels *k, ek_mesh *mesh)
 {
     ek_offload_config o = {
         .dir = "/nonexistent", .entries = 3 + draw(8), .forms = draw(40), .gradients = draw(2)};
-    ek_model_config mc = {
-        .trained = 1, .bucket_bytes = draw(2) ? 1 : 5000, .offload = &o, .never_touched = 1};
+    int one = draw(6) == 0; /* record alone */
+    ek_model_config mc = {.trained = 1,
+                          .bucket_bytes = draw(2) && !one ? 1 : 5000,
+                          .offload = &o,
+                          .never_touched = 1};
     ek_model_spec spec;
     ek_model *m;
 
@@ -617,8 +694,8 @@ static ek_model *draw_model(ek_kernels *k, ek_mesh *mesh)
     spec.hidden = spec.ff = 8;
     spec.heads = spec.kv_heads = 1;
     spec.head_dim = 8;
-    spec.layers = 1 + draw(LAYERS_MAX);
-    spec.experts = 2 + draw(SLOTS_MAX - 2);
+    spec.layers = one ? 1 : 1 + draw(LAYERS_MAX);
+    spec.experts = one ? 2 : 2 + draw(SLOTS_MAX - 2);
     spec.top_k = 1;
     if (ek_model_create(&spec, k, &mc, &m) < 0) {
         EK_T_FAIL("no model: %s", ek_err_text());
@@ -627,13 +704,14 @@ static ek_model *draw_model(ek_kernels *k, ek_mesh *mesh)
     *mesh = *m->cfg.mesh;
     mesh->ep += draw(2); /* its weight gradients are uses of their own */
     m->cfg.mesh = mesh;
-    for (int32_t i = 0, sharded = !o.gradients && draw(2); i < m->buckets->n; i++)
-        m->buckets->bucket[i].sharded = sharded, m->buckets->bucket[i].size = 1 + sharded;
+    m->cfg.zero = draw(3);
+    for (int32_t i = 0, several = draw(2); i < m->buckets->n; i++) {
+        m->buckets->bucket[i].size = 1 + several;
+        m->buckets->bucket[i].sharded = several && m->cfg.zero > 0;
+    }
     CHECK(m->offload->n <= RECORDS_MAX);
     return m;
 }
-
-static int64_t rested; /* records, over all graphs */
 
 static void check_plan(ek_kernels *k, int plan)
 {
@@ -652,10 +730,10 @@ static void check_plan(ek_kernels *k, int plan)
         build_graph(m, &g);
         snprintf(text, sizeof(text),
                  "case %d, graph %d: %d records, of which %d rest, %d entries, gradients on disk "
-                 "%d, ep %d, sharded %d",
+                 "%d, ep %d, ranks of a bucket %d, zero %d",
                  plan, i, (int)m->offload->n, (int)m->offload->resting,
                  (int)m->offload->cfg.entries, m->offload->cfg.gradients, mesh.ep,
-                 m->offload->records[0].bucket->sharded);
+                 m->offload->records[0].bucket->size, m->cfg.zero);
         copy_state(m, &before, 0);
         for (int j = 0; j < ORDERS; j++) {
             copy_state(m, &before, 1);
@@ -683,7 +761,7 @@ static void check_mode(ek_mode mode, uint64_t of)
     seed = of;
     for (int i = 0; i < PLANS && ek_t.failed == 0; i++)
         check_plan(k, i);
-    CHECK(rested > PLANS);
+    CHECK(rested > PLANS && reduced > PLANS);
     ek_kernels_destroy(&k);
 }
 

@@ -164,6 +164,22 @@ static void measuring_gives_the_size(void)
     teardown(&f);
 }
 
+/* By hand: copies that fit on each domain, each expert once, against those wanted. */
+static void spare_slots_suffice_for_copies_on_domains(void)
+{
+    static const int32_t apart[] = {0, 1, 2, 3}, pairs[] = {7, 7, 3, 3}, uneven[] = {0, 0, 0, 1},
+                         one[] = {5, 5, 5, 5};
+
+    CHECK_INT(ek_placement_spare_slots_for(apart, 4, 8, 2), 2);  /* 4 x 4 = 16 */
+    CHECK_INT(ek_placement_spare_slots_for(apart, 3, 4, 2), 1);  /* 3 x 3 = 9 >= 8 */
+    CHECK_INT(ek_placement_spare_slots_for(pairs, 4, 8, 2), 2);  /* 8 + 8 */
+    CHECK_INT(ek_placement_spare_slots_for(uneven, 4, 8, 2), 6); /* all 8 on the last rank */
+    CHECK_INT(ek_placement_spare_slots_for(one, 4, 8, 2), -1);
+    CHECK_INT(ek_placement_spare_slots_for(pairs, 4, 8, 3), -1);
+    CHECK_INT(ek_placement_spare_slots_for(apart, 4, 8, 4), 6);
+    CHECK_INT(ek_placement_spare_slots_for(one, 4, 8, 1), 0);
+}
+
 static const ek_case cases[] = {
     EK_CASE(one_rank_holds_experts_in_order),
     EK_CASE(blocks_for_any_numbers),
@@ -171,5 +187,6 @@ static const ek_case cases[] = {
     EK_CASE(larger_ranks_first),
     EK_CASE(check_finds_faults),
     EK_CASE(measuring_gives_the_size),
+    EK_CASE(spare_slots_suffice_for_copies_on_domains),
 };
 EK_TEST_MAIN(cases)

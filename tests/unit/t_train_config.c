@@ -31,6 +31,7 @@ static void initialiser_gives_each_field_its_default(void)
                                          .clip = 1.0,
                                          .aux_coef = 0.01,
                                          .recompute = "off",
+                                         .save_every = -1,
                                          .keep = 2,
                                          .timeline_from = -1,
                                          .timeline_steps = 10,
@@ -45,6 +46,7 @@ static void initialiser_gives_each_field_its_default(void)
                                          .spare_slots = 1,
                                          .replicas_min = 1,
                                          .plan_every = 10,
+                                         .host_mtbf = 24,
                                          .prefer = "speed",
                                          .reroute = "off",
                                          .reroute_limit = 0.14,
@@ -113,6 +115,7 @@ static void initialiser_gives_each_field_its_default(void)
     SAME_TEXT(cache);
     SAME_NUMBER(recalibrate);
     SAME_NUMBER(replicas_min);
+    SAME_NUMBER(host_mtbf);
     SAME_TEXT(prefer);
     SAME_POINTER(rack_of);
     SAME_TEXT(replay_routing);

@@ -38,7 +38,7 @@ static equal_layout on_disk(equal_layout l, int i)
     l.planner = l.balance == RANDOM ? &elsewhere : NULL;
     l.entries = 3 + i % 5;
     l.forms = i % 4 * 5;
-    l.offload = l.ranks / l.pp == l.ep * l.etp ? 1 + i % 2 : 1;
+    l.offload = 1 + i % 2;
     return l;
 }
 
@@ -159,6 +159,95 @@ static void checkpoints_pass_between_disk_and_memory(void)
     }
 }
 
+/* --- gradients on disk of experts that several ranks hold ------------------------------------- */
+
+/* Where experts' state and gradients are (equal_layout.offload): with buckets of a layer, and of an
+ * expert. */
+enum { IN_MEMORY, STATE_ON_DISK, ALL_ON_DISK, WAYS, PLACES = 2 * WAYS };
+
+static equal_layout in_place(equal_layout l, int place)
+{
+    l.offload = place % WAYS;
+    l.bucket_bytes = place < WAYS ? 1 << 20 : 1;
+    return l;
+}
+
+/* A layout in which several ranks hold the same experts; half of them without evaluations, which
+ * change what memory holds. */
+static equal_layout shared_layout(int ranks, int i)
+{
+    equal_layout l = equal_draw(5, ranks, i);
+
+    if (ranks / l.pp == l.ep * l.etp) {
+        l.pp = l.model_chunks = l.etp = 1;
+        l.ep = ranks > 2 && ranks % 2 == 0 ? 1 + i % 2 : 1;
+    }
+    l = on_disk(l, i);
+    l.zero = (i + i / 4) % 4;
+    l.blind = i / 4 % 2;
+    return l;
+}
+
+static void compare_bits(const equal_layout *l, const equal_result *a, const equal_result *b)
+{
+    for (int s = 0; s < equal_steps_of(l->mode); s++)
+        if (memcmp(&a->loss[s], &b->loss[s], sizeof(double)) != 0 ||
+            memcmp(&a->norm[s], &b->norm[s], sizeof(double)) != 0 ||
+            memcmp(&a->eval[s], &b->eval[s], sizeof(double)) != 0) {
+            EK_T_FAIL("%s: step %d: loss %.17g, norm %.17g; another place gives %.17g, %.17g",
+                      equal_text(l), s, a->loss[s], a->norm[s], b->loss[s], b->norm[s]);
+            return;
+        }
+}
+
+/* Steps move what was planned; more with gradients. */
+static void compare_traffic(const equal_layout *l, const equal_result of[PLACES])
+{
+    for (int i = 0; i < PLACES; i++) {
+        if (i % WAYS == IN_MEMORY) {
+            CHECK(of[i].written == 0);
+            continue;
+        }
+        CHECK(of[i].planned.written_bytes > 0);
+        CHECK(of[i].written > of[i - 1].written);
+        if (l->blind && memcmp(&of[i].planned, &of[i].took, sizeof(of[i].took)) != 0)
+            EK_T_FAIL("%s, place %d: planned %.0f bytes read, %.0f written; took %.0f, %.0f",
+                      equal_text(l), i, of[i].planned.read_bytes, of[i].planned.written_bytes,
+                      of[i].took.read_bytes, of[i].took.written_bytes);
+    }
+}
+
+/* Wherever state and gradients are, the bits are the same. */
+static void gradients_of_shared_experts_on_disk_are_the_same_bits(void)
+{
+    static const int ranks[] = {2, 4, 3, 4, 3, 2, 4, 6};
+    static equal_result result[PLACES][EQUAL_RANKS_MAX];
+    int only = equal_number("EK_TEST_ONLY", -1);
+
+    alarm(2 * SECONDS);
+    for (int i = 0; i < (int)(sizeof(ranks) / sizeof(ranks[0])); i++) {
+        equal_layout l = shared_layout(ranks[i], i);
+
+        CHECK(ranks[i] / l.pp > l.ep * l.etp);
+        if (only < 0 ? !equal_takes(i) : only != i)
+            continue;
+        for (int place = 0; place < PLACES; place++) {
+            equal_layout here = in_place(l, place);
+
+            equal_check_into(&here, result[place]);
+            for (int r = 0; r < ranks[i] && place % WAYS != IN_MEMORY; r++)
+                compare_bits(&here, &result[place][r], &result[place - 1][r]);
+        }
+        for (int r = 0; r < ranks[i]; r++) {
+            equal_result of[PLACES];
+
+            for (int place = 0; place < PLACES; place++)
+                of[place] = result[place][r];
+            compare_traffic(&l, of);
+        }
+    }
+}
+
 /* Training goes on without a planner whose plans are out of range. */
 static void plans_out_of_range_are_refused(void)
 {
@@ -184,6 +273,7 @@ static const ek_case cases[] = {
     EK_CASE(ranks_that_nothing_divides),
     EK_CASE(plans_out_of_range_are_refused),
     EK_CASE(experts_that_rest),
+    EK_CASE(gradients_of_shared_experts_on_disk_are_the_same_bits),
     EK_CASE(checkpoints_pass_between_disk_and_memory),
 };
 

@@ -17,8 +17,11 @@ typedef struct {
     ek_mesh_sizes sizes;
     ek_comm *world;
     ek_train_summary out;
-    int64_t noted; /* hosts of each expert as bit masks, computed by the test, for this stage */
-    uint64_t replica_sets[LAYERS * EXPERTS * 2];
+    ek_loss_risk risk;
+    int64_t noted; /* hosts of each expert's shards as bit masks, computed by the test, for this
+                      stage; behind `experts` those of the other weights */
+    int64_t experts;
+    uint64_t replica_sets[LAYERS * EXPERTS * 2 + 2];
     int failed;
 } member;
 
@@ -72,6 +75,20 @@ static void look(member *v, const ek_model *m, int64_t layer)
         }
 }
 
+/* The hosts of each shard of this stage's other weights. */
+static void look_at_shards(member *v, const ek_mesh *mesh)
+{
+    v->experts = v->noted;
+    for (int part = 0; part < mesh->tp; part++) {
+        uint64_t mask = 0;
+
+        for (int at = 0; at < mesh->stage_size; at++)
+            if (at % mesh->tp == part)
+                mask |= UINT64_C(1) << ((mesh->pp_rank * mesh->stage_size + at) / v->of_host);
+        v->replica_sets[v->noted++] = mask;
+    }
+}
+
 static ek_status judge(member *v, uint64_t seed)
 {
     ek_train_config cfg = {.replicas_min = 2};
@@ -97,7 +114,9 @@ static ek_status judge(member *v, uint64_t seed)
             add_replicas(r.model, l, seed);
             look(v, r.model, l);
         }
+    look_at_shards(v, r.mesh);
     EK_TRY(ek_run_evaluate_survivability(&r));
+    EK_TRY(ek_run_find_risk(&r, &v->risk));
     ek_model_destroy(&r.model);
     ek_mesh_close(&r.mesh);
     ek_kernels_destroy(&r.kernels);
@@ -169,6 +188,33 @@ static void check_racks(const member *v, int ranks, int hosts)
     CHECK_INT(any, racks > 0 ? racks : 1);
 }
 
+/* Experts of which one host alone holds a shard, each stage counted by one of its ranks. */
+static void check_risk(const member *v, int ranks, int hosts, int pp)
+{
+    int64_t alone = 0, etp = v[0].sizes.etp;
+    int shard_alone = 0;
+
+    for (int r = 0; r < ranks; r += ranks / pp)
+        for (int64_t i = 0; i < v[r].noted; i += i < v[r].experts ? etp : 1) {
+            int some = 0;
+
+            for (int64_t k = i; k < (i < v[r].experts ? i + etp : i + 1); k++)
+                some |= __builtin_popcountll(v[r].replica_sets[k]) == 1;
+            alone += i < v[r].experts && some;
+            shard_alone |= i >= v[r].experts && some;
+        }
+    for (int r = 0; r < ranks; r++) {
+        const ek_loss_risk *x = &v[r].risk;
+
+        CHECK_INT(x->hosts, hosts);
+        CHECK(fabs(x->p1 - 1 + by_trying(v, ranks, hosts, 1)) < 1e-12);
+        CHECK(hosts == 1 || fabs(x->p2 - 1 + by_trying(v, ranks, hosts, 2)) < 1e-12);
+        CHECK_INT(x->experts, (LAYERS - 1) * EXPERTS);
+        CHECK_INT(x->alone, alone);
+        CHECK_INT(x->shard_alone, shard_alone);
+    }
+}
+
 static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes sizes)
 {
     ek_comm *worlds[RANKS_MAX];
@@ -204,6 +250,7 @@ static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes size
         ek_comm_close(&worlds[r]);
     }
     check_racks(v, ranks, hosts);
+    check_risk(v, ranks, hosts, sizes.pp);
 }
 
 static void as_every_loss_says(void)
@@ -216,6 +263,9 @@ static void as_every_loss_says(void)
         run_on(8, 2, 2, (ek_mesh_sizes){2, 1, 4, 1}); /* stages of two hosts */
         run_on(7, 3, 0, (ek_mesh_sizes){1, 1, 7, 1});
         run_on(8, 1, 4, (ek_mesh_sizes){1, 1, 8, 1});
+        run_on(8, 2, 0, (ek_mesh_sizes){2, 2, 4, 1}); /* tensor-parallel shards */
+        run_on(4, 2, 0, (ek_mesh_sizes){2, 1, 2, 1}); /* a stage on each host */
+        run_on(6, 2, 0, (ek_mesh_sizes){1, 1, 1, 1}); /* everything everywhere */
     }
 }
 

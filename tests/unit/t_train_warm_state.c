@@ -48,6 +48,7 @@ static int64_t load(const fake *f, int layer, int expert)
 }
 
 static unsigned char note[BYTES];
+static const double numbers[EK_PASS_SHARED] = {1.5, -2, 0, 1e300};
 
 static void loads_are_known(void)
 {
@@ -60,10 +61,11 @@ static void loads_are_known(void)
         fake_fill(&a);
         fake_init(&b, ranks);
         a.pass.rebalance.placed = ranks % 2;
-        bytes = ek_warm_state_write(NULL, &a.pass, note, BYTES);
+        bytes = ek_warm_state_write(NULL, &a.pass, numbers, note, BYTES);
         CHECK(bytes > 0 && bytes < BYTES);
         found = ek_warm_state_read(NULL, &b.pass, note, bytes, ranks != RANKS);
         CHECK(found.loads && found.placed == ranks % 2);
+        CHECK(memcmp(found.shared, numbers, sizeof(numbers)) == 0);
         for (int l = 0; l < LAYERS; l += 2) {
             CHECK_INT(b.moe[l].history.of, 10 + l);
             for (int e = 0; e < EXPERTS; e++) {
@@ -94,12 +96,12 @@ static void with_a_tuner_and_without_room(void)
 
         fake_init(&b, RANKS);
         ek_tune_init(&u, settings, 2);
-        bytes = ek_warm_state_write(&t, &a.pass, note, room);
+        bytes = ek_warm_state_write(&t, &a.pass, numbers, note, room);
         CHECK(bytes <= room);
         found = ek_warm_state_read(&u, &b.pass, note, bytes, 0);
         for (int l = 0; l < LAYERS; l += 2)
             known += b.moe[l].history.of > 0;
-        CHECK(known == 2 || room < 200);
+        CHECK(known == 2 || room < 300);
         CHECK_INT(found.loads, known == 2);
         CHECK(u.step == t.step || room < 25000);
     }
@@ -114,7 +116,7 @@ static void notes_of_no_use(void)
 
     fake_init(&a, RANKS);
     fake_fill(&a);
-    bytes = ek_warm_state_write(NULL, &a.pass, note, BYTES);
+    bytes = ek_warm_state_write(NULL, &a.pass, numbers, note, BYTES);
     for (size_t n = 0; n < bytes; n++) {
         fake_init(&b, RANKS);
         ek_warm_state_read(NULL, &b.pass, note, n, 0);

@@ -70,12 +70,15 @@ typedef struct {
     int32_t dx_in_read, dx_out_sent; /* the ops after which these may be overwritten */
 } ek_pass_graph;
 
+enum { EK_PASS_SHARED = 8 }; /* numbers of ek_pass_share */
+
 /* Statistics of a training step, and of any step of a pass that does not train. */
 typedef struct {
     double *sums; /* [n_sums]: losses and loads of this rank, to be summed over all ranks */
     int64_t n_sums;
-    double last_step_s; /* ek_pass_set_step_time */
-    double vote;        /* ek_pass_set_vote */
+    double last_step_s;            /* ek_pass_set_step_time */
+    double vote;                   /* ek_pass_set_vote */
+    double shared[EK_PASS_SHARED]; /* ek_pass_share */
 } ek_pass_stats;
 
 typedef struct {
@@ -138,12 +141,16 @@ int32_t ek_pass_build_sum(ek_pass *p, ek_graph *g);
  * seconds, and a vote. */
 void ek_pass_set_step_time(ek_pass *p, double seconds);
 void ek_pass_set_vote(ek_pass *p, double vote);
+/* Likewise numbers of one rank that all are to know: the others give zeros. */
+void ek_pass_share(ek_pass *p, const double numbers[EK_PASS_SHARED]);
 
-/* This and the next four functions: results of the last step that had statistics; on a mesh, once
+/* This and the next five functions: results of the last step that had statistics; on a mesh, once
  * the op of ek_pass_build_sum is done.  Here the losses. */
 void ek_pass_losses(const ek_pass *p, ek_losses *out);
 /* Sum of the votes of the ranks. */
 double ek_pass_votes(const ek_pass *p);
+/* Sums of the shared numbers [EK_PASS_SHARED].  Borrowed. */
+const double *ek_pass_shared(const ek_pass *p);
 /* Assignments of a layer [experts], before drops.  Borrowed. */
 const double *ek_pass_load(const ek_pass *p, int64_t layer);
 /* Rows and bytes of a layer, for the roofline; zeros if rows are not sent. */

@@ -6,13 +6,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Per rank: loss, vote, stall and step time; then values that are the same on all ranks of a stage;
- * then per layer: max over mean of its ranks with the initial placement and as computed, replicas
- * and moves, counts for the roofline, and the load of each expert. */
+/* Per rank: loss, vote, shared numbers, stall and step time; then values that are the same on all
+ * ranks of a stage; then per layer: max over mean of its ranks with the initial placement and as
+ * computed, replicas and moves, counts for the roofline, and the load of each expert. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
-    SUM_STALL,
+    SUM_SHARED,
+    SUM_STALL = SUM_SHARED + EK_PASS_SHARED,
     SUM_STEP,
     SUM_AUX,
     SUM_Z,
@@ -84,6 +85,16 @@ double ek_pass_votes(const ek_pass *p)
     return p->stats.sums[SUM_VOTE];
 }
 
+void ek_pass_share(ek_pass *p, const double numbers[EK_PASS_SHARED])
+{
+    memcpy(p->stats.shared, numbers, sizeof(p->stats.shared));
+}
+
+const double *ek_pass_shared(const ek_pass *p)
+{
+    return p->stats.sums + SUM_SHARED;
+}
+
 void ek_pass_sum(ek_pass *p)
 {
     const ek_model_spec *s = &p->model->spec;
@@ -91,6 +102,7 @@ void ek_pass_sum(ek_pass *p)
     memset(p->stats.sums, 0, (size_t)p->stats.n_sums * sizeof(*p->stats.sums));
     p->stats.sums[SUM_LOSS] = p->backward.loss.sum;
     p->stats.sums[SUM_VOTE] = p->stats.vote;
+    memcpy(p->stats.sums + SUM_SHARED, p->stats.shared, sizeof(p->stats.shared));
     p->stats.sums[SUM_STEP] = p->stats.last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
         p->stats.sums[SUM_STALL] += (double)p->moe[l].stats.stall_ns * 1e-9;

@@ -242,6 +242,8 @@ static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
     const ek_losses *l = &s->result->losses;
     size_t n = put_disk(at, cap, s);
 
+    if (s->save_interval > 0)
+        n += (size_t)snprintf(at + n, cap - n, ", \"save_interval\": %" PRId64, s->save_interval);
     if (l->masked)
         n += (size_t)snprintf(at + n, cap - n, ", \"loss_tokens\": %.0f", l->loss_tokens);
     return n + (size_t)snprintf(at + n, cap - n, "%s%s}\n",

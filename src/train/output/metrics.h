@@ -35,6 +35,7 @@ typedef struct {
     const double *layer_waits;        /* [n_layers][2]: seconds that products of a layer waited for
                                          the disk, forward and backward */
     int n_layers;
+    int64_t save_interval; /* steps between checkpoints that the run chooses now; 0: none */
 } ek_metrics_step;
 
 /* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; 0: empties the file.

@@ -185,7 +185,7 @@ ek_status ek_run_dry(ek_run *r)
     const ek_mesh *m = r->mesh != NULL ? r->mesh : &ek_mesh_one;
     const ek_train_config *c = r->cfg;
     ek_train_plan *p = &r->out->plan;
-    int several = c->save_every > 0 || c->save_seconds > 0 || r->eval.held_out != NULL;
+    int several = ek_run_saves_often(r) || r->eval.held_out != NULL;
     ek_memory_limit limit = ek_run_memory_limit(r);
     double tokens = (double)ek_sources_tokens(&r->data.sources);
 

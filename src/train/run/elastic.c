@@ -272,6 +272,7 @@ static void load_warm_state(ek_run *r)
     if (found->n_tables > 0)
         ek_trainer_load_warm_state(r->trainer, found->warm_state, (size_t)found->warm_state_bytes,
                                    found->survivors[found->table_survivor[0]].ranks != r->ranks);
+    ek_run_recall_saves(r);
 }
 
 static ek_status assume_placement(void *context, int64_t layer, const ek_placement *to,

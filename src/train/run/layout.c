@@ -95,7 +95,7 @@ static ek_status measure_offload(ek_run *r, ek_model_config *mc, ek_offload_conf
     o->gradients = strcmp(gradients, "disk") == 0;
     mc->never_touched = 1;
     EK_TRY(create_model(r, mc));
-    if (strcmp(gradients, "auto") == 0 && (r->mesh == NULL || r->mesh->edp == 1))
+    if (strcmp(gradients, "auto") == 0)
         EK_TRY(ek_run_fits_memory(r, &fits));
     if (fits <= 0) {
         ek_model_destroy(&r->model);

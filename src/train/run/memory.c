@@ -81,15 +81,10 @@ ek_status ek_run_fits_memory(ek_run *r, double *fits)
     return ek_minimum(r->world, fits);
 }
 
-/* Whether checkpoints are written while training goes on, if there is memory for it. */
-static int saves_often(const ek_run *r)
-{
-    return r->cfg->save_every > 0 || r->cfg->save_seconds > 0;
-}
-
 ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o)
 {
-    double copy = saves_often(r) ? (double)ek_train_copy_bytes(r->model) : 0, ranks = 1, room;
+    double copy = ek_run_saves_often(r) ? (double)ek_train_copy_bytes(r->model) : 0, ranks = 1,
+           room;
     memory_need n;
 
     EK_TRY(find_need(r, &n));
@@ -162,7 +157,7 @@ ek_status ek_run_check_memory(ek_run *r)
     spare = r->model->offload == NULL ? 0.1 * with_copy.want : 0; /* else entries have left some */
     copy_fits = need_fits(&with_copy, spare);
     EK_TRY(ek_minimum(r->world, &copy_fits)); /* all ranks save in the background, or none */
-    r->saves.background = saves_often(r) && copy_fits > 0;
+    r->saves.background = ek_run_saves_often(r) && copy_fits > 0;
     if (r->saves.background)
         r->out->info.predicted_bytes += ek_train_copy_bytes(r->model);
     if (need.limit.kind != EK_LIMIT_UNKNOWN) /* file pages: what is left, to one rank here */

@@ -156,6 +156,8 @@ ek_status ek_run_open(ek_run *r)
             r->hooks->started(r->hooks->context, &r->out->info);
         return EK_OK;
     }
+    EK_TRY(ek_run_begin_saves(r));
+    EK_TRY(ek_run_warn_of_loss(r));
     if (r->cfg->elastic) /* else replicas do not exist yet */
         EK_TRY(log_survivability(r));
     EK_TRY(ek_agree(r->world, "make --out", ek_run_open_out(r)));

@@ -29,6 +29,7 @@ static ek_status save_ended(ek_run *r)
     if (r->saves.current != NULL)
         return EK_OK;
     r->saves.checkpoint_step = r->saves.saving_step;
+    r->saves.write_s = (double)(ek_clock_ns() - r->saves.began_ns) / 1e9;
     if (r->rank != 0)
         return EK_OK;
     EK_TRY(ek_checkpoint_latest(r->cfg->out, EK_CHECK_SIZES, &found));
@@ -67,6 +68,9 @@ static ek_status save_checkpoint(ek_run *r, int last)
     r->eval.new_best = 0;
     if (!c.background)
         EK_TRY(ek_train_save_finish(&r->saves.current));
+    r->saves.timed = 1;
+    r->saves.excess_s = 0;
+    r->saves.blocked_s = (double)(ek_clock_ns() - r->saves.began_ns) / 1e9;
     ek_run_report_phase(r, last ? "end" : "step");
     return save_ended(r);
 }
@@ -300,7 +304,8 @@ static ek_status write_metrics(ek_run *r, double step_ms)
                          .ranks = r->ranks,
                          .of_layer = r->records.of_layer,
                          .layers = r->records.routed,
-                         .offloads = r->model->offload != NULL};
+                         .offloads = r->model->offload != NULL,
+                         .save_interval = r->saves.interval.steps};
 
     r->records.of_rank[r->rank] = (ek_rank_metrics){
         (double)r->progress.last.comm_bytes, (double)ek_rss_peak_bytes(),
@@ -328,8 +333,7 @@ static void set_disk(const ek_run *r, ek_train_progress *p)
 static void set_vote(ek_run *r)
 {
     const ek_train_hooks *h = r->hooks;
-    double passed = (double)(ek_clock_ns() - r->saves.began_ns) / 1e9;
-    int save = r->rank == 0 && r->cfg->save_seconds > 0 && passed >= (double)r->cfg->save_seconds;
+    int save = r->rank == 0 && ek_run_is_save_due(r, ek_trainer_steps_done(r->trainer) + 1);
 
     r->progress.votes = save ? save_vote : 0;
     if (r->ranks > 1)
@@ -424,12 +428,14 @@ static ek_status step_loop(ek_run *r)
         r->progress.step = ek_trainer_steps_done(r->trainer);
         next_data(r);
         set_vote(r);
+        ek_run_share_saves(r);
         EK_TRY(let_save_read(r));
         EK_TRY(one_step(r, &r->progress.last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = count_votes(r);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
+        EK_TRY(ek_run_time_step(r, p->step_ms / 1e3));
         EK_TRY(write_metrics(r, p->step_ms));
         last = now; /* the next step's time includes saving */
         p->loss = r->progress.last.losses.loss;
@@ -448,6 +454,7 @@ static ek_status step_loop(ek_run *r)
         if (ek_run_is_evaluation_due(r, p->step))
             EK_TRY(let_save_read(r));
         EK_TRY(ek_run_evaluate(r, p->step, &stop));
+        r->saves.other_s = (double)(ek_clock_ns() - now) / 1e9;
         if (h->step != NULL)
             h->step(h->context, p);
         EK_TRY(poll_save(r));

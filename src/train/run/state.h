@@ -16,6 +16,7 @@
 #include "recover/supervised.h"
 #include "store/checkpoint.h"
 #include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/save_interval.h"
 #include "train/output/eval_state.h"
 #include "train/output/metrics.h"
 #include "train/output/plan_record.h"
@@ -91,6 +92,18 @@ typedef struct {
     int64_t checkpoint_step;   /* steps done in the newest checkpoint */
     int64_t began_ns;          /* start of the last save, else of the first step */
     int background;            /* 1: memory suffices to save in the background */
+    /* with --save-every auto; on rank 0 but for the risk */
+    ek_save_history history;
+    ek_loss_risk risk; /* by the placement of the last step, or an earlier one */
+    ek_save_interval interval;
+    double told_s;    /* seconds of the interval that was logged last; 0: none */
+    int timed;        /* 1: a save is under way whose cost is being measured: */
+    double blocked_s; /* training waited this long when it began, */
+    double excess_s;  /* steps since took this much longer than those without a save, */
+    double write_s;   /* and it was complete after this time */
+    double other_s;   /* part of the step under way that is not the step's: an evaluation */
+    int64_t n_paid;   /* saves of this process whose cost was measured, */
+    double paid_s;    /* and their cost */
 } ek_run_saves;
 
 /* The folder --out. */
@@ -280,6 +293,30 @@ EK_CHECKED ek_status ek_run_clear_memory(ek_run *r);
  * checkpoint holds it. */
 void ek_run_close_state(ek_run *r, ek_status st);
 
+/* --- checkpoints (saving.c) ----------------------------------------------------------------- */
+
+/* Whether the run chooses the interval between checkpoints; whether it saves before its end. */
+int ek_run_saves_by_itself(const ek_run *r);
+int ek_run_saves_often(const ek_run *r);
+/* After the warm state is restored: continues the history of saves, and counts the hosts that were
+ * lost.  The same on all ranks. */
+void ek_run_recall_saves(ek_run *r);
+/* Before the first step, when the model is filled.  Collective. */
+EK_CHECKED ek_status ek_run_begin_saves(ek_run *r);
+/* Before a step, on rank 0: whether to save after it, when `done` steps are done. */
+int ek_run_is_save_due(const ek_run *r, int64_t done);
+/* Before a step: shares what rank 0 has measured. */
+void ek_run_share_saves(ek_run *r);
+/* After a step that took `seconds`, with all since the step before.  Collective. */
+EK_CHECKED ek_status ek_run_time_step(ek_run *r, double seconds);
+
+/* With --elastic, before the first step of a start that is not from memory of several hosts: warns
+ * if one host alone holds some part of the model, and says what helps.  Collective (protect.c). */
+EK_CHECKED ek_status ek_run_warn_of_loss(ek_run *r);
+
+/* Which losses of hosts lose a part of the model, by the current placement.  Collective
+ * (survivability.c). */
+EK_CHECKED ek_status ek_run_find_risk(ek_run *r, ek_loss_risk *out);
 /* With --replicas-min above 1: computes which losses of hosts the current placement tolerates, into
  * out->balance.  Collective (survivability.c). */
 EK_CHECKED ek_status ek_run_evaluate_survivability(ek_run *r);

@@ -1,4 +1,5 @@
-/* Which losses of hosts, and of racks, the current placement of experts tolerates. */
+/* Which losses of hosts, and of racks, the current placement of the model tolerates, and what the
+ * others cost. */
 #include "placement/survivability.h"
 
 #include "base/log.h"
@@ -7,19 +8,20 @@
 
 #include <string.h>
 
-/* Workspace.  The hosts of each expert are first collected as bit masks, as a stage knows its own
- * layers only. */
+/* Workspace.  The hosts of each part are first collected as bit masks, as a stage knows its own
+ * layers only.  Parts: experts, [layers][experts][etp]; then the other weights, [pp][tp]. */
 typedef struct {
     ek_arena arena;
     ek_replica_sets replica_sets;
-    int64_t *masks; /* [layers][experts][shards][words], masks */
-    int64_t rows;
+    int64_t *masks; /* [rows][words] */
+    int64_t rows, expert_rows;
     int32_t *domain_of; /* [ranks] */
 } survivability_work;
 
 static void layout_work(survivability_work *j, const ek_run *r, int32_t domains)
 {
-    j->rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
+    j->expert_rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
+    j->rows = j->expert_rows + r->mesh->pp * r->mesh->tp;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
     j->masks = ek_arena_alloc(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->masks));
@@ -58,6 +60,14 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
     return n;
 }
 
+/* Marks a domain that holds a part. */
+static void mark_part(survivability_work *j, int64_t row, int rank)
+{
+    int32_t domain = j->domain_of[rank];
+
+    j->masks[row * j->replica_sets.words + domain / 64] |= (int64_t)(UINT64_C(1) << (domain % 64));
+}
+
 /* Marks the domains that hold each expert of a layer, for each of its etp shards, as all of them
  * are needed. */
 static void mark_layer(survivability_work *j, const ek_run *r, int64_t layer)
@@ -68,22 +78,34 @@ static void mark_layer(survivability_work *j, const ek_run *r, int64_t layer)
     for (int32_t s = 0; s < p->ranks * p->slots; s++)
         for (int i = 0; i < mesh->etp && p->expert_of[s] >= 0; i++) {
             int rank = mesh->pp_rank * mesh->stage_size + s / p->slots * mesh->etp + i;
-            int32_t domain = j->domain_of[rank];
-            int64_t row = (layer * p->experts + p->expert_of[s]) * mesh->etp + i;
 
-            j->masks[row * j->replica_sets.words + domain / 64] |=
-                (int64_t)(UINT64_C(1) << (domain % 64));
+            mark_part(j, (layer * p->experts + p->expert_of[s]) * mesh->etp + i, rank);
         }
 }
 
-/* Marks all layers; one rank of each stage contributes its layers.  Collective. */
-static ek_status mark_all_layers(survivability_work *j, const ek_run *r)
+/* Marks the domains that hold the other weights: in a stage, ranks that are equal modulo --tp hold
+ * the same shard. */
+static void mark_shards(survivability_work *j, const ek_run *r)
+{
+    const ek_mesh *mesh = r->mesh;
+
+    for (int rank = 0; rank < r->ranks; rank++)
+        mark_part(j,
+                  j->expert_rows + rank / mesh->stage_size * mesh->tp +
+                      rank % mesh->stage_size % mesh->tp,
+                  rank);
+}
+
+/* Marks all parts; one rank of each stage contributes its layers.  Collective. */
+static ek_status mark_all_parts(survivability_work *j, const ek_run *r)
 {
     ek_coll *op = NULL;
 
     for (int64_t l = 0; l < r->source.spec.layers; l++)
         if (ek_model_has_moe_layer(r->model, l) && (r->mesh->pp == 1 || r->mesh->at == 0))
             mark_layer(j, r, l);
+    if (r->mesh->pp == 1 || r->rank == 0)
+        mark_shards(j, r);
     if (r->mesh->pp == 1)
         return EK_OK;
     EK_TRY(
@@ -91,23 +113,28 @@ static ek_status mark_all_layers(survivability_work *j, const ek_run *r)
     return ek_coll_wait(&op);
 }
 
+/* Whether a row is a part of the model: dense layers have no experts. */
+static int is_part(const survivability_work *j, const ek_run *r, int64_t row)
+{
+    return row >= j->expert_rows ||
+           !r->source.spec.dense[row / (j->expert_rows / r->source.spec.layers)];
+}
+
 static void add_replica_sets(survivability_work *j, const ek_run *r)
 {
-    int64_t of_layer = j->rows / r->source.spec.layers;
-
     for (int64_t i = 0; i < j->rows; i++)
-        if (!r->source.spec.dense[i / of_layer])
+        if (is_part(j, r, i))
             ek_replica_sets_add(&j->replica_sets,
                                 (const uint64_t *)j->masks + i * j->replica_sets.words);
 }
 
-/* Collects the replica sets of all experts, by hosts or by racks.  Collective. */
+/* Collects the replica sets of all parts, by hosts or by racks.  Collective. */
 static ek_status collect_replica_sets(survivability_work *j, const ek_run *r, int racks)
 {
     EK_TRY(ek_agree(r->world, "compute survivability",
                     reserve_work(j, r, number_domains(r, racks, NULL))));
     number_domains(r, racks, j->domain_of);
-    EK_TRY(mark_all_layers(j, r));
+    EK_TRY(mark_all_parts(j, r));
     add_replica_sets(j, r);
     return EK_OK;
 }
@@ -139,5 +166,51 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
             ek_replica_sets_text(&j.replica_sets, "rack", b->racks_text, sizeof(b->racks_text));
         ek_arena_fini(&j.arena);
     }
+    return st;
+}
+
+/* Whether one host alone holds a part. */
+static int is_alone(const survivability_work *j, int64_t row)
+{
+    int n = 0;
+
+    for (int32_t w = 0; w < j->replica_sets.words; w++)
+        n += __builtin_popcountll((uint64_t)j->masks[row * j->replica_sets.words + w]);
+    return n == 1;
+}
+
+/* Counts experts, and those of which one host alone holds a shard. */
+static void count_alone(const survivability_work *j, const ek_run *r, ek_loss_risk *out)
+{
+    int etp = r->mesh->etp;
+
+    for (int64_t i = 0; i < j->expert_rows; i += etp) {
+        int alone = 0;
+
+        for (int shard = 0; shard < etp; shard++)
+            alone |= is_alone(j, i + shard);
+        out->experts += is_part(j, r, i);
+        out->alone += is_part(j, r, i) && alone;
+    }
+    for (int64_t i = j->expert_rows; i < j->rows; i++)
+        out->shard_alone |= is_alone(j, i);
+}
+
+ek_status ek_run_find_risk(ek_run *r, ek_loss_risk *out)
+{
+    survivability_work j = {0};
+    ek_status st = EK_OK;
+
+    *out = (ek_loss_risk){.hosts = 1, .p1 = 1, .p2 = 1};
+    if (r->mesh == NULL)
+        return EK_OK;
+    EK_TRY_OUT(collect_replica_sets(&j, r, 0));
+    out->hosts = j.replica_sets.domains;
+    out->p1 = 1 - ek_replica_sets_survivability(&j.replica_sets, 1).p;
+    if (out->hosts > 1)
+        out->p2 = 1 - ek_replica_sets_survivability(&j.replica_sets, 2).p;
+    count_alone(&j, r, out);
+out:
+    ek_arena_fini(&j.arena);
     return st;
 }

@@ -141,7 +141,8 @@ static const ek_option options[] = {
     {"offload-dir", EK_OPTION_TEXT, .shown = "the folder that --out is in", .unit = "DIR",
      .field = EK_FIELD_TEXT, .offset = FIELD(offload_dir), .flags = EK_SETTING_PATH,
      .help = "--offload: folder of each rank's scratch file, on a fast local disk with room for 12 "
-             "bytes a parameter; the file has no name, and is gone when the run ends"},
+             "bytes a parameter, 16 with gradients; the file has no name, and is gone when the run "
+             "ends"},
     {"offload-gradients", EK_OPTION_CHOICE, .allowed = "auto|memory|disk", .field = EK_FIELD_TEXT,
      .offset = FIELD(offload_gradients),
      .help = "--offload: where the gradients of experts are, 4 bytes a parameter; disk: read and "
@@ -255,9 +256,16 @@ static const ek_option options[] = {
     {"record-plans", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(record_plans),
      .help = "write plans.jsonl: the plan of every step, layer and micro-batch (placement, reason, "
              "row assignment)"},
-    {"save-every", EK_OPTION_EVERY, .unit = "N|TIME", .allowed = "[0,1000000000]",
+    {"save-every", EK_OPTION_EVERY, .unit = "N|TIME|auto", .allowed = "[0,1000000000]",
      .field = EK_FIELD_EVERY, .offset = FIELD(save_every), .seconds_offset = FIELD(save_seconds),
-     .help = "checkpoint interval: N steps, or a time (90s, 10m, 2h); 0: only at the end"},
+     .help =
+         "checkpoint interval: N steps, or a time (90s, 10m, 2h); 0: only at the end; auto: with "
+         "--elastic by the measured cost of a save and the rate at which state is lost, else "
+         "only at the end"},
+    {"host-mtbf", EK_OPTION_REAL, .unit = "hours", .allowed = "(0,)", .field = EK_FIELD_REAL,
+     .offset = FIELD(host_mtbf),
+     .help = "--save-every auto: mean time after which a host is lost, as long as the run has not "
+             "seen otherwise"},
     {"keep", EK_OPTION_INT, .allowed = "[1,1000000]", .field = EK_FIELD_INT64,
      .offset = FIELD(keep), .help = "number of checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(resume),
@@ -275,7 +283,7 @@ static const ek_option options[] = {
      .help = "supervise the workers: when workers or hosts fail or hang, continue from state in "
              "shared memory on the hosts that respond, and add hosts that join (--hosts is re-read "
              "periodically); --ep is then a minimum. Lost experts are restored from the last "
-             "checkpoint unless replicated: give --replicas-min 2 and --save-every. Also continues "
+             "checkpoint (--save-every) unless replicated: give --replicas-min 2. Also continues "
              "after the command itself was killed"},
     {"discover", EK_OPTION_TEXT, .unit = "COMMAND",
      .help = "--elastic: shell command that prints the available hosts in the format of --hosts; "

@@ -1,4 +1,4 @@
-/* Format: a head, the load history of each layer, the packed tuner. */
+/* Format: a head with the shared numbers, the load history of each layer, the packed tuner. */
 #include "train/tune/warm_state.h"
 
 #include <string.h>
@@ -6,6 +6,7 @@
 typedef struct {
     int64_t experts, layers, placed;
     uint64_t tune_bytes;
+    double shared[EK_PASS_SHARED];
 } warm_state_head;
 
 /* Larger loads are invalid. */
@@ -51,7 +52,8 @@ static void write_layer(const ek_pass *pass, int64_t layer, unsigned char *to)
     }
 }
 
-size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_state, size_t cap)
+size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass,
+                           const double shared[EK_PASS_SHARED], void *warm_state, size_t cap)
 {
     warm_state_head h = {.experts = pass->model->spec.experts, .placed = pass->rebalance.placed};
     unsigned char *to = warm_state;
@@ -59,6 +61,7 @@ size_t ek_warm_state_write(const ek_tune *tune, const ek_pass *pass, void *warm_
 
     if (cap < sizeof(h))
         return 0;
+    memcpy(h.shared, shared, sizeof(h.shared));
     for (int64_t l = 0; l < pass->model->spec.layers && at + layer_bytes(pass) <= cap; l++)
         if (history_of(pass, l) != NULL) {
             write_layer(pass, l, to + at);
@@ -129,5 +132,6 @@ ek_warm_state_found ek_warm_state_read(ek_tune *tune, const ek_pass *pass, const
         (void)!ek_tune_unpack(tune, from + at, bytes - at, ranks_changed);
     found.loads = known > 0 && known == count_histories(pass);
     found.placed = h.placed != 0;
+    memcpy(found.shared, h.shared, sizeof(found.shared));
     return found;
 }

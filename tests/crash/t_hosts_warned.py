@@ -1,0 +1,88 @@
+"""What runs on several hosts say: of experts that one host has alone, at the start, and how many hosts
+were lost, by which they choose the interval between checkpoints."""
+
+import re
+import shutil
+import signal
+import subprocess
+
+import ranks
+from hosts import Hosts
+from ranks import INTERRUPTED, ek_cli
+
+ALONE = r"warn: (\d+) of (\d+) experts are on one host only: if it is lost, %s are repeated; "
+
+
+class Named(Hosts):
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["unshare", "-u", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("hosts cannot be named here")
+        ek_cli.write(self.path("named"), "")
+
+
+class Warned(Named):
+    """At the start, before anything is lost."""
+
+    def said(self, words, n=3):
+        shutil.rmtree(self.out, True)
+        j = self.start(words, n)
+        j.wait_for_steps(3)
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, INTERRUPTED, err)
+        return err
+
+    def test_experts_on_one_host(self):
+        since = r"the steps since the last checkpoint \(--save-every auto\)"
+        two = (r"--replicas-min 2 --spare-slots 1 keeps each on two hosts, for \d+(\.\d+)? [kM]B of "
+               r"memory more a rank\n")
+        for words, cost, options in (
+                ("--ep 3", since, two),
+                ("--ep 3 --balance exact --save-every 0", "all steps, as --save-every is 0,",
+                 "--balance auto " + two),
+                ("--ep 3 --save-every 40", r"up to 40 steps \(--save-every\), and those during a save,",
+                 two)):
+            with self.subTest(words):
+                err = self.said(words)
+                found = re.search(ALONE % cost + options, err)
+                self.assertTrue(found, err)
+                self.assertEqual(found.group(1), found.group(2))
+                self.assertEqual(err.count("on one host only"), 1, err)
+
+    def test_nothing_is_alone(self):
+        """Every host has the model, or two have each expert."""
+        for words in ("", "--ep 3 --balance replicate --replicas-min 2 --spare-slots 1"):
+            with self.subTest(words):
+                self.assertNotIn("warn", self.said(words))
+
+
+class Counted(Hosts):
+    def wait_for_count(self, j, generation, lost):
+        """The start of that number gives its first interval with this many lost hosts."""
+        self.wait_for_starts(j, generation + 1)
+        j.wait_for_words(" so far), and")
+        said = j.early.decode()
+        j.early = b""
+        self.assertIn("(%s so far)" % lost, said)
+
+    def test_lost_hosts_are_counted_over_generations(self):
+        """A worker whose state stays is none."""
+        j = self.start("--quiet=false")
+        self.wait_for_count(j, 0, "0 were")
+        self.lose(j, "b")
+        self.wait_for_count(j, 1, "1 was")
+        self.kill_rank(j, 1)
+        self.wait_for_count(j, 2, "1 was")
+        self.unset("down", "b")
+        self.wait_for_count(j, 3, "1 was")
+        self.used = ["a", "c", "b"]
+        self.lose(j, "c")
+        self.wait_for_count(j, 4, "2 were")
+
+
+ranks.both(globals(), Warned, Counted, first=True)
+del Warned, Counted, Named, Hosts
+
+if __name__ == "__main__":
+    ek_cli.main()
