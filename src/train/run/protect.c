@@ -67,6 +67,7 @@ static ek_status measure_with(const ek_run *r, const ek_planner *p, int32_t spar
                              .align = EK_SEGMENT_ALIGN};
     ek_model *m = NULL;
     size_t activations;
+    int32_t slots; /* of a rank, for transient replicas; -1: any that is empty */
     ek_status st = EK_OK;
 
     t.moe.planner = p;
@@ -74,7 +75,9 @@ static ek_status measure_with(const ek_run *r, const ek_planner *p, int32_t spar
     t.moe.listener = (ek_moe_plan_listener){0};
     mc.never_touched = 1;
     mc.spare_slots = spare;
-    mc.persistent_slots = p->plan_transient == NULL;
+    mc.persistent_slots = ek_planner_fills_slots(p);
+    slots = ek_moe_transient_slots(&t.moe, &r->source.spec, r->mesh, spare);
+    mc.transient_slots = slots > 0 ? slots : 0;
     mc.state = &state;
     EK_TRY_OUT(ek_model_create(&r->source.spec, r->kernels, &mc, &m));
     EK_TRY_OUT(ek_trainer_measure(m, &t, &activations));
