@@ -111,13 +111,15 @@ typedef struct {
     int force_balance; /**< 1: a gate that spreads tokens evenly over the experts */
     const char *balance; /**< the policy that balances expert ranks (ep > 1): see
                             evenkeel/balance.h, or a planner of one's own: evenkeel/planner.h */
-    int spare_slots;     /**< slots of each rank for replicas of experts */
-    int64_t plan_every;  /**< steps between persistent placements; 0: never a new one */
+    int spare_slots; /**< slots of each rank for replicas of experts; negative: 1, or with elastic
+                        on several hosts what replicas_min needs, where memory allows */
+    int64_t plan_every; /**< steps between persistent placements; 0: never a new one */
     const char *cache; /**< folder of machine costs and of tokenised texts (cache/tokens, which must
                           be accessible to this user alone).  NULL: nothing is cached */
     int recalibrate;   /**< 1: measures machine costs even if they are cached */
-    int replicas_min;  /**< hosts that must hold each expert, for policies with persistent replicas
-                        */
+    int replicas_min;  /**< hosts that must hold each expert, for policies with persistent replicas;
+                          0:  1, or with elastic on several hosts, balance "auto" and ep above 1 two,
+                          where memory allows */
     const int *rack_of; /**< [ranks of world] rack numbers, in any numbering: with several racks
                            replicas_min counts racks; NULL: unknown */
     const char *replay_routing; /**< a routing trace (.npy) with the same number of experts, whose
@@ -223,11 +225,11 @@ typedef struct {
     /* a2a */ "auto",                                                                              \
     /* force_balance */ 0,                                                                         \
     /* balance */ "auto",                                                                          \
-    /* spare_slots */ 1,                                                                           \
+    /* spare_slots */ -1,                                                                          \
     /* plan_every */ 10,                                                                           \
     /* cache */ NULL,                                                                              \
     /* recalibrate */ 0,                                                                           \
-    /* replicas_min */ 1,                                                                          \
+    /* replicas_min */ 0,                                                                          \
     /* rack_of */ NULL,                                                                            \
     /* replay_routing */ NULL,                                                                     \
     /* reroute */ "off",                                                                           \

@@ -15,6 +15,7 @@ TWICE = "--balance replicate --replicas-min 2 --spare-slots 3 --plan-every 4"
 
 class Chaos(ek_cli.Case):
     mpi, steps, nodes = "mpich", 400, 3
+    balance = TWICE
 
     def chaos(self, *words, train=(), status=DONE, reference=True):
         """Runs tools/chaos, whose checks are those of this test; returns its results."""
@@ -26,7 +27,7 @@ class Chaos(ek_cli.Case):
                 "0.6", "--json", *(["--reference"] if reference else []), *words, "--", "--model",
                 config, "--data", self.data, "--steps", self.steps, "--batch", 6, "--micro-batch",
                 1, "--seq", 16, "--threads", 1, "--dtype", "fp64", "--lr", "1e-4", "--ep",
-                self.nodes, *TWICE.split(), *train]
+                self.nodes, *self.balance.split(), *train]
         r = subprocess.run(list(map(str, args)), capture_output=True, text=True, check=False,
                            timeout=3000)
         if r.returncode == 77:

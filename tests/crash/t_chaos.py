@@ -74,6 +74,17 @@ class Lost(chaos.Chaos):
         self.assertEqual(set(replicas[2]), {2 * (2 * 4 - 4)}, replicas)
 
 
+class ByDefault(chaos.Chaos):
+    balance = ""
+
+    def test_a_lost_node_costs_no_step(self):
+        """No option says so: every expert is on two nodes."""
+        found = self.chaos("--script", self.script("3 node"), "--lossless", "--down", 600,
+                           train=("--batch", 18))
+        self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
+        self.assertEqual(found["went_back"], 0)
+
+
 class Saved(chaos.Chaos):
     def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
         """Each node has experts alone, and is expected to last for four seconds at first.  What is

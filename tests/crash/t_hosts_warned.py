@@ -38,10 +38,10 @@ class Warned(Named):
         two = (r"--replicas-min 2 --spare-slots 1 keeps each on two hosts, for \d+(\.\d+)? [kM]B of "
                r"memory more a rank\n")
         for words, cost, options in (
-                ("--ep 3", since, two),
+                ("--ep 3 --replicas-min 1", since, two),
                 ("--ep 3 --balance exact --save-every 0", "all steps, as --save-every is 0,",
                  "--balance auto " + two),
-                ("--ep 3 --save-every 40", r"up to 40 steps \(--save-every\), and those during a save,",
+                ("--ep 3 --spare-slots 0 --save-every 40", r"up to 40 steps \(--save-every\), and those during a save,",
                  two)):
             with self.subTest(words):
                 err = self.said(words)
@@ -52,9 +52,26 @@ class Warned(Named):
 
     def test_nothing_is_alone(self):
         """Every host has the model, or two have each expert."""
-        for words in ("", "--ep 3 --balance replicate --replicas-min 2 --spare-slots 1"):
+        for words in ("", "--ep 3", "--ep 3 --balance replicate --replicas-min 2"):
             with self.subTest(words):
                 self.assertNotIn("warn", self.said(words))
+
+    def test_protection_by_default(self):
+        """Says what it costs, and what the placement survives."""
+        err = self.said("--ep 3 --quiet=false")
+        self.assertRegex(err, r"info: every expert is on two hosts \(--replicas-min 2 --spare-slots 2\), "
+                         r"for \d+(\.\d+)? [kM]B of memory more a rank than with --replicas-min 1 "
+                         r"--spare-slots 1\n")
+        self.assertRegex(err, r"info: --replicas-min 2: the current placement survives any 1 of 3 hosts")
+
+    def test_no_memory_for_protection(self):
+        """Then the run starts without, and says so.  A slot is some 20 MB."""
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
+        took = re.search(r"about ([\d.]+) MB of memory on the first",
+                         self.said("--ep 3 --save-every 0 --replicas-min 1 --quiet=false"))
+        err = self.said("--ep 3 --save-every 0 --memory-limit %dMB" % (float(took.group(1)) + 5))
+        self.assertRegex(err, ALONE % "all steps, as --save-every is 0," +
+                         r".*, which is more than there is\n")
 
 
 class Counted(Hosts):

@@ -91,14 +91,14 @@ static void look_at_shards(member *v, const ek_mesh *mesh)
 
 static ek_status judge(member *v, uint64_t seed)
 {
-    ek_train_config cfg = {.replicas_min = 2};
-    ek_run r = {.cfg = &cfg, .out = &v->out, .world = v->world, .ranks = v->ranks};
+    ek_run r = {.out = &v->out, .world = v->world, .ranks = v->ranks};
     ek_model_config mc = {.trained = 1, .spare_slots = SPARE, .persistent_slots = 1};
     int node_of[RANKS_MAX], rack_of[RANKS_MAX];
 
     r.source.spec = spec_of();
     r.rank = ek_comm_rank(v->world);
     r.training.moe.planner = &ek_planner_replicate;
+    r.options.replicas_min = 2;
     for (int i = 0; i < v->ranks; i++) {
         node_of[i] = i / v->of_host;
         rack_of[i] = v->hosts_of_rack > 0 ? 9 - node_of[i] / v->hosts_of_rack : 0;
@@ -272,14 +272,13 @@ static void as_every_loss_says(void)
 /* No result without required replicas. */
 static void nobody_asks(void)
 {
-    ek_train_config cfg = {.replicas_min = 1};
     ek_train_summary out = {0};
-    ek_run r = {.cfg = &cfg, .out = &out, .ranks = 1};
+    ek_run r = {.out = &out, .ranks = 1, .options = {.replicas_min = 1}};
 
     CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     r.training.moe.planner = &ek_planner_replicate;
     CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
-    cfg.replicas_min = 2;
+    r.options.replicas_min = 2;
     r.training.moe.planner = &ek_planner_exact;
     CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     CHECK(out.balance.survivability_text[0] == '\0');

@@ -100,7 +100,7 @@ static ek_status check_offload(ek_run *r)
     EK_REQUIRE(
         m->planner == NULL || c->ep <= 1 || !ek_planner_fills_slots(m->planner), EK_EINVAL,
         "--offload experts keeps experts where their state is, and --balance %s%s moves them: %s",
-        c->balance, c->replicas_min > 1 ? " with --replicas-min" : "",
+        c->balance, r->options.replicas_min > 1 ? " with --replicas-min" : "",
         m->planner == &ek_planner_auto_replicas ? "leave out --replicas-min"
                                                 : "give --balance auto, exact or off");
     EK_REQUIRE(m->planner == NULL || c->ep <= 1 || !m->planner->uses_previous_counts, EK_EINVAL,
@@ -125,13 +125,14 @@ ek_status ek_run_read_balance(ek_run *r)
     const ek_planner *p = ek_planner_find(c->balance);
 
     EK_REQUIRE(p != NULL, EK_EINVAL, "no balance policy %s", c->balance);
-    p = ek_planner_for(p, c->replicas_min);
-    EK_REQUIRE(c->spare_slots >= 0 && c->replicas_min >= 1, EK_EINVAL,
-               "%d spare slots, replicas on %d hosts", c->spare_slots, c->replicas_min);
+    EK_REQUIRE(c->replicas_min >= 0, EK_EINVAL, "replicas on %d hosts", c->replicas_min);
+    r->options.replicas_min = c->replicas_min > 0 ? c->replicas_min : 1;
+    r->options.spare_slots = c->spare_slots >= 0 ? c->spare_slots : 1;
+    p = ek_planner_for(p, r->options.replicas_min);
     r->training.moe.planner = p != &ek_planner_off ? p : NULL;
     EK_REQUIRE(ek_option_choice_index("speed|survival", c->prefer) >= 0, EK_EINVAL,
                "--prefer %s is not speed or survival", c->prefer);
-    r->training.moe.replicas_min = c->replicas_min;
+    r->training.moe.replicas_min = r->options.replicas_min;
     r->training.moe.prefer_survival = ek_option_choice_index("speed|survival", c->prefer);
     r->training.moe.plan_every = c->plan_every;
     find_racks(r);
@@ -222,9 +223,9 @@ static int32_t count_domains(const ek_run *r)
 static ek_status check_hosts(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
-    int32_t want = r->cfg->replicas_min, ranks = r->mesh->ep;
+    int32_t want = r->options.replicas_min, ranks = r->mesh->ep;
     int32_t experts = (int32_t)r->source.spec.experts, domains = count_domains(r);
-    int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->cfg->spare_slots);
+    int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->options.spare_slots);
     int32_t each = slots / experts < domains ? slots / experts : domains;
 
     if (want == 1)
@@ -246,10 +247,24 @@ static ek_status check_hosts(const ek_run *r)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto makes persistent replicas, as replicate does, %s", want,
                ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh,
-                                      r->cfg->spare_slots) > 0
+                                      r->options.spare_slots) > 0
                    ? "and transient ones in the last slot of each rank"
                    : "and no transient ones, as no slot is left: give more --spare-slots");
     return EK_OK;
+}
+
+void ek_run_set_slots(const ek_run *r, ek_model_config *mc)
+{
+    const ek_planner *p = r->training.moe.planner;
+
+    if (p == NULL)
+        return;
+    mc->spare_slots = r->options.spare_slots;
+    mc->persistent_slots = ek_planner_fills_slots(p);
+    mc->transient_slots = 0;
+    if (p->plan_transient != NULL && mc->persistent_slots)
+        mc->transient_slots =
+            ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
 }
 
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
@@ -267,12 +282,8 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     if (r->options.rack_of != NULL)
         r->training.moe.domain_of = r->options.rack_of + r->mesh->pp_rank * r->mesh->stage_size;
     EK_TRY(check_hosts(r));
-    mc->spare_slots = r->cfg->spare_slots;
-    EK_TRY(ek_replicas_check(r->mesh, r->cfg->spare_slots));
-    mc->persistent_slots = ek_planner_fills_slots(p);
-    if (p->plan_transient != NULL && mc->persistent_slots)
-        mc->transient_slots =
-            ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
+    ek_run_set_slots(r, mc);
+    EK_TRY(ek_replicas_check(r->mesh, r->options.spare_slots));
     if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
         r->training.moe.plan_every = r->training.moe.horizon = 0;
     if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)

@@ -19,6 +19,9 @@ void ek_run_add_balance(ek_run *r, int64_t n);
  * mesh is open. */
 EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
 
+/* Sets the slots of a rank for the planner, replicas_min and spare_slots of r. */
+void ek_run_set_slots(const ek_run *r, ek_model_config *mc);
+
 /* Completes the configs of model and trainer, after the mesh is open. */
 EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);
 

@@ -286,7 +286,7 @@ static ek_status restart_experts(ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
     ek_restart_experts x = {&r->memory.recovery, r->model, r->options.rack_of,
-                            r->cfg->replicas_min};
+                            r->options.replicas_min};
     int whole;
 
     if (p == NULL || !ek_planner_fills_slots(p) || r->cfg->plan_every <= 0)

@@ -130,6 +130,8 @@ ek_status ek_run_layout_model(ek_run *r)
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run};
 
+    r->base_rss = ek_rss_bytes();
+    EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
     if (c->elastic && !c->dry_run) {
@@ -138,7 +140,6 @@ ek_status ek_run_layout_model(ek_run *r)
         r->memory.state.memory.moves = ek_moe_may_place(moe) && moe->plan_every > 0;
         mc.state = &r->memory.state.memory;
     }
-    r->base_rss = ek_rss_bytes();
     if (strcmp(c->offload, "experts") == 0)
         return create_offloaded(r, &mc);
     return create_model(r, &mc);

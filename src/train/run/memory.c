@@ -72,12 +72,27 @@ static ek_status find_need(ek_run *r, memory_need *n)
     return add_need(r, n, of_rank - (double)r->base_rss - state);
 }
 
+/* Whether the state that outlives processes fits in the folder where it is kept; an unknown size
+ * fits.  Collective. */
+static ek_status fits_shared_memory(ek_run *r, double *fits)
+{
+    double needed;
+    size_t room;
+
+    EK_TRY(shm_bytes_needed(r, &needed));
+    *fits = ek_segment_available(&room) < 0 || needed <= (double)room;
+    return EK_OK;
+}
+
 ek_status ek_run_fits_memory(ek_run *r, double *fits)
 {
     memory_need n;
 
+    *fits = 1;
+    if (r->cfg->elastic)
+        EK_TRY(fits_shared_memory(r, fits));
     EK_TRY(find_need(r, &n));
-    *fits = need_fits(&n, 0);
+    *fits = *fits > 0 && need_fits(&n, 0);
     return ek_minimum(r->world, fits);
 }
 

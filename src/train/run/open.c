@@ -98,7 +98,7 @@ static ek_status log_survivability(ek_run *r)
     EK_TRY(ek_run_evaluate_survivability(r));
     if (r->rank == 0 && r->out->balance.survivability_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: the current placement %s",
-               r->cfg->replicas_min, r->out->balance.survivability_text);
+               (int)r->options.replicas_min, r->out->balance.survivability_text);
     if (r->rank == 0 && r->out->balance.racks_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "--replicas-min counts racks here: the current placement %s",
                r->out->balance.racks_text);

@@ -3,7 +3,8 @@
 #include "base/count_text.h"
 #include "base/log.h"
 #include "comm/agree.h"
-#include "train/run/state.h"
+#include "moe/replica_weights.h"
+#include "train/run/balance.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,27 +12,107 @@
 
 enum { TEXT_CAP = 512, COPIES = 2, IMPOSSIBLE = INT32_MAX };
 
+/* Whether this generation goes on from memory of several hosts: then an earlier one has warned. */
+static int was_on_several_hosts(const ek_run *r)
+{
+    const ek_recovery *found = &r->memory.recovery;
+
+    for (int32_t i = 1; i < found->n_survivors && r->memory.step >= 0; i++)
+        if (found->survivors[i].host != found->survivors[0].host)
+            return 1;
+    return 0;
+}
+
 /* --- what it takes ---------------------------------------------------------------------------- */
 
-/* Spare slots with which each expert of this stage's expert-parallel groups can be on two hosts;
- * IMPOSSIBLE: the ranks of a group are on one. */
-static ek_status find_spare_slots(const ek_run *r, int32_t *spare)
+/* Racks if there are several, else hosts. */
+static int domain_of_rank(const ek_run *r, int racks, int rank)
+{
+    return racks ? r->options.rack_of[rank] : ek_comm_node(r->world, rank);
+}
+
+/* The first rank of place i of an expert-parallel group of this stage. */
+static int rank_at(const ek_mesh *mesh, int group, int i)
+{
+    return mesh->pp_rank * mesh->stage_size + (group * mesh->ep + i) * mesh->etp;
+}
+
+/* Spare slots with which each expert of this stage's expert-parallel groups can be on so many
+ * domains; IMPOSSIBLE: the ranks of a group are on fewer.  domain_of [ep]: scratch. */
+static int32_t count_spare_slots(const ek_run *r, int racks, int32_t copies, int32_t *domain_of)
 {
     const ek_mesh *mesh = r->mesh;
-    int32_t *domain_of = calloc((size_t)mesh->ep, sizeof(*domain_of)), most = 0, one = 0;
+    int32_t most = 0;
 
-    EK_REQUIRE(domain_of != NULL, EK_ENOMEM, "no memory for the hosts of %d ranks", mesh->ep);
-    for (int group = 0; group < mesh->edp && one >= 0; group++) {
+    for (int group = 0; group < mesh->edp; group++) {
+        int32_t n;
+
         for (int i = 0; i < mesh->ep; i++)
-            domain_of[i] = ek_comm_node(r->world, mesh->pp_rank * mesh->stage_size +
-                                                      (group * mesh->ep + i) * mesh->etp);
-        one = ek_placement_spare_slots_for(domain_of, mesh->ep, (int32_t)r->source.spec.experts,
-                                           COPIES);
-        most = one > most ? one : most;
+            domain_of[i] = domain_of_rank(r, racks, rank_at(mesh, group, i));
+        n = ek_placement_spare_slots_for(domain_of, mesh->ep, (int32_t)r->source.spec.experts,
+                                         copies);
+        if (n < 0)
+            return IMPOSSIBLE;
+        most = n > most ? n : most;
     }
-    *spare = one < 0 ? IMPOSSIBLE : most;
+    return most;
+}
+
+/* The same for all stages; with too few racks, hosts count.  Collective. */
+static ek_status find_spare_slots(const ek_run *r, int32_t copies, int32_t *spare)
+{
+    int32_t *domain_of = calloc((size_t)r->mesh->ep, sizeof(*domain_of));
+    double least;
+    ek_status st = EK_OK;
+
+    EK_TRY_OUT(
+        ek_agree(r->world, "count spare slots",
+                 domain_of != NULL
+                     ? EK_OK
+                     : EK_FAIL(EK_ENOMEM, "no memory for the hosts of %d ranks", r->mesh->ep)));
+    *spare = IMPOSSIBLE;
+    if (r->options.rack_of != NULL)
+        *spare = count_spare_slots(r, 1, copies, domain_of);
+    if (*spare == IMPOSSIBLE)
+        *spare = count_spare_slots(r, 0, copies, domain_of);
+    least = -(double)*spare;
+    EK_TRY_OUT(ek_minimum(r->world, &least));
+    *spare = (int32_t)-least;
+out:
     free(domain_of);
-    return EK_OK;
+    return st;
+}
+
+/* --- what it costs ---------------------------------------------------------------------------- */
+
+/* How experts are placed. */
+typedef struct {
+    const ek_planner *planner;
+    int32_t copies, spare;
+} protection;
+
+static protection get_protection(const ek_run *r)
+{
+    return (protection){r->training.moe.planner, r->options.replicas_min, r->options.spare_slots};
+}
+
+/* Spare slots that persistent copies may use: without those of transient replicas. */
+static int32_t persistent_spare(const ek_run *r, const protection *p)
+{
+    ek_moe_config moe = r->training.moe;
+    int32_t transient;
+
+    moe.planner = p->planner;
+    moe.replicas_min = p->copies;
+    transient = ek_moe_transient_slots(&moe, &r->source.spec, r->mesh, p->spare);
+    return p->spare - (transient > 0 ? transient : 0);
+}
+
+static void set_protection(ek_run *r, const protection *p)
+{
+    r->training.moe.planner = p->planner;
+    r->training.moe.replicas_min = r->options.replicas_min = p->copies;
+    r->options.spare_slots = p->spare;
 }
 
 /* Addresses in place of memory that outlives the process. */
@@ -53,69 +134,133 @@ static void ignore_slot(void *context, int32_t layer, int32_t slot, int32_t expe
     (void)context, (void)layer, (void)slot, (void)expert;
 }
 
-/* Bytes of this rank's weights, state and activations with so many spare slots and this planner. */
-static ek_status measure_with(const ek_run *r, const ek_planner *p, int32_t spare, int32_t copies,
-                              double *bytes)
+/* Lays out the model for r's settings, without memory; the caller destroys it and the arena. */
+static ek_status lay_out_addresses(const ek_run *r, const ek_model_config *like, ek_arena *arena,
+                                   ek_model **m, double *bytes)
 {
-    ek_trainer_config t = r->training;
-    ek_model_config mc = r->model->cfg;
-    ek_arena arena = {0};
     ek_model_memory state = {.take = take_addresses,
                              .holds = ignore_slot,
-                             .context = &arena,
+                             .context = arena,
                              .moves = 1,
                              .align = EK_SEGMENT_ALIGN};
-    ek_model *m = NULL;
+    ek_model_config mc = *like;
     size_t activations;
-    int32_t slots; /* of a rank, for transient replicas; -1: any that is empty */
+
+    mc.never_touched = 1;
+    mc.state = &state;
+    ek_run_set_slots(r, &mc);
+    EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, m));
+    EK_TRY(ek_trainer_measure(*m, &r->training, &activations));
+    *bytes = (double)((*m)->arena.bytes + (*m)->state.bytes + activations);
+    return EK_OK;
+}
+
+/* Bytes of a rank's weights, state and activations, of the rank with the most, and whether that
+ * fits (1, else 0) on all.  like: the other settings of the model.  Collective. */
+static ek_status measure_protection(ek_run *r, const ek_model_config *like, const protection *p,
+                                    double *bytes, double *fits)
+{
+    protection before = get_protection(r);
+    ek_model *model = r->model, *m = NULL;
+    size_t predicted = r->out->info.predicted_bytes;
+    ek_arena arena = {0};
     ek_status st = EK_OK;
 
-    t.moe.planner = p;
-    t.moe.replicas_min = copies;
-    t.moe.listener = (ek_moe_plan_listener){0};
-    mc.never_touched = 1;
-    mc.spare_slots = spare;
-    mc.persistent_slots = ek_planner_fills_slots(p);
-    slots = ek_moe_transient_slots(&t.moe, &r->source.spec, r->mesh, spare);
-    mc.transient_slots = slots > 0 ? slots : 0;
-    mc.state = &state;
-    EK_TRY_OUT(ek_model_create(&r->source.spec, r->kernels, &mc, &m));
-    EK_TRY_OUT(ek_trainer_measure(m, &t, &activations));
-    *bytes = (double)(m->arena.bytes + m->state.bytes + activations);
+    set_protection(r, p);
+    EK_TRY_OUT(
+        ek_agree(r->world, "measure replicas", lay_out_addresses(r, like, &arena, &m, bytes)));
+    r->model = m;
+    r->out->info.predicted_bytes = (size_t)r->base_rss + (size_t)*bytes;
+    EK_TRY_OUT(ek_run_fits_memory(r, fits));
+    *bytes = -*bytes;
+    EK_TRY_OUT(ek_minimum(r->world, bytes));
+    *bytes = -*bytes;
 out:
+    r->model = model;
+    r->out->info.predicted_bytes = predicted;
+    set_protection(r, &before);
     ek_model_destroy(&m);
     ek_arena_fini(&arena);
     return st;
 }
 
-/* Bytes that two copies of each expert take more than the current settings, of the rank with the
- * most.  Collective. */
-static ek_status measure_protection(ek_run *r, int32_t spare, double *bytes)
-{
-    const ek_planner *p = ek_planner_for(&ek_planner_auto, COPIES);
-    double now, then = 0;
+/* --- by default ------------------------------------------------------------------------------- */
 
-    EK_TRY(ek_agree(r->world, "measure its replicas", measure_with(r, p, spare, COPIES, &then)));
-    now = (double)(r->out->info.predicted_bytes - (size_t)r->base_rss) -
-          (r->saves.background ? (double)ek_train_copy_bytes(r->model) : 0);
-    *bytes = -(then - now);
-    EK_TRY(ek_minimum(r->world, bytes));
-    *bytes = -*bytes;
+/* Whether one host alone would hold some expert's rank in every expert-parallel group. */
+static int is_any_alone(const ek_run *r)
+{
+    for (int i = 0; i < r->mesh->ep; i++) {
+        int several = 0;
+
+        for (int group = 1; group < r->mesh->edp; group++)
+            several |= ek_comm_node(r->world, rank_at(r->mesh, group, i)) !=
+                       ek_comm_node(r->world, rank_at(r->mesh, 0, i));
+        if (!several)
+            return 1;
+    }
+    return 0;
+}
+
+/* Hosts that are to hold each expert; 1: the options leave nothing to choose. */
+static int32_t copies_to_choose(const ek_run *r)
+{
+    const ek_train_config *c = r->cfg;
+    int32_t copies = c->replicas_min > 0 ? c->replicas_min : COPIES;
+    const ek_planner *p = r->training.moe.planner;
+
+    if (!c->elastic || r->mesh == NULL || r->mesh->ep == 1 || p == NULL || c->plan_every == 0 ||
+        r->options.adaptive_r != r->mesh->etp ||
+        (c->replicas_min == 0 ? p != &ek_planner_auto || !is_any_alone(r) : c->spare_slots >= 0) ||
+        !ek_planner_for(p, copies)->enforces_replicas_min)
+        return 1;
+    return copies;
+}
+
+/* Says what the default costs more than one copy. */
+static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protection *p,
+                           double bytes)
+{
+    const protection one = {&ek_planner_auto, 1, 1};
+    double less, fits;
+    char memory[16];
+
+    EK_TRY(measure_protection(r, like, &one, &less, &fits));
+    if (r->rank == 0)
+        ek_log(
+            "elastic", EK_LOG_INFO,
+            "every expert is on two hosts (--replicas-min %d --spare-slots %d), for %sB of memory "
+            "more a rank than with --replicas-min 1 --spare-slots 1",
+            (int)p->copies, (int)p->spare, ek_count_text(memory, sizeof(memory), bytes - less));
     return EK_OK;
 }
 
-/* --- the warning ------------------------------------------------------------------------------ */
-
-/* Whether this generation goes on from memory of several hosts: then an earlier one has warned. */
-static int was_on_several_hosts(const ek_run *r)
+ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
 {
-    const ek_recovery *found = &r->memory.recovery;
+    protection p = {.copies = copies_to_choose(r)};
+    int32_t needed, given = r->cfg->spare_slots;
+    double bytes, fits = 0;
 
-    for (int32_t i = 1; i < found->n_survivors && r->memory.step >= 0; i++)
-        if (found->survivors[i].host != found->survivors[0].host)
-            return 1;
-    return 0;
+    if (p.copies == 1)
+        return EK_OK;
+    EK_TRY(find_spare_slots(r, p.copies, &needed));
+    if (needed == IMPOSSIBLE || (given >= 0 && given < needed))
+        return EK_OK;
+    p.planner = ek_planner_for(r->training.moe.planner, p.copies);
+    /* one slot more is for transient replicas, if there is memory for it */
+    for (int more = 1; more >= 0 && fits <= 0; more--) {
+        p.spare = given >= 0 ? given : needed + more;
+        if (ek_replicas_check(r->mesh, p.spare) >= 0 && persistent_spare(r, &p) >= needed)
+            EK_TRY(measure_protection(r, like, &p, &bytes, &fits));
+    }
+    r->options.no_room = fits <= 0;
+    if (fits <= 0)
+        return EK_OK;
+    set_protection(r, &p);
+    return r->cfg->replicas_min == 0 && !was_on_several_hosts(r) ? tell_cost(r, like, &p, bytes)
+                                                                 : EK_OK;
 }
+
+/* --- the warning ------------------------------------------------------------------------------ */
 
 /* What is repeated when such a host is lost. */
 static void describe_cost(const ek_run *r, char *text, size_t cap)
@@ -134,33 +279,34 @@ static void describe_cost(const ek_run *r, char *text, size_t cap)
         snprintf(text, cap, "all steps, as --save-every is 0,");
 }
 
-/* What protects experts. */
+/* What protects experts.  Collective. */
 static ek_status describe_protection(ek_run *r, char *text, size_t cap)
 {
-    const char *balance =
-        r->training.moe.planner == NULL ||
-                !ek_planner_for(r->training.moe.planner, COPIES)->enforces_replicas_min
-            ? "--balance auto "
-            : "";
+    const ek_planner *planner = r->training.moe.planner;
+    int enforced = planner != NULL && ek_planner_for(planner, COPIES)->enforces_replicas_min;
+    protection now = get_protection(r),
+               p = {ek_planner_for(enforced ? planner : &ek_planner_auto, COPIES), COPIES, 0};
+    double bytes, less, fits, ignored;
     char memory[16];
-    int32_t spare = IMPOSSIBLE;
-    double bytes;
+    int32_t needed;
 
-    EK_TRY(ek_agree(r->world, "count spare slots", find_spare_slots(r, &spare)));
-    bytes = -(double)spare;
-    EK_TRY(ek_minimum(r->world, &bytes)); /* the most, over stages */
-    spare = (int32_t)-bytes;
-    if (spare == IMPOSSIBLE) {
+    EK_TRY(find_spare_slots(r, COPIES, &p.spare));
+    if (p.spare == IMPOSSIBLE) {
         snprintf(text, cap,
-                 "with the ranks of each expert-parallel group on one host no option "
-                 "protects them");
+                 "with the ranks of an expert-parallel group on one host no option protects them");
         return EK_OK;
     }
-    EK_TRY(measure_protection(r, spare, &bytes));
+    needed = p.spare;
+    while (persistent_spare(r, &p) < needed) /* at most one more */
+        p.spare++;
+    EK_TRY(measure_protection(r, &r->model->cfg, &p, &bytes, &fits));
+    EK_TRY(measure_protection(r, &r->model->cfg, &now, &less, &ignored));
     snprintf(text, cap,
              "%s--replicas-min %d --spare-slots %d keeps each on two hosts, for %sB of memory more "
-             "a rank",
-             balance, COPIES, (int)spare, ek_count_text(memory, sizeof(memory), bytes));
+             "a rank%s",
+             enforced ? "" : "--balance auto ", COPIES, (int)p.spare,
+             ek_count_text(memory, sizeof(memory), bytes - less),
+             fits <= 0 ? ", which is more than there is" : "");
     return EK_OK;
 }
 
@@ -169,7 +315,8 @@ ek_status ek_run_warn_of_loss(ek_run *r)
     const ek_loss_risk *risk = &r->saves.risk;
     char cost[TEXT_CAP], help[TEXT_CAP] = "";
 
-    if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 || was_on_several_hosts(r))
+    if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 ||
+        (was_on_several_hosts(r) && !r->options.no_room))
         return EK_OK;
     describe_cost(r, cost, sizeof(cost));
     if (risk->alone > 0)

@@ -31,7 +31,9 @@ typedef struct {
     ek_mesh_sizes sizes; /* with --elastic, fitted to the number of ranks */
     ek_mode mode;
     int shuffled;
-    int adaptive_r;     /* -1: tuned */
+    int adaptive_r;                    /* -1: tuned */
+    int32_t replicas_min, spare_slots; /* as given, else chosen (protect.c) */
+    int no_room; /* 1: there is no memory for two copies of each expert, which would be chosen */
     const int *rack_of; /* [ranks]; NULL: there are not several racks */
     ek_value_schedule top_k_schedule, capacity_schedule;
     ek_trace replay;      /* of --replay-routing */
@@ -310,6 +312,10 @@ void ek_run_share_saves(ek_run *r);
 /* After a step that took `seconds`, with all since the step before.  Collective. */
 EK_CHECKED ek_status ek_run_time_step(ek_run *r, double seconds);
 
+/* With --elastic, before the model is laid out: by default places each expert on two hosts, if
+ * there is memory for it.  like: the settings of the model but its slots.  Collective (protect.c).
+ */
+EK_CHECKED ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like);
 /* With --elastic, before the first step of a start that is not from memory of several hosts: warns
  * if one host alone holds some part of the model, and says what helps.  Collective (protect.c). */
 EK_CHECKED ek_status ek_run_warn_of_loss(ek_run *r);

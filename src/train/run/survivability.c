@@ -154,7 +154,7 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
     ek_train_balance *b = &r->out->balance;
     ek_status st = EK_OK;
 
-    if (p == NULL || !p->enforces_replicas_min || r->cfg->replicas_min <= 1)
+    if (p == NULL || !p->enforces_replicas_min || r->options.replicas_min <= 1)
         return EK_OK;
     for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};

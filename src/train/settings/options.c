@@ -201,8 +201,10 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = FIELD(plan_every),
      .help = "place, replicate, eplb, auto: interval between changes of the persistent placement; "
              "0: never"},
-    {"replicas-min", EK_OPTION_INT, .unit = "hosts", .allowed = "[1,1000000]",
-     .field = EK_FIELD_INT, .offset = FIELD(replicas_min),
+    {"replicas-min", EK_OPTION_INT,
+     .shown = "1; with --elastic on several hosts, --ep and --balance auto 2, where memory allows",
+     .unit = "hosts", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
+     .offset = FIELD(replicas_min), .flags = EK_SETTING_OMIT_0,
      .help = "replicate, auto: minimum number of hosts (racks, if --hosts names several) that hold "
              "each expert, as far as hosts and slots allow; with 2 or more, auto places persistent "
              "replicas like replicate, and transient ones in one slot per rank if the others "
@@ -212,8 +214,10 @@ static const ek_option options[] = {
      .help = "replicate, auto with --replicas-min of 2 or more: place replicas for speed (survives "
              "the loss of any --replicas-min - 1 hosts) or so that most losses of more hosts are "
              "survived, even where a rank then has more than 5 % more load"},
-    {"spare-slots", EK_OPTION_INT, .unit = "slots", .allowed = "[0,1024]", .field = EK_FIELD_INT,
-     .offset = FIELD(spare_slots),
+    {"spare-slots", EK_OPTION_INT,
+     .shown = "1; with --elastic on several hosts what --replicas-min needs, where memory allows",
+     .unit = "slots", .allowed = "[0,1024]", .field = EK_FIELD_INT, .offset = FIELD(spare_slots),
+     .flags = EK_SETTING_OMIT_LESS,
      .help = "replica slots per rank, beyond its share of the experts"},
     {"force-balance", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(force_balance),
      .flags = EK_SETTING_LOSSES,
