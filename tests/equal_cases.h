@@ -59,6 +59,7 @@ static const ek_planner *const equal_planners[] = {
     &ek_planner_exact,
     &random_persistent_plan,
     &random_from_previous,
+    &random_before_or_after,
     &ek_planner_place,
     &ek_planner_prophet,
     &ek_planner_replicate,
@@ -68,8 +69,9 @@ static const ek_planner *const equal_planners[] = {
     &ek_planner_shadow,
 };
 enum {
-    EQUAL_DRAWN = 5,
-    EQUAL_AUTO = 9,
+    EQUAL_DRAWN = 6,
+    EQUAL_REPLICATE = 8,
+    EQUAL_AUTO = 10,
     EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0])
 };
 
@@ -195,6 +197,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .replay = l->replay,
                 .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
                 .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
+                .replica_sets = l->offload ? 1 : 1 + l->shape % 3 / 2,
                 .others = l->others,
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,

@@ -78,6 +78,11 @@ static const ek_planner random_from_previous = {.name = "random from previous co
                                                 .reserve = random_take,
                                                 .plan_transient = random_transient,
                                                 .uses_previous_counts = 1};
+static const ek_planner random_before_or_after = {.name = "random from either counts",
+                                                  .what = "anything",
+                                                  .reserve = random_take,
+                                                  .plan_transient = random_transient,
+                                                  .may_use_previous_counts = 1};
 static const ek_planner random_persistent_plan = {.name = "random persistent",
                                                   .what = "anything",
                                                   .reserve = random_take,

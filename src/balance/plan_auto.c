@@ -558,4 +558,5 @@ const ek_planner ek_planner_auto = {
     .what = "primary copies by history, replicas by the counts, each where it pays",
     .reserve = reserve_auto,
     .plan_persistent = plan_persistent,
-    .plan_transient = plan_transient};
+    .plan_transient = plan_transient,
+    .may_use_previous_counts = 1};

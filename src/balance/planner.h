@@ -97,6 +97,9 @@ typedef struct {
      * weights are sent before the gate; the actual counts are then split in proportion to its
      * quotas (ek_plan_serve).  Only without plan_persistent: primary copies must not move. */
     int uses_previous_counts;
+    /* In training, plan_transient runs both on these counts and on the actual ones, and replicas
+     * travel before the gate where that has been predicted to take less. */
+    int may_use_previous_counts;
     int enforces_replicas_min;       /* plan_persistent heeds limits.replicas_min; with
                                         plan_transient see ek_planner_transient_slots */
     const ek_custom_planner *custom; /* registered by a user of the library; NULL: built in */

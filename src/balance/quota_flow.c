@@ -322,3 +322,8 @@ int64_t ek_quota_flow_least(ek_quota_flow *f, const ek_plan_limits *l, const ek_
         capacity = bound_by_cut(f, l);
     return capacity;
 }
+
+int ek_quota_flow_is_short(const ek_quota_flow *f, int32_t expert)
+{
+    return f->distance[expert] < UNREACHED;
+}

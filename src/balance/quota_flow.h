@@ -51,6 +51,10 @@ void ek_quota_flow_start(ek_quota_flow *f, const ek_plan_limits *l, const int64_
 int64_t ek_quota_flow_within(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
                              int64_t capacity, int64_t *quota);
 
+/* After ek_quota_flow_within has left some unserved: whether a further slot for the expert, on a
+ * rank with room, would let it serve more. */
+int ek_quota_flow_is_short(const ek_quota_flow *f, int32_t expert);
+
 /* Fills quota with the least maximum load, which is returned. */
 int64_t ek_quota_flow_least(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
                             int64_t *quota);

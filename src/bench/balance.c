@@ -185,6 +185,7 @@ static ek_status open_trainer(const bench *b, balance *x)
                                      .replay = &x->trace,
                                      .planner = &ek_planner_off,
                                      .others = x->others,
+                                     .replica_sets = 2,
                                      .plan_every = INT64_MAX,
                                      .horizon = b->cfg->plan_every * micros,
                                      .replicas_min = 1},
@@ -356,17 +357,21 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     return EK_OK;
 }
 
+/* Placements are made from the loads of the first iteration, and so are the plans of policies that
+ * plan from previous counts. */
 static ek_status warm_up(const bench *b, balance *x)
 {
-    policy plain = {.name = "off", .planner = &ek_planner_off}, *first = &plain;
+    policy plain = {.name = "off", .planner = &ek_planner_off};
 
-    for (int i = 0; i < x->n; i++)
-        if (x->of[i].planner->uses_previous_counts)
-            first = &x->of[i];
-    EK_TRY(run_step(b, x, first, 0, NULL));
-    for (int i = 0; i < x->n; i++)
-        if (x->of[i].placements != NULL)
+    EK_TRY(run_step(b, x, &plain, 0, NULL));
+    for (int i = 0; i < x->n; i++) {
+        const ek_planner *p = x->of[i].planner;
+
+        if (p->uses_previous_counts || p->may_use_previous_counts)
+            EK_TRY(run_step(b, x, &x->of[i], 0, NULL));
+        else if (x->of[i].placements != NULL)
             EK_TRY(enter(b, x, &x->of[i]));
+    }
     return run_step(b, x, even_of(x), 0, NULL);
 }
 

@@ -48,6 +48,14 @@ int32_t ek_model_next_moe(const ek_model *m, int32_t l)
     return l;
 }
 
+int32_t ek_model_last_moe(const ek_model *m, int32_t first, int32_t end)
+{
+    for (end--; end >= first; end--)
+        if (ek_model_has_moe_layer(m, end))
+            return end;
+    return -1;
+}
+
 static ek_status synchronize_kernels(const void *kernels)
 {
     return ek_kernels_wait(kernels);

@@ -181,6 +181,8 @@ int ek_model_has_head(const ek_model *m);
 /* The next layer after l (-1: the first) of this stage with experts; the number of layers if there
  * is none. */
 int32_t ek_model_next_moe(const ek_model *m, int32_t l);
+/* The last routed layer of this stage in [first, end); -1: none. */
+int32_t ek_model_last_moe(const ek_model *m, int32_t first, int32_t end);
 
 /* Completes masters and packed forms after the kept ranges have been filled: gathers the ranges of
  * other ranks (ZeRO 1 and 2), then packs.  Collective over the stage with ZeRO 1 and 2. */

@@ -29,7 +29,8 @@ int ek_moe_may_plan_transient(const ek_moe_config *c)
 int ek_moe_may_use_previous(const ek_moe_config *c)
 {
     for (int i = 0; ek_moe_planner_at(c, i) != NULL; i++)
-        if (ek_moe_planner_at(c, i)->uses_previous_counts)
+        if (ek_moe_planner_at(c, i)->uses_previous_counts ||
+            ek_moe_planner_at(c, i)->may_use_previous_counts)
             return 1;
     return 0;
 }

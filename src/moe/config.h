@@ -29,9 +29,12 @@ typedef struct {
     int degree; /* token chunks that dispatch, experts and combine are split into (Tutel); 0 is 1 */
     ek_a2a a2a;
     int gather; /* how many shards gather their slices of experts (ek_dispatch_layout_set_gather) */
-    int gather_most; /* the largest gather of any step, for which memory is reserved */
-    int smart_group; /* > 0: chunks are ring distances between groups of so many ranks (FasterMoE's
-                        S/C/R schedule) instead of token ranges */
+    int gather_most;  /* the largest gather of any step, for which memory is reserved */
+    int smart_group;  /* > 0: chunks are ring distances between groups of so many ranks (FasterMoE's
+                         S/C/R schedule) instead of token ranges */
+    int replica_sets; /* sets of memory for the weights of transient replicas in training: with
+                         2, layers alternate, and the next layer's arrive while this one
+                         computes; 0 is 1 */
     int force_balance;      /* replaces the gate's choice by one that spreads evenly */
     const ek_trace *replay; /* replaces it by one with these loads, of as many experts; NULL: no */
     const ek_planner *planner;       /* balances ranks of a distributed layer; NULL: none */
@@ -53,7 +56,8 @@ typedef struct {
 /* Planner i: 0 is c->planner, 1 and more are c->others; NULL beyond the last. */
 const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i);
 
-/* Whether any of these planners has plan_persistent, plan_transient, uses_previous_counts. */
+/* Whether any of these planners has plan_persistent, plan_transient; uses_previous_counts or
+ * may_use_previous_counts. */
 int ek_moe_may_place(const ek_moe_config *c);
 int ek_moe_may_plan_transient(const ek_moe_config *c);
 int ek_moe_may_use_previous(const ek_moe_config *c);

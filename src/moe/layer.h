@@ -30,8 +30,9 @@
  * expert's inner width, which is split over etp. */
 typedef struct {
     int layer;
-    int routed;             /* 0: a dense layer, which has the MLP alone */
-    int64_t ff;             /* width of this rank's slice */
+    int turn;   /* routed layers before it: layers alternate between buffers of replicas */
+    int routed; /* 0: a dense layer, which has the MLP alone */
+    int64_t ff; /* width of this rank's slice */
     ek_placement placement; /* persistent, over the edp * ep expert ranks of the stage */
     ek_weight router;       /* [experts, d]; [experts, p] of a cosine router, which also has */
     ek_weight router_projection, router_scale; /* [p, d], [1] */
@@ -83,6 +84,9 @@ typedef struct {
  * recomputation and backward. */
 typedef struct {
     int32_t *expert_of;  /* [all slots], what each slot holds */
+    int sent;            /* replicas were sent before the gate, and stay where they are */
+    int32_t *late_of;    /* [all slots], then: persistent copies, and replicas that were added after
+                            the gate; NULL: never */
     int32_t *row_counts; /* [token chunks, ranks, all slots], moe/dispatch_layout.h */
 } ek_moe_route;
 
@@ -92,23 +96,31 @@ typedef struct {
     ek_moe_route route; /* distributed layers only */
 } ek_moe_handle;
 
-/* Plan for the layer's next forward, of a planner with uses_previous_counts. */
+/* Plan for the layer's next forward, of a planner with uses_previous_counts or
+ * may_use_previous_counts. */
 typedef struct {
     int32_t *expert_of; /* [all slots]; NULL: no such planner */
     int64_t *quota;     /* [all slots], for the counts that the plan was made from */
     ek_plan *made;      /* [edp], the plans, for their predicted times and reasons */
     int known;          /* 0: no plan yet, as there are no counts yet */
+
+    /* may_use_previous_counts: the layer's predicted time with replicas sent before the gate, and
+     * after it; fading means over `judged` micro-batches, and of the one at work */
+    double before_s, after_s;
+    double now_before_s, now_after_s;
+    int judged;
 } ek_moe_next_plan;
 
 /* While a graph is built: ids of ops that ops appended later wait for; -1: none. */
 typedef struct {
-    int32_t reduce;          /* sums the gradients of this layer's replicas */
-    int32_t backward_fetch;  /* prefetches the replicas' weights for the next backward */
-    int32_t forward_fetch;   /* prefetches them for the next forward */
-    struct ek_moe *next_moe; /* the layer whose replicas may be loaded once this one's forward
-                                products are done; NULL: none */
-    int32_t *out, *back;     /* [chunks]: the all-to-alls of a chunk */
-    int32_t *sent;           /* [waves of the layer, on the rank with most]: messages of replicas */
+    int32_t reduce;         /* sums the gradients of this layer's replicas */
+    int32_t backward_fetch; /* prefetches the replicas' weights for the next backward */
+    int32_t forward_fetch;  /* prefetches them for the next forward */
+    struct ek_moe *next_forward, *next_backward; /* the layers whose replicas may be sent while this
+                                                    one's forward and backward ends, with the memory
+                                                    that they have; NULL: none */
+    int32_t *out, *back;                         /* [chunks]: the all-to-alls of a chunk */
+    int32_t *sent; /* [waves of the layer, on the rank with most]: messages of replicas */
 } ek_moe_graph_ids;
 
 /* Scratch of the gate's ops. */
@@ -174,10 +186,10 @@ typedef struct ek_moe {
     ek_dispatch_layout x;
     ek_mlp mlp; /* shared expert, or MLP of a dense layer */
 
-    ek_plan_history history;   /* input of plan_persistent; counts NULL: no planner has it */
-    int64_t *persistent_quota; /* [ep * slots], quotas of the persistent placement */
-    int32_t persistent;        /* replicas in that placement */
-    ek_moe_next_plan next_plan;
+    ek_plan_history history;     /* input of plan_persistent; counts NULL: no planner has it */
+    int64_t *persistent_quota;   /* [ep * slots], quotas of the persistent placement */
+    int32_t persistent;          /* replicas in that placement */
+    ek_moe_next_plan *next_plan; /* [planners of the config] */
     struct ek_replica_flight *flights;      /* moe/replica_weights.h */
     struct ek_replica_flight *wave_flights; /* likewise, [waves of the layer, on the rank with most]
                                                if experts come in waves: of one pass at a time,

@@ -108,6 +108,19 @@ void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spe
                                 (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
 }
 
+/* Gathered slices, of all experts, have one set. */
+static int replica_sets(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
+                        int training)
+{
+    int64_t routed = 0;
+
+    for (int64_t l = 0; l < spec->layers; l++)
+        routed += !spec->dense[l];
+    return training && cfg->replica_sets > 1 && routed > 1 && ek_moe_max_members(cfg, mesh) == 1
+               ? 2
+               : 1;
+}
+
 /* Memory of replicas. */
 static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
                              const ek_model_spec *spec, const ek_mesh *mesh,
@@ -122,8 +135,8 @@ static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
     if (cfg->planner != NULL && !ek_moe_may_plan_transient(cfg))
         slots.transient = 0;
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
-        s->replicas =
-            ek_replicas_reserve(a, k, spec, mesh, slots, ek_moe_max_members(cfg, mesh), training);
+        s->replicas = ek_replicas_reserve(a, k, spec, mesh, slots, ek_moe_max_members(cfg, mesh),
+                                          replica_sets(spec, mesh, cfg, training), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
@@ -179,12 +192,35 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
 {
     w->layer = layer;
     w->routed = !spec->dense[layer];
+    w->turn = 0;
+    for (int l = 0; l < layer; l++)
+        w->turn += !spec->dense[l];
     w->ff = ek_range_length(spec->ff, mesh->etp, mesh->etp_rank);
     ek_mlp_set_sizes(&w->mlp, spec, mesh, layer);
     ek_placement_reserve(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
                          slots_of(spec, mesh, spare_slots));
     if (w->placement.primary != NULL)
         ek_placement_block(&w->placement, mesh->edp);
+}
+
+static void reserve_next_plans(ek_moe *m, ek_arena *a)
+{
+    int n = 0;
+
+    while (ek_moe_planner_at(m->cfg, n) != NULL)
+        n++;
+    m->next_plan = ek_arena_alloc(a, n, sizeof(*m->next_plan));
+    for (int i = 0; i < n; i++) {
+        const ek_planner *p = ek_moe_planner_at(m->cfg, i);
+        ek_moe_next_plan measured, *at = m->next_plan != NULL ? &m->next_plan[i] : &measured;
+
+        *at = (ek_moe_next_plan){0};
+        if (!p->uses_previous_counts && !p->may_use_previous_counts)
+            continue;
+        at->expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*at->expert_of));
+        at->quota = ek_arena_alloc(a, m->x.all_slots, sizeof(*at->quota));
+        at->made = ek_arena_alloc(a, m->x.ep_groups, sizeof(*at->made));
+    }
 }
 
 /* Routes of the micro-batches in flight, inputs of planners, and the flights of replicas. */
@@ -198,6 +234,9 @@ static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
         ek_moe_route measured, *r = m->handles != NULL ? &m->handles[i].route : &measured;
 
         r->expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*r->expert_of));
+        r->late_of = ek_moe_may_use_previous(m->cfg)
+                         ? ek_arena_alloc(a, m->x.all_slots, sizeof(*r->late_of))
+                         : NULL;
         r->row_counts = ek_arena_alloc(a, sources * m->x.all_slots, sizeof(*r->row_counts));
     }
     if (ek_moe_may_place(m->cfg)) {
@@ -205,12 +244,7 @@ static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
         m->persistent_quota =
             ek_arena_alloc(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->persistent_quota));
     }
-    if (ek_moe_may_use_previous(m->cfg)) {
-        m->next_plan.expert_of = ek_arena_alloc(a, m->x.all_slots, sizeof(*m->next_plan.expert_of));
-        m->next_plan.quota = ek_arena_alloc(a, m->x.all_slots, sizeof(*m->next_plan.quota));
-        m->next_plan.made = ek_arena_alloc(a, m->x.ep_groups, sizeof(*m->next_plan.made));
-        m->next_plan.known = 0;
-    }
+    reserve_next_plans(m, a);
     ek_replicas_reserve_flights(m, a);
 }
 

@@ -18,11 +18,18 @@ int32_t ek_moe_build_plan_from_previous(const ek_moe_builder *b, int32_t dep)
 
     if (!ek_routing_plan_uses_previous(m))
         return dep;
-    dep = ek_moe_add(b, EK_OP_PLAN_REPLICAS, op_plan, -1, 0,
-                     (double)(m->x.ranks * m->x.words) * sizeof(ek_gate_stats), dep);
-    if (m->ids.next_moe != NULL)
-        ek_moe_build_forward_prefetch(m->ids.next_moe, b->g, b->micro, dep);
-    return dep;
+    return ek_moe_add(b, EK_OP_PLAN_REPLICAS, op_plan, -1, 0,
+                      (double)(m->x.ranks * m->x.words) * sizeof(ek_gate_stats), dep);
+}
+
+void ek_moe_build_next_prefetch(const ek_moe_builder *b, int backward, int32_t dep)
+{
+    ek_moe *forward = b->m->ids.next_forward, *back = b->m->ids.next_backward;
+
+    if (!backward && forward != NULL)
+        ek_moe_build_forward_prefetch(forward, b->g, b->micro, dep);
+    if (backward && back != NULL)
+        ek_moe_build_backward_prefetch(back, b->g, b->micro, dep);
 }
 
 static ek_status op_prefetch(void *self, const ek_op *op)
@@ -45,5 +52,5 @@ void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
 
     if (m->w->routed)
-        m->ids.backward_fetch = ek_replicas_build_fetch(&b, 1, dep);
+        m->ids.backward_fetch = ek_replicas_build_fetch(&b, 1, dep).after;
 }

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-/* Kinds of flights; a layer has at most one of each in flight.  The first three are of transient
+/* Kinds of flights; a layer has at most one of each in flight.  The first four are of transient
  * replicas, the others of persistent ones. */
-enum { FETCH_FORWARD, FETCH_BACKWARD, REDUCE, SHARE_REDUCE, SHARE_BROADCAST, FLIGHTS };
+enum { FETCH_FORWARD, FETCH_LATE, FETCH_BACKWARD, REDUCE, SHARE_REDUCE, SHARE_BROADCAST, FLIGHTS };
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -53,7 +53,7 @@ ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
 }
 
 ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, ek_replica_slots slots, int members,
+                                 const ek_mesh *mesh, ek_replica_slots slots, int members, int sets,
                                  int training)
 {
     ek_arena *host = ek_arena_host(a);
@@ -64,6 +64,7 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
 
     at->n = transient_slices(spec, mesh, slots, members);
     at->first = slots.transient > 0 ? count_slots(spec, mesh, slots) - slots.transient : 0;
+    at->sets = sets;
     at->calls = 0;
     at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
@@ -71,8 +72,10 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
 
-        slot->up = reserve_weights(a, k, 2 * f, d, training);
-        slot->down = reserve_weights(a, k, d, f, training);
+        for (int set = 0; set < sets; set++) {
+            slot->up[set] = reserve_weights(a, k, 2 * f, d, training);
+            slot->down[set] = reserve_weights(a, k, d, f, training);
+        }
         for (int buf_idx = 0; buf_idx < 2 && training; buf_idx++) {
             slot->up_grad[buf_idx] = ek_arena_alloc(a, 2 * f * d, real);
             slot->down_grad[buf_idx] = ek_arena_alloc(a, d * f, real);
@@ -120,7 +123,12 @@ double ek_moe_replica_bytes(const ek_moe *m)
 
 static int buf_idx_of(const ek_moe *m)
 {
-    return m->w->layer % 2;
+    return m->w->turn % 2;
+}
+
+int ek_replicas_alternate(const ek_moe *m)
+{
+    return m->scratch->replicas != NULL && m->scratch->replicas->sets > 1;
 }
 
 /* The slice of its group that this rank holds persistently. */
@@ -172,6 +180,7 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
                        ek_slot_weights *out)
 {
     int32_t e = held[slot];
+    int set = ek_replicas_alternate(m) ? buf_idx_of(m) : 0;
     const ek_replica *r;
 
     if (e < 0)
@@ -184,8 +193,8 @@ int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int s
                                  backward ? down->backward : down->forward, up->g, down->g};
         return 1;
     }
-    *out =
-        (ek_slot_weights){r->up, r->down, r->up_grad[buf_idx_of(m)], r->down_grad[buf_idx_of(m)]};
+    *out = (ek_slot_weights){r->up[set], r->down[set], r->up_grad[buf_idx_of(m)],
+                             r->down_grad[buf_idx_of(m)]};
     return 1;
 }
 
@@ -205,10 +214,12 @@ static group_route group_route_of(ek_moe *m, const ek_op *op, int kind)
 {
     int32_t first = m->mesh->edp_rank * m->mesh->ep * m->x.slots;
     const int32_t *kept = m->w->placement.expert_of + first;
+    const ek_moe_route *route = ek_moe_route_of(m, op);
+    const int32_t *held = kind == FETCH_LATE && route->sent ? route->late_of : route->expert_of;
     int transient = kind <= REDUCE;
 
     return (group_route){m,
-                         transient ? ek_moe_route_of(m, op)->expert_of + first : kept,
+                         transient ? held + first : kept,
                          transient ? kept : NULL,
                          m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
                          m->x.slots,
@@ -341,11 +352,10 @@ static ek_status sum_gradients(const transfer *t)
 static ek_status start_slot_messages(const group_route *r, const int32_t *held, int32_t slot,
                                      int32_t number, int kind, ek_replica_flight *flight)
 {
-    static ek_status (*const begin[])(const transfer *t) = {[FETCH_FORWARD] = send_weights,
-                                                            [FETCH_BACKWARD] = send_weights,
-                                                            [REDUCE] = sum_gradients,
-                                                            [SHARE_REDUCE] = sum_gradients,
-                                                            [SHARE_BROADCAST] = share_gradients};
+    static ek_status (*const begin[])(const transfer *t) = {
+        [FETCH_FORWARD] = send_weights,  [FETCH_LATE] = send_weights,
+        [FETCH_BACKWARD] = send_weights, [REDUCE] = sum_gradients,
+        [SHARE_REDUCE] = sum_gradients,  [SHARE_BROADCAST] = share_gradients};
     ek_moe *m = r->m;
     ek_replicas *own = m->scratch->replicas;
     int members = m->x.members;
@@ -360,7 +370,7 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
                           (int)((own->calls + 2 * (unsigned)(number * members + i)) % EK_COMM_TAGS),
                       .f = ek_slice_width(m, i)};
 
-        ek_slot_weights_of(m, held, slot, i, kind != FETCH_FORWARD, &t.w);
+        ek_slot_weights_of(m, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
     return EK_OK;
@@ -450,6 +460,12 @@ ek_status ek_replicas_fetch_forward(void *self, const ek_op *op)
     return exchange_replicas(self, op, FETCH_FORWARD);
 }
 
+/* After the gate: all replicas, or those that were not sent before it. */
+static ek_status op_fetch_late(void *self, const ek_op *op)
+{
+    return exchange_replicas(self, op, FETCH_LATE);
+}
+
 static ek_status op_fetch_backward(void *self, const ek_op *op)
 {
     return exchange_replicas(self, op, FETCH_BACKWARD);
@@ -531,19 +547,21 @@ int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t 
     return add_net(b, EK_OP_REPLICAS, run, -1, bytes_of(b->m, b->m->k->comp), dep, -1);
 }
 
-int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
+ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
 {
     int32_t *sent = backward ? &b->m->ids.backward_fetch : &b->m->ids.forward_fetch;
-    int32_t prefetched = *sent;
+    ek_replica_fetch f = {*sent, -1};
 
     if (!has_replicas(b->m) || b->m->w->waves != NULL)
-        return -1;
-    if (prefetched >= 0) {
-        *sent = -1;
-        return prefetched;
-    }
-    return add_net(b, EK_OP_REPLICAS, backward ? op_fetch_backward : ek_replicas_fetch_forward, -1,
-                   bytes_of(b->m, b->m->k->comp), dep, -1);
+        return (ek_replica_fetch){-1, -1};
+    *sent = -1;
+    if (f.before < 0 || (!backward && ek_routing_plan_compares_previous(b->m)))
+        f.after = add_net(b, EK_OP_REPLICAS,
+                          backward       ? op_fetch_backward
+                          : f.before < 0 ? ek_replicas_fetch_forward
+                                         : op_fetch_late,
+                          -1, bytes_of(b->m, b->m->k->comp), dep, -1);
+    return f;
 }
 
 int ek_replicas_in_waves(const ek_moe *m)

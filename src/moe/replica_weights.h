@@ -29,8 +29,10 @@
  *             backward of a step the gradients of all persistent copies are summed, the primary
  *             first.  So no gradient is counted twice, and all persistent copies get the same bits.
  *
- * Memory      all layers share a slot's packed weights.  Its gradients are double-buffered: layers
- *             alternate between two, so that one is reduced while the next layer adds to the other.
+ * Memory      all layers share a slot's packed weights, of which there can be two sets
+ *             (ek_moe_config.replica_sets): layers alternate between them, so that the next layer's
+ *             weights arrive under this one's products.  Its gradients are double-buffered
+ *             likewise, so that one is reduced while the next layer adds to the other.
  * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
  *             that results are bitwise reproducible. */
 #ifndef MOE_REPLICA_WEIGHTS_H
@@ -47,13 +49,14 @@ typedef struct ek_replica_flight {
 
 /* Memory for one slice of a transient replica. */
 typedef struct {
-    void *up, *down;                 /* packed weights */
-    void *up_grad[2], *down_grad[2]; /* R; double buffers of alternating layers */
+    void *up[2], *down[2];           /* packed weights; one set: [0] alone */
+    void *up_grad[2], *down_grad[2]; /* R */
 } ek_replica;
 
 typedef struct ek_replicas {
     int32_t n;          /* slices that a rank may fetch; -1: replicas are persistent only */
     int32_t first;      /* the first of a rank's slots that they may be in; 0: any that is empty */
+    int sets;           /* of packed weights: 1 or 2 */
     ek_replica *slot;   /* [n] */
     int32_t cleared[2]; /* in the graph being built, by gradient buffer: the op after which its
                            contents are no longer needed; -1: none */
@@ -74,9 +77,9 @@ typedef struct {
 } ek_replica_slots;
 
 /* Memory shared by all layers.  members: the largest number of shards that gather their slices;
- * only where transient replicas may be in any empty slot. */
+ * only where transient replicas may be in any empty slot.  sets: of packed weights. */
 ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, ek_replica_slots slots, int members,
+                                 const ek_mesh *mesh, ek_replica_slots slots, int members, int sets,
                                  int training);
 /* Memory of one layer. */
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a);
@@ -96,9 +99,17 @@ typedef struct {
 int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
                        ek_slot_weights *out);
 
-/* Appends the fetch of the replicas' weights, in the form for forward or backward products; returns
- * its network op, that of the prefetch if there was one, or -1 without replicas. */
-int32_t ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
+/* The network ops that fetch the replicas' weights: a prefetch, and the fetch after the plan; -1:
+ * none. */
+typedef struct {
+    int32_t before, after;
+} ek_replica_fetch;
+
+/* Appends the fetch of the replicas' weights, in the form for forward or backward products, unless
+ * a prefetch does all of it. */
+ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
+/* Whether the weights of the next layer's replicas can arrive while this layer's are read. */
+int ek_replicas_alternate(const ek_moe *m);
 /* Whether replicas are sent wave by wave, rather than by the fetch. */
 int ek_replicas_in_waves(const ek_moe *m);
 /* Replicas, in the micro-batch of an op, of the experts in slots [first, end) of this rank; 0

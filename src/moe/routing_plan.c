@@ -3,13 +3,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "moe/routing_traffic.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Counts of every expert rank in a micro-batch (ek_planning_scratch.traffic): rows computed, sent
- * and received, replicas received and sent. */
-enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, KINDS };
+/* Micro-batches that the means of ek_moe_next_plan reach back. */
+enum { JUDGED = 8 };
 
 /* Nodes of the expert ranks of a group, numbered by first rank. */
 static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
@@ -71,6 +71,7 @@ ek_status ek_routing_plan_set_planner(ek_moe_planning *d, const ek_moe_config *c
                "planner %s is not among the planners that memory was reserved for", p->name);
     d->planner = p;
     d->memory = d->memory_of[at];
+    d->planner_at = at;
     d->failed = d->unfit = 0;
     return EK_OK;
 }
@@ -80,8 +81,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
 {
     int64_t all = (int64_t)mesh->ep * slots;
 
-    d->scratch.traffic =
-        ek_arena_alloc(a, (int64_t)KINDS * mesh->edp * mesh->ep, sizeof(*d->scratch.traffic));
+    d->scratch.traffic = ek_routing_traffic_reserve(a, mesh);
     d->scratch.total = ek_arena_alloc(a, experts, sizeof(*d->scratch.total));
     if (cfg->planner == NULL)
         return;
@@ -121,9 +121,20 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     d->scratch.split = ek_arena_alloc(a, mesh->ep + all, sizeof(*d->scratch.split));
     d->scratch.slots = ek_arena_alloc(a, all, sizeof(*d->scratch.slots));
     d->scratch.rows = ek_arena_alloc(a, mesh->ep * all, sizeof(*d->scratch.rows));
+    if (ek_moe_may_use_previous(cfg)) {
+        d->scratch.expert_of = ek_arena_alloc(a, all, sizeof(*d->scratch.expert_of));
+        d->scratch.other_quota = ek_arena_alloc(a, all, sizeof(*d->scratch.other_quota));
+        ek_locality_reserve(&d->scratch.locality, a, &d->limits);
+        ek_quota_flow_reserve(&d->scratch.flow, a, &d->limits);
+    }
     d->scratch.source_rows =
         ek_arena_alloc(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
                        sizeof(*d->scratch.source_rows));
+}
+
+static ek_moe_next_plan *next_plan_of(const ek_moe *m)
+{
+    return &m->next_plan[m->planning->planner_at];
 }
 
 /* --- counts and plan -------------------------------------------------------------------------- */
@@ -159,10 +170,24 @@ static ek_status serve_placement(ek_moe *m, int64_t *made_with, ek_plan *p)
     return EK_OK;
 }
 
+/* Whether the layer has a next plan; not where it is never distributed. */
+static int has_next_plan(const ek_moe *m)
+{
+    return m->next_plan != NULL && m->planning->planner != NULL && m->step->training &&
+           next_plan_of(m)->expert_of != NULL;
+}
+
+/* Not where slices are gathered, or experts come in waves. */
+int ek_routing_plan_compares_previous(const ek_moe *m)
+{
+    return has_next_plan(m) && m->planning->planner->may_use_previous_counts && m->x.members == 1 &&
+           !m->x.local && m->w->waves == NULL;
+}
+
 int ek_routing_plan_uses_previous(const ek_moe *m)
 {
-    return m->next_plan.expert_of != NULL && m->planning->planner->uses_previous_counts &&
-           m->step->training;
+    return (has_next_plan(m) && m->planning->planner->uses_previous_counts) ||
+           ek_routing_plan_compares_previous(m);
 }
 
 /* Adds d->scratch.counts to the history for the next persistent placement. */
@@ -328,35 +353,6 @@ static ek_status split_expert(ek_moe *m, const ek_plan *p, int32_t expert, int32
     return EK_OK;
 }
 
-/* Whether a slot holds a persistent copy. */
-static int is_persistent(const ek_moe *m, int32_t slot)
-{
-    return m->w->placement.expert_of[slot] >= 0;
-}
-
-/* Counts replicas received by each rank, and sent: once per expert however many ranks receive it,
- * as a multicast does.  Persistent replicas are not sent. */
-static void count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
-{
-    ek_moe_planning *d = m->planning;
-    int32_t first = ep_group * p->ranks * p->slots;
-    int64_t *gets = d->scratch.traffic + (int64_t)REPLICAS_IN * m->w->placement.ranks +
-                    (int64_t)ep_group * p->ranks;
-    int64_t *gives = gets + (REPLICAS_OUT - REPLICAS_IN) * m->w->placement.ranks;
-
-    memset(d->scratch.total, 0, (size_t)p->experts * sizeof(*d->scratch.total));
-    for (int32_t s = 0; s < p->ranks * p->slots; s++) {
-        if (!ek_plan_is_replica(p, s))
-            continue;
-        m->stats.replicas++;
-        if (is_persistent(m, first + s))
-            continue;
-        gets[s / p->slots]++;
-        if (d->scratch.total[p->expert_of[s]]++ == 0)
-            gives[p->primary[p->expert_of[s]] / p->slots]++;
-    }
-}
-
 static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts, const ek_plan *p)
 {
     const ek_moe_planning *d = m->planning;
@@ -365,16 +361,82 @@ static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts
         d->listener.on_plan(d->listener.context, m->w->layer, ep_group, &d->limits, counts, p);
 }
 
-/* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts. */
-static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
+/* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts, in proportion
+ * to the plan's; or with the least maximum load, and replicas that pay although they are waited
+ * for, *late. */
+static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p, int32_t *late)
 {
-    const ek_plan *made = &m->next_plan.made[ep_group];
+    const ek_plan *made = &next_plan_of(m)->made[ep_group];
+    ek_moe_planning *d = m->planning;
 
     p->before_s = made->before_s;
     p->after_s = made->after_s;
     memcpy(p->reason, made->reason, sizeof(p->reason));
+    *late = 0;
+    if (ek_routing_plan_compares_previous(m)) {
+        *late = ek_late_replicas_add(&d->scratch.flow, &d->limits, d->scratch.counts, p);
+        return EK_OK;
+    }
     return serve_placement(
-        m, m->next_plan.quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
+        m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
+}
+
+/* The time of the layer by d->scratch.counts, while `waited` replicas on the busiest link are
+ * waited for; -1: all. */
+static double layer_time(ek_moe *m, const ek_plan *p, int32_t waited)
+{
+    ek_moe_planning *d = m->planning;
+    ek_plan_limits l = d->limits;
+
+    l.costs.replica_s = waited < 0 ? ek_late_replica_s(&l) : 0;
+    return ek_locality_time(&d->scratch.locality, &l, d->scratch.counts, p) +
+           (waited > 0 ? waited * ek_late_replica_s(&d->limits) : 0);
+}
+
+/* Makes the other plan, of the previous counts if p is of these (with `late` replicas), and the
+ * reverse, and adds the times of both to the layer's next plan. */
+static ek_status compare_previous(ek_moe *m, int ep_group, int sent, int32_t late, const ek_plan *p)
+{
+    ek_moe_planning *d = m->planning;
+    ek_moe_next_plan *a = next_plan_of(m);
+    int32_t slots = p->placement.ranks * p->placement.slots;
+    const int32_t *from = sent ? m->w->placement.expert_of : a->expert_of;
+    ek_plan other = {.placement = p->placement, .quota = d->scratch.other_quota};
+
+    other.placement.expert_of = d->scratch.expert_of;
+    memcpy(d->scratch.expert_of, from + (int64_t)ep_group * slots,
+           (size_t)slots * sizeof(*d->scratch.expert_of));
+    EK_TRY(sent ? make_plan(m, ep_group, &other) : reuse_previous_plan(m, ep_group, &other, &late));
+    a->now_before_s += layer_time(m, sent ? p : &other, late);
+    a->now_after_s += layer_time(m, sent ? &other : p, -1);
+    return EK_OK;
+}
+
+/* Adds a micro-batch to the means, in which recent ones count most. */
+static void judge_previous(ek_moe *m)
+{
+    ek_moe_next_plan *a = next_plan_of(m);
+    double part = 1.0 / (a->judged < JUDGED ? a->judged + 1 : JUDGED);
+
+    if (a->now_after_s > 0) {
+        a->before_s += part * (a->now_before_s - a->before_s);
+        a->after_s += part * (a->now_after_s - a->after_s);
+        a->judged++;
+    }
+    a->now_before_s = a->now_after_s = 0;
+}
+
+/* Sets route->late_of of a group. */
+static void list_late(const ek_moe *m, int ep_group, ek_moe_route *route)
+{
+    const int32_t *persistent = m->w->placement.expert_of;
+    const int32_t *sent = next_plan_of(m)->expert_of;
+    int32_t n = m->x.all_slots / m->x.ep_groups;
+
+    for (int32_t s = ep_group * n; s < (ep_group + 1) * n; s++)
+        route->late_of[s] = persistent[s] >= 0               ? persistent[s]
+                            : route->expert_of[s] != sent[s] ? route->expert_of[s]
+                                                             : -1;
 }
 
 static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int ep_group,
@@ -384,12 +446,16 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
     ek_moe_planning *d = m->planning;
     int32_t first = ep_group * d->limits.ranks * x->slots;
     int per_ep_group = x->ranks / x->ep_groups;
+    int32_t late = 0;
     ek_plan p = begin_plan(m, ep_group, route->expert_of, d->scratch.quota);
 
     count_assignments(m, gate_stats, ep_group);
     record_history(m);
-    EK_TRY(ek_routing_plan_uses_previous(m) ? reuse_previous_plan(m, ep_group, &p)
-                                            : make_plan(m, ep_group, &p));
+    EK_TRY(route->sent ? reuse_previous_plan(m, ep_group, &p, &late) : make_plan(m, ep_group, &p));
+    if (ek_routing_plan_compares_previous(m) && next_plan_of(m)->known)
+        EK_TRY(compare_previous(m, ep_group, route->sent, late, &p));
+    if (ek_routing_plan_compares_previous(m) && route->sent)
+        list_late(m, ep_group, route);
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
@@ -400,7 +466,7 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
             share_rank_rows(m, gate_stats, e, ep_group * per_ep_group + r * x->shards,
                             d->scratch.rows + (int64_t)r * n, n, route->row_counts);
     }
-    count_replicas(m, &p.placement, ep_group);
+    ek_routing_traffic_count_replicas(m, &p.placement, ep_group);
     notify_listener(m, ep_group, d->scratch.counts, &p);
     return EK_OK;
 }
@@ -467,7 +533,7 @@ static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_r
                           .expert_of = route->expert_of + ep_group * ranks * m->x.slots,
                           .primary = m->w->placement.primary};
 
-        count_replicas(m, &p, ep_group);
+        ek_routing_traffic_count_replicas(m, &p, ep_group);
     }
 }
 
@@ -488,71 +554,6 @@ static ek_status plan_ep_groups(ek_moe *m, const ek_gate_stats *gate_stats, ek_m
     for (int ep_group = 0; ep_group < x->ep_groups; ep_group++)
         EK_TRY(plan_ep_group(m, gate_stats, ep_group, route));
     return EK_OK;
-}
-
-static double max_over_ranks(const ek_moe *m, int kind)
-{
-    int32_t ranks = m->w->placement.ranks;
-    const int64_t *of = m->planning->scratch.traffic + (int64_t)kind * ranks;
-    int64_t most = 0;
-
-    for (int32_t r = 0; r < ranks; r++)
-        most = of[r] > most ? of[r] : most;
-    return (double)most;
-}
-
-/* Counts the rows that each expert rank computes, receives from others and sends to others. */
-static void count_rows(ek_moe *m, const ek_moe_route *route)
-{
-    const ek_dispatch_layout *x = &m->x;
-    const int32_t *rows = route->row_counts;
-    int32_t ranks = m->w->placement.ranks;
-    int64_t *served = m->planning->scratch.traffic, *sent = served + ROWS_OUT * ranks,
-            *got = served + ROWS_IN * ranks;
-
-    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
-        int32_t from = (int32_t)(i % x->ranks) / x->shards;
-
-        for (int32_t at = 0; at < ranks; at++, rows += x->slots) {
-            int64_t n = 0;
-
-            for (int32_t s = 0; s < x->slots; s++)
-                n += rows[s];
-            served[at] += n;
-            sent[from] += at != from ? n : 0;
-            got[at] += at != from ? n : 0;
-        }
-    }
-}
-
-/* Adds the slices that ranks fetch to the sums of the step. */
-static void count_slices(ek_moe *m, const ek_moe_route *route)
-{
-    const ek_dispatch_layout *x = &m->x;
-    int64_t shards = x->shards, members = x->members;
-
-    for (int32_t s = 0; s < x->all_slots; s++)
-        if (route->expert_of[s] >= 0)
-            m->stats.slices += shards * (is_persistent(m, s) ? members - 1 : members);
-}
-
-/* Adds the micro-batch to the sums of the step. */
-static void add_to_step_sums(ek_moe *m, const ek_moe_route *route, int planned)
-{
-    double members = m->x.members;
-
-    count_rows(m, route);
-    for (int32_t r = 0; r < m->w->placement.ranks; r++) {
-        m->stats.rank_rows[r] += m->planning->scratch.traffic[r];
-        m->stats.work.rows += (double)m->planning->scratch.traffic[r];
-    }
-    m->stats.work.busiest += max_over_ranks(m, ROWS_SERVED);
-    /* A shard has 1 / members of its expert rank's rows, and `members` slices of each expert. */
-    m->stats.work.link += fmax(max_over_ranks(m, ROWS_OUT), max_over_ranks(m, ROWS_IN)) / members;
-    if (planned)
-        m->stats.work.replicas +=
-            fmax(max_over_ranks(m, REPLICAS_IN), max_over_ranks(m, REPLICAS_OUT)) * members;
-    m->stats.work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
 }
 
 void ek_routing_plan_give_up(ek_moe *m)
@@ -613,6 +614,18 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     return st;
 }
 
+/* Takes back what a failed plan has put into slots. */
+static void drop_late(const ek_moe *m, ek_moe_route *route)
+{
+    if (!route->sent) {
+        copy_placement(m, route->expert_of);
+    } else if (ek_routing_plan_compares_previous(m)) {
+        memcpy(route->expert_of, next_plan_of(m)->expert_of,
+               (size_t)m->x.all_slots * sizeof(*route->expert_of));
+        copy_placement(m, route->late_of);
+    }
+}
+
 void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route)
 {
     ek_moe_planning *d = m->planning;
@@ -621,65 +634,69 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
     int plans = d->planner != NULL && m->step->training && !m->x.local && !d->unfit &&
                 (ek_planner_fills_slots(d->planner) || !d->failed);
 
-    memset(d->scratch.traffic, 0,
-           (size_t)KINDS * (size_t)m->w->placement.ranks * sizeof(*d->scratch.traffic));
-    if (!ek_routing_plan_uses_previous(m)) /* else op_prefetch has set expert_of */
+    ek_routing_traffic_begin(m);
+    if (!ek_routing_plan_uses_previous(m)) /* else op_prefetch has set it */
+        route->sent = 0;
+    if (!route->sent)
         copy_placement(m, route->expert_of);
     if (plans && plan_ep_groups(m, gate_stats, route) < 0) {
         ek_routing_plan_give_up(m);
         d->unfit = 1;
         plans = 0;
-        if (!ek_routing_plan_uses_previous(m))
-            copy_placement(m, route->expert_of);
+        drop_late(m, route);
     }
+    if (ek_routing_plan_compares_previous(m))
+        judge_previous(m);
     if (m->x.local)
         plan_local_rows(m, gate_stats, route);
     else if (!plans)
         ek_dispatch_default_rows(&m->x, gate_stats, route->row_counts);
-    count_slices(m, route);
-    add_to_step_sums(m, route, plans || m->x.local);
+    ek_routing_traffic_add(m, route, plans || m->x.local);
 }
 
 /* --- plans from the previous micro-batch ------------------------------------------------------ */
 
-/* Whether the plan was made for the current persistent placement. */
+/* Whether the next plan was made for the current persistent placement. */
 static int is_current(const ek_moe *m)
 {
     const ek_placement *now = &m->w->placement;
 
     for (int32_t s = 0; s < m->x.all_slots; s++)
-        if (now->expert_of[s] >= 0 && now->expert_of[s] != m->next_plan.expert_of[s])
+        if (now->expert_of[s] >= 0 && now->expert_of[s] != next_plan_of(m)->expert_of[s])
             return 0;
     return 1;
 }
 
 void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
 {
-    ek_moe_next_plan *a = &m->next_plan;
+    ek_moe_next_plan *a = next_plan_of(m);
 
     if (a->known && !is_current(m)) {
         a->known = 0;
         memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
     }
-    if (m->x.local || !a->known || m->planning->failed)
+    route->sent = !ek_routing_plan_compares_previous(m) ||
+                  (a->known && !m->planning->failed && a->before_s <= a->after_s);
+    if (m->x.local || !a->known || m->planning->failed || !route->sent)
         copy_placement(m, route->expert_of);
     else
         memcpy(route->expert_of, a->expert_of, (size_t)m->x.all_slots * sizeof(*a->expert_of));
     if (m->x.local)
         fill_all_ranks(m, route->expert_of);
+    copy_placement(m, route->late_of);
 }
 
 static ek_status plan_next_groups(ek_moe *m, const ek_gate_stats *gate_stats)
 {
     for (int ep_group = 0; ep_group < m->x.ep_groups; ep_group++) {
         int64_t *quota =
-            m->next_plan.quota + (int64_t)ep_group * m->planning->limits.ranks * m->x.slots;
-        ek_plan p = begin_plan(m, ep_group, m->next_plan.expert_of, quota);
+            next_plan_of(m)->quota + (int64_t)ep_group * m->planning->limits.ranks * m->x.slots;
+        ek_plan p = begin_plan(m, ep_group, next_plan_of(m)->expert_of, quota);
 
         count_assignments(m, gate_stats, ep_group);
         EK_TRY(make_plan(m, ep_group, &p));
         EK_TRY(ek_plan_check(&m->planning->limits, m->planning->scratch.counts, &p));
-        m->next_plan.made[ep_group] = p;
+        next_plan_of(m)->made[ep_group] = p;
     }
     return EK_OK;
 }
@@ -688,8 +705,8 @@ void ek_routing_plan_from_previous(ek_moe *m, const ek_gate_stats *gate_stats)
 {
     if (m->planning->failed)
         return;
-    copy_placement(m, m->next_plan.expert_of);
-    m->next_plan.known = 1;
+    copy_placement(m, next_plan_of(m)->expert_of);
+    next_plan_of(m)->known = 1;
     if (plan_next_groups(m, gate_stats) < 0)
         ek_routing_plan_give_up(m);
 }

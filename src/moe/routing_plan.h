@@ -10,39 +10,7 @@
 #ifndef MOE_ROUTING_PLAN_H
 #define MOE_ROUTING_PLAN_H
 
-#include "moe/layer.h"
-#include "placement/survivability.h"
-
-/* Scratch of the plan at work. */
-typedef struct {
-    int32_t *primary;     /* [experts] */
-    int64_t *quota;       /* [ep * slots] */
-    int64_t *counts;      /* [ep, experts] */
-    int64_t *total;       /* [experts] */
-    int32_t *slots;       /* [ep * slots], the slots of one expert */
-    int64_t *split;       /* ek_plan_split */
-    int64_t *rows;        /* [ep, its slots], the rows that each serves */
-    int64_t *source_rows; /* [etp, token chunks], its rows from one expert rank's tokens */
-    int64_t *traffic;     /* [kinds, expert ranks], of a micro-batch */
-} ek_planning_scratch;
-
-/* What planners need; all layers share it. */
-typedef struct ek_moe_planning {
-    const ek_planner *planner; /* in use; NULL: none */
-    void *memory;              /* the planner's */
-    void **memory_of;          /* [1 + others], by ek_moe_planner_at */
-    ek_plan_limits limits;     /* of one expert-parallel group */
-    int32_t *node_of;          /* [edp, ep] */
-    int32_t *domain_of;        /* [edp, ep]; NULL: nodes */
-    ek_replica_sets others;    /* replica sets of other layers, for plan_persistent; capacity 0: the
-                                  planner does not use them */
-    int32_t *others_domain;    /* [ep], domain numbers of the first group used in `others` */
-    ek_moe_plan_listener listener;
-    ek_plan persistent; /* result of ek_routing_plan_persistent */
-    int failed;         /* the planner failed and is not called again */
-    int unfit;          /* a micro-batch's plan failed: persistent quotas are not used either */
-    ek_planning_scratch scratch;
-} ek_moe_planning;
+#include "moe/planning.h"
 
 /* Reserves what planners need, which all `layers` of the model share.  slots: of a rank. */
 void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_config *cfg,
@@ -63,16 +31,19 @@ EK_CHECKED ek_status ek_routing_plan_persistent(ek_moe *m);
 /* Marks the planner as failed and logs ek_err_message. */
 void ek_routing_plan_give_up(ek_moe *m);
 
-/* Fills the route of a micro-batch from the gate statistics of all ranks.  With a planner that
- * uses_previous_counts, route->expert_of is set already (ek_routing_plan_use_previous). */
+/* Fills the route of a micro-batch from the gate statistics of all ranks.  If replicas were sent
+ * before the gate, route->expert_of is set already (ek_routing_plan_use_previous). */
 void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_route *route);
 
-/* With a planner that uses_previous_counts: makes m->next_plan, for the layer's next forward, from
- * the statistics of the current one; and copies it into a route's expert_of. */
+/* With a planner that uses_previous_counts or may_use_previous_counts: makes m->next_plan, for the
+ * layer's next forward, from the statistics of the current one; and sets a route's expert_of and
+ * `sent`, by that plan or, where replicas are better planned after the gate, without replicas. */
 void ek_routing_plan_from_previous(ek_moe *m, const ek_gate_stats *gate_stats);
 void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route);
-/* Whether the planner in use is one of these, in this step. */
+/* Whether replicas are planned so in this step: always, or by what is predicted. */
 int ek_routing_plan_uses_previous(const ek_moe *m);
+/* Whether they may instead be planned after the gate. */
+int ek_routing_plan_compares_previous(const ek_moe *m);
 
 /* Splits the rows left [n] by slot over parts [n_parts], whose sum is the same: each part gets a
  * proportional share of every slot, as even as whole rows allow.  Calls add(context, part, slot,

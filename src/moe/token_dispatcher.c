@@ -347,6 +347,7 @@ typedef struct {
     ek_op_kind pack_kind, out_kind, back_kind, sum_kind;
     ek_op_fn pack, out, unpack, repack, back, sum;
     int32_t (*products)(const ek_moe_builder *b, int32_t part, int32_t dep);
+    int backward;
 } chunk_ops;
 
 static const chunk_ops forward = {.pack_kind = EK_OP_PERMUTE,
@@ -370,12 +371,22 @@ static const chunk_ops backward = {.pack_kind = EK_OP_UNPERMUTE_BACKWARD,
                                    .repack = op_repack_gradient,
                                    .back = op_dispatch_a2a_backward,
                                    .sum = op_permute_backward,
-                                   .products = ek_moe_build_products_backward};
+                                   .products = ek_moe_build_products_backward,
+                                   .backward = 1};
+
+/* Appends the prefetch of the next layer's replicas when rows have arrived, or when the products
+ * are done: whichever comes first that leaves their memory free. */
+static void build_prefetch(const ek_moe_builder *b, const chunk_ops *ops, int have_rows,
+                           int32_t dep)
+{
+    if (!b->recompute && ek_replicas_alternate(b->m) == have_rows)
+        ek_moe_build_next_prefetch(b, ops->backward, dep);
+}
 
 /* Appends, for all chunks in order, packing and the all-to-all to the servers; then, for each as it
- * arrives, products and the all-to-all back.  fetched: the fetch of replicas; -1: none.  Returns
+ * arrives, products and the all-to-all back.  fetched: the fetch of replicas.  Returns
  * the last compute op, and sets m->ids.back to the all-to-alls back. */
-static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, int32_t fetched,
+static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_replica_fetch fetched,
                             int32_t dep)
 {
     const ek_dispatch_layout *x = &b->m->x;
@@ -388,11 +399,14 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, int32
         net = out[i] =
             ek_moe_add_net(b, ops->out_kind, ops->out, i, rows_sent(b, i) * row, dep, net);
     }
+    build_prefetch(b, ops, 1, net);
     back = net;
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, EK_OP_UNPACK, ops->unpack, i, 0, packed * c->rows, out[i]);
-        if (i == 0 && fetched >= 0)
-            dep = ek_moe_add_wait(b, fetched, dep);
+        if (i == 0 && fetched.before >= 0)
+            dep = ek_moe_add_wait(b, fetched.before, dep);
+        if (i == 0 && fetched.after >= 0)
+            dep = ek_moe_add_wait(b, fetched.after, dep);
         dep = ops->products(b, i, dep);
         if (b->recompute)
             continue;
@@ -424,6 +438,7 @@ int32_t ek_moe_build_dispatch(const ek_moe_builder *b, int32_t dep)
     if (b->recompute)
         return dep;
     dep = ek_moe_build_plan_from_previous(b, dep);
+    build_prefetch(b, &forward, 0, dep);
     return build_sums(b, &forward, dep);
 }
 
@@ -432,6 +447,7 @@ int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep)
     if (!ek_moe_is_distributed(b->m))
         return build_local_backward(b, dep);
     dep = build_chunks(b, &backward, ek_replicas_build_fetch(b, 1, dep), dep);
+    build_prefetch(b, &backward, 0, dep);
     dep = ek_replicas_build_clear(b, dep);
     for (int i = 0; i < b->m->x.chunks; i++)
         dep = ek_moe_build_weight_gradients(b, i, dep);

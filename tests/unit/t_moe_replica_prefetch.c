@@ -128,6 +128,87 @@ static void plans_use_the_previous_counts(void)
     drop(&one);
 }
 
+/* --- before or after the gate ---------------------------------------------------------------- */
+
+/* In the first step expert 3 is chosen most, in the second one expert 0; or always expert 0. */
+static uint32_t even_loads[ITERATIONS][EXPERTS] = {{9, 3, 3, 0, 3}, {9, 3, 3, 0, 3}};
+static const ek_trace steady = {.data = (const unsigned char *)even_loads,
+                                .width = sizeof(even_loads[0][0]),
+                                .iterations = ITERATIONS,
+                                .layers = 1,
+                                .sources = 1,
+                                .experts = EXPERTS};
+static int sent_steady, sent_jump;         /* by micro-batch, as bits */
+static _Atomic int late_steady, late_jump; /* replicas that were added after the gate */
+
+static void look_at_sent(const layer *l, int turn)
+{
+    int *sent = l->s->cfg.replay == &steady ? &sent_steady : &sent_jump;
+    _Atomic int *late = l->s->cfg.replay == &steady ? &late_steady : &late_jump;
+    int bits = 0;
+
+    for (int i = 0; i < MICROS; i++) {
+        const ek_moe_route *route = &l->m.handles[l->act_slot_of[i]].route;
+
+        bits |= route->sent << (turn * MICROS + i);
+        for (int32_t s = 0; s < l->m.x.all_slots && route->sent; s++)
+            *late += route->late_of[s] >= 0 && l->m.w->placement.expert_of[s] < 0;
+    }
+    if (l->mesh->at == 0)
+        *sent |= bits;
+}
+
+/* The busiest rank's rows in the second step. */
+static void look_at_loads(const layer *l, int turn)
+{
+    const ek_dispatch_layout *x = &l->m.x;
+
+    look_at_sent(l, turn);
+    for (int i = 0; i < MICROS && turn == 1; i++) {
+        const ek_moe_route *route = &l->m.handles[l->act_slot_of[i]].route;
+        int64_t all = 0, most = 0, n = 0;
+
+        for (int32_t s = 0; s < x->all_slots; s++) {
+            n = s % x->slots == 0 ? 0 : n;
+            n += served(l, route, s);
+            all += served(l, route, s);
+            most = n > most ? n : most;
+        }
+        CHECK(most <= all / 4 + 1);
+    }
+}
+
+/* Steady loads: replicas are sent before the gate as soon as there are counts, and balance.  Loads
+ * that change: some are added after the gate, and the next ones are not sent before it, once that
+ * has cost more than to wait. */
+static void replicas_are_sent_before_the_gate_while_that_takes_less(void)
+{
+    scenario s = plain();
+    result one, many;
+
+    s.ranks = s.sizes.ep = 4;
+    s.spare_slots = 1;
+    for (int i = 0; i < 2; i++) {
+        s.cfg = (ek_moe_config){
+            .planner = &ek_planner_auto,
+            .replay = i == 0 ? &steady : &jump,
+            .costs = {.compute_s_per_row = 1e-3, .replica_s = 1e-4, .exposed_s = 1e-5}};
+        s.look = i == 0 ? look_at_loads : look_at_sent;
+        run_alone(&s, &one);
+        sent_steady = i == 0 ? 0 : sent_steady;
+        sent_jump = 0;
+        if (run_ranks(&s, &many))
+            compare(&s, &one, &many);
+        CHECK(many.replicas > 0);
+        drop(&many);
+        drop(&one);
+    }
+    CHECK_INT(sent_steady, 2 | 4 | 8);
+    CHECK_INT(sent_jump, 2 | 4);
+    CHECK_INT(late_steady, 0);
+    CHECK(late_jump > 0);
+}
+
 /* --- any plan --------------------------------------------------------------------------------- */
 
 static int64_t replicas_seen;
@@ -139,8 +220,8 @@ static void spoil(const layer *l, int turn)
     int64_t f = ek_range_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
 
     for (int32_t i = 0; turn == 0 && r != NULL && i < r->n; i++) {
-        memset(r->slot[i].up, 0xff, (size_t)(2 * f * d) * sizeof(double));
-        memset(r->slot[i].down, 0xff, (size_t)(d * f) * sizeof(double));
+        memset(r->slot[i].up[0], 0xff, (size_t)(2 * f * d) * sizeof(double));
+        memset(r->slot[i].down[0], 0xff, (size_t)(d * f) * sizeof(double));
     }
 }
 
@@ -149,7 +230,8 @@ static void anywhere(scenario *s, const result *one, int i)
     static const int degrees[] = {1, 2, 3, 17};
     result many;
 
-    s->cfg = (ek_moe_config){.planner = &random_from_previous,
+    s->cfg = (ek_moe_config){.planner = i % 2 ? &random_from_previous : &random_before_or_after,
+                             .costs = {.compute_s_per_row = 1e-3, .replica_s = 1e-3},
                              .degree = degrees[i % 4],
                              .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
                              .gather = i % 5 == 1   ? s->sizes.etp
@@ -256,6 +338,7 @@ static void failing_planners_are_not_called_again(void)
 
 static const ek_case cases[] = {
     EK_CASE(plans_use_the_previous_counts),
+    EK_CASE(replicas_are_sent_before_the_gate_while_that_takes_less),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),

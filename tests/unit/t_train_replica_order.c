@@ -68,8 +68,9 @@ static int32_t here_of(const ek_graph *g, int32_t fetch)
     return -1;
 }
 
-/* Forms are overwritten by a fetch: the products that read what was there are done. */
-static int check_fetches(const ek_graph *g)
+/* Forms are overwritten by a fetch: the products that read what was there are done.  With two sets
+ * of memory, layers alternate. */
+static int check_fetches(const ek_graph *g, int sets)
 {
     int fetches = 0;
 
@@ -82,9 +83,10 @@ static int check_fetches(const ek_graph *g)
         CHECK(here >= 0 && g->ops[here].layer == g->ops[i].layer &&
               g->ops[here].micro == g->ops[i].micro);
         for (int32_t j = 0; j < here; j++)
-            if (is_product(&g->ops[j]))
+            if (is_product(&g->ops[j]) && (g->ops[j].layer - g->ops[i].layer) % sets == 0)
                 must(g, i, j);
-        for (int32_t j = here + 1; j < g->n_ops && !is(&g->ops[j], EK_OP_WAIT_REPLICAS); j++)
+        for (int32_t j = here + 1;
+             j < g->n_ops && (j == here + 1 || !is(&g->ops[j], EK_OP_WAIT_REPLICAS)); j++)
             if (is_product(&g->ops[j]) && same_work(&g->ops[j], &g->ops[i]))
                 must(g, j, i);
     }
@@ -164,14 +166,38 @@ static void check_ahead(const ek_graph *g, int zero)
         }
 }
 
+/* With two sets of memory weights come while the neighbour's experts are multiplied, when its rows
+ * have arrived. */
+static void check_two_sets(const ek_graph *g, int ahead)
+{
+    for (int32_t micro = 0; micro < MICROS; micro++)
+        for (int32_t l = 0; l + 1 < LAYERS; l++) {
+            int32_t forward = find(g, EK_OP_REPLICAS, l + 1, micro);
+            int32_t back = find_from(g, find(g, EK_OP_UNPERMUTE_BACKWARD, l + 1, micro),
+                                     EK_OP_REPLICAS, l, micro);
+
+            if (ahead) {
+                CHECK(!before[forward][find(g, EK_OP_EXPERT_UP, l, micro)]);
+                must(g, forward, find(g, EK_OP_DISPATCH_A2A, l, micro));
+            }
+            CHECK(!before[back][find(g, EK_OP_EXPERT_DOWN_INPUT, l + 1, micro)]);
+            must(g, back, find(g, EK_OP_COMBINE_A2A_BACKWARD, l + 1, micro));
+        }
+}
+
 typedef struct {
     ek_comm *world;
     const ek_planner *planner;
-    int ep, zero;
+    int ep, zero, sets;
     ek_recompute recompute;
     int looks; /* one of the ranks */
     int fetches, primaries, failed;
 } peer;
+
+static int is_ahead(const ek_planner *p)
+{
+    return p->uses_previous_counts || p->may_use_previous_counts;
+}
 
 static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
 {
@@ -183,7 +209,7 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
                          .micros = MICROS,
                          .training = 1,
                          .recompute = p->recompute,
-                         .moe = {.degree = 2, .planner = p->planner}};
+                         .moe = {.degree = 2, .planner = p->planner, .replica_sets = p->sets}};
     ek_moe_step step = {.training = 1, .top_k = 2};
     int32_t tokens[8] = {0};
     ek_micro micro[MICROS];
@@ -215,10 +241,12 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
     CHECK(g.n_ops < OPS_MAX);
     if (p->looks && g.n_ops < OPS_MAX) {
         close_over(&g);
-        p->fetches = check_fetches(&g);
+        p->fetches = check_fetches(&g, p->sets);
         p->primaries = check_gradients(&g);
-        if (p->planner->uses_previous_counts)
+        if (is_ahead(p->planner))
             check_ahead(&g, p->zero);
+        if (p->sets > 1 && p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
+            check_two_sets(&g, is_ahead(p->planner));
         if (p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
             check_last_layer(&g);
     }
@@ -244,9 +272,10 @@ static void *peer_main(void *arg)
     return NULL;
 }
 
-static void look_with(const ek_planner *planner, int ranks, int ep, int zero,
+static void look_with(const ek_planner *planner, int sets, int ranks, int ep, int zero,
                       ek_recompute recompute)
 {
+    int fetches = recompute == EK_RECOMPUTE_FULL ? 3 : 2;
     ek_comm *worlds[4];
     pthread_t threads[4];
     peer p[4];
@@ -257,6 +286,7 @@ static void look_with(const ek_planner *planner, int ranks, int ep, int zero,
                       .planner = planner,
                       .ep = ep,
                       .zero = zero,
+                      .sets = sets,
                       .recompute = recompute,
                       .looks = r == 0};
         CHECK(pthread_create(&threads[r], NULL, peer_main, &p[r]) == 0);
@@ -266,14 +296,19 @@ static void look_with(const ek_planner *planner, int ranks, int ep, int zero,
         CHECK(!p[r].failed);
         ek_comm_close(&worlds[r]);
     }
-    CHECK_INT(p[0].fetches, (recompute == EK_RECOMPUTE_FULL ? 3 : 2) * LAYERS * MICROS);
+    fetches += planner->may_use_previous_counts; /* before the gate and after it */
+    CHECK_INT(p[0].fetches, fetches * LAYERS * MICROS);
     CHECK_INT(p[0].primaries, LAYERS * MICROS);
 }
 
 static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
 {
-    look_with(&ek_planner_exact, ranks, ep, zero, recompute);
-    look_with(&ek_planner_prophet, ranks, ep, zero, recompute);
+    static const ek_planner *const planners[] = {&ek_planner_exact, &ek_planner_prophet,
+                                                 &ek_planner_auto};
+
+    for (int sets = 1; sets <= 2; sets++)
+        for (int i = 0; i < 3; i++)
+            look_with(planners[i], sets, ranks, ep, zero, recompute);
 }
 
 static void kept_activations(void)

@@ -3,7 +3,7 @@
  * have persistent ones.  Ranks are threads, some per node. */
 #include "equal_threads.h"
 
-static const int keepers[] = {7, 9}; /* `replicate` and `auto`, of equal_planners */
+static const int keepers[] = {EQUAL_REPLICATE, EQUAL_AUTO}; /* of equal_planners */
 
 /* On a busy machine a planner may take too large a part of such short steps, and is switched off:
  * before each step it is switched on again. */
@@ -25,7 +25,7 @@ static equal_layout on_nodes(int keeper, int ranks, int ep, int hosts)
                       .degree = 2,
                       .shape = 1,
                       .nodes = EQUAL_TWOS,
-                      .balance = 7,
+                      .balance = EQUAL_REPLICATE,
                       .replicas_min = hosts};
 
     l.planner = ek_planner_for(equal_planners[keepers[keeper]], hosts);

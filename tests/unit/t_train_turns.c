@@ -4,17 +4,10 @@
 
 enum { LAYERS_MAX = 4, SLOTS_MAX = 64, EXPERTS_MAX = 16 };
 
-static const ek_planner *const others[] = {&random_planner,
-                                           &random_persistent_plan,
-                                           &random_from_previous,
-                                           &ek_planner_shadow,
-                                           &ek_planner_place,
-                                           &ek_planner_prophet,
-                                           &ek_planner_replicate,
-                                           &ek_planner_eplb,
-                                           &ek_planner_exact,
-                                           &ek_planner_auto,
-                                           NULL};
+static const ek_planner *const others[] = {
+    &random_planner,    &random_persistent_plan, &random_from_previous, &random_before_or_after,
+    &ek_planner_shadow, &ek_planner_place,       &ek_planner_prophet,   &ek_planner_replicate,
+    &ek_planner_eplb,   &ek_planner_exact,       &ek_planner_auto,      NULL};
 enum { OTHERS = sizeof(others) / sizeof(others[0]) - 1 };
 
 /* Placements of a rank's layers, as they were when it began. */

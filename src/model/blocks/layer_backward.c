@@ -2,7 +2,6 @@
  * recomputed of its forward. */
 #include "model/blocks/backward.h"
 #include "model/blocks/layer_priv.h"
-#include "moe/replica_prefetch.h"
 
 #include <string.h>
 
@@ -263,14 +262,16 @@ static int32_t build_qkv_backward(ek_backward *bw, ek_graph *g, int32_t l, int32
                         4 * z.n * z.d * z.r, dep, sum);
 }
 
-/* Whether layer l - 1 is the next whose experts run, with weights that are already present. */
-static int comes_next(const ek_backward *bw, int32_t l)
+/* The MoE layer whose replicas may be sent for backward during that of layer l: the next routed one
+ * of the virtual stage, if its weights are present. */
+static ek_moe *next_moe(const ek_backward *bw, int32_t l)
 {
-    const ek_forward *f = bw->forward;
+    const ek_model *m = bw->forward->model;
+    int32_t first = (int32_t)ek_model_vstage_first(m, ek_model_vstage_of(m, l));
+    int32_t next = ek_model_last_moe(m, first, l);
 
-    return l > 0 && ek_model_has_layer(f->model, l - 1) &&
-           ek_model_vstage_of(f->model, l - 1) == ek_model_vstage_of(f->model, l) &&
-           bw->recompute != EK_RECOMPUTE_FULL && f->model->cfg.zero < 3;
+    return next >= 0 && bw->recompute != EK_RECOMPUTE_FULL && m->cfg.zero < 3 ? &bw->moe[next]
+                                                                              : NULL;
 }
 
 int32_t ek_layer_build_backward(ek_backward *bw, ek_graph *g, int32_t l, int32_t micro, int32_t dep)
@@ -284,9 +285,8 @@ int32_t ek_layer_build_backward(ek_backward *bw, ek_graph *g, int32_t l, int32_t
     else
         dep = add_op(bw, g, EK_OP_NORM_RECOMPUTE, op_norm2_recompute, l, micro, 1, 0,
                      2 * z.n * z.d * z.r, dep);
+    bw->moe[l].ids.next_backward = next_moe(bw, l);
     dep = ek_moe_build_backward(&bw->moe[l], g, micro, f->micro[micro].n, dep);
-    if (comes_next(bw, l))
-        ek_moe_build_backward_prefetch(&bw->moe[l - 1], g, micro, dep);
     dep = add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
                  dep);
     if (bw->recompute == EK_RECOMPUTE_ATTENTION)

@@ -165,7 +165,7 @@ static void build_forward(const work *w)
 
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
         dep = ek_rebalance_build_layer(&p->rebalance, w->g, l, dep);
-        p->moe[l].ids.next_moe = next_moe(w, l);
+        p->moe[l].ids.next_forward = next_moe(w, l);
         dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
                                      dep);
     }
@@ -211,9 +211,10 @@ static int32_t last_compute_op(const ek_graph *g)
 static void prefetch_first(const work *w, int32_t before)
 {
     ek_pass *p = w->p;
+    int32_t l = ek_model_last_moe(p->model, w->first, w->end);
 
-    if (p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3)
-        ek_moe_build_backward_prefetch(&p->moe[w->end - 1], w->g, w->micro, before);
+    if (l >= 0 && p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3)
+        ek_moe_build_backward_prefetch(&p->moe[l], w->g, w->micro, before);
 }
 
 static void build_backward(const work *w)

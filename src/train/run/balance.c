@@ -135,6 +135,7 @@ ek_status ek_run_read_balance(ek_run *r)
     r->training.moe.replicas_min = r->options.replicas_min;
     r->training.moe.prefer_survival = ek_option_choice_index("speed|survival", c->prefer);
     r->training.moe.plan_every = c->plan_every;
+    r->training.moe.replica_sets = strcmp(c->offload, "experts") == 0 ? 1 : 2;
     find_racks(r);
     EK_TRY(check_r(r));
     EK_TRY(check_offload(r));
