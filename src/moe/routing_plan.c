@@ -667,6 +667,7 @@ static int is_current(const ek_moe *m)
     return 1;
 }
 
+/* Reads nothing that another layer's planning may write meanwhile: ranks must decide alike. */
 void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
 {
     ek_moe_next_plan *a = next_plan_of(m);
@@ -675,9 +676,8 @@ void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
         a->known = 0;
         memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
     }
-    route->sent = !ek_routing_plan_compares_previous(m) ||
-                  (a->known && !m->planning->failed && a->before_s <= a->after_s);
-    if (m->x.local || !a->known || m->planning->failed || !route->sent)
+    route->sent = !ek_routing_plan_compares_previous(m) || (a->known && a->before_s <= a->after_s);
+    if (m->x.local || !a->known || !route->sent)
         copy_placement(m, route->expert_of);
     else
         memcpy(route->expert_of, a->expert_of, (size_t)m->x.all_slots * sizeof(*a->expert_of));
@@ -703,10 +703,14 @@ static ek_status plan_next_groups(ek_moe *m, const ek_gate_stats *gate_stats)
 
 void ek_routing_plan_from_previous(ek_moe *m, const ek_gate_stats *gate_stats)
 {
+    ek_moe_next_plan *a = next_plan_of(m);
+
+    a->known = 0;
     if (m->planning->failed)
         return;
-    copy_placement(m, next_plan_of(m)->expert_of);
-    next_plan_of(m)->known = 1;
+    copy_placement(m, a->expert_of);
     if (plan_next_groups(m, gate_stats) < 0)
         ek_routing_plan_give_up(m);
+    else
+        a->known = 1;
 }
