@@ -466,7 +466,7 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
             share_rank_rows(m, gate_stats, e, ep_group * per_ep_group + r * x->shards,
                             d->scratch.rows + (int64_t)r * n, n, route->row_counts);
     }
-    ek_routing_traffic_count_replicas(m, &p.placement, ep_group);
+    ek_routing_traffic_count_replicas(m, &p.placement, ep_group, route->sent ? late : -1);
     notify_listener(m, ep_group, d->scratch.counts, &p);
     return EK_OK;
 }
@@ -533,7 +533,7 @@ static void plan_local_rows(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_r
                           .expert_of = route->expert_of + ep_group * ranks * m->x.slots,
                           .primary = m->w->placement.primary};
 
-        ek_routing_traffic_count_replicas(m, &p, ep_group);
+        ek_routing_traffic_count_replicas(m, &p, ep_group, -1);
     }
 }
 

@@ -25,7 +25,7 @@ static int is_persistent(const ek_moe *m, int32_t slot)
     return m->w->placement.expert_of[slot] >= 0;
 }
 
-void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_group)
+void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_group, int32_t late)
 {
     ek_moe_planning *d = m->planning;
     int32_t first = ep_group * p->ranks * p->slots;
@@ -40,10 +40,12 @@ void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_
         m->stats.replicas++;
         if (is_persistent(m, first + s))
             continue;
+        m->stats.ahead += late >= 0;
         gets[s / p->slots]++;
         if (d->scratch.total[p->expert_of[s]]++ == 0)
             gives[p->primary[p->expert_of[s]] / p->slots]++;
     }
+    m->stats.ahead -= late >= 0 ? late : 0;
 }
 
 static double max_over_ranks(const ek_moe *m, int kind)

@@ -12,8 +12,10 @@ int64_t *ek_routing_traffic_reserve(ek_arena *a, const ek_mesh *mesh);
 void ek_routing_traffic_begin(ek_moe *m);
 
 /* Counts replicas received by each rank, and sent: once per expert however many ranks receive it,
- * as a multicast does.  Persistent replicas are not sent. */
-void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_group);
+ * as a multicast does.  Persistent replicas are not sent.  late: how many were added after the gate
+ * where the others were sent before it; -1: none was sent before it. */
+void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_group,
+                                       int32_t late);
 
 /* Adds the micro-batch to the sums of the step.  planned: its replicas, too. */
 void ek_routing_traffic_add(ek_moe *m, const ek_moe_route *route, int planned);

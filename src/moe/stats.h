@@ -16,6 +16,7 @@ typedef struct {
     int64_t *primary_rows;   /* [expert ranks], the same in the initial block placement */
     int64_t dropped;
     int64_t plans, replicas; /* plans made, and replicas in them */
+    int64_t ahead;           /* of these replicas, those that were sent before the gate */
     int64_t slices;          /* slices of experts sent to ranks as replicas */
     double plan_s;           /* seconds in planners, of this rank */
     ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */

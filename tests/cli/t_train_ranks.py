@@ -191,7 +191,7 @@ class Ranks(ek_cli.Case):
                  "--replay-routing", trace)
         _, want = self.train("off", *steps, "--balance", "off")
         self.assertEqual({m["replicas"] + m["plans"] for m in want}, {0})
-        for policy in "exact", "eplb", "auto":
+        for policy in "exact", "eplb", "prophet", "auto":
             summary, got = self.train(policy, *steps, "--balance", policy, "--plan-every", 2)
             for a, b in zip(want, got):
                 for key in "loss", "aux_loss", "grad_norm":
@@ -200,7 +200,13 @@ class Ranks(ek_cli.Case):
             told = summary["balance"]
             self.assertEqual(told["policy"], policy)
             self.assertGreater(told["rank_max_over_mean_before"], 1.3)
-            if policy != "auto":  # which may find that nothing pays
+            ahead = [m["replicas_ahead"] for m in got]
+            if policy == "prophet":  # from the first counts on
+                self.assertEqual(ahead, [m["replicas"] for m in got])
+                self.assertGreater(told["replicas_ahead"], 0)
+            elif policy != "auto":
+                self.assertEqual(sum(ahead), 0)
+            if policy not in ("auto", "prophet"):  # which may find that nothing pays
                 self.assertLess(told["rank_max_over_mean"], 1.15)
                 self.assertGreater(told["replicas"], 0)
                 self.assertGreater(told["replica_mb"], 0)
@@ -216,7 +222,7 @@ class Ranks(ek_cli.Case):
         """Figures of a step are those of the worst layer, or sums over layers."""
         of = step["layers"]
         self.assertEqual(set(of), {"rank_max_over_mean", "rank_max_over_mean_before",
-                                   "experts_moved", "replicas", "replica_mb"})
+                                   "experts_moved", "replicas", "replicas_ahead", "replica_mb"})
         for name, values in of.items():
             self.assertEqual(len(values), layers, name)
             together = max(values) if "max_over_mean" in name else sum(values)

@@ -47,6 +47,7 @@ typedef struct {
     double primary_max_over_mean; /* the same with only the primary copies, in their initial
                                      placement */
     int64_t plans, replicas;      /* plans made, and replicas in them */
+    int64_t replicas_ahead;       /* of these, those that were sent before the gate */
     double replica_bytes;         /* moved for replicas: weights and gradients */
     int64_t experts_moved;        /* whose state moved to another rank before this step */
     double step_s;         /* duration of the step before, as the owner set it, mean of the ranks */
@@ -58,7 +59,7 @@ typedef struct {
 typedef struct {
     double before, after; /* rows of the busiest expert rank over the mean: with the
                              initial placement without replicas, and as computed */
-    double replicas, replica_bytes, experts_moved; /* of this layer */
+    double replicas, replicas_ahead, replica_bytes, experts_moved; /* of this layer */
 } ek_layer_balance;
 
 /* While the graph of a step is built.  Ops are ids in it; -1: none. */

@@ -27,6 +27,7 @@ enum {
     LAYER_RANKS,
     LAYER_COPIES,
     LAYER_COPIES_BYTES,
+    LAYER_COPIES_AHEAD,
     LAYER_MOVED,
     LAYER_ROWS,
     LAYER_BUSIEST,
@@ -66,7 +67,8 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
 {
     const double *sums = layer_sums(p, layer);
 
-    return (ek_layer_balance){sums[LAYER_PRIMARY], sums[LAYER_RANKS], sums[LAYER_COPIES],
+    return (ek_layer_balance){sums[LAYER_PRIMARY],      sums[LAYER_RANKS],
+                              sums[LAYER_COPIES],       sums[LAYER_COPIES_AHEAD],
                               sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
 }
 
@@ -123,6 +125,7 @@ void ek_pass_sum(ek_pass *p)
         sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(&m->stats, &m->x);
         sums[LAYER_COPIES] = (double)m->stats.replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
+        sums[LAYER_COPIES_AHEAD] = (double)m->stats.ahead;
         sums[LAYER_MOVED] = (double)(p->rebalance.moved[l] * p->model->cfg.mesh->edp);
         sums[LAYER_ROWS] = m->stats.work.rows;
         sums[LAYER_BUSIEST] = m->stats.work.busiest;
@@ -165,6 +168,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
         out->primary_max_over_mean = fmax(out->primary_max_over_mean, of.before);
         out->replicas += (int64_t)of.replicas;
+        out->replicas_ahead += (int64_t)of.replicas_ahead;
         out->replica_bytes += of.replica_bytes;
         out->experts_moved += (int64_t)of.experts_moved;
     }

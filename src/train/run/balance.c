@@ -341,6 +341,7 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     add_mean(&b->before, l->primary_max_over_mean, n);
     add_mean(&b->after, l->rank_max_over_mean, n);
     add_mean(&b->replicas, (double)l->replicas, n);
+    add_mean(&b->replicas_ahead, (double)l->replicas_ahead, n);
     add_mean(&b->replica_bytes, l->replica_bytes, n);
     add_mean(&b->experts_moved, (double)l->experts_moved, n);
     add_mean(&b->plan_s, l->plan_s, n);
