@@ -17,12 +17,21 @@ typedef struct {
     unsigned char *given;  /* [experts] whether its primary rank sends it */
 } ek_locality_sums;
 
+/* Assignments that a new replica took from a slot. */
+typedef struct {
+    int32_t slot;
+    int64_t rows;
+} ek_locality_take;
+
 typedef struct {
     int64_t *tokens;           /* [ranks] assignments of each source; filled in by the caller */
     ek_locality_sums sums;     /* of the current plan */
     ek_locality_sums saved[2]; /* saved plans: their sums */
     int32_t *expert_of[2];     /* [ranks * slots] their slots */
     int64_t *quota[2];         /* [ranks * slots] and quotas */
+    ek_locality_take *taken;   /* [ranks * slots] by the last replica */
+    int32_t n_taken;
+    int first_given; /* whether it was the first of its expert to be sent */
 } ek_locality;
 
 void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);

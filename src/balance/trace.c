@@ -171,28 +171,22 @@ void ek_trace_close(ek_trace *t)
     memset(t, 0, sizeof(*t));
 }
 
-/* Assignments of an expert from the sources mapped before rank `rank` of `ranks`; first: index of
- * the first source's number. */
-static int64_t counts_before(const ek_trace *t, int64_t first, int32_t rank, int32_t ranks)
-{
-    int64_t whole = rank * t->sources / ranks, rest = rank * t->sources % ranks, sum = 0;
-
-    for (int64_t s = 0; s < whole; s++)
-        sum += (int64_t)number_at(t, first + s * t->experts);
-    return rest > 0 ? sum + (int64_t)number_at(t, first + whole * t->experts) * rest / ranks : sum;
-}
-
 void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_t ranks,
                      int64_t *counts)
 {
     int64_t first = (iteration * t->layers + layer) * t->sources * t->experts;
 
     for (int64_t e = 0; e < t->experts; e++) {
-        int64_t low = 0;
+        int64_t low = 0, sum = 0; /* of whole sources */
 
-        for (int32_t r = 0; r < ranks; r++) {
-            int64_t high = counts_before(t, first + e, r + 1, ranks);
+        for (int64_t r = 0, s = 0; r < ranks; r++) {
+            int64_t rest = (r + 1) * t->sources % ranks, high;
 
+            for (; s < (r + 1) * t->sources / ranks; s++)
+                sum += (int64_t)number_at(t, first + s * t->experts + e);
+            high = sum;
+            if (rest > 0)
+                high += (int64_t)number_at(t, first + s * t->experts + e) * rest / ranks;
             counts[r * t->experts + e] = high - low;
             low = high;
         }
