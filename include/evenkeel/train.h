@@ -159,8 +159,8 @@ typedef struct {
                             Results are the same bits */
     const char *offload_dir; /**< existing folder of that file, on a fast local disk; NULL: the one
                                 that `out` is in */
-    const char *offload_gradients; /**< of these experts: "memory"; "disk", where each is on one
-                                      rank; "auto": memory if they fit there */
+    const char *offload_gradients; /**< of these experts: "memory", "disk", or "auto": memory if
+                                      they fit there */
     double host_mtbf; /**< elastic: hours after which a host is lost, on average, as long as the run
                          has not seen otherwise (docs/resilience.md) */
     const char *prefer; /**< where replicas_min is above 1: "speed", or "survival" of as many losses

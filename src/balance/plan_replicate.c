@@ -627,15 +627,6 @@ static int64_t make_offer(memory *m, const ek_plan_limits *l, const int64_t *cou
     return realize_nodes(m, l, now);
 }
 
-/* Sums assignments by source. */
-static void add_tokens(memory *m, const ek_plan_limits *l, const int64_t *counts)
-{
-    memset(m->time.tokens, 0, (size_t)l->ranks * sizeof(*m->time.tokens));
-    for (int32_t r = 0; r < l->ranks; r++)
-        for (int32_t e = 0; e < l->experts; e++)
-            m->time.tokens[r] += counts[(int64_t)r * l->experts + e];
-}
-
 static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p)
 {
@@ -647,7 +638,7 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     int survives_more;
 
     ek_plan_totals(l, counts, m->total);
-    add_tokens(m, l, counts);
+    ek_plan_sources(l, counts, m->time.tokens);
     EK_TRY(ek_replicate_allocate(l->experts, m->nodes.slots, l->replicas_min, m->total, m->order,
                                  m->replicas));
     weigh_replicas(m, l);

@@ -82,6 +82,15 @@ int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank)
 
 /* --- sums and slots --------------------------------------------------------------------------- */
 
+void ek_plan_sources(const ek_plan_limits *l, const int64_t *counts, int64_t *sent)
+{
+    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
+        sent[r] = 0;
+        for (int32_t e = 0; e < l->experts; e++)
+            sent[r] += counts[e];
+    }
+}
+
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total)
 {
     memset(total, 0, (size_t)l->experts * sizeof(*total));

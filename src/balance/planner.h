@@ -162,6 +162,8 @@ static inline int32_t ek_plan_domain(const ek_plan_limits *l, int32_t rank)
 int32_t ek_plan_number_nodes(const ek_plan_limits *l, int32_t *of_rank);
 int32_t ek_plan_number_domains(const ek_plan_limits *l, int32_t *of_rank);
 
+/* Sums counts over experts: sent [ranks], by source. */
+void ek_plan_sources(const ek_plan_limits *l, const int64_t *counts, int64_t *sent);
 /* Sums counts over sources: total [experts]. */
 void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total);
 

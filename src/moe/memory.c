@@ -109,14 +109,14 @@ void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spe
 }
 
 /* Gathered slices, of all experts, have one set. */
-static int replica_sets(const ek_model_spec *spec, const ek_mesh *mesh, const ek_moe_config *cfg,
-                        int training)
+static int replica_sets(const ek_model_spec *spec, const ek_moe_config *cfg, int training)
 {
     int64_t routed = 0;
 
     for (int64_t l = 0; l < spec->layers; l++)
         routed += !spec->dense[l];
-    return training && cfg->replica_sets > 1 && routed > 1 && ek_moe_max_members(cfg, mesh) == 1
+    return training && cfg->replica_sets > 1 && routed > 1 && cfg->gather == 0 &&
+                   cfg->gather_most == 0
                ? 2
                : 1;
 }
@@ -136,7 +136,7 @@ static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
         slots.transient = 0;
     if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
         s->replicas = ek_replicas_reserve(a, k, spec, mesh, slots, ek_moe_max_members(cfg, mesh),
-                                          replica_sets(spec, mesh, cfg, training), training);
+                                          replica_sets(spec, cfg, training), training);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,

@@ -15,9 +15,9 @@
  * At the gate the placement is fixed; the counts decide only how many rows each copy serves.  A
  * replica without rows still takes part in its expert's multicast and reduction.
  *
- * Planners with may_use_previous (`auto`) do the same as long as, by what was predicted for recent
- * micro-batches, a layer takes less with such replicas than with those that are planned after the
- * gate and waited for; else they are planned after the gate. */
+ * Planners with may_use_previous_counts (`auto`) do the same as long as, by what was predicted for
+ * recent micro-batches, a layer takes less with such replicas than with those that are planned
+ * after the gate and waited for; else they are planned after the gate. */
 #ifndef MOE_REPLICA_PREFETCH_H
 #define MOE_REPLICA_PREFETCH_H
 
@@ -37,7 +37,7 @@ void ek_moe_build_next_prefetch(const ek_moe_builder *b, int backward, int32_t d
  */
 void ek_moe_build_backward_prefetch(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
-/* With a planner that uses_previous_counts or may_use_previous, appends the prefetch of the
+/* With a planner that uses_previous_counts or may_use_previous_counts, appends the prefetch of the
  * replicas' weights for this layer's next forward, unless one is pending; else appends nothing.
  * dep: an op by which the products that read the layer's set of memory are done and the packed
  * weights that are sent exist. */

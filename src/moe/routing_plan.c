@@ -381,16 +381,47 @@ static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p, int32_
         m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
 }
 
-/* The time of the layer by d->scratch.counts, while `waited` replicas on the busiest link are
- * waited for; -1: all. */
+/* Replicas that were added after the gate on the busiest link: those a rank receives, or experts it
+ * sends.  sent: what was there before it, of a group. */
+static int32_t late_on_busiest_link(const ek_plan *p, const int32_t *sent)
+{
+    const ek_placement *at = &p->placement;
+    int32_t most = 0, all = at->ranks * at->slots;
+
+    for (int32_t s = 0; s < all; s++) {
+        int32_t gets = 0, gives = 0;
+
+        if (at->expert_of[s] == sent[s])
+            continue;
+        for (int32_t o = 0; o < all; o++) {
+            int32_t e = at->expert_of[o];
+
+            if (e == sent[o])
+                continue;
+            gets += o / at->slots == s / at->slots;
+            gives += at->primary[e] / at->slots == at->primary[at->expert_of[s]] / at->slots;
+        }
+        gets = gives > gets ? gives : gets;
+        most = gets > most ? gets : most;
+    }
+    return most;
+}
+
+/* The time of the layer by d->scratch.counts, while so many replicas on the busiest link are waited
+ * for; -1: all.  Without costs it is the busiest rank's load. */
 static double layer_time(ek_moe *m, const ek_plan *p, int32_t waited)
 {
     ek_moe_planning *d = m->planning;
     ek_plan_limits l = d->limits;
+    double s = ek_late_replica_s(&l);
 
-    l.costs.replica_s = waited < 0 ? ek_late_replica_s(&l) : 0;
+    if (!(l.costs.compute_s_per_row + l.costs.comm_s_per_row > 0)) {
+        l.costs.compute_s_per_row = 1;
+        s = 0;
+    }
+    l.costs.replica_s = waited < 0 ? s : 0;
     return ek_locality_time(&d->scratch.locality, &l, d->scratch.counts, p) +
-           (waited > 0 ? waited * ek_late_replica_s(&d->limits) : 0);
+           (waited > 0 ? waited * s : 0);
 }
 
 /* Makes the other plan, of the previous counts if p is of these (with `late` replicas), and the
@@ -407,6 +438,9 @@ static ek_status compare_previous(ek_moe *m, int ep_group, int sent, int32_t lat
     memcpy(d->scratch.expert_of, from + (int64_t)ep_group * slots,
            (size_t)slots * sizeof(*d->scratch.expert_of));
     EK_TRY(sent ? make_plan(m, ep_group, &other) : reuse_previous_plan(m, ep_group, &other, &late));
+    if (late > 0)
+        late = late_on_busiest_link(sent ? p : &other, a->expert_of + (int64_t)ep_group * slots);
+    ek_plan_sources(&d->limits, d->scratch.counts, d->scratch.locality.tokens);
     a->now_before_s += layer_time(m, sent ? p : &other, late);
     a->now_after_s += layer_time(m, sent ? &other : p, -1);
     return EK_OK;

@@ -39,6 +39,7 @@ if words[0] == "--worker":
     os.execv(words[2], words[2:])
 at = words.index("-hosts") if "-hosts" in words else words.index("--host")
 hosts = [h.split(":")[0] for h in words[at + 1].split(",")]
+each = [h.split(":")[0] for h in words[at + 1].split(",") for _ in range(int((h + ":1").split(":")[1]))]
 if "reserve" in words:
     with open(os.path.join({folder!r}, "reserved"), "a") as f:
         f.write(" ".join(hosts + words[words.index("reserve") + 1:]) + "\\n")
@@ -73,7 +74,7 @@ if "draining=" in os.environ.get("EK_LAUNCHED", "") and words[-1] != "--version"
         sys.exit(1)
 odd = [w + h for w in ("bare-", "elsewhere-") for h in hosts]
 if any(os.path.exists(os.path.join({folder!r}, w)) for w in odd + ["named"]) and {command!r} in words:
-    words[words.index({command!r}):0] = [sys.argv[0], "--worker", ",".join(hosts)]
+    words[words.index({command!r}):0] = [sys.argv[0], "--worker", ",".join(each)]
 os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 """
 

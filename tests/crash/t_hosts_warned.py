@@ -64,6 +64,12 @@ class Warned(Named):
                          r"--spare-slots 1\n")
         self.assertRegex(err, r"info: --replicas-min 2: the current placement survives any 1 of 3 hosts")
 
+    def test_one_stage_alone_is_not_on_two_hosts(self):
+        """Uneven hosts: one has all experts of a group of the first stage, none of the second."""
+        self.hosts("a slots=3", "b slots=3", "c slots=2")
+        self.assertRegex(self.said("--pp 2 --ep 2", 8), ALONE % r"the steps since the last checkpoint .*" +
+                         "with the ranks of an expert-parallel group on one host no option protects them")
+
     def test_no_memory_for_protection(self):
         """Then the run starts without, and says so.  A slot is some 20 MB."""
         self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)

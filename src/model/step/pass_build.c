@@ -138,8 +138,8 @@ static int32_t build_use(const work *w, int32_t module, int32_t next, int uses, 
     return ek_param_buckets_build_use(w->p->model, w->g, module, next, uses, dep);
 }
 
-/* The MoE layer whose replicas may be sent once the forward products of layer l are done: the next
- * routed layer of the virtual stage, if its weights are present. */
+/* The MoE layer whose replicas may be sent during the forward of layer l: the next routed layer of
+ * the virtual stage, if its weights are present. */
 static ek_moe *next_moe(const work *w, int32_t l)
 {
     ek_pass *p = w->p;

@@ -73,7 +73,7 @@ double ek_save_interval_optimum(double save_s, double mtbf_s);
 ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_risk *risk,
                                        double prior_s, double bytes);
 
-/* Writes a line such as "every 40 steps (12 s): a save costs 0.2 s, ..."; returns text [cap]. */
+/* Writes a line such as "every 40 steps (12 s), as a save costs 0.2 s, ..."; returns text [cap]. */
 const char *ek_save_interval_text(const ek_save_interval *i, const ek_save_history *h,
                                   const ek_loss_risk *risk, char *text, size_t cap);
 

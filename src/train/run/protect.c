@@ -186,7 +186,8 @@ out:
 
 /* --- by default ------------------------------------------------------------------------------- */
 
-/* Whether one host alone would hold some expert's rank in every expert-parallel group. */
+/* Whether one host alone would hold some expert's rank in every expert-parallel group of this
+ * stage. */
 static int is_any_alone(const ek_run *r)
 {
     for (int i = 0; i < r->mesh->ep; i++) {
@@ -201,8 +202,9 @@ static int is_any_alone(const ek_run *r)
     return 0;
 }
 
-/* Hosts that are to hold each expert; 1: the options leave nothing to choose. */
-static int32_t copies_to_choose(const ek_run *r)
+/* Hosts that are to hold each expert; 1: the options leave nothing to choose.  The same on all
+ * ranks. */
+static int32_t copies_by_options(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     int32_t copies = c->replicas_min > 0 ? c->replicas_min : COPIES;
@@ -210,10 +212,25 @@ static int32_t copies_to_choose(const ek_run *r)
 
     if (!c->elastic || r->mesh == NULL || r->mesh->ep == 1 || p == NULL || c->plan_every == 0 ||
         r->options.adaptive_r != r->mesh->etp ||
-        (c->replicas_min == 0 ? p != &ek_planner_auto || !is_any_alone(r) : c->spare_slots >= 0) ||
+        (c->replicas_min == 0 ? p != &ek_planner_auto : c->spare_slots >= 0) ||
         !ek_planner_for(p, copies)->enforces_replicas_min)
         return 1;
     return copies;
+}
+
+/* The same, 1 also if no stage has experts that one host alone would hold.  Collective. */
+static ek_status copies_to_choose(const ek_run *r, int32_t *copies)
+{
+    double none;
+
+    *copies = copies_by_options(r);
+    if (*copies == 1 || r->cfg->replicas_min > 0)
+        return EK_OK;
+    none = !is_any_alone(r);
+    EK_TRY(ek_minimum(r->world, &none));
+    if (none > 0)
+        *copies = 1;
+    return EK_OK;
 }
 
 /* Says what the default costs more than one copy. */
@@ -236,10 +253,11 @@ static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protect
 
 ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
 {
-    protection p = {.copies = copies_to_choose(r)};
+    protection p = {0};
     int32_t needed, given = r->cfg->spare_slots;
     double bytes, fits = 0;
 
+    EK_TRY(copies_to_choose(r, &p.copies));
     if (p.copies == 1)
         return EK_OK;
     EK_TRY(find_spare_slots(r, p.copies, &needed));

@@ -284,11 +284,12 @@ static const ek_option options[] = {
      .help =
          "replace the run in --out; its checkpoints are deleted when the new run has saved one"},
     {"elastic", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(elastic),
-     .help = "supervise the workers: when workers or hosts fail or hang, continue from state in "
-             "shared memory on the hosts that respond, and add hosts that join (--hosts is re-read "
-             "periodically); --ep is then a minimum. Lost experts are restored from the last "
-             "checkpoint (--save-every) unless replicated: give --replicas-min 2. Also continues "
-             "after the command itself was killed"},
+     .help =
+         "supervise the workers: when workers or hosts fail or hang, continue from state in "
+         "shared memory on the hosts that respond, and add hosts that join (--hosts is re-read "
+         "periodically); --ep is then a minimum. Lost experts are restored from the last "
+         "checkpoint (--save-every) unless another host has them (--replicas-min). Also continues "
+         "after the command itself was killed"},
     {"discover", EK_OPTION_TEXT, .unit = "COMMAND",
      .help = "--elastic: shell command that prints the available hosts in the format of --hosts; "
              "run every few seconds"},
