@@ -43,8 +43,10 @@ typedef struct {
     int32_t replicas_min;          /* minimum number of domains that hold each expert, where
                                       slots suffice; for planners with
                                       enforces_replicas_min */
-    int prefer_survival;           /* for the same planners: the placement that survives most
-                                      losses together with other layers, whatever its load */
+    int keep_all_slots;  /* for the same planners: no slot is for transient replicas alone,
+                            whatever their number (ek_planner_transient_slots) */
+    int prefer_survival; /* for the same planners: the placement that survives most
+                            losses together with other layers, whatever its load */
     const ek_replica_sets *others; /* for the same planners: the domain sets that hold the
                                       experts of other layers, numbered as by
                                       ek_plan_number_domains, without experts on fewer than
@@ -124,8 +126,9 @@ const ek_planner *ek_planner_for(const ek_planner *policy, int32_t replicas_min)
 int ek_planner_fills_slots(const ek_planner *p);
 /* For planners with persistent and transient replicas: how many of a rank's slots, its last ones,
  * are for transient replicas; 1 if the others suffice for replicas_min copies of each expert, else
- * 0.  The other slots are for experts with state.  0 for all other planners, whose transient
- * replicas may be in any empty slot.  Depends on the sizes and replicas_min of the limits only. */
+ * 0, and with keep_all_slots: domains of different sizes may need more than this counts.  The other
+ * slots are for experts with state.  0 for all other planners, whose transient replicas may be in
+ * any empty slot.  Depends on these sizes and settings of the limits only. */
 int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l);
 
 /* Reserves the arrays of a plan in an arena (which may be measuring). */

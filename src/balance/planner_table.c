@@ -41,5 +41,6 @@ int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l)
     int64_t others = (int64_t)l->ranks * (l->slots - 1);
     int64_t copies = l->replicas_min < l->ranks ? l->replicas_min : l->ranks;
 
-    return ek_planner_fills_slots(p) && p->plan_transient != NULL && others >= copies * l->experts;
+    return ek_planner_fills_slots(p) && p->plan_transient != NULL && !l->keep_all_slots &&
+           others >= copies * l->experts;
 }

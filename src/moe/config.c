@@ -43,7 +43,8 @@ int32_t ek_moe_transient_slots(const ek_moe_config *c, const ek_model_spec *spec
     ek_plan_limits l = {.experts = experts,
                         .ranks = mesh->ep,
                         .slots = (experts + mesh->ep - 1) / mesh->ep + spare_slots,
-                        .replicas_min = c->replicas_min};
+                        .replicas_min = c->replicas_min,
+                        .keep_all_slots = c->keep_all_slots};
 
     return p != NULL && p->plan_transient != NULL && ek_planner_fills_slots(p)
                ? ek_planner_transient_slots(p, &l)

@@ -45,6 +45,7 @@ typedef struct {
     int64_t batches;                 /* micro-batches in a step, likewise */
     int32_t replicas_min;            /* likewise */
     int prefer_survival;             /* likewise */
+    int keep_all_slots;              /* likewise */
     const int *domain_of; /* [ranks of the stage], failure domain, likewise; NULL: the node */
     ek_plan_costs costs;  /* likewise */
     ek_moe_plan_listener listener;

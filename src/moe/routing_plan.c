@@ -93,6 +93,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
                                  .layers = (int32_t)layers,
                                  .ep_groups = mesh->edp,
                                  .replicas_min = cfg->replicas_min > 0 ? cfg->replicas_min : 1,
+                                 .keep_all_slots = cfg->keep_all_slots,
                                  .prefer_survival = cfg->prefer_survival,
                                  .horizon = cfg->horizon,
                                  .batches = cfg->batches,

@@ -64,6 +64,13 @@ class Warned(Named):
                          r"--spare-slots 1\n")
         self.assertRegex(err, r"info: --replicas-min 2: the current placement survives any 1 of 3 hosts")
 
+    def test_uneven_hosts_take_the_last_slot_for_copies(self):
+        """The host with one rank has to hold all experts, which takes all of its slots."""
+        self.hosts("a slots=2", "b slots=1")
+        err = self.said("--ep 3 --replicas-min 2 --spare-slots 2 --quiet=false", 3)
+        self.assertRegex(err, "auto makes persistent replicas, as replicate does, and no transient ones")
+        self.assertRegex(err, "the current placement survives any 1 of 2 hosts")
+
     def test_one_stage_alone_is_not_on_two_hosts(self):
         """Uneven hosts: one has all experts of a group of the first stage, none of the second."""
         self.hosts("a slots=3", "b slots=3", "c slots=2")

@@ -282,6 +282,7 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
                                        &r->training.moe.listener));
     if (r->options.rack_of != NULL)
         r->training.moe.domain_of = r->options.rack_of + r->mesh->pp_rank * r->mesh->stage_size;
+    EK_TRY(ek_run_keep_all_slots(r));
     EK_TRY(check_hosts(r));
     ek_run_set_slots(r, mc);
     EK_TRY(ek_replicas_check(r->mesh, r->options.spare_slots));

@@ -89,11 +89,13 @@ out:
 typedef struct {
     const ek_planner *planner;
     int32_t copies, spare;
+    int keep_all_slots; /* ek_plan_limits */
 } protection;
 
 static protection get_protection(const ek_run *r)
 {
-    return (protection){r->training.moe.planner, r->options.replicas_min, r->options.spare_slots};
+    return (protection){r->training.moe.planner, r->options.replicas_min, r->options.spare_slots,
+                        r->training.moe.keep_all_slots};
 }
 
 /* Spare slots that persistent copies may use: without those of transient replicas. */
@@ -104,6 +106,7 @@ static int32_t persistent_spare(const ek_run *r, const protection *p)
 
     moe.planner = p->planner;
     moe.replicas_min = p->copies;
+    moe.keep_all_slots = p->keep_all_slots;
     transient = ek_moe_transient_slots(&moe, &r->source.spec, r->mesh, p->spare);
     return p->spare - (transient > 0 ? transient : 0);
 }
@@ -113,6 +116,15 @@ static void set_protection(ek_run *r, const protection *p)
     r->training.moe.planner = p->planner;
     r->training.moe.replicas_min = r->options.replicas_min = p->copies;
     r->options.spare_slots = p->spare;
+    r->training.moe.keep_all_slots = p->keep_all_slots;
+}
+
+/* Whether persistent copies need the slots that could be left to transient replicas: hosts with
+ * fewer ranks than others need more than the number of slots says. */
+static int needs_all_slots(const ek_run *r, protection p, int32_t needed)
+{
+    p.keep_all_slots = 0;
+    return needed != IMPOSSIBLE && persistent_spare(r, &p) < needed && p.spare >= needed;
 }
 
 /* Addresses in place of memory that outlives the process. */
@@ -237,7 +249,7 @@ static ek_status copies_to_choose(const ek_run *r, int32_t *copies)
 static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protection *p,
                            double bytes)
 {
-    const protection one = {&ek_planner_auto, 1, 1};
+    const protection one = {&ek_planner_auto, 1, 1, 0};
     double less, fits;
     char memory[16];
 
@@ -267,6 +279,7 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     /* one slot more is for transient replicas, if there is memory for it */
     for (int more = 1; more >= 0 && fits <= 0; more--) {
         p.spare = given >= 0 ? given : needed + more;
+        p.keep_all_slots = needs_all_slots(r, p, needed);
         if (ek_replicas_check(r->mesh, p.spare) >= 0 && persistent_spare(r, &p) >= needed)
             EK_TRY(measure_protection(r, like, &p, &bytes, &fits));
     }
@@ -276,6 +289,18 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     set_protection(r, &p);
     return r->cfg->replicas_min == 0 && !was_on_several_hosts(r) ? tell_cost(r, like, &p, bytes)
                                                                  : EK_OK;
+}
+
+ek_status ek_run_keep_all_slots(ek_run *r)
+{
+    protection p = get_protection(r);
+    int32_t needed;
+
+    if (r->cfg->dry_run || p.planner != &ek_planner_auto_replicas)
+        return EK_OK;
+    EK_TRY(find_spare_slots(r, p.copies, &needed));
+    r->training.moe.keep_all_slots = needs_all_slots(r, p, needed);
+    return EK_OK;
 }
 
 /* --- the warning ------------------------------------------------------------------------------ */
@@ -303,7 +328,7 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     const ek_planner *planner = r->training.moe.planner;
     int enforced = planner != NULL && ek_planner_for(planner, COPIES)->enforces_replicas_min;
     protection now = get_protection(r),
-               p = {ek_planner_for(enforced ? planner : &ek_planner_auto, COPIES), COPIES, 0};
+               p = {ek_planner_for(enforced ? planner : &ek_planner_auto, COPIES), COPIES, 0, 0};
     double bytes, less, fits, ignored;
     char memory[16];
     int32_t needed;

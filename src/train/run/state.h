@@ -316,6 +316,9 @@ EK_CHECKED ek_status ek_run_time_step(ek_run *r, double seconds);
  * there is memory for it.  like: the settings of the model but its slots.  Collective (protect.c).
  */
 EK_CHECKED ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like);
+/* Before the model is laid out, if every expert is to be on several hosts: whether that takes all
+ * of a rank's slots.  Collective (protect.c). */
+EK_CHECKED ek_status ek_run_keep_all_slots(ek_run *r);
 /* With --elastic, before the first step of a start that is not from memory of several hosts: warns
  * if one host alone holds some part of the model, and says what helps.  Collective (protect.c). */
 EK_CHECKED ek_status ek_run_warn_of_loss(ek_run *r);
