@@ -382,8 +382,8 @@ static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p, int32_
         m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
 }
 
-/* Replicas that were added after the gate on the busiest link: those a rank receives, or experts it
- * sends.  sent: what was there before it, of a group. */
+/* Replicas that were added after the gate on the busiest link: those a rank receives, or those of
+ * its experts.  sent: what was there before it, of a group. */
 static int32_t late_on_busiest_link(const ek_plan *p, const int32_t *sent)
 {
     const ek_placement *at = &p->placement;
