@@ -6,15 +6,6 @@ double ek_late_replica_s(const ek_plan_limits *l)
     return l->costs.exposed_s > 0 ? l->costs.exposed_s : l->costs.replica_s;
 }
 
-static int64_t mean_of(const ek_plan_limits *l, const ek_quota_flow *f)
-{
-    int64_t sum = 0;
-
-    for (int32_t e = 0; e < l->experts; e++)
-        sum += f->total[e];
-    return sum / l->ranks + (sum % l->ranks > 0);
-}
-
 /* The most popular expert of those that need a further slot; -1: none does. */
 static int32_t shortest_of_slots(const ek_plan_limits *l, const ek_quota_flow *f)
 {
@@ -76,7 +67,7 @@ int32_t ek_late_replicas_add(ek_quota_flow *f, const ek_plan_limits *l, const in
 
     ek_quota_flow_start(f, l, counts, &p->placement);
     most = ek_quota_flow_least(f, l, &p->placement, p->quota);
-    mean = mean_of(l, f);
+    mean = ek_quota_flow_mean(f, l);
     while (most > mean && add_one(f, l, counts, mean, &most, p))
         n++;
     if (most > mean) /* the last attempt has overwritten them */

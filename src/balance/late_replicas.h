@@ -4,9 +4,9 @@
  * A placement that was made from the counts of an earlier micro-batch has most of the replicas that
  * the actual counts need, and these are in place already.  The quotas are those of the least
  * maximum load (quota_flow.h).  If that is above the mean, a replica in a slot that is still empty
- * may lower it: the expert of which most assignments are not served by a flow within the mean, on
- * the least loaded rank.  Its weights are waited for, so it is taken only if the busiest rank's
- * time falls by more than `exposed_s`. */
+ * may lower it: of the most popular expert among those whose ranks are full where no rank serves
+ * more than the mean, on the least loaded rank that can have one.  Its weights are waited for, so
+ * it is taken only if the busiest rank's time falls by more than `exposed_s`. */
 #ifndef BALANCE_LATE_REPLICAS_H
 #define BALANCE_LATE_REPLICAS_H
 

@@ -221,13 +221,11 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, con
 {
     size_t quotas = (size_t)(l->ranks * l->slots) * sizeof(*p->quota);
     ek_replica_outcome best = {0};
-    int64_t mean = 0;
+    int64_t mean;
 
     ek_replica_search_set(&m->search, l, busiest_source(l, counts), of);
     ek_quota_flow_start(&m->flow, l, counts, &p->placement);
-    for (int32_t e = 0; e < l->experts; e++)
-        mean += m->flow.total[e];
-    mean = mean / l->ranks + (mean % l->ranks > 0);
+    mean = ek_quota_flow_mean(&m->flow, l);
     best.most = ek_quota_flow_least(&m->flow, l, &p->placement, p->quota);
     best.s = ek_replica_search_time(&m->search, best.most, 0);
     *before = best;

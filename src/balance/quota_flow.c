@@ -313,10 +313,15 @@ static int64_t bound_by_cut(const ek_quota_flow *f, const ek_plan_limits *l)
     return divide_up(assignments, ranks);
 }
 
+int64_t ek_quota_flow_mean(const ek_quota_flow *f, const ek_plan_limits *l)
+{
+    return divide_up(sum_of(f->total, l->experts), l->ranks);
+}
+
 int64_t ek_quota_flow_least(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
                             int64_t *quota)
 {
-    int64_t capacity = divide_up(sum_of(f->total, l->experts), l->ranks);
+    int64_t capacity = ek_quota_flow_mean(f, l);
 
     while (ek_quota_flow_within(f, l, p, capacity, quota) > 0)
         capacity = bound_by_cut(f, l);

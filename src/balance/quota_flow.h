@@ -45,6 +45,9 @@ void ek_quota_flow_reserve(ek_quota_flow *f, ek_arena *a, const ek_plan_limits *
 void ek_quota_flow_start(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
                          const ek_placement *p);
 
+/* The mean load of the ranks, rounded up. */
+int64_t ek_quota_flow_mean(const ek_quota_flow *f, const ek_plan_limits *l);
+
 /* Fills quota [ranks * slots] with the most assignments that the slots can serve if no rank serves
  * more than `capacity`, and among these with the most that stay on their rank.  Returns how many
  * are not served: f->unserved. */

@@ -99,9 +99,17 @@ int32_t ek_placement_spare_slots_for(const int32_t *domain_of, int32_t ranks, in
                                      int32_t copies)
 {
     int64_t base = (experts + ranks - 1) / ranks, want = (int64_t)copies * experts;
+    int64_t low = base, high = experts; /* more slots never have room for fewer */
 
-    for (int64_t spare = 0; base + spare <= experts; spare++)
-        if (copies_that_fit(domain_of, ranks, experts, base + spare) >= want)
-            return (int32_t)spare;
-    return -1;
+    if (copies_that_fit(domain_of, ranks, experts, high) < want)
+        return -1;
+    while (low < high) {
+        int64_t slots = (low + high) / 2;
+
+        if (copies_that_fit(domain_of, ranks, experts, slots) >= want)
+            high = slots;
+        else
+            low = slots + 1;
+    }
+    return (int32_t)(low - base);
 }

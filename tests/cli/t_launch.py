@@ -623,9 +623,15 @@ class WithMpi:
         more = []
         if self.library.startswith("Open MPI"):
             more = ["--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
-        return subprocess.run([self.mpiexec, "-n", str(n), *more, self.command, *map(str, args)],
-                              env=QUIET, capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S)
+        # MPICH's forwards the end of its input to a proxy that may just have ended, and gets SIGPIPE
+        quiet, other = os.pipe()
+        try:
+            return subprocess.run([self.mpiexec, "-n", str(n), *more, self.command, *map(str, args)],
+                                  env=QUIET, capture_output=True, text=True, check=False,
+                                  stdin=quiet, timeout=ek_cli.TIMEOUT_S)
+        finally:
+            os.close(quiet)
+            os.close(other)
 
     def assert_once(self, r, status, *words, alone=False):
         """One message of evenkeel; with a launcher it is the only output."""

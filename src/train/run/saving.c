@@ -58,8 +58,6 @@ void ek_run_recall_saves(ek_run *r)
         h = (ek_save_history){0};
     h.lost += count_lost_hosts(r, &h);
     r->saves.history = h;
-    memset(ek_trainer_shared(r->trainer), 0, EK_PASS_SHARED * sizeof(double));
-    memcpy(ek_trainer_shared(r->trainer), &h, sizeof(h));
 }
 
 /* Finds the interval, and logs one that is new. */
