@@ -30,7 +30,7 @@ static inline void toy_runs(ek_journal_extent *runs)
     for (int j = 0; j < EK_JOURNAL_ARRAYS; j++)
         for (int i = EXTENTS - 1; i >= 0; i--) {
             runs[i].n = numbers_of[i];
-            runs[i].decays = i % 2;
+            runs[i].kind = i % 2;
             runs[i].at[j] = at;
             at += (numbers_of[i] * (int64_t)sizeof(float) + 63) / 64 * 64;
         }
@@ -129,7 +129,7 @@ static inline void toy_update(void *context, const void *record, const ek_journa
 
             n = n < EK_UNDO_BLOCK ? n : EK_UNDO_BLOCK;
             if (n > 0)
-                toy_block(record, (int)extent->decays, &undo_logs[lane], at[lane], n, a[lane]);
+                toy_block(record, (int)extent->kind, &undo_logs[lane], at[lane], n, a[lane]);
             at[lane] += n;
             left |= at[lane] < own[lane];
         }

@@ -37,11 +37,18 @@ enum {
     EK_JOURNAL_ARRAYS = EK_UNDO_ARRAYS /* masters, gradients, first and second moments */
 };
 
+/* How the numbers of an extent are updated. */
+enum {
+    EK_EXTENT_UNDECAYED, /* by their gradients */
+    EK_EXTENT_DECAYED,   /* likewise, with weight decay */
+    EK_EXTENT_FEEDBACK   /* what is in the place of the gradient is added */
+};
+
 /* A contiguous range of numbers in each of the arrays. */
 typedef struct {
     int64_t at[EK_JOURNAL_ARRAYS]; /* byte offset in the journal's memory */
     int64_t n;
-    int64_t decays; /* 1: weight decay applies */
+    int64_t kind; /* EK_EXTENT_* */
 } ek_journal_extent;
 
 typedef struct ek_journal_head ek_journal_head;

@@ -217,7 +217,7 @@ void ek_gate_sum_stats(ek_moe *m, const ek_micro *mb, ek_moe_activations *kept, 
                     ek_gate_stats_of(m, kept, r)[ek_gate_stats_rows(experts, c) + e].count;
 }
 
-void ek_gate_update_bias(ek_moe *m)
+void ek_gate_set_feedback(ek_moe *m)
 {
     int64_t total = 0, experts = m->spec->experts;
 
@@ -230,8 +230,8 @@ void ek_gate_update_bias(ek_moe *m)
         double step = m->spec->gate.bias_rate * (double)((off > 0) - (off < 0));
 
         if (m->k->real == EK_F64)
-            ((double *)m->w->bias.p)[e] += step;
+            ((double *)m->w->bias.g)[e] = step;
         else
-            ((float *)m->w->bias.p)[e] += (float)step;
+            ((float *)m->w->bias.g)[e] = (float)step;
     }
 }

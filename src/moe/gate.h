@@ -36,8 +36,8 @@ static inline ek_gate_stats *ek_gate_stats_of(const ek_moe *m, const ek_moe_acti
     return kept->gate_stats + rank * m->x.words;
 }
 
-/* Sigmoid gate: adds bias_rate * sign(mean load - load) to each expert's bias, by the step's load.
- * Other gates: nothing. */
-void ek_gate_update_bias(ek_moe *m);
+/* Sigmoid gate: sets what the step adds to each expert's bias, by its load: bias_rate * sign(mean
+ * load - load), in the place of the bias's gradient.  Other gates: nothing. */
+void ek_gate_set_feedback(ek_moe *m);
 
 #endif

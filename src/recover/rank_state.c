@@ -189,35 +189,54 @@ static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t e
 
 /* --- the extents of the step journal ---------------------------------------------------------- */
 
-/* The journal extents of the model, one for each trained parameter that this rank keeps, by bucket.
- * Returns their number; extents and extents_of [buckets + 1] may be NULL.  base: the start of the
- * journal's memory. */
+/* Appends the extents of a bucket to n others, one for each parameter that this rank keeps; returns
+ * their number.  extents may be NULL.  base: the start of the journal's memory. */
+static int64_t list_bucket_extents(const ek_model *m, const ek_param_bucket *u, const void *base,
+                                   ek_journal_extent *extents, int64_t n)
+{
+    for (int32_t j = 0; j < u->n_params; j++) {
+        const ek_param *p = &m->params[u->params[j]];
+        const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
+
+        if (p->w->kept == 0)
+            continue;
+        if (extents != NULL) {
+            extents[n] = (ek_journal_extent){.n = p->w->kept,
+                                             .kind = !p->trained ? EK_EXTENT_FEEDBACK
+                                                     : p->decay  ? EK_EXTENT_DECAYED
+                                                                 : EK_EXTENT_UNDECAYED};
+            for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
+                extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
+        }
+        n++;
+    }
+    return n;
+}
+
+/* The journal extents of the model, as ek_rank_state.extents_of describes them.  Returns their
+ * number; extents and extents_of may be NULL. */
 static int64_t list_extents(const ek_model *m, const void *base, ek_journal_extent *extents,
                             int64_t *extents_of)
 {
-    int64_t n = 0;
+    int64_t n = 0, first;
 
     for (int32_t i = 0; i < m->buckets->n; i++) {
         const ek_param_bucket *u = &m->buckets->bucket[i];
 
+        first = n;
+        if (u->trained)
+            n = list_bucket_extents(m, u, base, extents, n);
         if (extents_of != NULL)
-            extents_of[i] = n;
-        for (int32_t j = 0; j < u->n_params && u->trained; j++) {
-            const ek_param *p = &m->params[u->params[j]];
-            const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
-
-            if (p->w->kept == 0)
-                continue;
-            if (extents != NULL) {
-                extents[n] = (ek_journal_extent){.n = p->w->kept, .decays = p->decay};
-                for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
-                    extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
-            }
-            n++;
-        }
+            extents_of[i] = first;
     }
-    if (extents_of != NULL)
-        extents_of[m->buckets->n] = n;
+    first = n;
+    for (int32_t i = 0; i < m->buckets->n; i++)
+        if (!m->buckets->bucket[i].trained)
+            n = list_bucket_extents(m, &m->buckets->bucket[i], base, extents, n);
+    if (extents_of != NULL) {
+        extents_of[m->buckets->n] = first;
+        extents_of[m->buckets->n + 1] = n;
+    }
     return n;
 }
 
@@ -331,7 +350,7 @@ static ek_status start_journal(ek_rank_state *s, const ek_model *m, int64_t step
     ek_status st;
 
     free(s->extents_of);
-    s->extents_of = malloc(((size_t)m->buckets->n + 1) * sizeof(*s->extents_of));
+    s->extents_of = malloc(((size_t)m->buckets->n + 2) * sizeof(*s->extents_of));
     EK_REQUIRE_OUT(extents != NULL && s->extents_of != NULL, EK_ENOMEM,
                    "no memory for %lld extents", (long long)n);
     list_extents(m, s->segment.body, extents, s->extents_of);

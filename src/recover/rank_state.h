@@ -35,8 +35,9 @@ typedef struct {
     unsigned char *blocks; /* [blocks] ek_block_origin */
     int64_t tensors;       /* shards of tensors other than experts', the first in the table */
     int32_t *tensor_of;    /* [layers][experts][3] tensor indices of gate, up, down */
-    int64_t *extents_of;   /* [buckets + 1]: the first journal extent of bucket i; the arrays of
-                               a trained bucket are its parameters', in their order */
+    int64_t *extents_of;   /* [buckets + 2]: the first journal extent of bucket i, if it is trained;
+                               its arrays are its parameters', in their order.  Those of the other
+                               buckets follow, from extents_of[buckets] to extents_of[buckets + 1] */
 } ek_rank_state;
 
 /* Before the model is created: sets the segment's identity and head, and s->memory for the model's

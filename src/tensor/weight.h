@@ -14,7 +14,8 @@ typedef struct {
     int64_t out, in;
     void *p;                  /* master weight of the whole slice; with ZeRO 3 gathered while
                                  kernels need it; NULL: they read only packed forms */
-    void *g;                  /* gradient, accumulated by backward */
+    void *g;                  /* gradient, accumulated by backward; of a weight that is updated by
+                                 feedback what the step adds to it */
     int64_t own_first, own;   /* range owned by this rank */
     int64_t kept_first, kept; /* range of p_kept, m and v: the whole slice, or own with ZeRO */
     void *p_kept;             /* master weight of that range */

@@ -1,4 +1,5 @@
-/* The norm over all ranks; then for each parameter bucket update, all-gather and packing. */
+/* The norm over all ranks; then for each parameter bucket update, all-gather and packing; at last
+ * feedback. */
 #include "train/optimizer.h"
 
 #include "exec/net.h"
@@ -62,6 +63,8 @@ static ek_status op_norm(void *self, const ek_op *op)
     for (int64_t i = 0; i < o->model->n_params;)
         i = sum_batch(o->model, i, &sum);
     o->sums[0] = sum;
+    if (o->set_feedback != NULL)
+        o->set_feedback(o->context);
     if (o->journal != NULL) /* every rank does this before the sum over ranks */
         ek_journal_reduced(o->journal, o->steps_done);
     return EK_OK;
@@ -127,6 +130,51 @@ static ek_adamw adamw_of(const ek_adamw *by, int decays)
     return h;
 }
 
+/* Adds feedback to numbers [first, end), and clears it. */
+static void add_feedback(const ek_kernels *k, int64_t first, int64_t end, void *p, void *g)
+{
+    size_t real = ek_dtype_size(k->real);
+
+    for (int64_t i = first; i < end; i++)
+        if (k->real == EK_F64)
+            ((double *)p)[i] += ((const double *)g)[i];
+        else
+            ((float *)p)[i] += ((const float *)g)[i];
+    memset((char *)g + (size_t)first * real, 0, (size_t)(end - first) * real);
+}
+
+/* The same for the n numbers of a lane, with its undo log. */
+static void add_feedback_resumable(const ek_kernels *k, int64_t n, void *const a[EK_UNDO_ARRAYS],
+                                   ek_undo_log *undo_log)
+{
+    size_t real = ek_dtype_size(k->real);
+
+    for (int64_t i = ek_undo_restore(undo_log, real, a); i < n; i += EK_UNDO_BLOCK) {
+        const int64_t end = n - i < EK_UNDO_BLOCK ? n : i + EK_UNDO_BLOCK;
+
+        for (int j = 0; j < EK_UNDO_ARRAYS; j++)
+            memcpy(ek_undo_copy(undo_log, i, j), (const char *)a[j] + (size_t)i * real,
+                   (size_t)(end - i) * real);
+        ek_undo_mark(undo_log, end);
+        add_feedback(k, i, end, a[0], a[1]);
+    }
+}
+
+static void add_feedback_by_lanes(const ek_kernels *k, int64_t n,
+                                  void *const arrays[EK_JOURNAL_ARRAYS], int lanes,
+                                  ek_undo_log *undo_logs)
+{
+    for (int lane = 0; lane < lanes; lane++) {
+        int64_t first = ek_undo_lane_first(n, lanes, lane);
+        void *a[EK_UNDO_ARRAYS];
+
+        for (int j = 0; j < EK_UNDO_ARRAYS; j++)
+            a[j] = (char *)arrays[j] + (size_t)first * ek_dtype_size(k->real);
+        add_feedback_resumable(k, ek_undo_lane_first(n, lanes, lane + 1) - first, a,
+                               &undo_logs[lane]);
+    }
+}
+
 static void update_extent(void *context, const void *record, const ek_journal_extent *extent,
                           void *const a[EK_JOURNAL_ARRAYS], int lanes, ek_undo_log *undo_logs)
 {
@@ -134,9 +182,12 @@ static void update_extent(void *context, const void *record, const ek_journal_ex
     ek_step_record of_step;
     ek_adamw h;
 
+    if (extent->kind == EK_EXTENT_FEEDBACK) {
+        add_feedback_by_lanes(k, extent->n, a, lanes, undo_logs);
+        return;
+    }
     memcpy(&of_step, record, sizeof(of_step)); /* bytes of any alignment */
-    h = adamw_of(&of_step.adamw, (int)extent->decays);
-
+    h = adamw_of(&of_step.adamw, extent->kind == EK_EXTENT_DECAYED);
     k->adamw_resumable(&h, extent->n, a[0], a[1], a[2], a[3], lanes, undo_logs);
 }
 
@@ -309,4 +360,22 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
     dep = append_op(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
                     (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
     return build_updates(o, g, dep);
+}
+
+void ek_optimizer_add_feedback(ek_optimizer *o)
+{
+    const ek_model *m = o->model;
+    ek_journal_rule rule = ek_optimizer_rule(m->k);
+
+    if (o->journal != NULL) {
+        ek_journal_update(o->journal, &rule, o->extents_of[m->buckets->n],
+                          o->extents_of[m->buckets->n + 1]);
+        return;
+    }
+    for (int64_t i = 0; i < m->n_params; i++) {
+        const ek_param *p = &m->params[i];
+
+        if (!p->trained)
+            add_feedback(m->k, 0, p->w->kept, p->w->p_kept, p->g_kept);
+    }
 }

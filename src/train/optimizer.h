@@ -6,7 +6,10 @@
  * from other ranks.  The state that outlives a step is in the weights (m, v) and `steps_done`.
  *
  * With a step journal (elastic/step_journal.h) the update commits through it: it marks reduced
- * gradients, holds the record with the update's parameters, and the update writes undo logs. */
+ * gradients, holds the record with the update's parameters, and the update writes undo logs.
+ *
+ * Parameters that are updated by feedback (router biases) have in the place of their gradients what
+ * the step adds to them, set before the norm, which does not count it. */
 #ifndef TRAIN_OPTIMIZER_H
 #define TRAIN_OPTIMIZER_H
 
@@ -37,10 +40,12 @@ typedef struct {
     int n_sums;
     double sum_squares;        /* the default of sums */
     ek_journal *journal;       /* NULL: the state does not outlive the process */
-    const int64_t *extents_of; /* [buckets + 1]: the first journal extent of bucket i */
+    const int64_t *extents_of; /* [buckets + 2], as in recover/rank_state.h */
     ek_step_record record;     /* of this step */
     /* Fills in the members of the record that the optimizer does not know */
     void (*fill_record)(void *context, ek_step_record *out);
+    /* Sets what the step adds to parameters that are updated by feedback; NULL: there are none */
+    void (*set_feedback)(void *context);
     void *context;
     int32_t record_dep; /* in the graph being built: an op that fill_record needs; -1: none */
 } ek_optimizer;
@@ -53,5 +58,8 @@ void ek_optimizer_init(ek_optimizer *o, ek_model *m, const ek_optimizer_config *
 /* Appends the ops after `dep`; returns the last.  Their execution increments steps_done and is
  * collective over the world. */
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep);
+
+/* After these ops: updates the parameters that are updated by feedback, which ends the step. */
+void ek_optimizer_add_feedback(ek_optimizer *o);
 
 #endif

@@ -90,6 +90,13 @@ ek_status ek_trainer_count_disk(ek_model *m, const ek_trainer_config *cfg, ek_of
     return ek_pass_count_disk(m, &pc, out);
 }
 
+static void set_feedback(void *context)
+{
+    const ek_trainer *tr = context;
+
+    ek_pass_set_feedback(tr->pass);
+}
+
 ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out)
 {
     ek_trainer *tr = NULL;
@@ -109,6 +116,8 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     EK_TRY_OUT(ek_traffic_init(&tr->traffic, m, &traffic));
     EK_TRY_OUT(ek_batch_init(&tr->batch, m, &bc));
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
+    tr->optimizer.set_feedback = set_feedback;
+    tr->optimizer.context = tr;
     *out = tr;
     tr = NULL;
 out:
@@ -252,7 +261,6 @@ void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *
     tr->optimizer.journal = journal;
     tr->optimizer.extents_of = extents_of;
     tr->optimizer.fill_record = fill_record;
-    tr->optimizer.context = tr;
     write_warm_state(tr);
 }
 
@@ -294,6 +302,7 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     tr->optimizer.record_dep = ek_pass_build_sum(tr->pass, &tr->graph);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
     EK_TRY(ek_exec_run(tr->exec, &tr->graph));
+    ek_optimizer_add_feedback(&tr->optimizer);
     ek_offload_get_stats(tr->model, &tr->disk_after);
     ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
     ek_pass_losses(tr->pass, &out->losses);
@@ -302,7 +311,6 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
     write_warm_state(tr);
     fill_traffic(tr, out);
-    ek_pass_update_bias(tr->pass);
     out->comm_bytes += bytes_sent(tr);
     out->votes = ek_pass_votes(tr->pass);
     out->grad_norm = tr->optimizer.grad_norm;

@@ -62,7 +62,7 @@ void ek_trainer_share(ek_trainer *tr, const double numbers[EK_PASS_SHARED]);
 double *ek_trainer_shared(ek_trainer *tr);
 
 /* From the next step on the update commits through a step journal; extents_of
- * [buckets + 1]: the first extent of each parameter bucket.  Both are borrowed. */
+ * [buckets + 2]: as in recover/rank_state.h.  Both are borrowed. */
 void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *extents_of);
 
 /* Restores the warm state of an earlier trainer (train/tune/warm_state.h); ranks_changed: it had

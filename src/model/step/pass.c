@@ -454,9 +454,9 @@ ek_status ek_pass_begin(ek_pass *p, const ek_moe_step *step, const ek_micro *mic
     return EK_OK;
 }
 
-void ek_pass_update_bias(ek_pass *p)
+void ek_pass_set_feedback(ek_pass *p)
 {
     for (int64_t l = 0; l < p->model->spec.layers; l++)
-        if (ek_model_has_layer(p->model, l))
-            ek_gate_update_bias(&p->moe[l]);
+        if (ek_model_has_moe_layer(p->model, l))
+            ek_gate_set_feedback(&p->moe[l]);
 }

@@ -164,7 +164,7 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer);
 void ek_pass_reserve_stats(ek_pass *p);
 void ek_pass_sum(ek_pass *p);
 
-/* After a step: updates the gates that are updated by feedback, by the step's loads. */
-void ek_pass_update_bias(ek_pass *p);
+/* After the last micro-batch of a step: sets what it adds to router biases, by its loads. */
+void ek_pass_set_feedback(ek_pass *p);
 
 #endif

@@ -28,9 +28,6 @@ static ek_status check_options(const ek_run *r)
     EK_REQUIRE(c->zero == 0, EK_EINVAL,
                "--elastic: with --zero %d no other rank has a copy of a rank's state; use --zero 0",
                c->zero);
-    EK_REQUIRE(r->source.spec.gate.kind != EK_GATE_SIGMOID_BIAS, EK_EUNSUPPORTED,
-               "--elastic: not implemented for models with a router bias that is updated without "
-               "gradients");
     return EK_OK;
 }
 
