@@ -20,6 +20,8 @@ static ek_kernels *device(void)
     return k;
 }
 
+enum { SIZE_ROOM = 256 }; /* in front of an array: its size, and alignment */
+
 /* Device memory; host memory if there is no device. */
 static void *alloc_array(size_t bytes)
 {
@@ -27,15 +29,24 @@ static void *alloc_array(size_t bytes)
 
     if (device() == NULL)
         return malloc(bytes + 1);
-    return device()->memory->alloc(device()->memory, bytes + 1, "a test", &p) == EK_OK ? p : NULL;
+    bytes += SIZE_ROOM + 1;
+    if (device()->memory->alloc(device()->memory, bytes, "a test", &p) != EK_OK)
+        return NULL;
+    memcpy(p, &bytes, sizeof(bytes));
+    return (char *)p + SIZE_ROOM;
 }
 
 static void free_array(void *p)
 {
-    if (device() == NULL)
+    char *whole = p != NULL && device() != NULL ? (char *)p - SIZE_ROOM : NULL;
+    size_t bytes;
+
+    if (whole == NULL) {
         free(p);
-    else
-        device()->memory->free(device()->memory, p, 0);
+        return;
+    }
+    memcpy(&bytes, whole, sizeof(bytes));
+    device()->memory->free(device()->memory, whole, bytes);
 }
 
 /* Repetition 2 runs emulated blocks and threads in reverse order. */

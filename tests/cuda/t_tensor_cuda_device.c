@@ -91,6 +91,28 @@ static void an_arena(void)
     ek_kernels_destroy(&k);
 }
 
+/* More managed memory than the device has would be paged by every kernel. */
+static void reserves_what_the_device_has_at_most(void)
+{
+    ek_kernels *k = NULL;
+    void *memory = NULL;
+    size_t before;
+
+    if (!is_there())
+        SKIP("no CUDA device");
+    CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    before = k->memory->available(k->memory);
+    CHECK_INT(k->memory->alloc(k->memory, before + 1, "a test", &memory), EK_ENOMEM);
+    CHECK(strstr(ek_err_message(), " GB for a test") != NULL);
+    CHECK_INT(k->memory->alloc(k->memory, 1000, "a test", &memory), EK_OK);
+    CHECK(k->memory->available(k->memory) == before - 1000);
+    CHECK_INT(k->memory->alloc(k->memory, before, "a test", &(void *){NULL}), EK_ENOMEM);
+    k->memory->free(k->memory, memory, 1000);
+    CHECK(k->memory->available(k->memory) == before);
+    ek_kernels_destroy(&k);
+}
+
 static const ek_case cases[] = {EK_CASE(opens_and_closes), EK_CASE(failing_kernels_are_named),
-                                EK_CASE(unknown_devices), EK_CASE(an_arena)};
+                                EK_CASE(unknown_devices), EK_CASE(an_arena),
+                                EK_CASE(reserves_what_the_device_has_at_most)};
 EK_TEST_MAIN(cases)

@@ -43,16 +43,42 @@ static ek_status check_cuda(cudaError_t e, const char *what)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
+/* Bytes that the device had free when nothing was reserved, and bytes reserved since.  More managed
+ * memory than the device holds would be paged to and fro by every kernel. */
+static size_t capacity;
+static _Atomic size_t reserved;
+
+static void measure_capacity(void)
+{
+    size_t now = 0, all;
+
+    if (reserved == 0 && cudaMemGetInfo(&now, &all) == cudaSuccess)
+        capacity = now;
+}
+
+static size_t free_bytes(const ek_memory *m)
+{
+    size_t used = reserved;
+
+    (void)m;
+    return used < capacity ? capacity - used : 0;
+}
+
 static ek_status alloc_managed(const ek_memory *m, size_t bytes, const char *what, void **out)
 {
     void *p = NULL;
-    cudaError_t e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
+    cudaError_t e;
 
-    (void)m;
+    EK_REQUIRE(bytes <= free_bytes(m), EK_ENOMEM,
+               "CUDA: cannot reserve %.3f GB for %s: %.3f of the %.3f GB that the device had free "
+               "are left",
+               (double)bytes / 1e9, what, (double)free_bytes(m) / 1e9, (double)capacity / 1e9);
+    e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
     if (e != cudaSuccess)
         (void)cudaGetLastError(); /* clears it, or it is reported for the next kernel */
     EK_REQUIRE(e == cudaSuccess, e == cudaErrorMemoryAllocation ? EK_ENOMEM : EK_EDEVICE,
                "CUDA: cannot reserve %zu bytes for %s: %s", bytes, what, cudaGetErrorString(e));
+    reserved += bytes;
     *out = p;
     return EK_OK;
 }
@@ -60,17 +86,8 @@ static ek_status alloc_managed(const ek_memory *m, size_t bytes, const char *wha
 static void free_managed(const ek_memory *m, void *memory, size_t bytes)
 {
     (void)m;
-    (void)bytes;
-    (void)cudaFree(memory);
-}
-
-static size_t free_bytes(const ek_memory *m)
-{
-    size_t now = 0, all;
-
-    (void)m;
-    (void)cudaMemGetInfo(&now, &all);
-    return now;
+    if (cudaFree(memory) == cudaSuccess)
+        reserved -= bytes;
 }
 
 /* Static, as arenas may be released after the tables. */
@@ -240,6 +257,7 @@ static ek_status open_device(int device)
                device);
     EK_TRY(check_cuda(cudaSetDevice(device), "select a device"));
     shared = (context){.device = device};
+    measure_capacity();
     return check_cuda(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking),
                       "create a stream");
 }
