@@ -5,7 +5,7 @@
 # ek_tensor_emulated, where there is a C++ compiler.
 set(EK_CUDA AUTO CACHE STRING "CUDA: AUTO (where nvcc is there), ON (fail if missing) or OFF")
 set_property(CACHE EK_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(EK_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for, such as 80;90")
+set(EK_CUDA_ARCHITECTURES "90a-real;90-virtual" CACHE STRING "GPUs to compile for, such as 80;90a")
 include(CheckLanguage)
 
 file(GLOB ek_cuda_kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tensor/cuda/*.cu)
@@ -52,6 +52,9 @@ function(ek_cuda_library)
   target_include_directories(ek_tensor_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   set_target_properties(ek_tensor_cuda PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON
     CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  if(EK_CUDA_ARCHITECTURES MATCHES 90a) # the only one with wgmma
+    target_compile_definitions(ek_tensor_cuda PRIVATE EK_CUDA_WGMMA)
+  endif()
   target_compile_definitions(ek_tensor_cuda PRIVATE EK_CUDA_NAME="CUDA ${CUDAToolkit_VERSION_MAJOR}.${CUDAToolkit_VERSION_MINOR}")
   target_link_libraries(ek_tensor_cuda PUBLIC CUDA::cudart_static)
 endfunction()
@@ -72,7 +75,7 @@ function(ek_cuda_emulated)
   add_library(ek_tensor_emulated OBJECT ${sources} ${ek_cuda_host})
   target_include_directories(ek_tensor_emulated PRIVATE ${CMAKE_SOURCE_DIR}/tests/cuda/emulated
     ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
-  target_compile_definitions(ek_tensor_emulated PRIVATE EK_CUDA_NAME="emulated CUDA")
+  target_compile_definitions(ek_tensor_emulated PRIVATE EK_CUDA_WGMMA EK_CUDA_NAME="emulated CUDA")
   # Its threads leave their stacks by longjmp, which a fortified one takes for a mistake.
   target_compile_options(ek_tensor_emulated PRIVATE -U_FORTIFY_SOURCE -Wno-unknown-pragmas)
   set_target_properties(ek_tensor_emulated PROPERTIES CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON)

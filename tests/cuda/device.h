@@ -8,16 +8,17 @@
 #include "tensor/kernels.h"
 #include "tensor/select/select.h"
 
+static ek_kernels *opened;
+
 /* Opened on first use; NULL: no device. */
 static ek_kernels *device(void)
 {
-    static ek_kernels *k;
     static int tried;
 
     if (!tried)
-        (void)!ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k);
+        (void)!ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &opened);
     tried = 1;
-    return k;
+    return opened;
 }
 
 enum { SIZE_ROOM = 256 }; /* in front of an array: its size, and alignment */

@@ -25,7 +25,7 @@ struct thread {
 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
-int emulated_backwards;
+int emulated_backwards, emulated_multiprocessors = 1, emulated_capability = 9;
 
 static thread threads_of[THREADS_MAX];
 static uint64_t shuffled[THREADS_MAX / WARP][2][WARP];
@@ -210,9 +210,12 @@ cudaError_t cudaSetDevice(int)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, int, int)
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
 {
-    *value = 1;
+    *value = attribute == cudaDevAttrMultiProcessorCount      ? emulated_multiprocessors
+             : attribute == cudaDevAttrComputeCapabilityMajor ? emulated_capability
+             : attribute == cudaDevAttrComputeCapabilityMinor ? 0
+                                                              : 1;
     return cudaSuccess;
 }
 

@@ -10,8 +10,13 @@ extern "C" {
 
 /* Runs blocks and threads in reverse order: results must have the same bits. */
 extern int emulated_backwards __attribute__((weak)); /* undefined on a GPU */
-/* Number of emulated 16 x 8 x 16 products of tensor cores. */
+/* Properties of the device, to be set before it is opened. */
+extern int emulated_multiprocessors __attribute__((weak));
+extern int emulated_capability __attribute__((weak)); /* its major version */
+/* Numbers of emulated products of tensor cores: 16 x 8 x 16 by a warp, 64 x 128 or 256 x 16 by a
+ * warpgroup (counted for the first of a block). */
 extern int64_t emulated_multiplications __attribute__((weak));
+extern int64_t emulated_warpgroup_products __attribute__((weak));
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
  * exchange their registers through arrays that the whole warp can read. */
 #include "cuda/emulated.h"
 #include "tensor/cuda/tensor_core.h"
+#include "tensor/cuda/warpgroup.h"
 #include "tensor/dtype.h"
 
 #include <deque>
@@ -12,7 +13,7 @@
 
 enum { WARP = 32, THREADS_MAX = 1024 };
 
-int64_t emulated_multiplications;
+int64_t emulated_multiplications, emulated_warpgroup_products;
 
 /* --- copies: a thread's groups, the newest last ----------------------------------------------- */
 
@@ -121,4 +122,83 @@ float exp2_fast(float x)
     float y = exp2f(x);
 
     return y < FLT_MIN ? 0 : y;
+}
+
+/* --- products by warpgroups: a thread's groups, the newest last ---------------------------------
+ */
+
+enum { SHARED = 227 << 10, GROUP = 128, LINE = 128, EIGHT_LINES = 8 * LINE, TERMS = 16 };
+
+struct warpgroup_product {
+    float (*sum)[4];
+    int across;
+    matrix_in_shared a, b;
+    bool a_along, b_along;
+};
+
+static std::deque<std::deque<warpgroup_product>> product_groups_of[THREADS_MAX];
+static std::deque<warpgroup_product> products_of[THREADS_MAX];
+
+void *shared_of_launch(void)
+{
+    static struct alignas(1024) {
+        char bytes[SHARED];
+    } all;
+
+    return all.bytes;
+}
+
+void copies_to_products(void)
+{
+}
+
+/* Element i (a row of a, a column of b) of term t. */
+static float element_of(matrix_in_shared m, bool along, int i, int t)
+{
+    int line = along ? i : t, element = along ? t : i;
+    uintptr_t at = (uintptr_t)m.at + (uintptr_t)(line / 8 * EIGHT_LINES + line % 8 * LINE);
+
+    at += (uintptr_t)(element / 64 * m.apart + element % 64 * 2);
+    at ^= (at / LINE % 8) * 16; /* swizzled chunks */
+    return ek_bf16_to_float(*(const ek_bf16 *)at);
+}
+
+void emulated_products_add(float (*sum)[4], int across, matrix_in_shared a, bool a_along,
+                           matrix_in_shared b, bool b_along)
+{
+    products_of[threadIdx.x].push_back({sum, across, a, b, a_along, b_along});
+}
+
+void products_group(void)
+{
+    product_groups_of[threadIdx.x].push_back(products_of[threadIdx.x]);
+    products_of[threadIdx.x].clear();
+}
+
+static void compute(const warpgroup_product &p)
+{
+    int lane = (int)threadIdx.x % WARP, warp = (int)threadIdx.x % GROUP / WARP;
+    float a[2][TERMS];
+
+    for (int t = 0; t < TERMS; t++)
+        for (int half = 0; half < 2; half++)
+            a[half][t] = element_of(p.a, p.a_along, warp * 16 + lane / 4 + half * 8, t);
+    for (int x = 0; x < p.across; x++)
+        for (int which = 0; which < 2; which++)
+            for (int t = 0; t < TERMS; t++) {
+                float b = element_of(p.b, p.b_along, x * 8 + lane % 4 * 2 + which, t);
+
+                p.sum[x][which] += a[0][t] * b;
+                p.sum[x][which + 2] += a[1][t] * b;
+            }
+    emulated_warpgroup_products += threadIdx.x == 0;
+}
+
+void emulated_products_wait(int groups)
+{
+    std::deque<std::deque<warpgroup_product>> &all = product_groups_of[threadIdx.x];
+
+    for (; (int)all.size() > groups; all.pop_front())
+        for (const warpgroup_product &p : all.front())
+            compute(p);
 }

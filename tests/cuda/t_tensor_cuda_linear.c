@@ -31,7 +31,39 @@ static void bf16(void)
         SKIP("no CUDA device");
     products_check(fill_bf16, EK_MODE_BF16);
     check_device();
-    CHECK(&emulated_multiplications == NULL || emulated_multiplications > 0);
+}
+
+/* On an emulated device of this compute capability and size; says whether there is one. */
+static int open_emulated(int capability, int multiprocessors)
+{
+    if (&emulated_capability == NULL)
+        return 0;
+    (void)device();
+    ek_kernels_destroy(&opened);
+    emulated_capability = capability;
+    emulated_multiprocessors = multiprocessors;
+    return ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &opened) == EK_OK;
+}
+
+static void bf16_by_warps(void)
+{
+    if (!open_emulated(8, 1))
+        SKIP("the device decides which kernel it is");
+    emulated_multiplications = emulated_warpgroup_products = 0;
+    bf16();
+    CHECK(emulated_multiplications > 0 && emulated_warpgroup_products == 0);
+}
+
+/* In wide tiles, and in narrow ones where these would leave multiprocessors idle. */
+static void bf16_by_warpgroups(void)
+{
+    for (int multiprocessors = 1; multiprocessors < 1000; multiprocessors += 900) {
+        if (!open_emulated(9, multiprocessors))
+            SKIP("the device decides which kernel it is");
+        emulated_multiplications = emulated_warpgroup_products = 0;
+        bf16();
+        CHECK(emulated_multiplications == 0 && emulated_warpgroup_products > 0);
+    }
 }
 
 static void matmul_real(void)
@@ -45,5 +77,6 @@ static void matmul_real(void)
     check_device();
 }
 
-static const ek_case cases[] = {EK_CASE(fp32), EK_CASE(bf16), EK_CASE(matmul_real)};
+static const ek_case cases[] = {EK_CASE(fp32), EK_CASE(bf16), EK_CASE(bf16_by_warps),
+                                EK_CASE(bf16_by_warpgroups), EK_CASE(matmul_real)};
 EK_TEST_MAIN(cases)

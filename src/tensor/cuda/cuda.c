@@ -19,7 +19,8 @@ enum { UPLOAD_BYTES = 4 << 20, UPLOAD_ALIGN = 256 };
 typedef struct {
     int device, tables;
     cudaStream_t stream;
-    double *results; /* [results_cap] pinned host buffer for results of kernels */
+    int multiprocessors, wgmma; /* see ek_cuda_multiprocessors, ek_cuda_has_wgmma */
+    double *results;            /* [results_cap] pinned host buffer for results of kernels */
     int results_cap;
     char *upload_host, *upload_device; /* buffers of ek_cuda_upload, UPLOAD_BYTES each */
     size_t upload_used;                /* bytes in use until the next synchronisation */
@@ -146,6 +147,16 @@ void ek_cuda_launched(const char *name, int error)
         ek_cuda_synchronize();
 }
 
+int ek_cuda_multiprocessors(void)
+{
+    return shared.multiprocessors;
+}
+
+int ek_cuda_has_wgmma(void)
+{
+    return shared.wgmma;
+}
+
 static void set_enqueue(const ek_kernels *k, int on)
 {
     (void)k;
@@ -245,6 +256,28 @@ static ek_status describe_device(int device, char *text, size_t cap)
     return EK_OK;
 }
 
+#ifdef EK_CUDA_WGMMA
+enum { WGMMA = 1 };
+#else
+enum { WGMMA = 0 }; /* not compiled */
+#endif
+
+/* wgmma exists in compute capability 9.0 alone. */
+static ek_status query_products(int device)
+{
+    int major = 0, minor = 0;
+
+    EK_TRY(check_cuda(
+        cudaDeviceGetAttribute(&shared.multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "query a device"));
+    EK_TRY(check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+                      "query a device"));
+    EK_TRY(check_cuda(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+                      "query a device"));
+    shared.wgmma = WGMMA && major == 9 && minor == 0;
+    return EK_OK;
+}
+
 static ek_status open_device(int device)
 {
     int both = 0;
@@ -258,6 +291,7 @@ static ek_status open_device(int device)
     EK_TRY(check_cuda(cudaSetDevice(device), "select a device"));
     shared = (context){.device = device};
     measure_capacity();
+    EK_TRY(query_products(device));
     return check_cuda(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking),
                       "create a stream");
 }

@@ -32,35 +32,51 @@ static inline int64_t tiles_of(int64_t n, int side)
     return (n + side - 1) / side;
 }
 
-/* Assigns blocks to products, for tiles of side x side; returns the number of blocks. */
-template <class X> int64_t number_tiles(products<X> *all, int side)
+/* Assigns blocks to products, for tiles of down x across; returns the number of blocks. */
+template <class X> int64_t number_tiles(products<X> *all, int down, int across)
 {
     all->first[0] = 0;
     for (int i = 0; i < all->n; i++)
         all->first[i + 1] =
-            all->first[i] + tiles_of(all->of[i].m, side) * tiles_of(all->of[i].n, side);
+            all->first[i] + tiles_of(all->of[i].m, down) * tiles_of(all->of[i].n, across);
     return all->first[all->n];
 }
 
-/* The product of a block, and the first row and column of its tile.  Tiles are numbered down the
- * rows first, so that consecutive blocks read the same columns of b. */
+enum { EK_BAND = 16 }; /* tiles */
+
+/* The product of a block, and the first row and column of its tile.  Tiles are numbered by bands of
+ * EK_BAND rows of tiles, down the rows of a band first, so that the blocks that run at the same
+ * time read few rows of a and few columns of b. */
 template <class X>
-__device__ const product<X> &product_of_block(const products<X> &all, int side, int64_t *i0,
-                                              int64_t *j0)
+__device__ const product<X> &product_of_block(const products<X> &all, int down, int across,
+                                              int64_t *i0, int64_t *j0)
 {
     int e = 0;
-    unsigned tile, down;
+    unsigned tile, rows, columns, band, height;
 
     while (blockIdx.x >= all.first[e + 1])
         e++;
     tile = blockIdx.x - (unsigned)all.first[e];
-    down = (unsigned)((all.of[e].m + side - 1) / side);
-    *i0 = (int64_t)(tile % down) * side;
-    *j0 = (int64_t)(tile / down) * side;
+    rows = (unsigned)((all.of[e].m + down - 1) / down);
+    columns = (unsigned)((all.of[e].n + across - 1) / across);
+    band = tile / (EK_BAND * columns);
+    tile -= band * EK_BAND * columns;
+    height = rows - band * EK_BAND < EK_BAND ? rows - band * EK_BAND : (unsigned)EK_BAND;
+    *i0 = (int64_t)(band * EK_BAND + tile % height) * down;
+    *j0 = (int64_t)(tile / height) * across;
     return all.of[e];
 }
 
-/* Launches the products on tensor cores (matmul_bf16.cu); 0: not supported for these. */
+/* Whether the summed index of a and of b is contiguous in memory, or the other one is. */
+typedef enum { EK_LAYOUT_OTHER, EK_BOTH_ALONG, EK_A_ALONG, EK_BOTH_ACROSS } ek_product_layout;
+
+/* Launch products of bf16 on tensor cores; 0: not supported for these (matmul_bf16.cu). */
 int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode);
+/* ... by mma.sync (matmul_mma.cu); by wgmma (matmul_wgmma.cu), which takes a GPU of compute
+ * capability 9.0.  The layout is not EK_LAYOUT_OTHER. */
+void ek_cuda_multiply_mma(const char *name, products<ek_bf16> *all, ek_product_layout layout,
+                          ek_out mode);
+void ek_cuda_multiply_wgmma(const char *name, products<ek_bf16> *all, ek_product_layout layout,
+                            ek_out mode);
 
 #endif

@@ -16,6 +16,9 @@ void *ek_cuda_stream(void);
 void ek_cuda_launched(const char *name, int error);
 /* Waits for all kernels of the stream; ek_kernels_wait returns their errors. */
 void ek_cuda_synchronize(void);
+/* Multiprocessors of the device; whether it computes products by wgmma. */
+int ek_cuda_multiprocessors(void);
+int ek_cuda_has_wgmma(void);
 /* A pinned host buffer of n doubles for results, written by kernels and read by the host after a
  * synchronisation; valid until the next call.  NULL: no memory (see ek_kernels_wait). */
 double *ek_cuda_results(int n);

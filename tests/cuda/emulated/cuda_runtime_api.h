@@ -19,6 +19,9 @@ typedef struct emulated_stream *cudaStream_t;
 enum {
     cudaMemAttachGlobal = 1,
     cudaStreamNonBlocking = 1,
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
     cudaDevAttrConcurrentManagedAccess = 89,
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToDevice = 3

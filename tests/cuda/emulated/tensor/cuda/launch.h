@@ -10,7 +10,8 @@
 enum { EK_GRID_MAX = 4 }; /* so that threads take several elements */
 
 template <class Kernel, class... Arguments>
-static void launch(const char *name, Kernel kernel, int64_t blocks, int threads, Arguments... a)
+static void launch_with(size_t, const char *name, Kernel kernel, int64_t blocks, int threads,
+                        Arguments... a)
 {
     int foreign = blocks > 0 ? (0 + ... + emulated_is_foreign(&a, sizeof(a))) : 0;
 
@@ -23,6 +24,12 @@ static void launch(const char *name, Kernel kernel, int64_t blocks, int threads,
                     blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, (void *)&call);
         });
     ek_cuda_launched(name, (int)cudaGetLastError());
+}
+
+template <class Kernel, class... Arguments>
+static void launch(const char *name, Kernel kernel, int64_t blocks, int threads, Arguments... a)
+{
+    launch_with(0, name, kernel, blocks, threads, a...);
 }
 
 static inline int64_t blocks_for(int64_t n, int threads)
