@@ -21,6 +21,19 @@ static ek_product_layout layout_of(const product<ek_bf16> &p)
                                         : EK_LAYOUT_OTHER;
 }
 
+/* Products with the longest sums first: the last blocks to start are then the shortest. */
+static void order_by_terms(products<ek_bf16> *all)
+{
+    for (int i = 1; i < all->n; i++) {
+        product<ek_bf16> p = all->of[i];
+        int at = i;
+
+        for (; at > 0 && all->of[at - 1].k < p.k; at--)
+            all->of[at] = all->of[at - 1];
+        all->of[at] = p;
+    }
+}
+
 int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode)
 {
     ek_product_layout layout = layout_of(all->of[0]);
@@ -30,6 +43,7 @@ int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode)
             layout = EK_LAYOUT_OTHER;
     if (layout == EK_LAYOUT_OTHER)
         return 0;
+    order_by_terms(all);
     if (ek_cuda_has_wgmma())
         ek_cuda_multiply_wgmma(name, all, layout, mode);
     else

@@ -67,6 +67,21 @@ __device__ static void multiply_stage(float (&sum)[ACROSS][4], const chunk *stag
     products_group();
 }
 
+/* Brings the block's tile of the result to the cache while products are computed: for EK_OUT_ADD.
+ */
+template <int WIDTH>
+__device__ static void prefetch_result(const product<ek_bf16> &p, int64_t i0, int64_t j0)
+{
+    const int line = 128 / (int)sizeof(float), lines = WIDTH / line; /* of the cache */
+
+    for (int at = (int)threadIdx.x; at < SIDE * lines; at += EK_BLOCK) {
+        int64_t i = i0 + at / lines, j = j0 + at % lines * line;
+
+        if (i < p.m && j < p.n)
+            prefetch_to_cache((const float *)p.c + i * p.ldc + j);
+    }
+}
+
 template <bool A_ALONG, bool B_ALONG, int WIDTH, int STAGES>
 __global__ void __launch_bounds__(EK_BLOCK, WIDTH > 128 ? 1 : 2)
     multiply_wgmma(const __grid_constant__ products<ek_bf16> all, ek_out mode)
@@ -82,6 +97,8 @@ __global__ void __launch_bounds__(EK_BLOCK, WIDTH > 128 ? 1 : 2)
 #pragma unroll
     for (int s = 0; s < STAGES - 2; s++)
         copy_stage<A_ALONG, B_ALONG, WIDTH>(stages + s * stage_chunks<WIDTH>, &a, &b);
+    if (mode == EK_OUT_ADD)
+        prefetch_result<WIDTH>(p, i0, j0);
 #pragma unroll 1
     for (int step_no = 0; step_no < steps; step_no++) {
         copy_wait<STAGES - 3>();

@@ -19,6 +19,12 @@ __device__ inline void copy_begin(void *shared, const void *from, int bytes)
                  : "memory");
 }
 
+/* Begins to bring the 128 bytes around an address to the second-level cache. */
+__device__ inline void prefetch_to_cache(const void *at)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
+}
+
 /* Commits this thread's copies since the last commit as a group. */
 __device__ inline void copy_group(void)
 {

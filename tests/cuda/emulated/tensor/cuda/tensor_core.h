@@ -8,6 +8,11 @@
 
 void copy_begin(void *shared, const void *from, int bytes);
 void copy_group(void);
+
+static inline void prefetch_to_cache(const void *)
+{
+}
+
 void emulated_copy_wait(int groups);
 
 template <int N> void copy_wait(void)
