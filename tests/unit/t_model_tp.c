@@ -552,6 +552,34 @@ static void activations_are_shared_out(void)
     ek_kernels_destroy(&k);
 }
 
+/* Only the head's buffers differ. */
+static void a_device_takes_more_rows_of_logits_at_once(void)
+{
+    const ek_memory any = {0};
+    ek_model_spec s = odd_spec();
+    ek_pass_config cfg = {.max_seqs = 4, .max_seq = 2048, .training = 1};
+    ek_kernels *k = NULL, device;
+    ek_model *m = NULL;
+    size_t bytes[2] = {0, 0};
+    int64_t more;
+
+    s.vocab = 50304;
+    must(ek_kernels_create(EK_MODE_FP32, EK_ISA_REF, 1, &k));
+    must(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &m));
+    device = *k;
+    device.memory = &any;
+    for (int i = 0; i < 2; i++) {
+        m->k = i == 0 ? k : &device;
+        must(ek_pass_measure(m, &cfg, &bytes[i]));
+    }
+    CHECK(bytes[1] > bytes[0]);
+    more = (int64_t)(bytes[1] - bytes[0]) / ((int64_t)sizeof(float) * 2 * s.vocab);
+    CHECK(more > 4000 && more < 4200); /* 4096 instead of 83, and their workspace */
+    m->k = k;
+    ek_model_destroy(&m);
+    ek_kernels_destroy(&k);
+}
+
 static const ek_case cases[] = {
     EK_CASE(dense),
     EK_CASE(tied_with_biases),
@@ -565,5 +593,6 @@ static const ek_case cases[] = {
     EK_CASE(bytes_by_hand),
     EK_CASE(parameters_are_shared_out),
     EK_CASE(activations_are_shared_out),
+    EK_CASE(a_device_takes_more_rows_of_logits_at_once),
 };
 EK_TEST_MAIN(cases)
