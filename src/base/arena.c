@@ -101,8 +101,8 @@ static void *bump_alloc(ek_arena *a, int64_t n, size_t size)
 /* Memory of the system is zero already; memory of an ek_memory is zeroed here, [0, n) only. */
 static void *clear_memory(const ek_arena *a, void *p, int64_t n, size_t size)
 {
-    if (p != NULL && a->from != NULL)
-        memset(p, 0, (size_t)n * size);
+    if (p != NULL && a->from != NULL && n > 0 && size > 0)
+        a->from->clear(a->from, p, (size_t)n * size);
     return p;
 }
 

@@ -11,7 +11,7 @@
  * Host         an arena in accelerator memory may be paired with one in system memory, for data
  *              that only the host uses: a page used by both sides migrates back and forth.
  * Contents     fresh memory is zero; in an ek_memory, of a worst-case allocation only the expected
- *              part is. */
+ *              part is, and it is where the accelerator uses it (ek_memory.clear). */
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 

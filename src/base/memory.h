@@ -6,6 +6,9 @@
 
 #include <stddef.h>
 
+/* Who uses memory next. */
+typedef enum { EK_USED_BY_HOST, EK_USED_BY_ACCELERATOR } ek_memory_user;
+
 /* Memory that both the CPU and an accelerator can access (unified memory). */
 typedef struct ek_memory ek_memory;
 
@@ -15,6 +18,13 @@ struct ek_memory {
     void (*free)(const ek_memory *m, void *memory, size_t bytes);
     /* Bytes that can still be allocated. */
     size_t (*available)(const ek_memory *m);
+    /* Zeroes memory where the accelerator uses it; it is zero on return.  Like a kernel's, a
+     * failure is returned by the next ek_kernels_wait. */
+    void (*clear)(const ek_memory *m, void *memory, size_t bytes);
+    /* Begins to move memory to its next user, all at once: pages that are not there when they are
+     * used move one by one.  Contents stay, and the host may use the memory meanwhile.  Failures as
+     * of `clear`.  Several threads may call it at once. */
+    void (*move)(const ek_memory *m, void *memory, size_t bytes, ek_memory_user next);
 };
 
 #endif

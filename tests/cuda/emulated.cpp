@@ -375,6 +375,24 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
+int64_t emulated_moved[2];
+
+/* Only counts: the host has one memory.  Several threads may call it at once. */
+cudaError_t cudaMemPrefetchAsync(const void *p, size_t bytes, struct cudaMemLocation to, unsigned,
+                                 cudaStream_t)
+{
+    const char *at = (const char *)p;
+    int device = to.type == cudaMemLocationTypeDevice;
+
+    for (int i = 0; i < n_allocations; i++)
+        if (!allocations[i].host && at >= allocations[i].at &&
+            at + bytes <= allocations[i].at + allocations[i].bytes) {
+            __atomic_fetch_add(&emulated_moved[device], (int64_t)bytes, __ATOMIC_RELAXED);
+            return cudaSuccess;
+        }
+    return cudaErrorInvalidValue;
+}
+
 /* Between pinned and device memory: queued like a kernel. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int, cudaStream_t)
 {

@@ -17,6 +17,8 @@ extern int emulated_capability __attribute__((weak)); /* its major version */
  * warpgroup (counted for the first of a block). */
 extern int64_t emulated_multiplications __attribute__((weak));
 extern int64_t emulated_warpgroup_products __attribute__((weak));
+/* Bytes that were asked to move to the host [0] and to the device [1]. */
+extern int64_t emulated_moved[2] __attribute__((weak));
 
 #ifdef __cplusplus
 }

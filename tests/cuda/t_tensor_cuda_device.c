@@ -112,7 +112,58 @@ static void reserves_what_the_device_has_at_most(void)
     ek_kernels_destroy(&k);
 }
 
-static const ek_case cases[] = {EK_CASE(opens_and_closes), EK_CASE(failing_kernels_are_named),
-                                EK_CASE(unknown_devices), EK_CASE(an_arena),
-                                EK_CASE(reserves_what_the_device_has_at_most)};
+static void cleared_memory_is_zero_and_moved_memory_keeps_its_values(void)
+{
+    enum { N = 100000 };
+    ek_kernels *k = NULL;
+    const ek_memory *m;
+    void *memory = NULL;
+    float *x;
+
+    if (!is_there())
+        SKIP("no CUDA device");
+    CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    m = k->memory;
+    if (emulated_moved != NULL)
+        memset(emulated_moved, 0, sizeof(emulated_moved));
+    CHECK_INT(m->alloc(m, N * sizeof(*x), "a test", &memory), EK_OK);
+    x = memory;
+    m->move(m, x, N * sizeof(*x), EK_USED_BY_HOST);
+    for (int i = 0; i < N; i++)
+        x[i] = 1;
+    m->move(m, x, N * sizeof(*x), EK_USED_BY_ACCELERATOR);
+    CHECK(k->sum_squares(N, x) == N);
+    m->clear(m, x + 10, (N - 20) * sizeof(*x));
+    CHECK_INT(ek_kernels_wait(k), EK_OK);
+    CHECK(x[9] == 1 && x[10] == 0 && x[N - 11] == 0 && x[N - 10] == 1);
+    CHECK(k->sum_squares(N, x) == 20);
+    if (emulated_moved != NULL)
+        CHECK(emulated_moved[0] == N * sizeof(*x) &&
+              emulated_moved[1] == (2 * N - 20) * sizeof(*x));
+    m->free(m, memory, N * sizeof(*x));
+    ek_kernels_destroy(&k);
+}
+
+static void memory_that_is_not_the_devices_cannot_be_cleared(void)
+{
+    float x[3] = {1, 2, 3};
+    ek_kernels *k = NULL;
+
+    if (&emulated_backwards == NULL)
+        SKIP("a GPU may well write the host's memory");
+    CHECK_INT(ek_kernels_open("cuda", 0, EK_MODE_FP32, EK_ISA_REF, 1, &k), EK_OK);
+    k->memory->clear(k->memory, x, sizeof(x));
+    CHECK_INT(ek_kernels_wait(k), EK_EDEVICE);
+    CHECK(strstr(ek_err_message(), "CUDA: clearing memory: ") != NULL);
+    CHECK(x[0] == 1);
+    ek_kernels_destroy(&k);
+}
+
+static const ek_case cases[] = {EK_CASE(opens_and_closes),
+                                EK_CASE(failing_kernels_are_named),
+                                EK_CASE(unknown_devices),
+                                EK_CASE(an_arena),
+                                EK_CASE(reserves_what_the_device_has_at_most),
+                                EK_CASE(cleared_memory_is_zero_and_moved_memory_keeps_its_values),
+                                EK_CASE(memory_that_is_not_the_devices_cannot_be_cleared)};
 EK_TEST_MAIN(cases)

@@ -156,7 +156,7 @@ static void small_unused_parts(void)
 /* An ek_memory with a capacity of `most` bytes. */
 typedef struct {
     ek_memory is;
-    size_t most, allocated;
+    size_t most, allocated, cleared;
 } other_memory;
 
 static ek_status other_alloc(const ek_memory *m, size_t bytes, const char *what, void **out)
@@ -176,6 +176,12 @@ static void other_free(const ek_memory *m, void *memory, size_t bytes)
     free(memory);
 }
 
+static void other_clear(const ek_memory *m, void *memory, size_t bytes)
+{
+    ((other_memory *)(uintptr_t)m)->cleared += bytes;
+    memset(memory, 0, bytes);
+}
+
 static void allocate_both(ek_arena *a, char *block[2])
 {
     block[0] = ek_arena_alloc(a, 1000, 1);
@@ -184,7 +190,8 @@ static void allocate_both(ek_arena *a, char *block[2])
 
 static void host_arena_of_other_memory(void)
 {
-    other_memory o = {.is = {.alloc = other_alloc, .free = other_free}, .most = 2000};
+    other_memory o = {.is = {.alloc = other_alloc, .free = other_free, .clear = other_clear},
+                      .most = 2000};
     ek_arena a, host;
     char *block[2];
 
@@ -203,6 +210,7 @@ static void host_arena_of_other_memory(void)
     CHECK(block[0] == (char *)a.base && block[1] == (char *)host.base);
     for (int i = 0; i < 1000; i++)
         CHECK(block[0][i] == 0 && block[1][i] == 0);
+    CHECK_INT(o.cleared, 1000); /* the host arena is the system's, and zero */
     CHECK_INT(ek_arena_check(&a, "test"), EK_OK);
     CHECK(ek_arena_alloc(ek_arena_host(&a), 5000, 1) == NULL);
     CHECK_INT(ek_arena_check(&a, "test"), EK_EOVERFLOW);

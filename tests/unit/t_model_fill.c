@@ -147,6 +147,79 @@ static void packed_forms_read_from_a_file_are_those_of_masters(void)
     each_kernels(compare_after_reading);
 }
 
+/* --- memory of an accelerator ----------------------------------------------------------------- */
+
+/* Counts bytes that move to each user. */
+typedef struct {
+    ek_memory is;
+    atomic_llong moved[2];
+} other_memory;
+
+static ek_status other_alloc(const ek_memory *m, size_t bytes, const char *what, void **out)
+{
+    (void)m;
+    (void)what;
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return *out != NULL ? EK_OK : EK_ENOMEM;
+}
+
+static void other_free(const ek_memory *m, void *memory, size_t bytes)
+{
+    (void)m;
+    (void)bytes;
+    free(memory);
+}
+
+static void other_clear(const ek_memory *m, void *memory, size_t bytes)
+{
+    (void)m;
+    memset(memory, 0, bytes);
+}
+
+static void other_move(const ek_memory *m, void *memory, size_t bytes, ek_memory_user next)
+{
+    (void)memory;
+    atomic_fetch_add(&((other_memory *)(uintptr_t)m)->moved[next], (long long)bytes);
+}
+
+/* Values are the same as in system memory; what the host writes in place comes to it before, and
+ * goes to the accelerator after. */
+static void weights_in_other_memory_are_the_same_and_move(void)
+{
+    other_memory o = {.is = {other_alloc, other_free, NULL, other_clear, other_move}};
+    ek_model_spec s = odd_spec(0);
+    ek_kernels *k = NULL, other;
+
+    CHECK(ek_kernels_create(EK_MODE_BF16, ek_cpu_isa(), THREADS, &k) == EK_OK);
+    other = *k;
+    other.memory = &o.is;
+    for (int trained = 0; trained < 2; trained++) {
+        ek_model *a = NULL, *b = NULL;
+        int64_t bytes = 0;
+
+        memset(o.moved, 0, sizeof(o.moved));
+        CHECK(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &a) == EK_OK);
+        CHECK(ek_model_create(&s, &other, &(ek_model_config){.trained = trained}, &b) == EK_OK);
+        CHECK(ek_model_init(a, 5) == EK_OK && ek_model_init(b, 5) == EK_OK);
+        CHECK(ek_model_pack(a) == EK_OK && ek_model_pack(b) == EK_OK);
+        for (int64_t i = 0; i < a->n_params; i++) {
+            const ek_weight *x = a->params[i].w, *y = b->params[i].w;
+            size_t of_weight = (size_t)ek_weight_elements(x) * ek_dtype_size(k->real);
+
+            if (y->p != NULL)
+                bytes += (int64_t)of_weight;
+            if (y->p != NULL ? memcmp(x->p, y->p, of_weight) != 0 : form_differs(k, x, y))
+                EK_T_FAIL("weight %lld differs", (long long)i);
+        }
+        CHECK(bytes > 0);
+        CHECK_INT(o.moved[EK_USED_BY_HOST], bytes);
+        CHECK_INT(o.moved[EK_USED_BY_ACCELERATOR], bytes);
+        ek_model_destroy(&a);
+        ek_model_destroy(&b);
+    }
+    ek_kernels_destroy(&k);
+}
+
 /* --- failures and progress -------------------------------------------------------------------- */
 
 typedef struct {
@@ -256,6 +329,7 @@ static void a_failing_disk_ends_the_fill_with_one_sentence(void)
 static const ek_case cases[] = {
     EK_CASE(packed_forms_without_masters_are_those_of_masters),
     EK_CASE(packed_forms_read_from_a_file_are_those_of_masters),
+    EK_CASE(weights_in_other_memory_are_the_same_and_move),
     EK_CASE(a_failing_read_ends_the_fill_with_its_message),
     EK_CASE(a_failing_disk_ends_the_fill_with_one_sentence),
 };

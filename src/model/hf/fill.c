@@ -296,7 +296,46 @@ static const void *rows_in_place(const filling *f, const fill_job *j, const ek_f
     return NULL;
 }
 
-static ek_status run_job(const filling *f, const fill_job *j, const ek_file_batch *from, void *tile)
+/* Whether rows are packed from C, which the host does, and not from R by a kernel. */
+static int packs_comp(const filling *f)
+{
+    return f->m->k->pack_comp != NULL && !f->from.real_only;
+}
+
+/* Begins to move what the host writes for a job to its next user, where an accelerator has its own
+ * memory. */
+static void move_rows(const filling *f, const fill_job *j, ek_memory_user next)
+{
+    const ek_kernels *k = f->m->k;
+    int64_t width = width_of(j->parts->span.w);
+
+    if (k->memory == NULL)
+        return;
+    if (!j->packed)
+        k->memory->move(k->memory, j->to, (size_t)(j->rows * width) * ek_dtype_size(k->real), next);
+    else if (packs_comp(f))
+        k->memory->move(k->memory,
+                        (char *)j->to + k->packed_bytes(k, j->row, width, EK_PACKED_FORWARD),
+                        k->packed_bytes(k, j->rows, width, EK_PACKED_FORWARD), next);
+}
+
+/* Packs a job's rows from R.  An accelerator's kernels are called by one thread at a time, and have
+ * read the values when they return. */
+static ek_status pack_rows(const filling *f, const fill_job *j, const void *values, void *to)
+{
+    const ek_kernels *k = f->m->k;
+    int64_t in = j->parts->span.w->in;
+    ek_status st;
+
+    if (k->memory == NULL)
+        return k->pack(k, j->rows, in, EK_PACKED_FORWARD, values, to);
+#pragma omp critical(ek_fill_pack)
+    st = k->pack(k, j->rows, in, EK_PACKED_FORWARD, values, to);
+    return st;
+}
+
+static ek_status write_rows(const filling *f, const fill_job *j, const ek_file_batch *from,
+                            void *tile)
 {
     const ek_kernels *k = f->m->k;
     int64_t in = j->parts->span.w->in;
@@ -306,14 +345,21 @@ static ek_status run_job(const filling *f, const fill_job *j, const ek_file_batc
     if (!j->packed)
         return read_rows(f, j, from, k->real, to);
     to += k->packed_bytes(k, j->row, in, EK_PACKED_FORWARD);
-    if (k->pack_comp != NULL && !f->from.real_only) {
+    if (packs_comp(f)) {
         values = rows_in_place(f, j, from);
         if (values == NULL)
             EK_TRY(read_rows(f, j, from, k->comp, tile));
         return k->pack_comp(k, j->rows, in, values != NULL ? values : tile, to);
     }
     EK_TRY(read_rows(f, j, from, k->real, tile));
-    return k->pack(k, j->rows, in, EK_PACKED_FORWARD, tile, to);
+    return pack_rows(f, j, tile, to);
+}
+
+static ek_status run_job(const filling *f, const fill_job *j, const ek_file_batch *from, void *tile)
+{
+    EK_TRY(write_rows(f, j, from, tile));
+    move_rows(f, j, EK_USED_BY_ACCELERATOR);
+    return EK_OK;
 }
 
 static void count_done(filling *f, const fill_job *j)
@@ -522,6 +568,8 @@ static ek_status run_call(filling *f)
 {
     if (f->n_jobs == 0)
         return end_call(f);
+    for (int64_t i = 0; i < f->n_jobs; i++)
+        move_rows(f, &f->jobs[i], EK_USED_BY_HOST);
     return f->from.pieces != NULL ? run_from_files(f) : run_jobs(f, NULL);
 }
 
@@ -534,19 +582,20 @@ static size_t tile_bytes(const filling *f)
     return bytes / EK_ARENA_ALIGN * EK_ARENA_ALIGN;
 }
 
-/* The threads' buffers, in memory that kernels can read.  An accelerator gets the values from one
- * thread. */
+/* The threads' buffers, in memory that kernels can read. */
 static ek_status alloc_tiles(filling *f)
 {
     const ek_memory *from = f->m->k->memory;
 
-    f->threads = from != NULL ? 1 : f->m->k->threads;
+    f->threads = f->m->k->threads;
     f->tile = largest_tile(f);
     f->tiles = calloc((size_t)f->threads, sizeof(*f->tiles));
     EK_REQUIRE(f->tiles != NULL, EK_ENOMEM, "no memory for %d buffers", f->threads);
-    if (from != NULL)
-        return from->alloc(from, tile_bytes(f), "values of weights", &f->tiles[0]);
     for (int i = 0; i < f->threads; i++) {
+        if (from != NULL) {
+            EK_TRY(from->alloc(from, tile_bytes(f), "values of weights", &f->tiles[i]));
+            continue;
+        }
         f->tiles[i] = aligned_alloc(EK_ARENA_ALIGN, tile_bytes(f));
         EK_REQUIRE(f->tiles[i] != NULL, EK_ENOMEM, "no memory for %lld values of weights",
                    (long long)f->tile);

@@ -31,7 +31,8 @@ typedef struct {
     cudaError_t error;
 } context;
 
-/* One per process, shared by all tables; the lock guards opening and closing of tables. */
+/* One per process, shared by all tables; the lock guards opening and closing of tables, and
+ * failures of several threads. */
 static context shared;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -90,9 +91,6 @@ static void free_managed(const ek_memory *m, void *memory, size_t bytes)
     if (cudaFree(memory) == cudaSuccess)
         reserved -= bytes;
 }
-
-/* Static, as arenas may be released after the tables. */
-static const ek_memory managed = {alloc_managed, free_managed, free_bytes};
 
 /* --- the stream ------------------------------------------------------------------------------- */
 
@@ -162,6 +160,56 @@ static void set_enqueue(const ek_kernels *k, int on)
     (void)k;
     shared.enqueue_only = on;
 }
+
+/* --- pages of managed memory ------------------------------------------------------------------ */
+
+static cudaError_t prefetch(void *memory, size_t bytes, ek_memory_user next)
+{
+    int host = next == EK_USED_BY_HOST;
+    cudaStream_t stream = ek_cuda_stream();
+#if CUDART_VERSION >= 13000
+    struct cudaMemLocation to = {
+        .type = host ? cudaMemLocationTypeHost : cudaMemLocationTypeDevice,
+        .id = host ? 0 : shared.device,
+    };
+
+    return cudaMemPrefetchAsync(memory, bytes, to, 0, stream);
+#else
+    return cudaMemPrefetchAsync(memory, bytes, host ? cudaCpuDeviceId : shared.device, stream);
+#endif
+}
+
+static void move_managed(const ek_memory *m, void *memory, size_t bytes, ek_memory_user next)
+{
+    cudaError_t e = prefetch(memory, bytes, next);
+
+    (void)m;
+    if (e == cudaSuccess)
+        return;
+    pthread_mutex_lock(&lock);
+    record_error("moving memory", e);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Fresh pages are created on the device by the prefetch: as faults of the writing kernel they would
+ * take longer. */
+static void clear_managed(const ek_memory *m, void *memory, size_t bytes)
+{
+    cudaError_t e = prefetch(memory, bytes, EK_USED_BY_ACCELERATOR);
+
+    (void)m;
+    if (e == cudaSuccess)
+        e = cudaMemsetAsync(memory, 0, bytes, shared.stream);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(shared.stream);
+    record_error("clearing memory", e);
+}
+
+/* Static, as arenas may be released after the tables. */
+static const ek_memory managed = {alloc_managed, free_managed, free_bytes, clear_managed,
+                                  move_managed};
+
+/* --- buffers of the host ---------------------------------------------------------------------- */
 
 double *ek_cuda_results(int n)
 {

@@ -16,6 +16,8 @@ typedef enum {
 } cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
 
+#define CUDART_VERSION 13000
+
 enum {
     cudaMemAttachGlobal = 1,
     cudaStreamNonBlocking = 1,
@@ -25,6 +27,13 @@ enum {
     cudaDevAttrConcurrentManagedAccess = 89,
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToDevice = 3
+};
+
+enum cudaMemLocationType { cudaMemLocationTypeDevice = 1, cudaMemLocationTypeHost = 2 };
+
+struct cudaMemLocation {
+    enum cudaMemLocationType type;
+    int id;
 };
 
 struct cudaDeviceProp {
@@ -49,6 +58,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
                               size_t width, size_t rows, int kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);
+cudaError_t cudaMemPrefetchAsync(const void *p, size_t bytes, struct cudaMemLocation to,
+                                 unsigned flags, cudaStream_t s);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
