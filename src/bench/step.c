@@ -37,6 +37,7 @@ typedef struct {
     ek_step_result last;
     int64_t resident; /* resident bytes of model and trainer after the warm-up */
     size_t predicted; /* by the measuring mode of their arenas */
+    double start;     /* seconds from nothing to the end of the first step */
 } steps;
 
 static op_row *row_of(steps *s, const ek_event *e)
@@ -140,14 +141,18 @@ static ek_status time_step(bench *b, steps *s, int64_t i, int record, double *se
     return record ? count_events(s) : EK_OK;
 }
 
-static ek_status run_steps(bench *b, steps *s, int by_op)
+/* began: when the model was begun to be created. */
+static ek_status run_steps(bench *b, steps *s, int by_op, int64_t began)
 {
     int record = by_op || b->on_cpu;
     double seconds;
     int64_t i = 0;
 
-    for (; i < WARM_UP; i++)
+    for (; i < WARM_UP; i++) {
         EK_TRY(time_step(b, s, i, 0, &seconds));
+        if (i == 0)
+            s->start = (double)(ek_clock_ns() - began) * 1e-9;
+    }
     s->resident += ek_rss_bytes();
     for (; i < WARM_UP + b->cfg->steps; i++) {
         EK_TRY(bench_measure_ceilings(b));
@@ -172,6 +177,8 @@ static void put_sizes(bench *b, const steps *s)
               (long long)b->cfg->steps, (long long)b->cfg->batch, (long long)b->cfg->seq,
               (long long)b->cfg->micro_batch, s->last.flops / 1e9,
               s->last.losses.expert_max_over_mean);
+    bench_say(b, "%.2f s from creating the model to the end of the first step\n", s->start);
+    bench_put(b, "start_s", json_real(s->start));
     bench_put(b, "steps", json_integer(b->cfg->steps));
     bench_put(b, "batch", json_integer(b->cfg->batch));
     bench_put(b, "seq", json_integer(b->cfg->seq));
@@ -358,11 +365,12 @@ static void put_ops(bench *b, steps *s)
 static ek_status measure(bench *b, int by_op)
 {
     steps *s = calloc(1, sizeof(*s));
+    int64_t began = ek_clock_ns();
     ek_status st = EK_OK;
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a benchmark");
     EK_TRY_OUT(steps_create(b, s));
-    EK_TRY_OUT(run_steps(b, s, by_op));
+    EK_TRY_OUT(run_steps(b, s, by_op, began));
     put_sizes(b, s);
     if (by_op) {
         put_ops(b, s);

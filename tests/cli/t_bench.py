@@ -10,7 +10,7 @@ from ek_cli import BAD_INPUT, DONE, USAGE, run
 NAMES = ["gemm", "kernels", "step", "generate"]
 COMMON = {"bench", "model", "dtype", "device", "kernels", "threads", "library", "ceilings"}
 CEILINGS = {"onednn_bf16_gflops", "onednn_fp32_gflops", "copy_gbs", "read_gbs"}
-SIZES = {"steps", "batch", "seq", "micro_batch", "model_gflop_per_step", "step_ms",
+SIZES = {"start_s", "steps", "batch", "seq", "micro_batch", "model_gflop_per_step", "step_ms",
          "expert_max_over_mean"}
 
 

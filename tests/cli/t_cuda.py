@@ -142,6 +142,7 @@ class Gpu(ek_cli.Case):
                 self.assertEqual(out["device"], "cuda")
                 self.assertIn("cuda", out["kernels"])
                 self.assertFalse({"ceilings", "ratio"} & set(out) or "NaN" in r.stdout, out)
+                self.assertEqual(out.get("start_s", 0) > 0, name != "generate", out)
                 ops = out.get("ops", [])
                 self.assertEqual(name == "kernels", any("expert" in o["name"] for o in ops))
                 self.assertNotIn("ratio", ops[0] if ops else {})
