@@ -234,6 +234,7 @@ static void each_shape(const subject *t)
         for (size_t j = 0; j < sizeof(widths) / sizeof(*widths); j++)
             s[n++] = (shape){rows[i], widths[j], 2, (int)(i + j) & 1, 0};
     s[n++] = (shape){300, 130, 3, 0, 0};
+    s[n++] = (shape){90, 1152, 2, 0, 0}; /* whole groups of 16 bytes, several per thread */
     s[n++] = (shape){1100, 33, 1, 1, 0};
     s[n++] = (shape){4100, 512, 2, 0, 0};
     s[n++] = (shape){40, 100, 2, 0, 1};

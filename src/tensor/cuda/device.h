@@ -78,6 +78,47 @@ __device__ inline double real_sqrt(double x)
     return sqrt(x);
 }
 
+/* --- several elements at once ----------------------------------------------------------------- */
+
+/* N consecutive elements, which are read and written 16 bytes at a time.  Kernels assign N columns
+ * to a thread whether or not rows are aligned to that (WHOLE), so that the order of their sums does
+ * not depend on addresses. */
+enum { EK_SEVERAL = 4 };
+
+template <class T, int N = EK_SEVERAL>
+struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) several {
+    T x[N];
+};
+
+/* Elements c to c + N - 1 of a row of d; 0 past its end. */
+template <bool WHOLE, int N = EK_SEVERAL, class T>
+__device__ inline several<T, N> load_several(const T *row, int64_t c, int64_t d)
+{
+    several<T, N> v;
+
+    if (WHOLE)
+        return *(const several<T, N> *)(row + c);
+    for (int e = 0; e < N; e++)
+        v.x[e] = c + e < d ? row[c + e] : T(0);
+    return v;
+}
+
+template <bool WHOLE, int N = EK_SEVERAL, class T>
+__device__ inline void store_several(T *row, int64_t c, int64_t d, const several<T, N> &v)
+{
+    if (WHOLE)
+        *(several<T, N> *)(row + c) = v;
+    for (int e = 0; e < N && !WHOLE; e++)
+        if (c + e < d)
+            row[c + e] = v.x[e];
+}
+
+/* Whether rows of d elements at stride ld can be read as whole groups of N. */
+template <int N = EK_SEVERAL, class T> bool has_several(const T *x, int64_t d, int64_t ld)
+{
+    return (uintptr_t)x % alignof(several<T, N>) == 0 && d % N == 0 && ld % N == 0;
+}
+
 /* --- thread indices --------------------------------------------------------------------------- */
 
 __device__ inline int lane_of(void)
@@ -185,5 +226,71 @@ static inline int64_t blocks_of_columns(int64_t d)
 {
     return (d + EK_WARP - 1) / EK_WARP;
 }
+
+/* The same with scratch, for many rows: blocks each sum the rows of one of `parts` parts, over
+ * STRIP_COLUMNS columns, and sum_columns adds the parts. */
+enum { STRIP_COLUMNS = EK_WARP * EK_SEVERAL, STRIP_BLOCKS = 1024, STRIP_PARTS = 256 };
+
+static inline int64_t strips_of(int64_t d)
+{
+    return (d + STRIP_COLUMNS - 1) / STRIP_COLUMNS;
+}
+
+static inline int64_t parts_of_rows(int64_t n, int64_t d)
+{
+    int64_t most = d > 0 ? STRIP_BLOCKS / strips_of(d) : 1, parts = (n + EK_WARPS - 1) / EK_WARPS;
+
+    most = most < STRIP_PARTS ? most : (int64_t)STRIP_PARTS;
+    parts = parts < most ? parts : most;
+    return parts > 1 ? parts : 1;
+}
+
+/* Elements of scratch for any n, and for all widths up to d. */
+static inline int64_t scratch_of_parts(int64_t d)
+{
+    int64_t most = (int64_t)STRIP_BLOCKS * STRIP_COLUMNS;
+
+    return d > most ? d : most;
+}
+
+/* part [parts, d] = sums of f.at<WHOLE>(i, c), the terms of columns c to c + EK_SEVERAL - 1 in row
+ * i, over the rows of each part.  Grid: strips_of(d) * parts. */
+template <bool WHOLE, class R, class F>
+__device__ void sum_strip(int64_t n, int64_t d, int64_t parts, F f, R *part)
+{
+    __shared__ several<R> of_warp[EK_WARPS][EK_WARP];
+    int64_t p = blockIdx.x % parts, per = (n + parts - 1) / parts;
+    int64_t c0 = blockIdx.x / parts * STRIP_COLUMNS, c = c0 + lane_of() * EK_SEVERAL;
+    int64_t end = (p + 1) * per < n ? (p + 1) * per : n;
+    several<R> sum = {};
+
+#pragma unroll 4
+    for (int64_t i = p * per + warp_of(); i < end; i += EK_WARPS) {
+        several<R> term = c < d ? f.template at<WHOLE>(i, c) : several<R>{};
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            sum.x[e] += term.x[e];
+    }
+    of_warp[warp_of()][lane_of()] = sum;
+    __syncthreads();
+    for (int t = (int)threadIdx.x; t < STRIP_COLUMNS && c0 + t < d; t += EK_BLOCK) {
+        R all = 0;
+
+        for (int w = 0; w < EK_WARPS; w++)
+            all += of_warp[w][t / EK_SEVERAL].x[t % EK_SEVERAL];
+        part[p * d + c0 + t] = all;
+    }
+}
+
+/* An element of a matrix as a term of a sum. */
+template <class C> struct element {
+    const C *x;
+    int64_t ld;
+
+    __device__ auto operator()(int64_t i, int64_t c) const
+    {
+        return to_real(x[i * ld + c]);
+    }
+};
 
 #endif

@@ -5,28 +5,87 @@
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
+/* --- gradients of weights --------------------------------------------------------------------- */
+
+/* The terms of a head, of rows with `heads` heads that share one dw. */
+template <class R, class X> struct head_term {
+    const X *dy, *x;
+    int64_t heads, width, ldy, ldx;
+    const R *rstd;
+
+    template <bool WHOLE> __device__ several<R> at(int64_t s, int64_t c) const
+    {
+        int64_t i = heads == 1 ? s : s / heads, begin = (s - i * heads) * width;
+        several<X> y = load_several<WHOLE>(dy + i * ldy + begin, c, width);
+        several<X> v = load_several<WHOLE>(x + i * ldx + begin, c, width);
+        several<R> term;
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            term.x[e] = to_real(y.x[e]) * to_real(v.x[e]) * rstd[s];
+        return term;
+    }
+};
+
+template <bool WHOLE, class R, class X>
+__global__ void weight_parts(int64_t n, int64_t parts, head_term<R, X> f, R *part)
+{
+    sum_strip<WHOLE>(n, f.width, parts, f, part);
+}
+
+template <class R> __global__ void add_parts(int64_t parts, int64_t d, const R *part, R *dw)
+{
+    element<R> f = {part, d};
+
+    sum_columns(parts, d, f, dw);
+}
+
+/* dw R [width] += over all heads of n rows; ws: rmsnorm_workspace. */
+template <class R, class X>
+static void weight_back(const char *name, int64_t n, const head_term<R, X> &f, void *dw, void *ws)
+{
+    int64_t d = f.width, all = n * f.heads, parts = parts_of_rows(all, d);
+    bool whole = has_several(f.dy, d, f.ldy) && has_several(f.x, d, f.ldx);
+
+    launch(name, whole ? weight_parts<true, R, X> : weight_parts<false, R, X>, strips_of(d) * parts,
+           EK_BLOCK, all, parts, f, (R *)ws);
+    launch(name, add_parts<R>, blocks_of_columns(d), EK_BLOCK, parts, d, (const R *)ws, (R *)dw);
+}
+
+template <class R> static size_t rmsnorm_workspace(const ek_kernels *, int64_t d)
+{
+    return (size_t)scratch_of_parts(d) * sizeof(R);
+}
+
 /* --- rows ------------------------------------------------------------------------------------- */
 
-template <class R, class C>
+template <bool WHOLE, class R, class C>
 __global__ void norm_row(int64_t d, double eps, const R *x, const R *w, C *y, R *y_real, R *rstd)
 {
     __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
-    const R *xi = x + i * d;
     R sum = 0, s;
 
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        sum += xi[c] * xi[c];
+    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
+        several<R> xi = load_several<WHOLE>(x + i * d, c, d);
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            sum += xi.x[e] * xi.x[e];
+    }
     s = 1 / real_sqrt(block_sum(sum, scratch) / (R)d + (R)eps);
     if (threadIdx.x == 0)
         rstd[i] = s;
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
-        R v = xi[c] * s * w[c];
+    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
+        several<R> v = load_several<WHOLE>(x + i * d, c, d), wi = load_several<WHOLE>(w, c, d);
+        several<C> rounded;
 
+        for (int e = 0; e < EK_SEVERAL; e++) {
+            v.x[e] = v.x[e] * s * wi.x[e];
+            store_value(&rounded.x[e], v.x[e]);
+        }
         if (y != nullptr)
-            store_value(&y[i * d + c], v);
+            store_several<WHOLE>(y + i * d, c, d, rounded);
         if (y_real != nullptr)
-            y_real[i * d + c] = v;
+            store_several<WHOLE>(y_real + i * d, c, d, v);
     }
 }
 
@@ -34,11 +93,14 @@ template <class R, class C>
 static void rmsnorm_forward(int64_t n, int64_t d, double eps, const void *x, const void *w, void *y,
                             void *y_real, void *rstd)
 {
-    launch("rmsnorm_forward", norm_row<R, C>, n, EK_BLOCK, d, eps, (const R *)x, (const R *)w,
-           (C *)y, (R *)y_real, (R *)rstd);
+    bool whole = has_several((const R *)x, d, d) && has_several((const R *)w, d, d) &&
+                 has_several((const C *)y, d, d) && has_several((const R *)y_real, d, d);
+
+    launch("rmsnorm_forward", whole ? norm_row<true, R, C> : norm_row<false, R, C>, n, EK_BLOCK, d,
+           eps, (const R *)x, (const R *)w, (C *)y, (R *)y_real, (R *)rstd);
 }
 
-template <class R>
+template <bool WHOLE, class R>
 __global__ void norm_row_back(int64_t d, const R *x, const R *w, const R *rstd, const R *dy, R *dx)
 {
     __shared__ R scratch[EK_WARPS];
@@ -46,42 +108,35 @@ __global__ void norm_row_back(int64_t d, const R *x, const R *w, const R *rstd, 
     const R *xi = x + i * d, *gi = dy + i * d;
     R s = rstd[i], mean = 0;
 
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        mean += w[c] * gi[c] * xi[c];
-    mean = block_sum(mean, scratch) * (s / (R)d);
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        dx[i * d + c] += s * (w[c] * gi[c] - xi[c] * s * mean);
-}
+    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
+        several<R> wc = load_several<WHOLE>(w, c, d), g = load_several<WHOLE>(gi, c, d);
+        several<R> v = load_several<WHOLE>(xi, c, d);
 
-/* The term of a row in dw; dy and x of any layout. */
-template <class R, class X> struct weight_term {
-    const X *dy, *x;
-    int64_t ldy, ldx;
-    const R *rstd;
-
-    __device__ R operator()(int64_t i, int64_t c) const
-    {
-        return to_real(dy[i * ldy + c]) * to_real(x[i * ldx + c]) * rstd[i];
+        for (int e = 0; e < EK_SEVERAL; e++)
+            mean += wc.x[e] * g.x[e] * v.x[e];
     }
-};
+    mean = block_sum(mean, scratch) * (s / (R)d);
+    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
+        several<R> wc = load_several<WHOLE>(w, c, d), g = load_several<WHOLE>(gi, c, d);
+        several<R> v = load_several<WHOLE>(xi, c, d), to = load_several<WHOLE>(dx + i * d, c, d);
 
-template <class R, class X>
-__global__ void norm_weight_back(int64_t n, int64_t d, weight_term<R, X> f, R *dw)
-{
-    sum_columns(n, d, f, dw);
+        for (int e = 0; e < EK_SEVERAL; e++)
+            to.x[e] += s * (wc.x[e] * g.x[e] - v.x[e] * s * mean);
+        store_several<WHOLE>(dx + i * d, c, d, to);
+    }
 }
 
 template <class R>
 static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w, const void *rstd,
                              const void *dy, void *dx, void *dw, void *ws)
 {
-    weight_term<R, R> f = {(const R *)dy, (const R *)x, d, d, (const R *)rstd};
+    head_term<R, R> f = {(const R *)dy, (const R *)x, 1, d, d, d, (const R *)rstd};
+    bool whole = has_several((const R *)x, d, d) && has_several((const R *)w, d, d) &&
+                 has_several((const R *)dy, d, d) && has_several((const R *)dx, d, d);
 
-    (void)ws;
-    launch("rmsnorm_backward", norm_row_back<R>, n, EK_BLOCK, d, (const R *)x, (const R *)w,
-           (const R *)rstd, (const R *)dy, (R *)dx);
-    launch("rmsnorm_backward dw", norm_weight_back<R, R>, blocks_of_columns(d), EK_BLOCK, n, d, f,
-           (R *)dw);
+    launch("rmsnorm_backward", whole ? norm_row_back<true, R> : norm_row_back<false, R>, n,
+           EK_BLOCK, d, (const R *)x, (const R *)w, (const R *)rstd, (const R *)dy, (R *)dx);
+    weight_back("rmsnorm_backward dw", n, f, dw, ws);
 }
 
 /* --- heads: a warp per head ------------------------------------------------------------------- */
@@ -97,25 +152,34 @@ static int64_t blocks_of_heads(int64_t n)
     return (n + EK_WARPS - 1) / EK_WARPS;
 }
 
-template <class R, class C>
+template <bool WHOLE, class R, class C>
 __global__ void norm_head(int64_t n, int64_t heads, int64_t width, double eps, const R *w, C *x,
                           int64_t ld, C *raw, R *rstd)
 {
-    int64_t s = head_of_warp();
+    int64_t s = head_of_warp(), step = EK_WARP * EK_SEVERAL;
     C *xi = x + s / heads * ld + s % heads * width;
     R sum = 0, r;
 
     if (s >= n * heads)
         return;
-    for (int64_t c = lane_of(); c < width; c += EK_WARP)
-        sum += to_real(xi[c]) * to_real(xi[c]);
+    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
+        several<C> v = load_several<WHOLE>(xi, c, width);
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            sum += to_real(v.x[e]) * to_real(v.x[e]);
+    }
     r = 1 / real_sqrt(warp_sum(sum) / (R)width + (R)eps);
     if (lane_of() == 0)
         rstd[s] = r;
-    for (int64_t c = lane_of(); c < width; c += EK_WARP) {
+    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
+        several<C> v = load_several<WHOLE>(xi, c, width);
+        several<R> wc = load_several<WHOLE>(w, c, width);
+
         if (raw != nullptr)
-            raw[s * width + c] = xi[c];
-        store_value(&xi[c], to_real(xi[c]) * r * w[c]);
+            store_several<WHOLE>(raw + s * width, c, width, v);
+        for (int e = 0; e < EK_SEVERAL; e++)
+            store_value(&v.x[e], to_real(v.x[e]) * r * wc.x[e]);
+        store_several<WHOLE>(xi, c, width, v);
     }
 }
 
@@ -123,45 +187,42 @@ template <class R, class C>
 static void headnorm_forward(int64_t n, int64_t heads, int64_t width, double eps, const void *w,
                              void *x, int64_t ld, void *raw, void *rstd)
 {
-    launch("headnorm_forward", norm_head<R, C>, blocks_of_heads(n * heads), EK_BLOCK, n, heads,
-           width, eps, (const R *)w, (C *)x, ld, (C *)raw, (R *)rstd);
+    bool whole = has_several((const R *)w, width, width) && has_several((const C *)x, width, ld) &&
+                 has_several((const C *)raw, width, width);
+
+    launch("headnorm_forward", whole ? norm_head<true, R, C> : norm_head<false, R, C>,
+           blocks_of_heads(n * heads), EK_BLOCK, n, heads, width, eps, (const R *)w, (C *)x, ld,
+           (C *)raw, (R *)rstd);
 }
 
-template <class R, class C>
+template <bool WHOLE, class R, class C>
 __global__ void norm_head_back(int64_t n, int64_t heads, int64_t width, const R *w, const C *raw,
                                const R *rstd, C *dx, int64_t ld)
 {
-    int64_t s = head_of_warp();
+    int64_t s = head_of_warp(), step = EK_WARP * EK_SEVERAL;
     const C *xi = raw + s * width;
     C *gi = dx + s / heads * ld + s % heads * width;
     R mean = 0;
 
     if (s >= n * heads)
         return;
-    for (int64_t c = lane_of(); c < width; c += EK_WARP)
-        mean += w[c] * to_real(gi[c]) * to_real(xi[c]);
-    mean = warp_sum(mean) * (rstd[s] / (R)width);
-    for (int64_t c = lane_of(); c < width; c += EK_WARP)
-        store_value(&gi[c], rstd[s] * (w[c] * to_real(gi[c]) - to_real(xi[c]) * rstd[s] * mean));
-}
+    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
+        several<R> wc = load_several<WHOLE>(w, c, width);
+        several<C> g = load_several<WHOLE>(gi, c, width), v = load_several<WHOLE>(xi, c, width);
 
-/* The term of all heads of a row, which share one dw. */
-template <class R, class C> struct head_term {
-    const C *dy, *raw;
-    int64_t heads, width, ld;
-    const R *rstd;
-
-    __device__ R operator()(int64_t s, int64_t c) const
-    {
-        return to_real(dy[s / heads * ld + s % heads * width + c]) * to_real(raw[s * width + c]) *
-               rstd[s];
+        for (int e = 0; e < EK_SEVERAL; e++)
+            mean += wc.x[e] * to_real(g.x[e]) * to_real(v.x[e]);
     }
-};
+    mean = warp_sum(mean) * (rstd[s] / (R)width);
+    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
+        several<R> wc = load_several<WHOLE>(w, c, width);
+        several<C> g = load_several<WHOLE>(gi, c, width), v = load_several<WHOLE>(xi, c, width);
 
-template <class R, class C>
-__global__ void head_weight_back(int64_t n, int64_t width, head_term<R, C> f, R *dw)
-{
-    sum_columns(n, width, f, dw);
+        for (int e = 0; e < EK_SEVERAL; e++)
+            store_value(&g.x[e],
+                        rstd[s] * (wc.x[e] * to_real(g.x[e]) - to_real(v.x[e]) * rstd[s] * mean));
+        store_several<WHOLE>(gi, c, width, g);
+    }
 }
 
 template <class R, class C>
@@ -169,13 +230,15 @@ static void headnorm_backward(int64_t n, int64_t heads, int64_t width, const voi
                               const void *raw, const void *rstd, void *dx, int64_t ld, void *dw,
                               void *ws)
 {
-    head_term<R, C> f = {(const C *)dx, (const C *)raw, heads, width, ld, (const R *)rstd};
+    head_term<R, C> f = {(const C *)dx, (const C *)raw, heads, width, ld,
+                         heads * width, (const R *)rstd};
+    bool whole = has_several((const R *)w, width, width) && has_several((const C *)dx, width, ld) &&
+                 has_several((const C *)raw, width, width);
 
-    (void)ws; /* dw first: dx overwrites dy */
-    launch("headnorm_backward dw", head_weight_back<R, C>, blocks_of_columns(width), EK_BLOCK,
-           n * heads, width, f, (R *)dw);
-    launch("headnorm_backward", norm_head_back<R, C>, blocks_of_heads(n * heads), EK_BLOCK, n,
-           heads, width, (const R *)w, (const C *)raw, (const R *)rstd, (C *)dx, ld);
+    weight_back("headnorm_backward dw", n, f, dw, ws); /* first: dx overwrites dy */
+    launch("headnorm_backward", whole ? norm_head_back<true, R, C> : norm_head_back<false, R, C>,
+           blocks_of_heads(n * heads), EK_BLOCK, n, heads, width, (const R *)w, (const C *)raw,
+           (const R *)rstd, (C *)dx, ld);
 }
 
 /* --- rows divided among ranks ----------------------------------------------------------------- */
@@ -262,6 +325,24 @@ __global__ void wide_norm_back(int64_t width, int64_t whole, const double *sums,
     }
 }
 
+/* The term of a row in dw; dy and x of any layout. */
+template <class R, class X> struct weight_term {
+    const X *dy, *x;
+    int64_t ldy, ldx;
+    const R *rstd;
+
+    __device__ R operator()(int64_t i, int64_t c) const
+    {
+        return to_real(dy[i * ldy + c]) * to_real(x[i * ldx + c]) * rstd[i];
+    }
+};
+
+template <class R, class X>
+__global__ void norm_weight_back(int64_t n, int64_t d, weight_term<R, X> f, R *dw)
+{
+    sum_columns(n, d, f, dw);
+}
+
 template <class R, class C>
 static void widenorm_backward(int64_t n, int64_t width, int64_t whole, const double *sums,
                               const void *w, const void *raw, const void *rstd, void *dx,
@@ -279,6 +360,7 @@ template <class R, class C> static void fill(ek_kernels *k)
 {
     k->rmsnorm_forward = rmsnorm_forward<R, C>;
     k->rmsnorm_backward = rmsnorm_backward<R>;
+    k->rmsnorm_workspace = rmsnorm_workspace<R>;
     k->headnorm_forward = headnorm_forward<R, C>;
     k->headnorm_backward = headnorm_backward<R, C>;
     k->widenorm_squares = widenorm_squares<R, C>;

@@ -123,16 +123,6 @@ static void bias_forward(int64_t n, int64_t d, const void *b, void *x, int64_t l
     launch("bias_forward", add_bias<R, C>, n, EK_BLOCK, d, (const R *)b, (C *)x, ld);
 }
 
-template <class C> struct element {
-    const C *x;
-    int64_t ld;
-
-    __device__ auto operator()(int64_t i, int64_t c) const
-    {
-        return to_real(x[i * ld + c]);
-    }
-};
-
 template <class R, class C>
 __global__ void sum_bias(int64_t n, int64_t d, const C *dy, int64_t ld, R *db)
 {
