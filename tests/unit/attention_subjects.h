@@ -648,9 +648,9 @@ static float *angles(int64_t positions, int64_t head_dim)
     return t;
 }
 
-static void match_rope(int64_t heads, int64_t head_dim)
+static void match_rope(int64_t heads, int64_t head_dim, int64_t gap)
 {
-    int64_t n = 74, seq = 37, pos0 = 3, ld = heads * head_dim + 11;
+    int64_t n = 74, seq = 37, pos0 = 3, ld = heads * head_dim + gap;
     size_t count = (size_t)(n * ld);
     float *table = angles(pos0 + seq, head_dim), *x = numbers(14, count, 1);
     ek_attention a = shape(2, seq, heads, heads, head_dim, 0);
@@ -689,10 +689,12 @@ static void rope_rotates_and_reverts(void)
     if (body_at(0) == NULL)
         SKIP("no body runs here");
     begin_repetition(1);
-    match_rope(3, 64);
-    match_rope(1, 128);
-    match_rope(2, 20);
-    match_rope(5, 6);
+    match_rope(3, 64, 11);
+    match_rope(1, 128, 11);
+    match_rope(2, 20, 11);
+    match_rope(5, 6, 11);
+    match_rope(3, 64, 16); /* rows of whole groups of 16 bytes */
+    match_rope(20, 128, 64);
 }
 
 /* x, raw, rstd after forward and dx, dw after backward. */

@@ -16,20 +16,31 @@ enum { STRIP = 64, SUMS = 256, PARTS = SUMS / EK_WARP };
 
 /* --- rotary embedding ------------------------------------------------------------------------- */
 
-template <class R, class C>
-__global__ void rotate(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
-                       const R *table, int inverse, C *x, int64_t ld)
+/* A block per row; each thread rotates N pairs of a head at once. */
+template <bool WHOLE, int N, class R, class C>
+__global__ void rotate(int64_t seq, int64_t pos0, int heads, int head_dim, const R *table,
+                       int inverse, C *x, int64_t ld)
 {
-    int64_t half = head_dim / 2;
+    int half = head_dim / 2, groups = (half + N - 1) / N;
+    const R *cosines = table + (pos0 + blockIdx.x % seq) * head_dim, *sines = cosines + half;
+    C *row = x + blockIdx.x * ld;
 
-    for (int64_t at = thread_of_all(); at < n * heads * half; at += threads_in_all()) {
-        int64_t i = at % half, h = at / half % heads, r = at / half / heads;
-        const R *cosine = table + (pos0 + r % seq) * head_dim, *sine = cosine + half;
-        C *v = x + r * ld + h * head_dim;
-        R a = to_real(v[i]), b = to_real(v[i + half]), s = inverse ? -sine[i] : sine[i];
+    for (int at = (int)threadIdx.x; at < heads * groups; at += EK_BLOCK) {
+        int h = at / groups, i = (at - h * groups) * N;
+        C *first = row + h * head_dim, *second = first + half;
+        several<C, N> a = load_several<WHOLE, N>(first, i, half);
+        several<C, N> b = load_several<WHOLE, N>(second, i, half);
+        several<R, N> cosine = load_several<WHOLE, N>(cosines, i, half);
+        several<R, N> sine = load_several<WHOLE, N>(sines, i, half);
 
-        store_value(&v[i], a * cosine[i] - b * s);
-        store_value(&v[i + half], b * cosine[i] + a * s);
+        for (int e = 0; e < N; e++) {
+            R u = to_real(a.x[e]), v = to_real(b.x[e]), s = inverse ? -sine.x[e] : sine.x[e];
+
+            store_value(&a.x[e], u * cosine.x[e] - v * s);
+            store_value(&b.x[e], v * cosine.x[e] + u * s);
+        }
+        store_several<WHOLE, N>(first, i, half, a);
+        store_several<WHOLE, N>(second, i, half, b);
     }
 }
 
@@ -37,8 +48,12 @@ template <class R, class C>
 static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t head_dim,
                  const void *cos_sin, int inverse, void *x, int64_t ld)
 {
-    launch("rope", rotate<R, C>, blocks_for(n * heads * (head_dim / 2), EK_BLOCK), EK_BLOCK, n, seq,
-           pos0, heads, head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
+    constexpr int N = 16 / sizeof(C);
+    bool whole = has_several<N>((const C *)x, head_dim / 2, ld) &&
+                 has_several<N>((const R *)cos_sin, head_dim / 2, head_dim);
+
+    launch("rope", whole ? rotate<true, N, R, C> : rotate<false, N, R, C>, n, EK_BLOCK, seq, pos0,
+           (int)heads, (int)head_dim, (const R *)cos_sin, inverse, (C *)x, ld);
 }
 
 /* --- shared by the passes --------------------------------------------------------------------- */
