@@ -159,14 +159,132 @@ static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, 
     return EK_OK;
 }
 
+/* --- products with one small dimension -------------------------------------------------------- */
+
+/* Tiles of BROAD x SLIM, so that there are blocks for all multiprocessors; the warps of a block
+ * divide the terms among them, DEEP at a time, and add their sums in order. */
+enum { BROAD = 64, SLIM = 16, DEEP = 64, OF_BROAD = 8, OF_SLIM = 4 };
+static_assert(BROAD / OF_BROAD * (SLIM / OF_SLIM) == EK_WARP, "a lane per 8 x 4 sums");
+
+/* Elements of a tile that a thread carries from global to shared memory. */
+template <class R, int SIDE_OF> struct carried {
+    enum { EACH_OF = SIDE_OF * DEEP / EK_BLOCK };
+    R v[EACH_OF];
+
+    __device__ static void place(int e, bool along_i, int *i, int *t)
+    {
+        int at = (int)threadIdx.x + e * EK_BLOCK;
+
+        *i = along_i ? at % SIDE_OF : at / DEEP;
+        *t = along_i ? at / SIDE_OF : at % DEEP;
+    }
+
+    __device__ void load(const R *x, int64_t step_i, int64_t step_t, int64_t i0, int64_t end_i,
+                         int64_t t0, int64_t end_t)
+    {
+        for (int e = 0; e < EACH_OF; e++) {
+            int i, t;
+
+            place(e, step_i == 1, &i, &t);
+            v[e] = i0 + i < end_i && t0 + t < end_t ? x[(i0 + i) * step_i + (t0 + t) * step_t] : 0;
+        }
+    }
+
+    __device__ void store(R tile[DEEP][SIDE_OF + 1], bool along_i) const
+    {
+        for (int e = 0; e < EACH_OF; e++) {
+            int i, t;
+
+            place(e, along_i, &i, &t);
+            tile[t][i] = v[e];
+        }
+    }
+};
+
+/* c = a b, its element (i, j) at i * c_i + j * c_j, where m is the small dimension. */
+template <class R>
+__global__ void multiply_slim(const __grid_constant__ product<R> p, int64_t c_i, int64_t c_j,
+                              int add)
+{
+    __shared__ R ta[DEEP][BROAD + 1], tb[DEEP][SLIM + 1];
+    int64_t down = (p.m + BROAD - 1) / BROAD;
+    int64_t i0 = blockIdx.x % down * BROAD, j0 = blockIdx.x / down * SLIM;
+    int row = lane_of() % (BROAD / OF_BROAD), column = lane_of() / (BROAD / OF_BROAD);
+    carried<R, BROAD> a;
+    carried<R, SLIM> b;
+    R sum[OF_BROAD][OF_SLIM] = {};
+
+    a.load(p.a, p.a_i, p.a_t, i0, p.m, 0, p.k);
+    b.load(p.b, p.b_j, p.b_t, j0, p.n, 0, p.k);
+    for (int64_t t0 = 0; t0 < p.k; t0 += DEEP) {
+        a.store(ta, p.a_i == 1);
+        b.store(tb, p.b_j == 1);
+        __syncthreads();
+        a.load(p.a, p.a_i, p.a_t, i0, p.m, t0 + DEEP, p.k);
+        b.load(p.b, p.b_j, p.b_t, j0, p.n, t0 + DEEP, p.k);
+        for (int t = warp_of(); t < DEEP; t += EK_WARPS)
+            for (int i = 0; i < OF_BROAD; i++)
+                for (int j = 0; j < OF_SLIM; j++)
+                    sum[i][j] +=
+                        ta[t][row + i * (BROAD / OF_BROAD)] * tb[t][column + j * (SLIM / OF_SLIM)];
+        __syncthreads();
+    }
+    for (int w = 0; w < EK_WARPS; w++) { /* ta becomes the sums, SLIM x BROAD */
+        for (int at = 0; at < OF_BROAD * OF_SLIM && w == warp_of(); at++) {
+            R *to = &ta[column + at % OF_SLIM * (SLIM / OF_SLIM)]
+                       [row + at / OF_SLIM * (BROAD / OF_BROAD)];
+
+            *to = (w == 0 ? 0 : *to) + sum[at / OF_SLIM][at % OF_SLIM];
+        }
+        __syncthreads();
+    }
+    for (int at = (int)threadIdx.x; at < BROAD * SLIM; at += EK_BLOCK) {
+        int i = c_i == 1 ? at % BROAD : at / SLIM, j = c_i == 1 ? at / BROAD : at % SLIM;
+        R *to = (R *)p.c + (i0 + i) * c_i + (j0 + j) * c_j;
+
+        if (i0 + i < p.m && j0 + j < p.n)
+            *to = add ? *to + ta[j][i] : ta[j][i];
+    }
+}
+
+/* For few tiles of many terms: with larger tiles most multiprocessors would be idle. */
+static bool is_slim(int64_t m, int64_t n, int64_t k)
+{
+    return tiles_of(m, TILE) * tiles_of(n, TILE) <= 512 && k >= 4 * DEEP;
+}
+
+template <class R> static void multiply_slim_side(const product<R> &p, int add)
+{
+    product<R> turned = {p.n, p.m, p.k, p.b, p.b_j, p.b_t, p.a, p.a_t, p.a_i, p.c, p.ldc};
+    bool turn = p.m > p.n;
+    const product<R> &q = turn ? turned : p;
+
+    launch("matmul_real", multiply_slim<R>, tiles_of(q.m, BROAD) * tiles_of(q.n, SLIM), EK_BLOCK, q,
+           turn ? (int64_t)1 : p.ldc, turn ? p.ldc : (int64_t)1, add);
+}
+
 template <class R>
 static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const void *a,
                         int64_t lda, const void *b, int64_t ldb, int add, void *c, int64_t ldc)
 {
     collector<R, R, R> all = {"matmul_real", add ? EK_OUT_ADD : EK_OUT_REAL, {}};
+    product<R> p = {m,
+                    n,
+                    kk,
+                    (const R *)a,
+                    ta ? 1 : lda,
+                    ta ? lda : 1,
+                    (const R *)b,
+                    tb ? 1 : ldb,
+                    tb ? ldb : 1,
+                    c,
+                    ldc};
 
-    all.add({m, n, kk, (const R *)a, ta ? 1 : lda, ta ? lda : 1, (const R *)b, tb ? 1 : ldb,
-             tb ? ldb : 1, c, ldc});
+    if (is_slim(m, n, kk)) {
+        multiply_slim_side(p, add);
+        return;
+    }
+    all.add(p);
     all.flush();
 }
 
