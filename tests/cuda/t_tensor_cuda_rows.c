@@ -4,7 +4,7 @@
 #include "tensor/ref/ref.h"
 #include "unit/row_subjects.h"
 
-enum { MOST_ROWS = 200 }; /* a block per row is slow in emulation */
+enum { MOST_ROWS = 200, MOST_ELEMENTS = 4096 }; /* a block per row is slow in emulation */
 
 static const int repetitions = 2;
 
@@ -26,7 +26,8 @@ static void each_table(const subject *t, const shape *shapes, size_t n_shapes)
         ek_cuda_fill_loss(&cuda, mode);
         cuda.name = "cuda";
         for (size_t i = 0; i < n_shapes; i++)
-            if (shapes[i].n <= MOST_ROWS || &emulated_backwards == NULL)
+            if (shapes[i].n <= MOST_ROWS || shapes[i].n * shapes[i].d <= MOST_ELEMENTS ||
+                &emulated_backwards == NULL)
                 check(t, &ref, &cuda, &shapes[i]);
         check_device();
     }

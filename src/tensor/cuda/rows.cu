@@ -80,33 +80,72 @@ __device__ static int came_before(const int32_t *ids, int64_t i)
     return found;
 }
 
-/* The block of the first token with an id adds the rows of all tokens with it, in order; each warp
- * searches for them. */
-template <class R>
+enum { FOUND_MAX = 1024 };
+
+/* Adds to `found` the tokens from *next on with the id, in order, until all are searched or it is
+ * nearly full; returns their number.  Called by all threads of the block. */
+__device__ static int find_tokens(int64_t n, const int32_t *ids, int32_t id, int64_t *next,
+                                  int32_t *found)
+{
+    __shared__ unsigned of_warp[EK_WARPS];
+    int count = 0;
+
+    for (; *next < n && count <= FOUND_MAX - EK_BLOCK; *next += EK_BLOCK) {
+        int64_t j = *next + threadIdx.x;
+        bool mine = j < n && ids[j < n ? j : 0] == id;
+        unsigned in_warp = __ballot_sync(ek_all_lanes, mine);
+        int at = count + __popc(in_warp & ((1u << lane_of()) - 1));
+
+        if (lane_of() == 0)
+            of_warp[warp_of()] = in_warp;
+        __syncthreads();
+        for (int w = 0; w < EK_WARPS; w++) {
+            at += w < warp_of() ? __popc(of_warp[w]) : 0;
+            count += __popc(of_warp[w]);
+        }
+        if (mine)
+            found[at] = (int32_t)j;
+        __syncthreads();
+    }
+    return count;
+}
+
+/* The block of the first token with an id adds the rows of all tokens with it, in order. */
+template <bool WHOLE, class R>
 __global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R *dx, R *dtable)
 {
-    int64_t first = blockIdx.x;
-    int32_t id = ids[first];
+    __shared__ int32_t found[FOUND_MAX];
+    int32_t id = ids[blockIdx.x];
+    R *to = dtable + id * d;
 
-    if (id < 0 || came_before(ids, first))
+    if (id < 0 || came_before(ids, blockIdx.x))
         return;
-    for (int64_t j0 = first; j0 < n; j0 += EK_WARP) {
-        int64_t j = j0 + lane_of();
-        unsigned mine = __ballot_sync(ek_all_lanes, j < n && ids[j < n ? j : 0] == id);
+    for (int64_t next = blockIdx.x; next < n;) {
+        int count = find_tokens(n, ids, id, &next, found);
 
-        for (; mine != 0; mine &= mine - 1) {
-            const R *row = dx + (j0 + __ffs((int)mine) - 1) * d;
+        for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
+            several<R> sum = load_several<WHOLE>(to, c, d);
 
-            for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-                dtable[id * d + c] += row[c];
+#pragma unroll 8
+            for (int f = 0; f < count; f++) {
+                several<R> row = load_several<WHOLE>(dx + found[f] * d, c, d);
+
+                for (int e = 0; e < EK_SEVERAL; e++)
+                    sum.x[e] += row.x[e];
+            }
+            store_several<WHOLE>(to, c, d, sum);
         }
+        __syncthreads(); /* before found is written again */
     }
 }
 
 template <class R>
 static void embed_backward(int64_t n, int64_t d, const int32_t *ids, const void *dx, void *dtable)
 {
-    launch("embed_backward", add_rows_by_id<R>, n, EK_BLOCK, n, d, ids, (const R *)dx, (R *)dtable);
+    bool whole = has_several((const R *)dx, d, d) && has_several((const R *)dtable, d, d);
+
+    launch("embed_backward", whole ? add_rows_by_id<true, R> : add_rows_by_id<false, R>, n,
+           EK_BLOCK, n, d, ids, (const R *)dx, (R *)dtable);
 }
 
 template <class R, class C> __global__ void add_bias(int64_t d, const R *b, C *x, int64_t ld)
