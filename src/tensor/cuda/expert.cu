@@ -62,15 +62,21 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
 enum { PARTS_MAX = 1024, PART_MIN = 4096 };
 
 /* Each block sums a range of g, in the order of its threads. */
-template <class R> __global__ void sum_parts(int64_t n, const R *g, double *part)
+template <bool WHOLE, class R> __global__ void sum_parts(int64_t n, const R *g, double *part)
 {
     __shared__ double scratch[EK_WARPS];
-    int64_t per = (n + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * per;
-    int64_t end = begin + per < n ? begin + per : n;
+    int64_t groups = (n + EK_SEVERAL - 1) / EK_SEVERAL;
+    int64_t per = (groups + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * per;
+    int64_t end = begin + per < groups ? begin + per : groups;
     double sum = 0;
 
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
-        sum += (double)g[i] * (double)g[i];
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x; i < end; i += EK_BLOCK) {
+        several<R> v = load_several<WHOLE>(g, i * EK_SEVERAL, n);
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            sum += (double)v.x[e] * (double)v.x[e];
+    }
     sum = block_sum(sum, scratch);
     if (threadIdx.x == 0)
         part[blockIdx.x] = sum;
@@ -92,8 +98,9 @@ static void sum_squares_each(const ek_kernels *, int64_t count, const int64_t *n
     if (scratch == nullptr)
         return; /* ek_kernels_wait returns the error */
     for (int64_t i = 0; i < count; i++)
-        launch("sum_squares", sum_parts<R>, parts_of(n[i]), EK_BLOCK, n[i], (const R *)g[i],
-               scratch + i * PARTS_MAX);
+        launch("sum_squares",
+               has_several((const R *)g[i], n[i], 0) ? sum_parts<true, R> : sum_parts<false, R>,
+               parts_of(n[i]), EK_BLOCK, n[i], (const R *)g[i], scratch + i * PARTS_MAX);
     ek_cuda_synchronize();
     for (int64_t i = 0; i < count; i++)
         for (int64_t b = 0; b < parts_of(n[i]); b++)
