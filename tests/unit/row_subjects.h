@@ -344,7 +344,7 @@ static void test_to_comp(void)
 
 static void embed_make(const shape *s, buf *b)
 {
-    b[0] = integers(s->n, -1, 11); /* so few that tokens repeat */
+    b[0] = integers(s->n, -1, s->k == 1 ? 2 : 11); /* so few that tokens repeat */
     b[1] = numbers(REAL, 11 * s->d, 1, 0, s->wild);
     b[2] = numbers(REAL, s->n * s->d, 1, 0, 0);
     b[3] = numbers(REAL, s->n * s->d, 1, 0, s->wild);
@@ -360,8 +360,10 @@ static void embed_run(const ek_kernels *k, const shape *s, buf *b)
 static void test_embed(void)
 {
     const subject t = {"embed", embed_make, embed_run};
+    const shape frequent = {3000, 1, 1, 0, 0};
 
     each_shape(&t);
+    each_table(&t, &frequent, 1);
 }
 
 static void bias_make(const shape *s, buf *b)
@@ -675,13 +677,19 @@ static void test_swiglu(void)
 
 /* --- loss ------------------------------------------------------------------------------------- */
 
+/* Row stride of logits: rows of whole groups of 16 bytes, or ragged. */
+static int64_t logits_ld(const shape *s)
+{
+    return s->d % 64 == 0 ? s->d + 8 : s->d + 1;
+}
+
 static void loss_make(const shape *s, buf *b)
 {
-    b[0] = numbers(REAL, s->n * (s->d + 1), 3, 0, s->wild);
+    b[0] = numbers(REAL, s->n * logits_ld(s), 3, 0, s->wild);
     b[1] = integers(s->n, -1, s->d);
     for (int64_t i = 0; i < s->n && s->variant; i++) { /* near certainty: losses close to 0 */
         if (get(&b[1], i) >= 0)
-            set(&b[0], i * (s->d + 1) + (int64_t)get(&b[1], i), 8);
+            set(&b[0], i * logits_ld(s) + (int64_t)get(&b[1], i), 8);
     }
     b[2] = numbers(DOUBLE, s->n, 1, 1e-6, 0);
     b[2].own = 1; /* also for small losses */
@@ -693,7 +701,7 @@ static void loss_run(const ek_kernels *k, const shape *s, buf *b)
     const int64_t ldd = s->n % 2 ? s->d + 3 : (s->d + 63) / 64 * 64;
     buf x = copy(&b[0]); /* may be overwritten */
 
-    k->cross_entropy(s->n, s->d, x.p, s->d + 1, b[1].p, 0.01, b[2].p, s->k == 1 ? NULL : b[3].p,
+    k->cross_entropy(s->n, s->d, x.p, logits_ld(s), b[1].p, 0.01, b[2].p, s->k == 1 ? NULL : b[3].p,
                      ldd);
     free_array(x.p);
 }
@@ -701,10 +709,12 @@ static void loss_run(const ek_kernels *k, const shape *s, buf *b)
 static void test_loss(void)
 {
     const subject t = {"cross_entropy", loss_make, loss_run};
-    const shape large = {5, 50257, 2, 0, 0};
+    const shape large = {5, 50257, 2, 0, 0}, whole = {4, 50304, 2, 1, 0}, wild = {40, 64, 2, 0, 1};
 
     each_shape(&t);
     each_table(&t, &large, 1);
+    each_table(&t, &whole, 1);
+    each_table(&t, &wild, 1);
 }
 
 static void vocab_make(const shape *s, buf *b)
@@ -720,8 +730,8 @@ static void vocab_make(const shape *s, buf *b)
 
 static void vocab_run(const ek_kernels *k, const shape *s, buf *b)
 {
-    k->vocab_exponentials(s->n, s->d, b[0].p, s->d + 1, b[1].p, b[2].p);
-    k->vocab_gradient(s->n, s->d, b[0].p, s->d + 1, b[1].p, b[4].p, b[5].p, b[3].p, s->d + 3);
+    k->vocab_exponentials(s->n, s->d, b[0].p, logits_ld(s), b[1].p, b[2].p);
+    k->vocab_gradient(s->n, s->d, b[0].p, logits_ld(s), b[1].p, b[4].p, b[5].p, b[3].p, s->d + 3);
 }
 
 static void test_vocab(void)

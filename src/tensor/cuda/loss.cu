@@ -1,5 +1,5 @@
-/* Cross entropy over the whole vocabulary, and vocabulary-parallel.  One block per row; sums are in
- * double, as in tensor/ref. */
+/* Cross entropy over the whole vocabulary, and vocabulary-parallel.  One block per row;
+ * exponentials of the whole vocabulary are in the real type, sums in double, as in tensor/cpu. */
 #include "tensor/cuda/device.h"
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
@@ -13,24 +13,59 @@ template <class R> __device__ static double row_max(int64_t v, const R *x, doubl
     return block_max(top, scratch);
 }
 
-template <class R, class C>
-__global__ void entropy_row(int64_t v, const R *logits, int64_t ld, const int32_t *target,
-                            double scale, double *loss, C *dlogits, int64_t ldd)
+/* Few, large blocks, so that their rows stay in the L2 cache between the two passes. */
+enum { LOSS_BLOCK = 1024, LOSS_STEP = LOSS_BLOCK * EK_SEVERAL };
+
+/* The sum of exp(x - *top) over a row, and its maximum *top, reading it once: a thread rescales its
+ * sum when it finds a larger element. */
+template <bool WHOLE, class R>
+__device__ static double sum_exponentials(int64_t v, const R *x, R *top)
 {
-    __shared__ double scratch[EK_WARPS];
+    __shared__ R tops[LOSS_BLOCK / EK_WARP];
+    __shared__ double sums[LOSS_BLOCK / EK_WARP];
+    R high = (R)(sizeof(R) == sizeof(double) ? -1e308 : -3e38); /* so -inf adds 0, not NaN */
+    double sum = 0;
+
+#pragma unroll 2
+    for (int64_t c = threadIdx.x * EK_SEVERAL; c < v; c += LOSS_STEP) {
+        several<R> xi = load_several<WHOLE>(x, c, v);
+        R old = high;
+
+        for (int e = 0; e < EK_SEVERAL; e++)
+            high = (WHOLE || c + e < v) && xi.x[e] > high ? xi.x[e] : high;
+        if (high > old)
+            sum *= (double)real_exp(old - high);
+        for (int e = 0; e < EK_SEVERAL; e++)
+            sum += WHOLE || c + e < v ? (double)real_exp(xi.x[e] - high) : 0;
+    }
+    *top = block_max(high, tops);
+    return block_sum(sum * (double)real_exp(high - *top), sums);
+}
+
+template <bool WHOLE, class R, class C>
+__global__ void __launch_bounds__(LOSS_BLOCK)
+    entropy_row(int64_t v, const R *logits, int64_t ld, const int32_t *target, double scale,
+                double *loss, C *dlogits, int64_t ldd)
+{
     int64_t i = blockIdx.x, t = target[i];
     const R *x = logits + i * ld;
-    double top = row_max(v, x, scratch), total = 0, lse;
+    R top;
+    double total = sum_exponentials<WHOLE>(v, x, &top);
+    R factor = (R)(scale / total);
 
-    for (int64_t c = threadIdx.x; c < v; c += blockDim.x)
-        total += exp((double)x[c] - top);
-    lse = top + log(block_sum(total, scratch));
     if (threadIdx.x == 0)
-        loss[i] = t < 0 ? 0 : lse - (double)x[t];
-    for (int64_t c = threadIdx.x; dlogits != nullptr && c < v; c += blockDim.x) {
-        double d = exp((double)x[c] - lse) - (c == t ? 1 : 0);
+        loss[i] = t < 0 ? 0 : log(total) - ((double)x[t] - (double)top);
+    for (int64_t c = threadIdx.x * EK_SEVERAL; dlogits != nullptr && c < v; c += LOSS_STEP) {
+        several<R> xi = load_several<WHOLE>(x, c, v);
+        several<C> d;
 
-        store_value(&dlogits[i * ldd + c], (R)(t < 0 ? 0 : scale * d));
+        for (int e = 0; e < EK_SEVERAL; e++) {
+            R p = real_exp(xi.x[e] - top);
+            R g = c + e == t ? (R)(((double)p - total) * (scale / total)) : p * factor;
+
+            store_value(&d.x[e], t < 0 ? 0 : g);
+        }
+        store_several<WHOLE>(dlogits + i * ldd, c, v, d);
     }
 }
 
@@ -38,8 +73,10 @@ template <class R, class C>
 static void cross_entropy(int64_t n, int64_t v, void *logits, int64_t ld, const int32_t *target,
                           double scale, double *loss, void *dlogits, int64_t ldd)
 {
-    launch("cross_entropy", entropy_row<R, C>, n, EK_BLOCK, v, (const R *)logits, ld, target, scale,
-           loss, (C *)dlogits, ldd);
+    bool whole = has_several((const R *)logits, v, ld) && has_several((const C *)dlogits, v, ldd);
+
+    launch("cross_entropy", whole ? entropy_row<true, R, C> : entropy_row<false, R, C>, n,
+           LOSS_BLOCK, v, (const R *)logits, ld, target, scale, loss, (C *)dlogits, ldd);
 }
 
 template <class R>
