@@ -96,21 +96,23 @@ __device__ inline several<T, N> load_several(const T *row, int64_t c, int64_t d)
 {
     several<T, N> v;
 
-    if (WHOLE)
-        return *(const several<T, N> *)(row + c);
-    for (int e = 0; e < N; e++)
-        v.x[e] = c + e < d ? row[c + e] : T(0);
+    if constexpr (WHOLE)
+        v = *(const several<T, N> *)(row + c);
+    else
+        for (int e = 0; e < N; e++)
+            v.x[e] = c + e < d ? row[c + e] : T(0);
     return v;
 }
 
 template <bool WHOLE, int N = EK_SEVERAL, class T>
 __device__ inline void store_several(T *row, int64_t c, int64_t d, const several<T, N> &v)
 {
-    if (WHOLE)
+    if constexpr (WHOLE)
         *(several<T, N> *)(row + c) = v;
-    for (int e = 0; e < N && !WHOLE; e++)
-        if (c + e < d)
-            row[c + e] = v.x[e];
+    else
+        for (int e = 0; e < N; e++)
+            if (c + e < d)
+                row[c + e] = v.x[e];
 }
 
 /* Whether rows of d elements at stride ld can be read as whole groups of N. */
