@@ -38,7 +38,7 @@ __global__ void multiply_tiles(const __grid_constant__ products<X> all, ek_out m
 {
     __shared__ R ta[DEPTH][TILE + 1], tb[DEPTH][TILE + 1];
     int64_t i0, j0;
-    const product<X> &p = product_of_block(all, TILE, TILE, &i0, &j0);
+    const product<X> &p = product_of_tile(all, blockIdx.x, TILE, TILE, &i0, &j0);
     int row = (int)threadIdx.x / SIDE, column = (int)threadIdx.x % SIDE;
     R sum[EACH][EACH] = {};
 

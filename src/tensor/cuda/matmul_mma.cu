@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(EK_BLOCK, 2)
 {
     __shared__ chunk ta[STAGES][CHUNKS], tb[STAGES][CHUNKS];
     int64_t i0, j0;
-    const product<ek_bf16> &p = product_of_block(all, SIDE, SIDE, &i0, &j0);
+    const product<ek_bf16> &p = product_of_tile(all, blockIdx.x, SIDE, SIDE, &i0, &j0);
     feed a = side_of<A_ALONG>(p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, (int)p.k);
     feed b = side_of<B_ALONG>(p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, (int)p.k);
     int steps = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 1;

@@ -67,28 +67,13 @@ __device__ static void multiply_stage(float (&sum)[ACROSS][4], const chunk *stag
     products_group();
 }
 
-/* Brings the block's tile of the result to the cache while products are computed: for EK_OUT_ADD.
- */
-template <int WIDTH>
-__device__ static void prefetch_result(const product<ek_bf16> &p, int64_t i0, int64_t j0)
-{
-    const int line = 128 / (int)sizeof(float), lines = WIDTH / line; /* of the cache */
-
-    for (int at = (int)threadIdx.x; at < SIDE * lines; at += EK_BLOCK) {
-        int64_t i = i0 + at / lines, j = j0 + at % lines * line;
-
-        if (i < p.m && j < p.n)
-            prefetch_to_cache((const float *)p.c + i * p.ldc + j);
-    }
-}
-
 template <bool A_ALONG, bool B_ALONG, int WIDTH, int STAGES>
 __global__ void __launch_bounds__(EK_BLOCK, WIDTH > 128 ? 1 : 2)
     multiply_wgmma(const __grid_constant__ products<ek_bf16> all, ek_out mode)
 {
     chunk *stages = (chunk *)shared_of_launch();
     int64_t i0, j0;
-    const product<ek_bf16> &p = product_of_block(all, SIDE, WIDTH, &i0, &j0);
+    const product<ek_bf16> &p = product_of_tile(all, blockIdx.x, SIDE, WIDTH, &i0, &j0);
     feed a = side_of<A_ALONG, SIDE>(p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, (int)p.k);
     feed b = side_of<B_ALONG, WIDTH>(p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, (int)p.k);
     int steps = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 2;
@@ -97,8 +82,6 @@ __global__ void __launch_bounds__(EK_BLOCK, WIDTH > 128 ? 1 : 2)
 #pragma unroll
     for (int s = 0; s < STAGES - 2; s++)
         copy_stage<A_ALONG, B_ALONG, WIDTH>(stages + s * stage_chunks<WIDTH>, &a, &b);
-    if (mode == EK_OUT_ADD)
-        prefetch_result<WIDTH>(p, i0, j0);
 #pragma unroll 1
     for (int step_no = 0; step_no < steps; step_no++) {
         copy_wait<STAGES - 3>();

@@ -20,7 +20,7 @@ template <class X> struct product {
     int64_t ldc;
 };
 
-/* Product i has blocks first[i] to first[i + 1] - 1, one per tile of its result. */
+/* Product i has tiles first[i] to first[i + 1] - 1 of all results. */
 template <class X> struct products {
     int n;
     product<X> of[EK_PRODUCTS];
@@ -32,7 +32,7 @@ static inline int64_t tiles_of(int64_t n, int side)
     return (n + side - 1) / side;
 }
 
-/* Assigns blocks to products, for tiles of down x across; returns the number of blocks. */
+/* Numbers the tiles of down x across of all results; returns how many there are. */
 template <class X> int64_t number_tiles(products<X> *all, int down, int across)
 {
     all->first[0] = 0;
@@ -44,19 +44,19 @@ template <class X> int64_t number_tiles(products<X> *all, int down, int across)
 
 enum { EK_BAND = 16 }; /* tiles */
 
-/* The product of a block, and the first row and column of its tile.  Tiles are numbered by bands of
+/* The product of a tile, and the first row and column of that tile.  Tiles are numbered by bands of
  * EK_BAND rows of tiles, down the rows of a band first, so that the blocks that run at the same
  * time read few rows of a and few columns of b. */
 template <class X>
-__device__ const product<X> &product_of_block(const products<X> &all, int down, int across,
-                                              int64_t *i0, int64_t *j0)
+__device__ const product<X> &product_of_tile(const products<X> &all, unsigned tile, int down,
+                                             int across, int64_t *i0, int64_t *j0)
 {
     int e = 0;
-    unsigned tile, rows, columns, band, height;
+    unsigned rows, columns, band, height;
 
-    while (blockIdx.x >= all.first[e + 1])
+    while (tile >= all.first[e + 1])
         e++;
-    tile = blockIdx.x - (unsigned)all.first[e];
+    tile -= (unsigned)all.first[e];
     rows = (unsigned)((all.of[e].m + down - 1) / down);
     columns = (unsigned)((all.of[e].n + across - 1) / across);
     band = tile / (EK_BAND * columns);

@@ -6,16 +6,6 @@
 #include "tensor/cuda/products.h"
 #include "tensor/cuda/tiles.h"
 
-__device__ inline float2 load_pair(const float *from)
-{
-    return *(const float2 *)from;
-}
-
-__device__ inline float2 load_pair(const ek_bf16 *)
-{
-    return {0, 0}; /* EK_OUT_ADD is for float only */
-}
-
 __device__ inline void store_pair(float *to, float2 x)
 {
     *(float2 *)to = x;
@@ -26,41 +16,22 @@ __device__ inline void store_pair(ek_bf16 *to, float2 x)
     *(unsigned *)to = two_bf16(x.x, x.y);
 }
 
-/* Two adjacent elements, `left` of which are inside.  PAIRS: both or none, in one access. */
-template <class T, bool PAIRS> __device__ float2 load_two(const T *from, int left)
+/* Stores (ADD: adds) two adjacent elements, `left` of which are inside.  PAIRS: both or none, in
+ * one access.  One thread adds to an element once in a launch, so the order of additions is that of
+ * launches. */
+template <class T, bool ADD, bool PAIRS> __device__ void put_two(T *to, int left, const float *x)
 {
-    if (PAIRS)
-        return left > 0 ? load_pair(from) : float2{0, 0};
-    return {left > 0 ? (float)to_real(from[0]) : 0, left > 1 ? (float)to_real(from[1]) : 0};
-}
-
-template <class T, bool PAIRS> __device__ void store_two(T *to, int left, float2 x)
-{
-    if (PAIRS) {
+    if constexpr (PAIRS && ADD) {
         if (left > 0)
-            store_pair(to, x);
-        return;
+            add_in_memory(to, {x[0], x[1]});
+    } else if constexpr (PAIRS) {
+        if (left > 0)
+            store_pair(to, {x[0], x[1]});
+    } else {
+        for (int e = 0; e < 2; e++)
+            if (left > e)
+                store_value(to + e, ADD ? (float)to_real(to[e]) + x[e] : x[e]);
     }
-    if (left > 0)
-        store_value(to, x.x);
-    if (left > 1)
-        store_value(to + 1, x.y);
-}
-
-/* Stores PART pairs of a row, 8 columns apart, elements `at` and at + 1 of each sum: all loads
- * (ADD) before all stores. */
-template <class T, bool ADD, bool PAIRS, int PART>
-__device__ void store_part(T *to, int columns, const float (*sum)[4], int at)
-{
-    float2 was[PART];
-
-#pragma unroll
-    for (int x = 0; x < PART; x++)
-        was[x] = ADD ? load_two<T, PAIRS>(to + x * 8, columns - x * 8) : float2{0, 0};
-#pragma unroll
-    for (int x = 0; x < PART; x++)
-        store_two<T, PAIRS>(to + x * 8, columns - x * 8,
-                            {was[x].x + sum[x][at], was[x].y + sum[x][at + 1]});
 }
 
 /* The lane's rows: row y of pairs at row + 8 y ldc, of which rows x columns elements are inside. */
@@ -68,17 +39,57 @@ template <class T, bool ADD, bool PAIRS, int DOWN, int ACROSS>
 __device__ void store_rows(T *row, int64_t ldc, int rows, int columns,
                            const float sum[DOWN][ACROSS][4])
 {
-    const int part = ACROSS < 8 ? ACROSS : 8;
-
 #pragma unroll
     for (int y = 0; y < DOWN * 2; y++) {
         if (y * 8 >= rows)
             return;
 #pragma unroll
-        for (int x = 0; x < ACROSS; x += part)
-            store_part<T, ADD, PAIRS, part>(row + y * 8 * ldc + x * 8, columns - x * 8,
-                                            &sum[y / 2][x], y % 2 * 2);
+        for (int x = 0; x < ACROSS; x++)
+            put_two<T, ADD, PAIRS>(row + y * 8 * ldc + x * 8, columns - x * 8,
+                                   &sum[y / 2][x][y % 2 * 2]);
     }
+}
+
+/* Transposes 4 x 4 words among four lanes: word k of lane q goes to word q of lane k. */
+__device__ inline void transpose_words(unsigned w[4])
+{
+    int q = lane_of();
+
+#pragma unroll
+    for (int bit = 1; bit <= 2; bit *= 2) {
+        int step = 3 - bit,
+            up = (q & bit) != 0; /* words 0 and `step` are those of the lower lane */
+        unsigned a = __shfl_xor_sync(ek_all_lanes, up ? w[0] : w[bit], bit);
+        unsigned b = __shfl_xor_sync(ek_all_lanes, up ? w[step] : w[3], bit);
+
+        w[0] = up ? a : w[0];
+        w[step] = up ? b : w[step];
+        w[bit] = up ? w[bit] : a;
+        w[3] = up ? w[3] : b;
+    }
+}
+
+/* As store_rows for bf16 in rows of whole chunks, from the lane's first row and the matrices' first
+ * column: 16 bytes at once, for which four lanes exchange their pairs of four matrices. */
+template <int DOWN, int ACROSS>
+__device__ void store_chunks(ek_bf16 *row, int64_t ldc, int rows, int columns,
+                             const float sum[DOWN][ACROSS][4])
+{
+    static_assert(ACROSS % 4 == 0, "a lane stores a chunk of one of four matrices");
+#pragma unroll
+    for (int y = 0; y < DOWN * 2; y++)
+#pragma unroll
+        for (int x = 0; x < ACROSS; x += 4) {
+            int column = (x + lane_of() % 4) * EK_CHUNK;
+            chunk_words of;
+
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                of.w[k] = two_bf16(sum[y / 2][x + k][y % 2 * 2], sum[y / 2][x + k][y % 2 * 2 + 1]);
+            transpose_words(of.w);
+            if (y * 8 < rows && column < columns)
+                *(chunk_words *)(row + y * 8 * ldc + column) = of;
+        }
 }
 
 /* sum: the lane's elements of DOWN x ACROSS matrices of 16 x 8 (matrices_multiply), the first of
@@ -91,6 +102,12 @@ __device__ void store_as(const product<ek_bf16> &p, int64_t i, int64_t j,
     T *to;
 
     i += lane_of() / 4;
+    if constexpr (sizeof(T) == sizeof(ek_bf16))
+        if (has_chunks(p.c, p.ldc) && p.n % EK_CHUNK == 0) {
+            store_chunks<DOWN, ACROSS>((T *)p.c + i * p.ldc + j, p.ldc, (int)(p.m - i),
+                                       (int)(p.n - j), sum);
+            return;
+        }
     j += lane_of() % 4 * 2;
     rows = (int)(p.m - i);
     columns = (int)(p.n - j);

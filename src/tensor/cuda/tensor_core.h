@@ -19,10 +19,18 @@ __device__ inline void copy_begin(void *shared, const void *from, int bytes)
                  : "memory");
 }
 
-/* Begins to bring the 128 bytes around an address to the second-level cache. */
-__device__ inline void prefetch_to_cache(const void *at)
+/* Adds to two adjacent elements, without waiting for their values where the GPU can. */
+__device__ inline void add_in_memory(float *to, float2 x)
 {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x.x), "f"(x.y)
+                 : "memory");
+#else
+    float2 was = *(const float2 *)to;
+
+    *(float2 *)to = {was.x + x.x, was.y + x.y};
+#endif
 }
 
 /* Commits this thread's copies since the last commit as a group. */

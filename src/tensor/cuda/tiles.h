@@ -17,6 +17,11 @@ struct alignas(16) chunk {
     ek_bf16 x[EK_CHUNK];
 };
 
+/* Of words of two elements. */
+struct alignas(16) chunk_words {
+    unsigned w[EK_CHUNK / 2];
+};
+
 /* Swizzled index of chunk c of a line with CHUNKS chunks, a power of two from 4 to 16. */
 template <int CHUNKS> __device__ inline int chunk_index(int line, int c)
 {
@@ -57,7 +62,7 @@ __device__ inline unsigned two_bf16(float first, float second)
 }
 
 /* Whether rows at stride ld are aligned to chunks. */
-static inline int has_chunks(const void *x, int64_t ld)
+__host__ __device__ inline int has_chunks(const void *x, int64_t ld)
 {
     return (uintptr_t)x % sizeof(chunk) == 0 && ld % EK_CHUNK == 0;
 }

@@ -14,6 +14,7 @@
 
 #define __global__
 #define __device__
+#define __host__
 #define __grid_constant__
 #define __launch_bounds__(...)
 #define __shared__ static
