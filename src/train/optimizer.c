@@ -25,7 +25,7 @@ static double learning_rate(const ek_optimizer_config *cfg, int64_t step)
 }
 
 /* Arrays whose squares are summed by one call. */
-enum { NORM_BATCH = 64 };
+enum { NORM_BATCH = 512 };
 
 /* Adds the sums of squares of up to NORM_BATCH parameters from `first` on; returns the next. */
 static int64_t sum_batch(const ek_model *m, int64_t first, double *sum)

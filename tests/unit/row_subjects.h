@@ -265,8 +265,7 @@ static void gather_run(const ek_kernels *k, const shape *s, buf *b)
 static void test_gather(void)
 {
     const subject t = {"gather", gather_make, gather_run};
-    const shape padded = {4200, 500, 1, 0,
-                          0}; /* non-temporal stores, with a remainder in each row */
+    const shape padded = {4200, 500, 1, 0, 0}; /* non-temporal stores, a remainder in each row */
 
     each_shape(&t);
     each_table(&t, &padded, 1);
@@ -524,8 +523,7 @@ static buf choices(const shape *s)
 {
     buf b = integers(s->n * s->k, -1 - s->d, s->d);
 
-    for (int64_t i = 0; i < b.n && s->variant;
-         i++) /* few experts of many, most assignments to one */
+    for (int64_t i = 0; i < b.n && s->variant; i++) /* few experts of many, most in one */
         ((int32_t *)b.p)[i] = below(3, i) > 0 ? (int32_t)(s->d / 2) : ((int32_t *)b.p)[i];
     return b;
 }
@@ -745,6 +743,8 @@ static void test_vocab(void)
 
 /* --- optimizer -------------------------------------------------------------------------------- */
 
+enum { ARRAYS = 67 /* of sum_squares_each */ };
+
 static void adamw_make(const shape *s, buf *b)
 {
     const int64_t n = s->n * s->d;
@@ -755,7 +755,7 @@ static void adamw_make(const shape *s, buf *b)
     b[3] = numbers(REAL, n, 1, 1e-6, 0);
     for (int64_t i = 0; i < n; i++)
         set(&b[3], i, fabs(get(&b[3], i)));
-    b[4] = numbers(DOUBLE, 4, 1, 1e-12, 0);
+    b[4] = numbers(DOUBLE, 1 + ARRAYS, 1, 1e-12, 0);
     b[4].own = 1;
 }
 
@@ -763,12 +763,17 @@ static void adamw_run(const ek_kernels *k, const shape *s, buf *b)
 {
     const ek_adamw h = {0.1, 0.2, 0.9, 0.95, 1e-8, 0.4, 0.2, 0.7};
 
-    int64_t n[] = {s->n * s->d, 0, s->n * s->d / 2};
-    double sums[3];
+    int64_t n[ARRAYS];
+    const void *x[ARRAYS];
+    double sums[ARRAYS];
 
-    k->sum_squares_each(k, 3, n, (const void *[]){b[1].p, b[0].p, b[0].p}, sums);
+    for (int i = 0; i < ARRAYS; i++) {
+        n[i] = i == 1 ? 0 : s->n * s->d / (1 + i);
+        x[i] = b[i > 0].p;
+    }
+    k->sum_squares_each(k, ARRAYS, n, x, sums);
     set(&b[4], 0, k->sum_squares(s->n * s->d, b[1].p));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < ARRAYS; i++)
         set(&b[4], 1 + i, sums[i]);
     k->adamw(&h, s->n * s->d, b[0].p, b[1].p, b[2].p, b[3].p);
 }

@@ -59,14 +59,24 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
 
 /* --- optimizer -------------------------------------------------------------------------------- */
 
-enum { PARTS_MAX = 1024, PART_MIN = 4096 };
+enum { PARTS_MAX = 1024, PART_MIN = 16384, ARRAYS = 64 /* per launch */ };
 
-/* Each block sums a range of g, in the order of its threads. */
-template <bool WHOLE, class R> __global__ void sum_parts(int64_t n, const R *g, double *part)
+/* Array i has blocks first[i] to first[i + 1] - 1, one per part. */
+template <class R> struct arrays {
+    struct {
+        const R *g;
+        int64_t n;
+        bool whole;
+    } of[ARRAYS];
+    unsigned first[ARRAYS + 1];
+};
+
+/* This thread's squares of a part of g. */
+template <bool WHOLE, class R>
+__device__ static double squares_of(int64_t n, const R *g, int64_t part, int64_t parts)
 {
-    __shared__ double scratch[EK_WARPS];
     int64_t groups = (n + EK_SEVERAL - 1) / EK_SEVERAL;
-    int64_t per = (groups + gridDim.x - 1) / gridDim.x, begin = blockIdx.x * per;
+    int64_t per = (groups + parts - 1) / parts, begin = part * per;
     int64_t end = begin + per < groups ? begin + per : groups;
     double sum = 0;
 
@@ -77,9 +87,26 @@ template <bool WHOLE, class R> __global__ void sum_parts(int64_t n, const R *g, 
         for (int e = 0; e < EK_SEVERAL; e++)
             sum += (double)v.x[e] * (double)v.x[e];
     }
+    return sum;
+}
+
+/* Each block sums a part of an array, in the order of its threads. */
+template <class R> __global__ void sum_parts(const __grid_constant__ arrays<R> all, double *sums)
+{
+    __shared__ double scratch[EK_WARPS];
+    int a = 0;
+    int64_t part, parts;
+    double sum;
+
+    while (blockIdx.x >= all.first[a + 1])
+        a++;
+    part = blockIdx.x - all.first[a];
+    parts = all.first[a + 1] - all.first[a];
+    sum = all.of[a].whole ? squares_of<true>(all.of[a].n, all.of[a].g, part, parts)
+                          : squares_of<false>(all.of[a].n, all.of[a].g, part, parts);
     sum = block_sum(sum, scratch);
     if (threadIdx.x == 0)
-        part[blockIdx.x] = sum;
+        sums[blockIdx.x] = sum;
 }
 
 static int64_t parts_of(int64_t n)
@@ -87,24 +114,43 @@ static int64_t parts_of(int64_t n)
     return n / PART_MIN + 1 < PARTS_MAX ? n / PART_MIN + 1 : (int64_t)PARTS_MAX;
 }
 
+/* Enqueues the sums of up to ARRAYS arrays; returns their number of parts. */
+template <class R>
+static int64_t launch_sums(int64_t count, const int64_t *n, const void *const *g, double *sums)
+{
+    arrays<R> all = {};
+
+    for (int64_t i = 0; i < count; i++) {
+        all.of[i] = {(const R *)g[i], n[i], has_several((const R *)g[i], n[i], 0)};
+        all.first[i + 1] = all.first[i] + (unsigned)parts_of(n[i]);
+    }
+    launch("sum_squares", sum_parts<R>, all.first[count], EK_BLOCK, all, sums);
+    return all.first[count];
+}
+
+/* All arrays' sums of parts, then one synchronisation. */
 template <class R>
 static void sum_squares_each(const ek_kernels *, int64_t count, const int64_t *n,
                              const void *const *g, double *sums)
 {
-    double *scratch = ek_cuda_results((int)count * PARTS_MAX);
+    int64_t parts = 0;
+    double *scratch;
 
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
         sums[i] = 0;
+        parts += parts_of(n[i]);
+    }
+    scratch = ek_cuda_results((int)parts);
     if (scratch == nullptr)
         return; /* ek_kernels_wait returns the error */
-    for (int64_t i = 0; i < count; i++)
-        launch("sum_squares",
-               has_several((const R *)g[i], n[i], 0) ? sum_parts<true, R> : sum_parts<false, R>,
-               parts_of(n[i]), EK_BLOCK, n[i], (const R *)g[i], scratch + i * PARTS_MAX);
+    parts = 0;
+    for (int64_t i = 0; i < count; i += ARRAYS)
+        parts += launch_sums<R>(count - i < ARRAYS ? count - i : (int64_t)ARRAYS, n + i, g + i,
+                                scratch + parts);
     ek_cuda_synchronize();
     for (int64_t i = 0; i < count; i++)
-        for (int64_t b = 0; b < parts_of(n[i]); b++)
-            sums[i] += scratch[i * PARTS_MAX + b];
+        for (int64_t b = parts_of(n[i]); b > 0; b--)
+            sums[i] += *scratch++;
 }
 
 template <class R> static double sum_squares(int64_t n, const void *g)
