@@ -90,6 +90,9 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) several {
     T x[N];
 };
 
+/* Elements of a type in 16 bytes. */
+template <class T> constexpr int in_16_bytes = 16 / (int)sizeof(T);
+
 /* Elements c to c + N - 1 of a row of d; 0 past its end. */
 template <bool WHOLE, int N = EK_SEVERAL, class T>
 __device__ inline several<T, N> load_several(const T *row, int64_t c, int64_t d)
@@ -119,6 +122,16 @@ __device__ inline void store_several(T *row, int64_t c, int64_t d, const several
 template <int N = EK_SEVERAL, class T> bool has_several(const T *x, int64_t d, int64_t ld)
 {
     return (uintptr_t)x % alignof(several<T, N>) == 0 && d % N == 0 && ld % N == 0;
+}
+
+/* The same elements as another type. */
+template <class C, class X, int N> __device__ inline several<C, N> rounded(const several<X, N> &x)
+{
+    several<C, N> y;
+
+    for (int e = 0; e < N; e++)
+        store_value(&y.x[e], to_real(x.x[e]));
+    return y;
 }
 
 /* --- thread indices --------------------------------------------------------------------------- */

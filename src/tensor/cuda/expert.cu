@@ -165,17 +165,25 @@ template <class R> struct adamw_of {
     R keep, lr, eps, beta1, beta2, rest1, rest2, correction1, correction2, clip;
 };
 
-template <class R> __global__ void adamw_update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
+template <bool WHOLE, class R>
+__global__ void adamw_update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
 {
-    for (int64_t i = thread_of_all(); i < n; i += threads_in_all()) {
-        R d = g[i] * h.clip;
-        R mi = h.beta1 * m[i] + h.rest1 * d, vi = h.beta2 * v[i] + h.rest2 * d * d;
+    for (int64_t i = thread_of_all() * EK_SEVERAL; i < n; i += threads_in_all() * EK_SEVERAL) {
+        several<R> pi = load_several<WHOLE>(p, i, n), gi = load_several<WHOLE>(g, i, n);
+        several<R> mi = load_several<WHOLE>(m, i, n), vi = load_several<WHOLE>(v, i, n);
 
-        m[i] = mi;
-        v[i] = vi;
-        p[i] =
-            p[i] * h.keep - h.lr * (mi / h.correction1) / (real_sqrt(vi / h.correction2) + h.eps);
-        g[i] = 0;
+        for (int e = 0; e < EK_SEVERAL; e++) {
+            R d = gi.x[e] * h.clip;
+
+            mi.x[e] = h.beta1 * mi.x[e] + h.rest1 * d;
+            vi.x[e] = h.beta2 * vi.x[e] + h.rest2 * d * d;
+            pi.x[e] = pi.x[e] * h.keep - h.lr * (mi.x[e] / h.correction1) /
+                                             (real_sqrt(vi.x[e] / h.correction2) + h.eps);
+        }
+        store_several<WHOLE>(p, i, n, pi);
+        store_several<WHOLE>(m, i, n, mi);
+        store_several<WHOLE>(v, i, n, vi);
+        store_several<WHOLE>(g, i, n, several<R>{});
     }
 }
 
@@ -192,9 +200,11 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
                       (R)h->correction1,
                       (R)h->correction2,
                       (R)h->grad_scale};
+    bool whole = has_several((const R *)p, n, 0) && has_several((const R *)g, n, 0) &&
+                 has_several((const R *)m, n, 0) && has_several((const R *)v, n, 0);
 
-    launch("adamw", adamw_update<R>, blocks_for(n, EK_BLOCK), EK_BLOCK, of, n, (R *)p, (R *)g,
-           (R *)m, (R *)v);
+    launch("adamw", whole ? adamw_update<true, R> : adamw_update<false, R>,
+           blocks_for(n, EK_BLOCK * EK_SEVERAL), EK_BLOCK, of, n, (R *)p, (R *)g, (R *)m, (R *)v);
 }
 
 template <class R, class C> static void fill(ek_kernels *k)

@@ -47,16 +47,21 @@ static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, cons
            (R *)x);
 }
 
-template <class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
+template <bool WHOLE, class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
 {
-    for (int64_t i = thread_of_all(); i < n; i += threads_in_all())
-        store_value(&y[i], x[i]);
+    constexpr int N = in_16_bytes<C>;
+
+    for (int64_t i = thread_of_all() * N; i < n; i += threads_in_all() * N)
+        store_several<WHOLE, N>(y, i, n, rounded<C>(load_several<WHOLE, N>(x, i, n)));
 }
 
 template <class R, class C> static void to_comp(int64_t n, int64_t d, const void *x, void *y)
 {
-    launch("to_comp", round_all<R, C>, blocks_for(n * d, EK_BLOCK), EK_BLOCK, n * d, (const R *)x,
-           (C *)y);
+    constexpr int N = in_16_bytes<C>;
+    bool whole = has_several<N>((const R *)x, n * d, 0) && has_several<N>((const C *)y, n * d, 0);
+
+    launch("to_comp", whole ? round_all<true, R, C> : round_all<false, R, C>,
+           blocks_for(n * d, EK_BLOCK * N), EK_BLOCK, n * d, (const R *)x, (C *)y);
 }
 
 template <class R>
