@@ -243,13 +243,19 @@ static void each_shape(const subject *t)
     each_table(t, s, n);
 }
 
+/* A row stride: of whole groups of 16 bytes, or ragged. */
+static int64_t stride_of(const shape *s)
+{
+    return s->d % 64 == 0 ? s->d + 8 : s->d + 1;
+}
+
 /* --- moves: exact ----------------------------------------------------------------------------- */
 
 static void gather_make(const shape *s, buf *b)
 {
     b[0] = integers(s->n, -1, s->n + 3);
-    b[1] = numbers(COMP, (s->n + 3) * (s->d + 1), 1, 0, s->wild);
-    b[2] = numbers(REAL, (s->n + 3) * (s->d + 1), 1, 0, s->wild);
+    b[1] = numbers(COMP, (s->n + 3) * stride_of(s), 1, 0, s->wild);
+    b[2] = numbers(REAL, (s->n + 3) * stride_of(s), 1, 0, s->wild);
     b[3] = numbers(COMP, s->n * (s->d + 64), 1, 0, 0);
     b[4] = numbers(COMP, s->n * (s->d + 64), 1, 0, 0);
 }
@@ -258,8 +264,8 @@ static void gather_run(const ek_kernels *k, const shape *s, buf *b)
 {
     const int64_t ldd = s->variant ? s->d + 3 : (s->d + 63) / 64 * 64;
 
-    k->gather_comp(s->n, s->d, b[0].p, b[1].p, s->d + 1, b[3].p, ldd);
-    k->gather_real(s->n, s->d, b[0].p, b[2].p, s->d + 1, b[4].p, ldd);
+    k->gather_comp(s->n, s->d, b[0].p, b[1].p, stride_of(s), b[3].p, ldd);
+    k->gather_real(s->n, s->d, b[0].p, b[2].p, stride_of(s), b[4].p, ldd);
 }
 
 static void test_gather(void)
@@ -675,19 +681,13 @@ static void test_swiglu(void)
 
 /* --- loss ------------------------------------------------------------------------------------- */
 
-/* Row stride of logits: rows of whole groups of 16 bytes, or ragged. */
-static int64_t logits_ld(const shape *s)
-{
-    return s->d % 64 == 0 ? s->d + 8 : s->d + 1;
-}
-
 static void loss_make(const shape *s, buf *b)
 {
-    b[0] = numbers(REAL, s->n * logits_ld(s), 3, 0, s->wild);
+    b[0] = numbers(REAL, s->n * stride_of(s), 3, 0, s->wild);
     b[1] = integers(s->n, -1, s->d);
     for (int64_t i = 0; i < s->n && s->variant; i++) { /* near certainty: losses close to 0 */
         if (get(&b[1], i) >= 0)
-            set(&b[0], i * logits_ld(s) + (int64_t)get(&b[1], i), 8);
+            set(&b[0], i * stride_of(s) + (int64_t)get(&b[1], i), 8);
     }
     b[2] = numbers(DOUBLE, s->n, 1, 1e-6, 0);
     b[2].own = 1; /* also for small losses */
@@ -699,7 +699,7 @@ static void loss_run(const ek_kernels *k, const shape *s, buf *b)
     const int64_t ldd = s->n % 2 ? s->d + 3 : (s->d + 63) / 64 * 64;
     buf x = copy(&b[0]); /* may be overwritten */
 
-    k->cross_entropy(s->n, s->d, x.p, logits_ld(s), b[1].p, 0.01, b[2].p, s->k == 1 ? NULL : b[3].p,
+    k->cross_entropy(s->n, s->d, x.p, stride_of(s), b[1].p, 0.01, b[2].p, s->k == 1 ? NULL : b[3].p,
                      ldd);
     free_array(x.p);
 }
@@ -728,8 +728,8 @@ static void vocab_make(const shape *s, buf *b)
 
 static void vocab_run(const ek_kernels *k, const shape *s, buf *b)
 {
-    k->vocab_exponentials(s->n, s->d, b[0].p, logits_ld(s), b[1].p, b[2].p);
-    k->vocab_gradient(s->n, s->d, b[0].p, logits_ld(s), b[1].p, b[4].p, b[5].p, b[3].p, s->d + 3);
+    k->vocab_exponentials(s->n, s->d, b[0].p, stride_of(s), b[1].p, b[2].p);
+    k->vocab_gradient(s->n, s->d, b[0].p, stride_of(s), b[1].p, b[4].p, b[5].p, b[3].p, s->d + 3);
 }
 
 static void test_vocab(void)

@@ -157,6 +157,37 @@ __device__ inline int64_t threads_in_all(void)
     return (int64_t)gridDim.x * blockDim.x;
 }
 
+/* The groups of N elements that a thread handles of rows of d: EACH, EK_BLOCK apart.  Rows
+ * may be narrower or wider than a block.  Grid: blocks_of_groups. */
+template <int N, int EACH> struct groups_of_thread {
+    int64_t first;
+    unsigned in_row, at;
+
+    __device__ explicit groups_of_thread(int64_t d)
+    {
+        int64_t begin = (int64_t)blockIdx.x * (EK_BLOCK * EACH);
+
+        in_row = (unsigned)((d + N - 1) / N);
+        first = begin / in_row;
+        at = (unsigned)(begin - first * in_row) + threadIdx.x;
+    }
+
+    __device__ int64_t row(int e) const
+    {
+        return first + (at + (unsigned)e * EK_BLOCK) / in_row;
+    }
+
+    __device__ int64_t column(int e) const
+    {
+        return (int64_t)((at + (unsigned)e * EK_BLOCK) % in_row) * N;
+    }
+};
+
+template <int N, int EACH> int64_t blocks_of_groups(int64_t n, int64_t d)
+{
+    return (n * ((d + N - 1) / N) + EK_BLOCK * EACH - 1) / (EK_BLOCK * EACH);
+}
+
 /* --- reductions: every thread gets the result ------------------------------------------------- */
 
 struct adds {

@@ -3,47 +3,89 @@
 #include "tensor/cuda/fill.h"
 #include "tensor/cuda/launch.h"
 
-template <class S, class C>
-__global__ void gather_rows(int64_t d, const int32_t *idx, const S *src, int64_t lds, C *dst,
-                            int64_t ldd)
-{
-    int64_t i = blockIdx.x, from = idx[i];
+enum { GATHERED = 4 /* groups per thread, read at the same time */ };
 
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x)
-        store_value(&dst[i * ldd + c], from < 0 ? 0 : to_real(src[from * lds + c]));
+template <bool WHOLE, class S, class C>
+__global__ void gather_rows(int64_t n, int64_t d, const int32_t *idx, const S *src, int64_t lds,
+                            C *dst, int64_t ldd)
+{
+    constexpr int N = in_16_bytes<C>;
+    groups_of_thread<N, GATHERED> mine(d);
+    several<S, N> v[GATHERED];
+    int64_t from[GATHERED];
+
+#pragma unroll
+    for (int e = 0; e < GATHERED; e++)
+        from[e] = mine.row(e) < n ? idx[mine.row(e)] : -1;
+#pragma unroll
+    for (int e = 0; e < GATHERED; e++) {
+        v[e] = {};
+        if (from[e] >= 0)
+            v[e] = load_several<WHOLE, N>(src + from[e] * lds, mine.column(e), d);
+    }
+#pragma unroll
+    for (int e = 0; e < GATHERED; e++)
+        if (mine.row(e) < n)
+            store_several<WHOLE, N>(dst + mine.row(e) * ldd, mine.column(e), d, rounded<C>(v[e]));
+}
+
+template <class S, class C>
+static void gather_as(const char *name, int64_t n, int64_t d, const int32_t *idx, const S *src,
+                      int64_t lds, C *dst, int64_t ldd)
+{
+    constexpr int N = in_16_bytes<C>;
+    bool whole = has_several<N>(src, d, lds) && has_several<N>(dst, d, ldd);
+
+    launch(name, whole ? gather_rows<true, S, C> : gather_rows<false, S, C>,
+           blocks_of_groups<N, GATHERED>(n, d), EK_BLOCK, n, d, idx, src, lds, dst, ldd);
 }
 
 template <class S, class C>
 static void gather(int64_t n, int64_t d, const int32_t *idx, const void *src, int64_t lds,
                    void *dst, int64_t ldd)
 {
-    launch("gather", gather_rows<S, C>, n, EK_BLOCK, d, idx, (const S *)src, lds, (C *)dst, ldd);
+    gather_as("gather", n, d, idx, (const S *)src, lds, (C *)dst, ldd);
 }
 
-template <class R, class C>
-__global__ void combine_rows(int64_t d, int64_t k, const int32_t *row_of, const C *rows, int64_t ld,
-                             int add, R *x)
+template <bool WHOLE, class R, class C>
+__global__ void combine_rows(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const C *rows,
+                             int64_t ld, int add, R *x)
 {
-    int64_t i = blockIdx.x;
+    constexpr int N = in_16_bytes<C>;
+    groups_of_thread<N, 1> mine(d);
+    int64_t i = mine.row(0), c = mine.column(0);
+    several<R, N> sum = {};
 
-    for (int64_t c = threadIdx.x; c < d; c += blockDim.x) {
-        R sum = 0;
+    if (i >= n)
+        return;
+#pragma unroll 8
+    for (int64_t j = 0; j < k; j++) {
+        int64_t row = row_of[i * k + j];
+        several<C, N> v = {};
 
-        for (int64_t j = 0; j < k; j++) {
-            int64_t row = row_of[i * k + j];
-
-            if (row >= 0)
-                sum += to_real(rows[row * ld + c]);
-        }
-        x[i * d + c] = add ? x[i * d + c] + sum : sum;
+        if (row >= 0)
+            v = load_several<WHOLE, N>(rows + row * ld, c, d);
+        for (int e = 0; e < N && row >= 0; e++)
+            sum.x[e] += to_real(v.x[e]);
     }
+    if (add) {
+        several<R, N> to = load_several<WHOLE, N>(x + i * d, c, d);
+
+        for (int e = 0; e < N; e++)
+            sum.x[e] = to.x[e] + sum.x[e];
+    }
+    store_several<WHOLE, N>(x + i * d, c, d, sum);
 }
 
 template <class R, class C>
 static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const void *rows,
                     int64_t ld, int add, void *x)
 {
-    launch("combine", combine_rows<R, C>, n, EK_BLOCK, d, k, row_of, (const C *)rows, ld, add,
+    constexpr int N = in_16_bytes<C>;
+    bool whole = has_several<N>((const C *)rows, d, ld) && has_several<N>((const R *)x, d, d);
+
+    launch("combine", whole ? combine_rows<true, R, C> : combine_rows<false, R, C>,
+           blocks_of_groups<N, 1>(n, d), EK_BLOCK, n, d, k, row_of, (const C *)rows, ld, add,
            (R *)x);
 }
 
@@ -67,7 +109,7 @@ template <class R, class C> static void to_comp(int64_t n, int64_t d, const void
 template <class R>
 static void embed_forward(int64_t n, int64_t d, const int32_t *ids, const void *table, void *x)
 {
-    launch("embed_forward", gather_rows<R, R>, n, EK_BLOCK, d, ids, (const R *)table, d, (R *)x, d);
+    gather_as("embed_forward", n, d, ids, (const R *)table, d, (R *)x, d);
 }
 
 /* Whether an earlier token has the same id; called by all threads of the block. */
