@@ -5,47 +5,72 @@
 
 /* --- SwiGLU ----------------------------------------------------------------------------------- */
 
-template <class R, class C> __global__ void swiglu(int64_t f, const C *gu, const R *scale, C *h)
+template <bool WHOLE, class R, class C>
+__global__ void swiglu(int64_t n, int64_t f, const C *gu, const R *scale, C *h)
 {
-    int64_t i = blockIdx.x;
-    const C *gate = gu + i * 2 * f, *up = gate + f;
-    R s = scale != nullptr ? scale[i] : 1;
+    constexpr int N = in_16_bytes<C>;
+    groups_of_thread<N, 1> mine(f);
+    int64_t i = mine.row(0), c = mine.column(0);
+    several<C, N> gate, up;
+    R s;
 
-    for (int64_t c = threadIdx.x; c < f; c += blockDim.x) {
-        R x = to_real(gate[c]);
+    if (i >= n)
+        return;
+    gate = load_several<WHOLE, N>(gu + i * 2 * f, c, f);
+    up = load_several<WHOLE, N>(gu + i * 2 * f + f, c, f);
+    s = scale != nullptr ? scale[i] : 1;
+    for (int e = 0; e < N; e++) {
+        R x = to_real(gate.x[e]);
 
-        store_value(&h[i * f + c], s * (x / (1 + real_exp(-x)) * to_real(up[c])));
+        store_value(&up.x[e], s * (x / (1 + real_exp(-x)) * to_real(up.x[e])));
     }
+    store_several<WHOLE, N>(h + i * f, c, f, up);
 }
 
 template <class R, class C>
 static void swiglu_forward(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
 {
-    launch("swiglu_forward", swiglu<R, C>, n, EK_BLOCK, f, (const C *)gu, (const R *)scale, (C *)h);
+    constexpr int N = in_16_bytes<C>;
+    bool whole = has_several<N>((const C *)gu, f, f) && has_several<N>((const C *)h, f, f);
+
+    launch("swiglu_forward", whole ? swiglu<true, R, C> : swiglu<false, R, C>,
+           blocks_of_groups<N, 1>(n, f), EK_BLOCK, n, f, (const C *)gu, (const R *)scale, (C *)h);
 }
 
-template <class R, class C>
-__global__ void swiglu_back(int64_t f, const C *gu, const R *scale, const C *dh, C *dgu, C *h,
-                            R *dscale)
+/* A warp per row. */
+template <bool WHOLE, class R, class C>
+__global__ void swiglu_back(int64_t n, int64_t f, const C *gu, const R *scale, const C *dh, C *dgu,
+                            C *h, R *dscale)
 {
-    __shared__ R scratch[EK_WARPS];
-    int64_t i = blockIdx.x;
+    constexpr int N = in_16_bytes<C>;
+    int64_t i = (int64_t)blockIdx.x * EK_WARPS + warp_of();
     const C *gate = gu + i * 2 * f, *up = gate + f;
     C *dgate = dgu + i * 2 * f, *dup = dgate + f;
-    R s = scale != nullptr ? scale[i] : 1, sum = 0;
+    R s, sum = 0;
 
-    for (int64_t c = threadIdx.x; c < f; c += blockDim.x) {
-        R x = to_real(gate[c]), u = to_real(up[c]), d = to_real(dh[i * f + c]);
-        R sigmoid = 1 / (1 + real_exp(-x)), silu = x * sigmoid;
+    if (i >= n)
+        return;
+    s = scale != nullptr ? scale[i] : 1;
+    for (int64_t c = lane_of() * N; c < f; c += EK_WARP * N) {
+        several<C, N> g = load_several<WHOLE, N>(gate, c, f), u = load_several<WHOLE, N>(up, c, f);
+        several<C, N> d = load_several<WHOLE, N>(dh + i * f, c, f), product;
 
-        sum += d * (silu * u);
-        store_value(&dgate[c], s * d * u * (sigmoid * (1 + x * (1 - sigmoid))));
-        store_value(&dup[c], s * d * silu);
+        for (int e = 0; e < N; e++) {
+            R x = to_real(g.x[e]), ue = to_real(u.x[e]), de = to_real(d.x[e]);
+            R sigmoid = 1 / (1 + real_exp(-x)), silu = x * sigmoid;
+
+            sum += de * (silu * ue);
+            store_value(&g.x[e], s * de * ue * (sigmoid * (1 + x * (1 - sigmoid))));
+            store_value(&u.x[e], s * de * silu);
+            store_value(&product.x[e], s * (silu * ue));
+        }
+        store_several<WHOLE, N>(dgate, c, f, g);
+        store_several<WHOLE, N>(dup, c, f, u);
         if (h != nullptr)
-            store_value(&h[i * f + c], s * (silu * u));
+            store_several<WHOLE, N>(h + i * f, c, f, product);
     }
-    sum = block_sum(sum, scratch);
-    if (dscale != nullptr && threadIdx.x == 0)
+    sum = warp_sum(sum);
+    if (dscale != nullptr && lane_of() == 0)
         dscale[i] = sum;
 }
 
@@ -53,7 +78,12 @@ template <class R, class C>
 static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *scale, const void *dh,
                             void *dgu, void *h, void *dscale)
 {
-    launch("swiglu_backward", swiglu_back<R, C>, n, EK_BLOCK, f, (const C *)gu, (const R *)scale,
+    constexpr int N = in_16_bytes<C>;
+    bool whole = has_several<N>((const C *)gu, f, f) && has_several<N>((const C *)dh, f, f) &&
+                 has_several<N>((const C *)dgu, f, f) && has_several<N>((const C *)h, f, f);
+
+    launch("swiglu_backward", whole ? swiglu_back<true, R, C> : swiglu_back<false, R, C>,
+           (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, n, f, (const C *)gu, (const R *)scale,
            (const C *)dh, (C *)dgu, (C *)h, (R *)dscale);
 }
 
