@@ -403,6 +403,8 @@ static void matmul_checks(matmul_fn *fn)
     matmul_check(fn, 0, 1, 2000, 8, 130, 0); /* several work items in either direction */
     matmul_check(fn, 0, 0, 200, 700, 130, 1);
     matmul_check(fn, 0, 1, 260, 70, 513, 1);
+    matmul_check(fn, 0, 1, 260, 64, 512, 0); /* whole groups of 16 bytes */
+    matmul_check(fn, 0, 0, 260, 64, 300, 1);
     matmul_check(fn, 1, 0, 70, 260, 700, 0);
     matmul_check(fn, 0, 1, 0, 8, 64, 0);
     matmul_check(fn, 1, 0, 8, 64, 0, 1);

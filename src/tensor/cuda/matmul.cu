@@ -166,67 +166,91 @@ static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, 
 enum { BROAD = 64, SLIM = 16, DEEP = 64, OF_BROAD = 8, OF_SLIM = 4 };
 static_assert(BROAD / OF_BROAD * (SLIM / OF_SLIM) == EK_WARP, "a lane per 8 x 4 sums");
 
-/* Elements of a tile that a thread carries from global to shared memory. */
-template <class R, int SIDE_OF> struct carried {
-    enum { EACH_OF = SIDE_OF * DEEP / EK_BLOCK };
-    R v[EACH_OF];
+/* Elements of a tile that a thread carries from global to shared memory, in groups along the index
+ * that is contiguous in memory.  Lanes are arranged so that neither reads of 16 bytes (WHOLE) nor
+ * writes of an element have bank conflicts, with tile rows of an odd length. */
+template <bool WHOLE, class R, int SIDE_OF> struct carried {
+    enum { GROUPS = SIDE_OF * DEEP / EK_SEVERAL / EK_BLOCK };
+    const R *x;
+    int64_t step_i, step_t;
+    several<R> v[GROUPS];
 
-    __device__ static void place(int e, bool along_i, int *i, int *t)
+    /* Where a group begins: along rows of LENGTH elements in memory, and across them. */
+    template <int LENGTH> __device__ static void spread(int group, int *along, int *across)
     {
-        int at = (int)threadIdx.x + e * EK_BLOCK;
+        constexpr int LANES = LENGTH / EK_SEVERAL < 8 ? LENGTH / EK_SEVERAL : 8; /* along a row */
+        constexpr int PARTS = LENGTH / EK_SEVERAL / LANES;
+        int w = warp_of() + group * EK_WARPS;
 
-        *i = along_i ? at % SIDE_OF : at / DEEP;
-        *t = along_i ? at / SIDE_OF : at % DEEP;
+        *along = (w % PARTS * LANES + lane_of() % LANES) * EK_SEVERAL;
+        *across = w / PARTS * (EK_WARP / LANES) + lane_of() / LANES;
     }
 
-    __device__ void load(const R *x, int64_t step_i, int64_t step_t, int64_t i0, int64_t end_i,
-                         int64_t t0, int64_t end_t)
+    __device__ void place(int group, int *i, int *t) const
     {
-        for (int e = 0; e < EACH_OF; e++) {
+        if (step_i == 1)
+            spread<SIDE_OF>(group, i, t);
+        else
+            spread<DEEP>(group, t, i);
+    }
+
+    __device__ void load(int64_t i0, int64_t end_i, int64_t t0, int64_t end_t)
+    {
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
             int i, t;
 
-            place(e, step_i == 1, &i, &t);
-            v[e] = i0 + i < end_i && t0 + t < end_t ? x[(i0 + i) * step_i + (t0 + t) * step_t] : 0;
+            place(group, &i, &t);
+            v[group] = {};
+            if (i0 + i < end_i && t0 + t < end_t)
+                v[group] = step_i == 1 ? load_several<WHOLE>(x + (t0 + t) * step_t, i0 + i, end_i)
+                                       : load_several<WHOLE>(x + (i0 + i) * step_i, t0 + t, end_t);
         }
     }
 
-    __device__ void store(R tile[DEEP][SIDE_OF + 1], bool along_i) const
+    __device__ void store(R tile[DEEP][SIDE_OF + 1]) const
     {
-        for (int e = 0; e < EACH_OF; e++) {
+#pragma unroll
+        for (int group = 0; group < GROUPS; group++) {
             int i, t;
 
-            place(e, along_i, &i, &t);
-            tile[t][i] = v[e];
+            place(group, &i, &t);
+            for (int e = 0; e < EK_SEVERAL; e++)
+                *(step_i == 1 ? &tile[t][i + e] : &tile[t + e][i]) = v[group].x[e];
         }
     }
 };
 
 /* c = a b, its element (i, j) at i * c_i + j * c_j, where m is the small dimension. */
-template <class R>
-__global__ void multiply_slim(const __grid_constant__ product<R> p, int64_t c_i, int64_t c_j,
-                              int add)
+template <bool WHOLE, class R>
+__global__ void __launch_bounds__(EK_BLOCK, sizeof(R) == 4 ? 2 : 1)
+    multiply_slim(const __grid_constant__ product<R> p, int64_t c_i, int64_t c_j, int add)
 {
     __shared__ R ta[DEEP][BROAD + 1], tb[DEEP][SLIM + 1];
     int64_t down = (p.m + BROAD - 1) / BROAD;
     int64_t i0 = blockIdx.x % down * BROAD, j0 = blockIdx.x / down * SLIM;
     int row = lane_of() % (BROAD / OF_BROAD), column = lane_of() / (BROAD / OF_BROAD);
-    carried<R, BROAD> a;
-    carried<R, SLIM> b;
+    carried<WHOLE, R, BROAD> a = {p.a, p.a_i, p.a_t, {}};
+    carried<WHOLE, R, SLIM> b = {p.b, p.b_j, p.b_t, {}};
     R sum[OF_BROAD][OF_SLIM] = {};
 
-    a.load(p.a, p.a_i, p.a_t, i0, p.m, 0, p.k);
-    b.load(p.b, p.b_j, p.b_t, j0, p.n, 0, p.k);
+    a.load(i0, p.m, 0, p.k);
+    b.load(j0, p.n, 0, p.k);
     for (int64_t t0 = 0; t0 < p.k; t0 += DEEP) {
-        a.store(ta, p.a_i == 1);
-        b.store(tb, p.b_j == 1);
+        a.store(ta);
+        b.store(tb);
         __syncthreads();
-        a.load(p.a, p.a_i, p.a_t, i0, p.m, t0 + DEEP, p.k);
-        b.load(p.b, p.b_j, p.b_t, j0, p.n, t0 + DEEP, p.k);
-        for (int t = warp_of(); t < DEEP; t += EK_WARPS)
+        a.load(i0, p.m, t0 + DEEP, p.k);
+        b.load(j0, p.n, t0 + DEEP, p.k);
+#pragma unroll 2
+        for (int step = 0; step < DEEP / EK_WARPS; step++) {
+            int t = warp_of() + step * EK_WARPS;
+
             for (int i = 0; i < OF_BROAD; i++)
                 for (int j = 0; j < OF_SLIM; j++)
                     sum[i][j] +=
                         ta[t][row + i * (BROAD / OF_BROAD)] * tb[t][column + j * (SLIM / OF_SLIM)];
+        }
         __syncthreads();
     }
     for (int w = 0; w < EK_WARPS; w++) { /* ta becomes the sums, SLIM x BROAD */
@@ -258,9 +282,12 @@ template <class R> static void multiply_slim_side(const product<R> &p, int add)
     product<R> turned = {p.n, p.m, p.k, p.b, p.b_j, p.b_t, p.a, p.a_t, p.a_i, p.c, p.ldc};
     bool turn = p.m > p.n;
     const product<R> &q = turn ? turned : p;
+    bool whole = (q.a_i == 1 ? has_several(q.a, q.m, q.a_t) : has_several(q.a, q.k, q.a_i)) &&
+                 (q.b_j == 1 ? has_several(q.b, q.n, q.b_t) : has_several(q.b, q.k, q.b_j));
 
-    launch("matmul_real", multiply_slim<R>, tiles_of(q.m, BROAD) * tiles_of(q.n, SLIM), EK_BLOCK, q,
-           turn ? (int64_t)1 : p.ldc, turn ? p.ldc : (int64_t)1, add);
+    launch("matmul_real", whole ? multiply_slim<true, R> : multiply_slim<false, R>,
+           tiles_of(q.m, BROAD) * tiles_of(q.n, SLIM), EK_BLOCK, q, turn ? (int64_t)1 : p.ldc,
+           turn ? p.ldc : (int64_t)1, add);
 }
 
 template <class R>
