@@ -124,8 +124,7 @@ float exp2_fast(float x)
     return y < FLT_MIN ? 0 : y;
 }
 
-/* --- products by warpgroups: a thread's groups, the newest last ---------------------------------
- */
+/* --- products by warpgroups: a thread's groups, the newest last ------------------------------- */
 
 enum { SHARED = 227 << 10, GROUP = 128, LINE = 128, EIGHT_LINES = 8 * LINE, TERMS = 16 };
 
