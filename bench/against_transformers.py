@@ -2,8 +2,8 @@
 """Compares training steps with transformers (fused AdamW, SDPA, grouped matrix products), in turns.
 
 The model has OLMoE's shape with random weights and --layers of its 16 layers.  transformers runs
-with parameters in bf16 (AdamW then updates those) and with fp32 parameters under autocast, as
-evenkeel keeps them.  Prints tokens/s, median (min .. max), and ratios of medians.
+with parameters in bf16 (AdamW then updates those, without fp32 masters) and with fp32 parameters
+under autocast.  Prints tokens/s, median (min .. max), and ratios of medians.
 
 Needs a python3 with torch and transformers 5.  Example, on a GPU:
 
@@ -38,17 +38,18 @@ def options():
     p.add_argument("--seq", type=int, default=1024, help="tokens a sequence")
     p.add_argument("--steps", type=int, default=5, help="measured steps a turn")
     p.add_argument("--turns", type=int, default=2, help="turns of each program")
+    p.add_argument("--print-config", action="store_true", help="print the config.json, run nothing")
     p.add_argument("--inside", choices=PROGRAMS[1:], help=argparse.SUPPRESS)
     return p.parse_args()
 
 
 def config_of(o):
-    return {**OLMOE, "num_hidden_layers": o.layers, **json.loads(o.shape)}
+    return {"architectures": ["OlmoeForCausalLM"], **OLMOE, "num_hidden_layers": o.layers, **json.loads(o.shape)}
 
 
 def step_of_evenkeel(o):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
-        json.dump({"architectures": ["OlmoeForCausalLM"], **config_of(o)}, f)
+        json.dump(config_of(o), f)
         f.flush()
         r = subprocess.run([o.command, "bench", "step", "--model", f.name, "--device", o.device,
                             "--batch", str(o.batch), "--seq", str(o.seq), "--steps", str(o.steps),
@@ -101,6 +102,9 @@ def inside(o):
 
 def main():
     o = options()
+    if o.print_config:
+        print(json.dumps(config_of(o), indent=2))
+        return
     if o.inside:
         inside(o)
         return
