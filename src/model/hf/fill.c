@@ -329,7 +329,7 @@ static ek_status pack_rows(const filling *f, const fill_job *j, const void *valu
 
     if (k->memory == NULL)
         return k->pack(k, j->rows, in, EK_PACKED_FORWARD, values, to);
-#pragma omp critical(ek_fill_pack)
+#pragma omp critical(accelerator_pack)
     st = k->pack(k, j->rows, in, EK_PACKED_FORWARD, values, to);
     return st;
 }

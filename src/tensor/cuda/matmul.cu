@@ -318,8 +318,8 @@ static void matmul_real(int ta, int tb, int64_t m, int64_t n, int64_t kk, const 
 template <class R, class C> static void fill(ek_kernels *k)
 {
     k->products = sizeof(C) != sizeof(ek_bf16) ? "plain tiles"
-                  : ek_cuda_has_wgmma()         ? "tensor cores (wgmma)"
-                                                : "tensor cores (mma)";
+                  : ek_cuda_has_wgmma()        ? "tensor cores (wgmma)"
+                                               : "tensor cores (mma)";
     k->one_form = 1;
     k->pack = pack;
     k->linear_forward = linear_forward<R, C>;
