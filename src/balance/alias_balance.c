@@ -9,20 +9,6 @@
 /* Loads within this fraction of the mean are treated as equal. */
 static const double close_enough = 0.0005;
 
-enum { BLOCK = 32 }; /* ranks whose maximum is kept */
-
-static int32_t number_blocks(int32_t ranks)
-{
-    return (ranks + BLOCK - 1) / BLOCK;
-}
-
-static void reserve_maxima(ek_alias_maxima *x, ek_arena *a, int32_t ranks)
-{
-    x->of = ek_arena_alloc(a, ranks, sizeof(*x->of));
-    x->most = ek_arena_alloc(a, number_blocks(ranks), sizeof(*x->most));
-    x->at = ek_arena_alloc(a, number_blocks(ranks), sizeof(*x->at));
-}
-
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
 {
     int64_t slots = (int64_t)l->ranks * l->slots;
@@ -40,8 +26,8 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->most_left = ek_arena_alloc(a, l->ranks, sizeof(*m->most_left));
     m->largest_first = ek_arena_alloc(a, l->ranks, sizeof(*m->largest_first));
     m->most_first = ek_arena_alloc(a, l->ranks, sizeof(*m->most_first));
-    reserve_maxima(&m->offer, a, l->ranks);
-    reserve_maxima(&m->gap, a, l->ranks);
+    ek_maxima_reserve(&m->offer, a, l->ranks);
+    ek_maxima_reserve(&m->gap, a, l->ranks);
     m->slots_left = ek_arena_alloc(a, l->ranks, sizeof(*m->slots_left));
     m->gives = ek_arena_alloc(a, l->ranks, sizeof(*m->gives));
     m->given = ek_arena_alloc(a, l->experts, sizeof(*m->given));
@@ -119,58 +105,6 @@ static void find_largest(ek_alias *m, int32_t rank, int32_t budget)
     m->most_left[rank] = most;
 }
 
-/* Index of the first maximum if that is above 0; -1. */
-static int32_t largest_of(const int64_t *x, int32_t n)
-{
-    int64_t most = 0;
-    int32_t at = -1;
-
-#pragma GCC unroll 4
-    for (int32_t i = 0; i < n; i++) {
-        at = x[i] > most ? i : at;
-        most = x[i] > most ? x[i] : most;
-    }
-    return at;
-}
-
-static void find_block_maximum(ek_alias_maxima *x, int32_t ranks, int32_t block)
-{
-    int32_t first = block * BLOCK, n = ranks - first < BLOCK ? ranks - first : BLOCK;
-    int32_t at = largest_of(x->of + first, n);
-
-    x->at[block] = at < 0 ? -1 : first + at;
-    x->most[block] = at < 0 ? 0 : x->of[first + at];
-}
-
-static void find_maxima(ek_alias_maxima *x, int32_t ranks)
-{
-    for (int32_t i = 0; i < number_blocks(ranks); i++)
-        find_block_maximum(x, ranks, i);
-}
-
-static int32_t first_largest(const ek_alias_maxima *x, int32_t ranks)
-{
-    int32_t block = largest_of(x->most, number_blocks(ranks));
-
-    return block < 0 ? -1 : x->at[block];
-}
-
-/* Changes the number of one rank. */
-static void change_number(ek_alias_maxima *x, int32_t ranks, int32_t rank, int64_t n)
-{
-    int32_t block = rank / BLOCK;
-
-    if (n == x->of[rank])
-        return;
-    x->of[rank] = n;
-    if (rank == x->at[block] || n == x->most[block]) {
-        find_block_maximum(x, ranks, block);
-    } else if (n > x->most[block]) {
-        x->most[block] = n;
-        x->at[block] = rank;
-    }
-}
-
 /* What a rank can give at once if it is above the target, and what it lacks below. */
 static int64_t offer_of(const ek_alias *m, int32_t rank, int64_t target)
 {
@@ -184,8 +118,8 @@ static int64_t gap_of(const ek_alias *m, int32_t rank, int64_t target)
 
 static void update_rank(ek_alias *m, const ek_plan_limits *l, int32_t rank, int64_t target)
 {
-    change_number(&m->offer, l->ranks, rank, offer_of(m, rank, target));
-    change_number(&m->gap, l->ranks, rank, gap_of(m, rank, target));
+    ek_maxima_change(&m->offer, l->ranks, rank, offer_of(m, rank, target));
+    ek_maxima_change(&m->gap, l->ranks, rank, gap_of(m, rank, target));
 }
 
 static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
@@ -201,8 +135,8 @@ static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, i
         m->offer.of[r] = offer_of(m, r, target);
         m->gap.of[r] = gap_of(m, r, target);
     }
-    find_maxima(&m->offer, l->ranks);
-    find_maxima(&m->gap, l->ranks);
+    ek_maxima_find(&m->offer, l->ranks);
+    ek_maxima_find(&m->gap, l->ranks);
 }
 
 static void add_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from, int32_t to,
@@ -225,8 +159,8 @@ static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t targ
     int32_t n = 0, from, to;
 
     start_target(m, l, target, budget);
-    while ((from = first_largest(&m->offer, l->ranks)) >= 0 &&
-           (to = first_largest(&m->gap, l->ranks)) >= 0) {
+    while ((from = ek_maxima_first(&m->offer, l->ranks)) >= 0 &&
+           (to = ek_maxima_first(&m->gap, l->ranks)) >= 0) {
         int64_t excess = m->load[from] - target;
         int64_t amount = m->offer.of[from] < m->gap.of[to] ? m->offer.of[from] : m->gap.of[to];
 

@@ -13,6 +13,7 @@
 #ifndef BALANCE_ALIAS_BALANCE_H
 #define BALANCE_ALIAS_BALANCE_H
 
+#include "balance/maxima.h"
 #include "balance/planner.h"
 
 enum { EK_ALIAS_SEARCH = 12 }; /* bisection steps */
@@ -22,14 +23,6 @@ typedef struct {
     int32_t expert, slot;
     int64_t amount;
 } ek_alias_move;
-
-/* Numbers of ranks, of which the first largest one is found quickly: the maxima of blocks of ranks
- * are kept. */
-typedef struct {
-    int64_t *of;   /* [ranks] */
-    int64_t *most; /* [blocks] the largest, 0 if none is above 0 */
-    int32_t *at;   /* [blocks] the first rank that has it; -1: none */
-} ek_alias_maxima;
 
 typedef struct {
     int64_t *total;         /* [experts] assignments; filled in by the caller */
@@ -45,8 +38,8 @@ typedef struct {
     int64_t *most_left;     /* [ranks] assignments of `largest` left */
     int32_t *largest_first; /* [ranks] the same two before any move */
     int64_t *most_first;
-    ek_alias_maxima offer, gap;  /* above the target: assignments a rank can give at once; below it
-                                    with an empty slot: assignments it lacks; otherwise 0 */
+    ek_maxima offer, gap;        /* above the target: assignments a rank can give at once; below it
+                                          with an empty slot: assignments it lacks; otherwise 0 */
     int32_t *slots_left, *gives; /* [ranks] replicas it may still receive; experts it gives of */
     unsigned char *given;        /* [experts] whether part of it was moved */
     ek_alias_move *moves;        /* [ranks * slots] for the current target */

@@ -1,8 +1,9 @@
 /* Locality replicas, by trial.
  *
  * Complexity   O(ranks slots + experts) for the time of a plan; O(ranks experts slots) to find the
- *              expert that each rank sends most rows to, twice; O(experts + ranks slots) for each
- *              further replica tried, at most one per spare slot. */
+ *              expert that each rank sends most rows to, twice; O(experts + B + ranks / B) for each
+ *              further replica tried, at most one per spare slot, with blocks of B ranks
+ *              (maxima.h), and the slots that give rows to it. */
 #include "balance/locality_replicas.h"
 
 #include <string.h>
@@ -33,7 +34,13 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
 
     n->tokens = ek_arena_alloc(a, l->ranks, sizeof(*n->tokens));
     reserve_sums(&n->sums, a, l);
+    n->giver = ek_arena_alloc(a, l->experts, sizeof(*n->giver));
+    n->next_giver = ek_arena_alloc(a, all, sizeof(*n->next_giver));
     n->taken = ek_arena_alloc(a, all, sizeof(*n->taken));
+    ek_maxima_reserve(&n->rows, a, l->ranks);
+    ek_maxima_reserve(&n->link, a, l->ranks);
+    ek_maxima_reserve(&n->replicas, a, l->ranks);
+    ek_maxima_reserve(&n->sends, a, l->ranks);
     for (int i = 0; i < 2; i++) {
         reserve_sums(&n->saved[i], a, l);
         n->expert_of[i] = ek_arena_alloc(a, all, sizeof(*n->expert_of[i]));
@@ -98,19 +105,34 @@ static void compute_sums(ek_locality *n, const ek_plan_limits *l, const int64_t 
         }
 }
 
+/* Rows that the link of a rank carries, and replicas. */
+static int64_t link_of(const ek_locality *n, int32_t r)
+{
+    return larger_of(n->tokens[r], n->sums.served[r]) - n->sums.stay[r];
+}
+
+static int64_t replicas_of(const ek_locality *n, int32_t r)
+{
+    return larger_of(n->sums.gets[r], n->sums.gives[r]);
+}
+
+static double time_of_largest(const ek_plan_limits *l, int64_t rows, int64_t link, int64_t replicas)
+{
+    return (double)rows * l->costs.compute_s_per_row + (double)link * l->costs.comm_s_per_row +
+           (double)replicas * l->costs.replica_s;
+}
+
 /* Seconds for n->sums. */
 static double time_of_sums(const ek_locality *n, const ek_plan_limits *l)
 {
-    const ek_locality_sums *s = &n->sums;
     int64_t rows = 0, link = 0, replicas = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
-        rows = larger_of(rows, s->served[r]);
-        link = larger_of(link, larger_of(n->tokens[r], s->served[r]) - s->stay[r]);
-        replicas = larger_of(replicas, larger_of(s->gets[r], s->gives[r]));
+        rows = larger_of(rows, n->sums.served[r]);
+        link = larger_of(link, link_of(n, r));
+        replicas = larger_of(replicas, replicas_of(n, r));
     }
-    return (double)rows * l->costs.compute_s_per_row + (double)link * l->costs.comm_s_per_row +
-           (double)replicas * l->costs.replica_s;
+    return time_of_largest(l, rows, link, replicas);
 }
 
 double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
@@ -135,16 +157,40 @@ static int32_t most_wanted_expert(const ek_plan_limits *l, const int64_t *counts
     return best;
 }
 
+/* Rows that a slot serves for other ranks. */
+static int64_t for_others(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                          int32_t slot, int32_t e)
+{
+    int64_t own = counts[(int64_t)(slot / l->slots) * l->experts + e];
+
+    return larger_of(p->quota[slot] - own, 0);
+}
+
+/* Lists the slots that serve rows for other ranks.  While replicas are added they only lose such
+ * rows, and a new replica has none. */
+static void list_givers(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                        const ek_plan *p)
+{
+    for (int32_t e = 0; e < l->experts; e++)
+        n->giver[e] = -1;
+    for (int32_t s = l->ranks * l->slots; s-- > 0;) {
+        int32_t e = p->placement.expert_of[s];
+
+        if (e < 0 || for_others(l, counts, p, s, e) == 0)
+            continue;
+        n->next_giver[s] = n->giver[e];
+        n->giver[e] = s;
+    }
+}
+
 /* Takes up to `amount` of what a slot serves for other ranks; returns how much. */
 static int64_t take_from(ek_locality *n, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
                          int32_t slot, int32_t e, int64_t amount)
 {
-    int32_t rank = slot / l->slots;
-    int64_t own = counts[(int64_t)rank * l->experts + e];
-    int64_t some = smaller_of(amount, larger_of(p->quota[slot] - own, 0));
+    int64_t some = smaller_of(amount, for_others(l, counts, p, slot, e));
 
     p->quota[slot] -= some;
-    n->sums.served[rank] -= some;
+    n->sums.served[slot / l->slots] -= some;
     n->taken[n->n_taken] = (ek_locality_take){slot, some};
     n->n_taken += some > 0;
     return some;
@@ -158,10 +204,13 @@ static void add_local_replica(ek_locality *n, const ek_plan_limits *l, const int
 
     n->n_taken = 0;
     n->first_given = !n->sums.given[e];
+    n->first_giver = n->giver[e];
     left = amount - take_from(n, l, counts, p, p->placement.primary[e], e, amount);
-    for (int32_t s = 0; s < l->ranks * l->slots && left > 0; s++)
-        if (p->placement.expert_of[s] == e)
-            left -= take_from(n, l, counts, p, s, e, left);
+    while (left > 0 && n->giver[e] >= 0) {
+        left -= take_from(n, l, counts, p, n->giver[e], e, left);
+        if (left > 0)
+            n->giver[e] = n->next_giver[n->giver[e]];
+    }
     p->placement.expert_of[slot] = e;
     p->quota[slot] = amount - left;
     n->sums.served[rank] += amount - left;
@@ -181,6 +230,7 @@ static void remove_last_replica(ek_locality *n, const ek_plan_limits *l, ek_plan
     n->sums.served[rank] -= p->quota[slot];
     n->sums.stay[rank] -= p->quota[slot];
     n->sums.gets[rank]--;
+    n->giver[e] = n->first_giver;
     if (n->first_given) {
         n->sums.gives[p->placement.primary[e] / l->slots]--;
         n->sums.given[e] = 0;
@@ -236,34 +286,69 @@ static void add_on_all_ranks(ek_locality *n, const ek_plan_limits *l, const int6
     for (int32_t r = 0; r < l->ranks; r++)
         (void)add_wanted_replica(n, l, counts, p, r);
     now = time_of_sums(n, l);
-    if (now < *s)
+    if (now < *s) {
         *s = now;
-    else
-        restore_plan(n, l, p, TRIED);
+        return;
+    }
+    restore_plan(n, l, p, TRIED);
+    list_givers(n, l, counts, p);
 }
 
-/* The rank that sends most rows. */
-static int32_t busiest_sender(const ek_locality *n, int32_t ranks)
+static int64_t sends_of(const ek_locality *n, int32_t r)
 {
-    int32_t most_of = 0;
+    return n->tokens[r] - n->sums.stay[r];
+}
 
-    for (int32_t r = 1; r < ranks; r++)
-        if (n->tokens[r] - n->sums.stay[r] > n->tokens[most_of] - n->sums.stay[most_of])
-            most_of = r;
-    return most_of;
+static void find_maxima(ek_locality *n, int32_t ranks)
+{
+    for (int32_t r = 0; r < ranks; r++) {
+        n->rows.of[r] = n->sums.served[r];
+        n->link.of[r] = link_of(n, r);
+        n->replicas.of[r] = replicas_of(n, r);
+        n->sends.of[r] = sends_of(n, r);
+    }
+    ek_maxima_find(&n->rows, ranks);
+    ek_maxima_find(&n->link, ranks);
+    ek_maxima_find(&n->replicas, ranks);
+    ek_maxima_find(&n->sends, ranks);
+}
+
+static void change_maxima(ek_locality *n, int32_t ranks, int32_t r)
+{
+    ek_maxima_change(&n->rows, ranks, r, n->sums.served[r]);
+    ek_maxima_change(&n->link, ranks, r, link_of(n, r));
+    ek_maxima_change(&n->replicas, ranks, r, replicas_of(n, r));
+    ek_maxima_change(&n->sends, ranks, r, sends_of(n, r));
+}
+
+/* Seconds after the last replica was added, in this slot. */
+static double time_after_replica(ek_locality *n, const ek_plan_limits *l, const ek_plan *p,
+                                 int32_t slot)
+{
+    int32_t primary = p->placement.primary[p->placement.expert_of[slot]];
+
+    for (int32_t i = 0; i < n->n_taken; i++)
+        change_maxima(n, l->ranks, n->taken[i].slot / l->slots);
+    change_maxima(n, l->ranks, slot / l->slots);
+    change_maxima(n, l->ranks, primary / l->slots);
+    return time_of_largest(l, ek_maxima_largest(&n->rows, l->ranks),
+                           ek_maxima_largest(&n->link, l->ranks),
+                           ek_maxima_largest(&n->replicas, l->ranks));
 }
 
 /* Adds replicas on the rank that sends most, as long as that is faster. */
 static void add_on_busiest(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                            ek_plan *p, double *s)
 {
+    find_maxima(n, l->ranks);
     for (int32_t i = 0; i < l->ranks * l->slots; i++) {
-        int32_t slot = add_wanted_replica(n, l, counts, p, busiest_sender(n, l->ranks));
+        int32_t most = ek_maxima_first(&n->sends, l->ranks), sender = most < 0 ? 0 : most;
+        int32_t slot = add_wanted_replica(n, l, counts, p, sender);
         double now;
 
         if (slot < 0)
             return;
-        now = time_of_sums(n, l);
+        now = time_after_replica(n, l, p, slot);
         if (!(now < *s)) {
             remove_last_replica(n, l, p, slot);
             return;
@@ -275,6 +360,7 @@ static void add_on_busiest(ek_locality *n, const ek_plan_limits *l, const int64_
 static void add_locality_replicas(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                                   ek_plan *p, double *s)
 {
+    list_givers(n, l, counts, p);
     add_on_all_ranks(n, l, counts, p, s);
     add_on_busiest(n, l, counts, p, s);
 }

@@ -7,6 +7,7 @@
 #ifndef BALANCE_LOCALITY_REPLICAS_H
 #define BALANCE_LOCALITY_REPLICAS_H
 
+#include "balance/maxima.h"
 #include "balance/planner.h"
 
 /* Sums over a plan. */
@@ -29,9 +30,13 @@ typedef struct {
     ek_locality_sums saved[2]; /* saved plans: their sums */
     int32_t *expert_of[2];     /* [ranks * slots] their slots */
     int64_t *quota[2];         /* [ranks * slots] and quotas */
+    int32_t *giver;            /* [experts] lowest slot that may still give rows to replicas; -1 */
+    int32_t *next_giver;       /* [ranks * slots] the next higher one of the same expert; -1 */
     ek_locality_take *taken;   /* [ranks * slots] by the last replica */
     int32_t n_taken;
-    int first_given; /* whether it was the first of its expert to be sent */
+    int32_t first_giver;                   /* giver of its expert before */
+    ek_maxima rows, link, replicas, sends; /* of ranks, while replicas are added one by one */
+    int first_given;                       /* whether it was the first of its expert to be sent */
 } ek_locality;
 
 void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);
