@@ -48,6 +48,7 @@ def config_of(o):
 
 
 def step_of_evenkeel(o):
+    """Tokens/s of the slowest step, the median, the fastest."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as f:
         json.dump(config_of(o), f)
         f.flush()
@@ -61,12 +62,14 @@ def step_of_evenkeel(o):
 
 
 def steps_of_transformers(o):
-    """In a process of its own, so that memory is free for the next."""
+    """In a process of its own, so that memory is free for the next; as step_of_evenkeel."""
     r = subprocess.run([sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--inside",
                         o.inside], capture_output=True, text=True, check=False)
     if r.returncode != 0:
-        sys.exit("transformers (%s): %s" % (o.inside, r.stderr.strip().splitlines()[-1]))
-    return json.loads(r.stdout.splitlines()[-1])
+        why = r.stderr.strip().splitlines() or ["status %d" % r.returncode]
+        sys.exit("transformers (%s): %s" % (o.inside, why[-1]))
+    s = json.loads(r.stdout.splitlines()[-1])
+    return [min(s), statistics.median(s), max(s)]
 
 
 def inside(o):

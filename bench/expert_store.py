@@ -76,8 +76,8 @@ class SlowDisk:
 
 
 def bytes_of(size):
-    """8G, 3.5G, 512M: units of 1024.  A cgroup takes whole numbers only."""
-    return int(float(size[:-1]) * (1 << {"K": 10, "M": 20, "G": 30, "T": 40}[size[-1]]))
+    """8G, 3.5G, 512M: units of 1024, or bytes.  A cgroup takes whole numbers only."""
+    return int(size) if size.isdigit() else int(float(size[:-1]) * (1 << {"K": 10, "M": 20, "G": 30, "T": 40}[size[-1]]))
 
 
 class Cgroup:

@@ -44,17 +44,17 @@ ek_status ek_arena_init(ek_arena *a, size_t bytes, const char *what)
 
 ek_status ek_arena_reserve(ek_arena *a, const char *what)
 {
-    size_t bytes = a->used > 0 ? a->used : EK_ARENA_ALIGN;
+    size_t bytes = a->used > 0 ? a->used : EK_ARENA_ALIGN, likely = bytes - a->unused;
     void *p;
 
-    if (a->from == NULL)
+    if (a->from == NULL || a->never_touched)
         return map_memory(a, a->used, a->unused > 0 || a->never_touched ? MAP_NORESERVE : 0, what);
-    EK_TRY(a->from->alloc(a->from, bytes, what, &p));
+    EK_TRY(a->from->alloc(a->from, bytes, likely, what, &p));
     if (a->host != NULL && ek_arena_reserve(a->host, what) < 0) {
-        a->from->free(a->from, p, bytes);
+        a->from->free(a->from, p, likely);
         return EK_ENOMEM;
     }
-    *a = (ek_arena){.base = p, .bytes = bytes, .from = a->from, .host = a->host};
+    *a = (ek_arena){.base = p, .bytes = bytes, .likely = likely, .from = a->from, .host = a->host};
     return EK_OK;
 }
 
@@ -73,7 +73,7 @@ void ek_arena_fini(ek_arena *a)
     if (a->host != NULL)
         ek_arena_fini(a->host);
     if (a->base != NULL && a->from != NULL)
-        a->from->free(a->from, a->base, a->bytes);
+        a->from->free(a->from, a->base, a->likely);
     else if (a->base != NULL && !a->borrowed)
         munmap(a->base, a->bytes);
     memset(a, 0, sizeof(*a));

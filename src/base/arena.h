@@ -30,6 +30,7 @@ struct ek_arena {
     unsigned char *base; /* NULL: measuring */
     size_t bytes, used;
     size_t unused;         /* bytes of `used` that are not expected to be touched */
+    size_t likely;         /* of `bytes`, what counted when they came from `from` */
     int overflow;          /* a size product or the reservation itself was exceeded */
     int borrowed;          /* the memory belongs to the caller (ek_arena_over) */
     int never_touched;     /* addresses only: may exceed the system's memory */
@@ -43,8 +44,9 @@ void ek_arena_measure(ek_arena *a);
  * NULL, `host` (may be NULL) is the paired host arena: it is measured, reserved and released
  * together with `a`. */
 void ek_arena_measure_from(ek_arena *a, const ek_memory *from, ek_arena *host);
-/* Reserves the measured bytes; worst-case allocations do not count against the system's memory
- * (MAP_NORESERVE).  After a failure the arena is in measuring mode again. */
+/* Reserves the measured bytes; of worst-case allocations only the expected bytes count against the
+ * memory of the system (MAP_NORESERVE) or of `from`.  After a failure the arena is in measuring
+ * mode again. */
 EK_CHECKED ek_status ek_arena_reserve(ek_arena *a, const char *what);
 
 /* The arena for data that only the host uses: the paired host arena, or `a` itself. */

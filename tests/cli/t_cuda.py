@@ -209,6 +209,23 @@ class Emulated(Gpu):
         self.assertLess(queued[1], 0.15 * queued[0])
         self.assertTrue(0 < queued[2] <= 2 * (1 + 2), queued)
 
+    def test_memory_of_the_device(self):
+        """A model that takes more than half of it is trained; what does not fit is refused before.
+        256 MiB of what is free are left to CUDA."""
+        self.addCleanup(os.environ.pop, "EK_EMULATED_MEMORY", None)
+        with open(self.path("text.txt"), "w", encoding="ascii") as f:
+            f.write("On an even keel. " * 100)
+        for mib, status, message in ((310, DONE, "^$"), (302, FAILED, "--micro-batch 1 would fit"),
+                                     (290, FAILED, r"cannot reserve 0\.047 GB for the model's")):
+            with self.subTest(memory=mib):
+                os.environ["EK_EMULATED_MEMORY"] = str(mib)
+                r = self.call("train", "--model", "tiny", "--tokenizer", "bytes", "--data",
+                              self.path("text.txt"), "--out", self.path("run-%d" % mib),
+                              "--device", "cuda", "--steps", 1, "--batch", 2, "--seq", 8,
+                              "--quiet")
+                self.assertEqual(r.returncode, status, r.stderr)
+                self.assertRegex(r.stderr, message)
+
     def test_a_kernel_fails(self):
         """It is one of those since the last wait; where each op is waited for it is named, with the
         op and the layer that it was for."""

@@ -31,7 +31,7 @@ static void *alloc_array(size_t bytes)
     if (device() == NULL)
         return malloc(bytes + 1);
     bytes += SIZE_ROOM + 1;
-    if (device()->memory->alloc(device()->memory, bytes, "a test", &p) != EK_OK)
+    if (device()->memory->alloc(device()->memory, bytes, bytes, "a test", &p) != EK_OK)
         return NULL;
     memcpy(p, &bytes, sizeof(bytes));
     return (char *)p + SIZE_ROOM;

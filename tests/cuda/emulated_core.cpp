@@ -10,10 +10,11 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 enum { WARP = 32, THREADS_MAX = 1024 };
 
-int64_t emulated_multiplications, emulated_warpgroup_products;
+int64_t emulated_multiplications, emulated_warpgroup_products[2];
 
 /* --- copies: a thread's groups, the newest last ----------------------------------------------- */
 
@@ -126,49 +127,67 @@ float exp2_fast(float x)
 
 /* --- products by warpgroups: a thread's groups, the newest last ------------------------------- */
 
-enum { SHARED = 227 << 10, GROUP = 128, LINE = 128, EIGHT_LINES = 8 * LINE, TERMS = 16 };
+enum {
+    SHARED = 228 << 10,
+    PAGE = 4096,
+    GROUP = 128,
+    LINE = 128,
+    EIGHT_LINES = 8 * LINE,
+    TERMS = 16
+};
 
 struct warpgroup_product {
     float (*sum)[4];
     int across;
-    matrix_in_shared a, b;
-    bool a_along, b_along;
+    smem_descriptor a, b;
+    bool a_k_major, b_k_major;
 };
 
 static std::deque<std::deque<warpgroup_product>> product_groups_of[THREADS_MAX];
 static std::deque<warpgroup_product> products_of[THREADS_MAX];
 
+size_t emulated_shared_bytes;
+
+/* Ends where memory ends that may be touched.  1024 bytes are for its alignment. */
 void *shared_of_launch(void)
 {
-    static struct alignas(1024) {
-        char bytes[SHARED];
-    } all;
+    static char *end;
 
-    return all.bytes;
+    if (end == NULL) {
+        char *all = (char *)mmap(NULL, SHARED + PAGE, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+        if (all == MAP_FAILED || mprotect(all + SHARED, PAGE, PROT_NONE) != 0)
+            abort();
+        end = all + SHARED;
+    }
+    if (emulated_shared_bytes < 1024 || emulated_shared_bytes > SHARED)
+        abort();
+    return end - (emulated_shared_bytes - 1024) / 1024 * 1024;
 }
 
-void copies_to_products(void)
+void fence_async_proxy(void)
 {
 }
 
 /* Element i (a row of a, a column of b) of term t. */
-static float element_of(matrix_in_shared m, bool along, int i, int t)
+static float element_of(smem_descriptor m, bool k_major, int i, int t)
 {
-    int line = along ? i : t, element = along ? t : i;
+    int line = k_major ? i : t, element = k_major ? t : i;
     uintptr_t at = (uintptr_t)m.at + (uintptr_t)(line / 8 * EIGHT_LINES + line % 8 * LINE);
 
-    at += (uintptr_t)(element / 64 * m.apart + element % 64 * 2);
+    at += (uintptr_t)(element / 64 * m.stride + element % 64 * 2);
     at ^= (at / LINE % 8) * 16; /* swizzled chunks */
     return ek_bf16_to_float(*(const ek_bf16 *)at);
 }
 
-void emulated_products_add(float (*sum)[4], int across, matrix_in_shared a, bool a_along,
-                           matrix_in_shared b, bool b_along)
+void emulated_wgmma(float (*sum)[4], int across, smem_descriptor a, bool a_k_major,
+                    smem_descriptor b, bool b_k_major)
 {
-    products_of[threadIdx.x].push_back({sum, across, a, b, a_along, b_along});
+    products_of[threadIdx.x].push_back({sum, across, a, b, a_k_major, b_k_major});
 }
 
-void products_group(void)
+void wgmma_commit(void)
 {
     product_groups_of[threadIdx.x].push_back(products_of[threadIdx.x]);
     products_of[threadIdx.x].clear();
@@ -181,19 +200,19 @@ static void compute(const warpgroup_product &p)
 
     for (int t = 0; t < TERMS; t++)
         for (int half = 0; half < 2; half++)
-            a[half][t] = element_of(p.a, p.a_along, warp * 16 + lane / 4 + half * 8, t);
+            a[half][t] = element_of(p.a, p.a_k_major, warp * 16 + lane / 4 + half * 8, t);
     for (int x = 0; x < p.across; x++)
         for (int which = 0; which < 2; which++)
             for (int t = 0; t < TERMS; t++) {
-                float b = element_of(p.b, p.b_along, x * 8 + lane % 4 * 2 + which, t);
+                float b = element_of(p.b, p.b_k_major, x * 8 + lane % 4 * 2 + which, t);
 
                 p.sum[x][which] += a[0][t] * b;
                 p.sum[x][which + 2] += a[1][t] * b;
             }
-    emulated_warpgroup_products += threadIdx.x == 0;
+    emulated_warpgroup_products[p.across > 16] += threadIdx.x == 0;
 }
 
-void emulated_products_wait(int groups)
+void emulated_wgmma_wait(int groups)
 {
     std::deque<std::deque<warpgroup_product>> &all = product_groups_of[threadIdx.x];
 

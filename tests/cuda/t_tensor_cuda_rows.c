@@ -7,6 +7,7 @@
 enum { MOST_ROWS = 200, MOST_ELEMENTS = 4096 }; /* a block per row is slow in emulation */
 
 static const int repetitions = 2;
+static const int own_nans = 1;
 
 static void each_table(const subject *t, const shape *shapes, size_t n_shapes)
 {

@@ -159,20 +159,21 @@ typedef struct {
     size_t most, allocated, cleared;
 } other_memory;
 
-static ek_status other_alloc(const ek_memory *m, size_t bytes, const char *what, void **out)
+static ek_status other_alloc(const ek_memory *m, size_t bytes, size_t likely, const char *what,
+                             void **out)
 {
     other_memory *o = (other_memory *)(uintptr_t)m;
 
-    EK_REQUIRE(bytes <= o->most, EK_ENOMEM, "%s is too large", what);
+    EK_REQUIRE(likely <= o->most, EK_ENOMEM, "%s is too large", what);
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     memset(*out, 0x55, bytes);
-    o->allocated += bytes;
+    o->allocated += likely;
     return EK_OK;
 }
 
-static void other_free(const ek_memory *m, void *memory, size_t bytes)
+static void other_free(const ek_memory *m, void *memory, size_t likely)
 {
-    ((other_memory *)(uintptr_t)m)->allocated -= bytes;
+    ((other_memory *)(uintptr_t)m)->allocated -= likely;
     free(memory);
 }
 
@@ -186,6 +187,29 @@ static void allocate_both(ek_arena *a, char *block[2])
 {
     block[0] = ek_arena_alloc(a, 1000, 1);
     block[1] = ek_arena_alloc(ek_arena_host(a), 3000, 1);
+}
+
+/* Only what is expected to be used counts; what is never touched is not asked for at all. */
+static void worst_cases_in_other_memory(void)
+{
+    other_memory o = {.is = {.alloc = other_alloc, .free = other_free, .clear = other_clear},
+                      .most = 100000};
+    ek_arena a;
+
+    for (int never = 0; never < 2; never++) {
+        ek_arena_measure_from(&a, &o.is, NULL);
+        (void)ek_arena_alloc_expected(&a, 10 << 20, 1000, 1);
+        a.never_touched = never;
+        CHECK_INT(ek_arena_reserve(&a, "test"), EK_OK);
+        CHECK(ek_arena_alloc_expected(&a, 10 << 20, 1000, 1) == a.base);
+        CHECK(never ? o.allocated == 0 : o.allocated >= 1000 && o.allocated < 2000);
+        CHECK_INT(o.cleared, 1000);
+        ek_arena_fini(&a);
+        CHECK_INT(o.allocated, 0);
+    }
+    ek_arena_measure_from(&a, &o.is, NULL);
+    (void)ek_arena_alloc_expected(&a, 10 << 20, 200000, 1);
+    CHECK_INT(ek_arena_reserve(&a, "test"), EK_ENOMEM);
 }
 
 static void host_arena_of_other_memory(void)
@@ -232,10 +256,10 @@ static void host_arena_of_the_system(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(measuring_predicts),       EK_CASE(impossible_sizes),
-    EK_CASE(refused_reservation),      EK_CASE(memory_of_the_caller),
-    EK_CASE(checked_arithmetic),       EK_CASE(expected_bytes_are_counted),
-    EK_CASE(small_unused_parts),       EK_CASE(host_arena_of_other_memory),
-    EK_CASE(host_arena_of_the_system),
+    EK_CASE(measuring_predicts),         EK_CASE(impossible_sizes),
+    EK_CASE(refused_reservation),        EK_CASE(memory_of_the_caller),
+    EK_CASE(checked_arithmetic),         EK_CASE(expected_bytes_are_counted),
+    EK_CASE(small_unused_parts),         EK_CASE(worst_cases_in_other_memory),
+    EK_CASE(host_arena_of_other_memory), EK_CASE(host_arena_of_the_system),
 };
 EK_TEST_MAIN(cases)

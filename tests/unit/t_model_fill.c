@@ -155,18 +155,20 @@ typedef struct {
     atomic_llong moved[2];
 } other_memory;
 
-static ek_status other_alloc(const ek_memory *m, size_t bytes, const char *what, void **out)
+static ek_status other_alloc(const ek_memory *m, size_t bytes, size_t likely, const char *what,
+                             void **out)
 {
     (void)m;
+    (void)likely;
     (void)what;
     *out = aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *out != NULL ? EK_OK : EK_ENOMEM;
 }
 
-static void other_free(const ek_memory *m, void *memory, size_t bytes)
+static void other_free(const ek_memory *m, void *memory, size_t likely)
 {
     (void)m;
-    (void)bytes;
+    (void)likely;
     free(memory);
 }
 

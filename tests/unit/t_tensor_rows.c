@@ -18,6 +18,7 @@ static void free_array(void *p)
 }
 
 static const int repetitions = 3;
+static const int own_nans = 0;
 
 static void begin_repetition(int repetition)
 {

@@ -593,7 +593,8 @@ static ek_status alloc_tiles(filling *f)
     EK_REQUIRE(f->tiles != NULL, EK_ENOMEM, "no memory for %d buffers", f->threads);
     for (int i = 0; i < f->threads; i++) {
         if (from != NULL) {
-            EK_TRY(from->alloc(from, tile_bytes(f), "values of weights", &f->tiles[i]));
+            EK_TRY(
+                from->alloc(from, tile_bytes(f), tile_bytes(f), "values of weights", &f->tiles[i]));
             continue;
         }
         f->tiles[i] = aligned_alloc(EK_ARENA_ALIGN, tile_bytes(f));

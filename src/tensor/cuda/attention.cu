@@ -17,7 +17,7 @@ enum { STRIP = 64, SUMS = 256, PARTS = SUMS / EK_WARP };
 /* --- rotary embedding ------------------------------------------------------------------------- */
 
 /* A block per row; each thread rotates N pairs of a head at once. */
-template <bool WHOLE, int N, class R, class C>
+template <bool ALIGNED, int N, class R, class C>
 __global__ void rotate(int64_t seq, int64_t pos0, int heads, int head_dim, const R *table,
                        int inverse, C *x, int64_t ld)
 {
@@ -28,10 +28,10 @@ __global__ void rotate(int64_t seq, int64_t pos0, int heads, int head_dim, const
     for (int at = (int)threadIdx.x; at < heads * groups; at += EK_BLOCK) {
         int h = at / groups, i = (at - h * groups) * N;
         C *first = row + h * head_dim, *second = first + half;
-        several<C, N> a = load_several<WHOLE, N>(first, i, half);
-        several<C, N> b = load_several<WHOLE, N>(second, i, half);
-        several<R, N> cosine = load_several<WHOLE, N>(cosines, i, half);
-        several<R, N> sine = load_several<WHOLE, N>(sines, i, half);
+        vec<C, N> a = load_vec<ALIGNED, N>(first, i, half);
+        vec<C, N> b = load_vec<ALIGNED, N>(second, i, half);
+        vec<R, N> cosine = load_vec<ALIGNED, N>(cosines, i, half);
+        vec<R, N> sine = load_vec<ALIGNED, N>(sines, i, half);
 
         for (int e = 0; e < N; e++) {
             R u = to_real(a.x[e]), v = to_real(b.x[e]), s = inverse ? -sine.x[e] : sine.x[e];
@@ -39,8 +39,8 @@ __global__ void rotate(int64_t seq, int64_t pos0, int heads, int head_dim, const
             store_value(&a.x[e], u * cosine.x[e] - v * s);
             store_value(&b.x[e], v * cosine.x[e] + u * s);
         }
-        store_several<WHOLE, N>(first, i, half, a);
-        store_several<WHOLE, N>(second, i, half, b);
+        store_vec<ALIGNED, N>(first, i, half, a);
+        store_vec<ALIGNED, N>(second, i, half, b);
     }
 }
 
@@ -49,8 +49,8 @@ static void rope(int64_t n, int64_t seq, int64_t pos0, int64_t heads, int64_t he
                  const void *cos_sin, int inverse, void *x, int64_t ld)
 {
     constexpr int N = 16 / sizeof(C);
-    bool whole = has_several<N>((const C *)x, head_dim / 2, ld) &&
-                 has_several<N>((const R *)cos_sin, head_dim / 2, head_dim);
+    bool whole = is_vec_aligned<N>((const C *)x, head_dim / 2, ld) &&
+                 is_vec_aligned<N>((const R *)cos_sin, head_dim / 2, head_dim);
 
     launch("rope", whole ? rotate<true, N, R, C> : rotate<false, N, R, C>, n, EK_BLOCK, seq, pos0,
            (int)heads, (int)head_dim, (const R *)cos_sin, inverse, (C *)x, ld);

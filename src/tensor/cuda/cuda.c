@@ -31,10 +31,11 @@ typedef struct {
     cudaError_t error;
 } context;
 
-/* One per process, shared by all tables; the lock guards opening and closing of tables, and
- * failures of several threads. */
+/* One per process, shared by all tables; the lock guards opening and closing of tables. */
 static context shared;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Guards the record of failures: memory is moved by several threads. */
+static pthread_mutex_t failure_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static ek_status check_cuda(cudaError_t e, const char *what)
 {
@@ -45,51 +46,56 @@ static ek_status check_cuda(cudaError_t e, const char *what)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Bytes that the device had free when nothing was reserved, and bytes reserved since.  More managed
- * memory than the device holds would be paged to and fro by every kernel. */
-static size_t capacity;
-static _Atomic size_t reserved;
+/* What the device had free when it was opened, less what CUDA itself takes later; and likely bytes
+ * of allocations.  More managed memory than the device holds would be paged to and fro by every
+ * kernel.  Other processes that use the same device are not seen. */
+static size_t capacity, reserved;
 
-static void measure_capacity(void)
+enum { CUDA_ITSELF = 256 << 20 };
+
+static ek_status measure_capacity(void)
 {
     size_t now = 0, all;
 
-    if (reserved == 0 && cudaMemGetInfo(&now, &all) == cudaSuccess)
-        capacity = now;
+    EK_TRY(check_cuda(cudaMemGetInfo(&now, &all), "query free memory"));
+    if (reserved == 0) /* else arenas outlived the tables */
+        capacity = now > CUDA_ITSELF ? now - CUDA_ITSELF : 0;
+    return EK_OK;
 }
 
-static size_t free_bytes(const ek_memory *m)
+static size_t capacity_of_process(const ek_memory *m)
 {
-    size_t used = reserved;
-
     (void)m;
-    return used < capacity ? capacity - used : 0;
+    return capacity;
 }
 
-static ek_status alloc_managed(const ek_memory *m, size_t bytes, const char *what, void **out)
+static ek_status alloc_managed(const ek_memory *m, size_t bytes, size_t likely, const char *what,
+                               void **out)
 {
+    size_t left = reserved < capacity ? capacity - reserved : 0;
     void *p = NULL;
     cudaError_t e;
 
-    EK_REQUIRE(bytes <= free_bytes(m), EK_ENOMEM,
+    (void)m;
+    EK_REQUIRE(likely <= left, EK_ENOMEM,
                "CUDA: cannot reserve %.3f GB for %s: %.3f of the %.3f GB that the device had free "
                "are left",
-               (double)bytes / 1e9, what, (double)free_bytes(m) / 1e9, (double)capacity / 1e9);
+               (double)likely / 1e9, what, (double)left / 1e9, (double)capacity / 1e9);
     e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
     if (e != cudaSuccess)
         (void)cudaGetLastError(); /* clears it, or it is reported for the next kernel */
     EK_REQUIRE(e == cudaSuccess, e == cudaErrorMemoryAllocation ? EK_ENOMEM : EK_EDEVICE,
                "CUDA: cannot reserve %zu bytes for %s: %s", bytes, what, cudaGetErrorString(e));
-    reserved += bytes;
+    reserved += likely;
     *out = p;
     return EK_OK;
 }
 
-static void free_managed(const ek_memory *m, void *memory, size_t bytes)
+static void free_managed(const ek_memory *m, void *memory, size_t likely)
 {
     (void)m;
     if (cudaFree(memory) == cudaSuccess)
-        reserved -= bytes;
+        reserved -= likely;
 }
 
 /* --- the stream ------------------------------------------------------------------------------- */
@@ -110,14 +116,8 @@ void *ek_cuda_stream(void)
     return shared.stream;
 }
 
-/* Records the first error.  A call may return an error of any kernel enqueued before it. */
-static void record_error(const char *name, cudaError_t e)
+static void describe_error(const char *name, cudaError_t e)
 {
-    if (e == cudaSuccess)
-        return;
-    (void)cudaGetLastError(); /* clears it, or the next call would report it */
-    if (shared.failed[0] != '\0')
-        return;
     if (shared.first != NULL && (shared.several || strcmp(shared.first, name) != 0))
         snprintf(shared.failed, sizeof(shared.failed), "one of the kernels from %s to %s",
                  shared.first, name);
@@ -126,6 +126,17 @@ static void record_error(const char *name, cudaError_t e)
     shared.error = e;
 }
 
+/* Records the first error.  A call may return an error of any kernel enqueued before it. */
+static void record_error(const char *name, cudaError_t e)
+{
+    if (e == cudaSuccess)
+        return;
+    (void)cudaGetLastError(); /* clears it, or the next call would report it */
+    pthread_mutex_lock(&failure_lock);
+    if (shared.failed[0] == '\0')
+        describe_error(name, e);
+    pthread_mutex_unlock(&failure_lock);
+}
 void ek_cuda_synchronize(void)
 {
     cudaError_t e = cudaStreamSynchronize(shared.stream);
@@ -184,11 +195,7 @@ static void move_managed(const ek_memory *m, void *memory, size_t bytes, ek_memo
     cudaError_t e = prefetch(memory, bytes, next);
 
     (void)m;
-    if (e == cudaSuccess)
-        return;
-    pthread_mutex_lock(&lock);
     record_error("moving memory", e);
-    pthread_mutex_unlock(&lock);
 }
 
 /* Fresh pages are created on the device by the prefetch: as faults of the writing kernel they would
@@ -206,7 +213,7 @@ static void clear_managed(const ek_memory *m, void *memory, size_t bytes)
 }
 
 /* Static, as arenas may be released after the tables. */
-static const ek_memory managed = {alloc_managed, free_managed, free_bytes, clear_managed,
+static const ek_memory managed = {alloc_managed, free_managed, capacity_of_process, clear_managed,
                                   move_managed};
 
 /* --- buffers of the host ---------------------------------------------------------------------- */
@@ -280,8 +287,10 @@ static ek_status wait_stream(const ek_kernels *k)
 
     (void)k;
     ek_cuda_synchronize();
+    pthread_mutex_lock(&failure_lock);
     memcpy(failed, shared.failed, sizeof(failed));
     shared.failed[0] = '\0'; /* a persistent error fails the next wait, too */
+    pthread_mutex_unlock(&failure_lock);
     return failed[0] == '\0' ? EK_OK : check_cuda(shared.error, failed);
 }
 
@@ -338,7 +347,7 @@ static ek_status open_device(int device)
                device);
     EK_TRY(check_cuda(cudaSetDevice(device), "select a device"));
     shared = (context){.device = device};
-    measure_capacity();
+    EK_TRY(measure_capacity());
     EK_TRY(query_products(device));
     return check_cuda(cudaStreamCreateWithFlags(&shared.stream, cudaStreamNonBlocking),
                       "create a stream");

@@ -1,8 +1,9 @@
 /* tensor/cuda/device.h - device functions: element types, reductions over a warp, block, column.
  *
  * As in kernels.h, R is the real type and C the compute type of a mode.  The order of every sum
- * depends only on its sizes, so no kernel uses atomic additions.  Blocks are one-dimensional, of
- * whole warps, and all threads of a block must take part in a reduction over it. */
+ * depends only on its sizes, so atomic additions are used only where a launch adds to an element
+ * once.  Blocks are one-dimensional, of whole warps, and all threads of a block must take part in a
+ * reduction over it. */
 #ifndef TENSOR_CUDA_DEVICE_H
 #define TENSOR_CUDA_DEVICE_H
 
@@ -81,12 +82,11 @@ __device__ inline double real_sqrt(double x)
 /* --- several elements at once ----------------------------------------------------------------- */
 
 /* N consecutive elements, which are read and written 16 bytes at a time.  Kernels assign N columns
- * to a thread whether or not rows are aligned to that (WHOLE), so that the order of their sums does
- * not depend on addresses. */
-enum { EK_SEVERAL = 4 };
+ * to a thread whether or not rows are aligned to that (ALIGNED), so that the order of their sums
+ * does not depend on addresses. */
+enum { EK_VEC = 4 };
 
-template <class T, int N = EK_SEVERAL>
-struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) several {
+template <class T, int N = EK_VEC> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) vec {
     T x[N];
 };
 
@@ -94,24 +94,24 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) several {
 template <class T> constexpr int in_16_bytes = 16 / (int)sizeof(T);
 
 /* Elements c to c + N - 1 of a row of d; 0 past its end. */
-template <bool WHOLE, int N = EK_SEVERAL, class T>
-__device__ inline several<T, N> load_several(const T *row, int64_t c, int64_t d)
+template <bool ALIGNED, int N = EK_VEC, class T>
+__device__ inline vec<T, N> load_vec(const T *row, int64_t c, int64_t d)
 {
-    several<T, N> v;
+    vec<T, N> v;
 
-    if constexpr (WHOLE)
-        v = *(const several<T, N> *)(row + c);
+    if constexpr (ALIGNED)
+        v = *(const vec<T, N> *)(row + c);
     else
         for (int e = 0; e < N; e++)
             v.x[e] = c + e < d ? row[c + e] : T(0);
     return v;
 }
 
-template <bool WHOLE, int N = EK_SEVERAL, class T>
-__device__ inline void store_several(T *row, int64_t c, int64_t d, const several<T, N> &v)
+template <bool ALIGNED, int N = EK_VEC, class T>
+__device__ inline void store_vec(T *row, int64_t c, int64_t d, const vec<T, N> &v)
 {
-    if constexpr (WHOLE)
-        *(several<T, N> *)(row + c) = v;
+    if constexpr (ALIGNED)
+        *(vec<T, N> *)(row + c) = v;
     else
         for (int e = 0; e < N; e++)
             if (c + e < d)
@@ -119,15 +119,15 @@ __device__ inline void store_several(T *row, int64_t c, int64_t d, const several
 }
 
 /* Whether rows of d elements at stride ld can be read as whole groups of N. */
-template <int N = EK_SEVERAL, class T> bool has_several(const T *x, int64_t d, int64_t ld)
+template <int N = EK_VEC, class T> bool is_vec_aligned(const T *x, int64_t d, int64_t ld)
 {
-    return (uintptr_t)x % alignof(several<T, N>) == 0 && d % N == 0 && ld % N == 0;
+    return (uintptr_t)x % alignof(vec<T, N>) == 0 && d % N == 0 && ld % N == 0;
 }
 
 /* The same elements as another type. */
-template <class C, class X, int N> __device__ inline several<C, N> rounded(const several<X, N> &x)
+template <class C, class X, int N> __device__ inline vec<C, N> rounded(const vec<X, N> &x)
 {
-    several<C, N> y;
+    vec<C, N> y;
 
     for (int e = 0; e < N; e++)
         store_value(&y.x[e], to_real(x.x[e]));
@@ -275,7 +275,7 @@ static inline int64_t blocks_of_columns(int64_t d)
 
 /* The same with scratch, for many rows: blocks each sum the rows of one of `parts` parts, over
  * STRIP_COLUMNS columns, and sum_columns adds the parts. */
-enum { STRIP_COLUMNS = EK_WARP * EK_SEVERAL, STRIP_BLOCKS = 1024, STRIP_PARTS = 256 };
+enum { STRIP_COLUMNS = EK_WARP * EK_VEC, STRIP_BLOCKS = 1024, STRIP_PARTS = 256 };
 
 static inline int64_t strips_of(int64_t d)
 {
@@ -299,22 +299,22 @@ static inline int64_t scratch_of_parts(int64_t d)
     return d > most ? d : most;
 }
 
-/* part [parts, d] = sums of f.at<WHOLE>(i, c), the terms of columns c to c + EK_SEVERAL - 1 in row
+/* part [parts, d] = sums of f.at<ALIGNED>(i, c), the terms of columns c to c + EK_VEC - 1 in row
  * i, over the rows of each part.  Grid: strips_of(d) * parts. */
-template <bool WHOLE, class R, class F>
+template <bool ALIGNED, class R, class F>
 __device__ void sum_strip(int64_t n, int64_t d, int64_t parts, F f, R *part)
 {
-    __shared__ several<R> of_warp[EK_WARPS][EK_WARP];
+    __shared__ vec<R> of_warp[EK_WARPS][EK_WARP];
     int64_t p = blockIdx.x % parts, per = (n + parts - 1) / parts;
-    int64_t c0 = blockIdx.x / parts * STRIP_COLUMNS, c = c0 + lane_of() * EK_SEVERAL;
+    int64_t c0 = blockIdx.x / parts * STRIP_COLUMNS, c = c0 + lane_of() * EK_VEC;
     int64_t end = (p + 1) * per < n ? (p + 1) * per : n;
-    several<R> sum = {};
+    vec<R> sum = {};
 
 #pragma unroll 4
     for (int64_t i = p * per + warp_of(); i < end; i += EK_WARPS) {
-        several<R> term = c < d ? f.template at<WHOLE>(i, c) : several<R>{};
+        vec<R> term = c < d ? f.template at<ALIGNED>(i, c) : vec<R>{};
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             sum.x[e] += term.x[e];
     }
     of_warp[warp_of()][lane_of()] = sum;
@@ -323,7 +323,7 @@ __device__ void sum_strip(int64_t n, int64_t d, int64_t parts, F f, R *part)
         R all = 0;
 
         for (int w = 0; w < EK_WARPS; w++)
-            all += of_warp[w][t / EK_SEVERAL].x[t % EK_SEVERAL];
+            all += of_warp[w][t / EK_VEC].x[t % EK_VEC];
         part[p * d + c0 + t] = all;
     }
 }

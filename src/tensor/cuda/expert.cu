@@ -5,40 +5,40 @@
 
 /* --- SwiGLU ----------------------------------------------------------------------------------- */
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void swiglu(int64_t n, int64_t f, const C *gu, const R *scale, C *h)
 {
     constexpr int N = in_16_bytes<C>;
     groups_of_thread<N, 1> mine(f);
     int64_t i = mine.row(0), c = mine.column(0);
-    several<C, N> gate, up;
+    vec<C, N> gate, up;
     R s;
 
     if (i >= n)
         return;
-    gate = load_several<WHOLE, N>(gu + i * 2 * f, c, f);
-    up = load_several<WHOLE, N>(gu + i * 2 * f + f, c, f);
+    gate = load_vec<ALIGNED, N>(gu + i * 2 * f, c, f);
+    up = load_vec<ALIGNED, N>(gu + i * 2 * f + f, c, f);
     s = scale != nullptr ? scale[i] : 1;
     for (int e = 0; e < N; e++) {
         R x = to_real(gate.x[e]);
 
         store_value(&up.x[e], s * (x / (1 + real_exp(-x)) * to_real(up.x[e])));
     }
-    store_several<WHOLE, N>(h + i * f, c, f, up);
+    store_vec<ALIGNED, N>(h + i * f, c, f, up);
 }
 
 template <class R, class C>
 static void swiglu_forward(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
 {
     constexpr int N = in_16_bytes<C>;
-    bool whole = has_several<N>((const C *)gu, f, f) && has_several<N>((const C *)h, f, f);
+    bool whole = is_vec_aligned<N>((const C *)gu, f, f) && is_vec_aligned<N>((const C *)h, f, f);
 
     launch("swiglu_forward", whole ? swiglu<true, R, C> : swiglu<false, R, C>,
            blocks_of_groups<N, 1>(n, f), EK_BLOCK, n, f, (const C *)gu, (const R *)scale, (C *)h);
 }
 
 /* A warp per row. */
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void swiglu_back(int64_t n, int64_t f, const C *gu, const R *scale, const C *dh, C *dgu,
                             C *h, R *dscale)
 {
@@ -52,8 +52,8 @@ __global__ void swiglu_back(int64_t n, int64_t f, const C *gu, const R *scale, c
         return;
     s = scale != nullptr ? scale[i] : 1;
     for (int64_t c = lane_of() * N; c < f; c += EK_WARP * N) {
-        several<C, N> g = load_several<WHOLE, N>(gate, c, f), u = load_several<WHOLE, N>(up, c, f);
-        several<C, N> d = load_several<WHOLE, N>(dh + i * f, c, f), product;
+        vec<C, N> g = load_vec<ALIGNED, N>(gate, c, f), u = load_vec<ALIGNED, N>(up, c, f);
+        vec<C, N> d = load_vec<ALIGNED, N>(dh + i * f, c, f), product;
 
         for (int e = 0; e < N; e++) {
             R x = to_real(g.x[e]), ue = to_real(u.x[e]), de = to_real(d.x[e]);
@@ -64,10 +64,10 @@ __global__ void swiglu_back(int64_t n, int64_t f, const C *gu, const R *scale, c
             store_value(&u.x[e], s * de * silu);
             store_value(&product.x[e], s * (silu * ue));
         }
-        store_several<WHOLE, N>(dgate, c, f, g);
-        store_several<WHOLE, N>(dup, c, f, u);
+        store_vec<ALIGNED, N>(dgate, c, f, g);
+        store_vec<ALIGNED, N>(dup, c, f, u);
         if (h != nullptr)
-            store_several<WHOLE, N>(h + i * f, c, f, product);
+            store_vec<ALIGNED, N>(h + i * f, c, f, product);
     }
     sum = warp_sum(sum);
     if (dscale != nullptr && lane_of() == 0)
@@ -79,8 +79,8 @@ static void swiglu_backward(int64_t n, int64_t f, const void *gu, const void *sc
                             void *dgu, void *h, void *dscale)
 {
     constexpr int N = in_16_bytes<C>;
-    bool whole = has_several<N>((const C *)gu, f, f) && has_several<N>((const C *)dh, f, f) &&
-                 has_several<N>((const C *)dgu, f, f) && has_several<N>((const C *)h, f, f);
+    bool whole = is_vec_aligned<N>((const C *)gu, f, f) && is_vec_aligned<N>((const C *)dh, f, f) &&
+                 is_vec_aligned<N>((const C *)dgu, f, f) && is_vec_aligned<N>((const C *)h, f, f);
 
     launch("swiglu_backward", whole ? swiglu_back<true, R, C> : swiglu_back<false, R, C>,
            (n + EK_WARPS - 1) / EK_WARPS, EK_BLOCK, n, f, (const C *)gu, (const R *)scale,
@@ -102,19 +102,19 @@ template <class R> struct arrays {
 };
 
 /* This thread's squares of a part of g. */
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __device__ static double squares_of(int64_t n, const R *g, int64_t part, int64_t parts)
 {
-    int64_t groups = (n + EK_SEVERAL - 1) / EK_SEVERAL;
+    int64_t groups = (n + EK_VEC - 1) / EK_VEC;
     int64_t per = (groups + parts - 1) / parts, begin = part * per;
     int64_t end = begin + per < groups ? begin + per : groups;
     double sum = 0;
 
 #pragma unroll 4
     for (int64_t i = begin + threadIdx.x; i < end; i += EK_BLOCK) {
-        several<R> v = load_several<WHOLE>(g, i * EK_SEVERAL, n);
+        vec<R> v = load_vec<ALIGNED>(g, i * EK_VEC, n);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             sum += (double)v.x[e] * (double)v.x[e];
     }
     return sum;
@@ -151,7 +151,7 @@ static int64_t launch_sums(int64_t count, const int64_t *n, const void *const *g
     arrays<R> all = {};
 
     for (int64_t i = 0; i < count; i++) {
-        all.of[i] = {(const R *)g[i], n[i], has_several((const R *)g[i], n[i], 0)};
+        all.of[i] = {(const R *)g[i], n[i], is_vec_aligned((const R *)g[i], n[i], 0)};
         all.first[i + 1] = all.first[i] + (unsigned)parts_of(n[i]);
     }
     launch("sum_squares", sum_parts<R>, all.first[count], EK_BLOCK, all, sums);
@@ -195,14 +195,14 @@ template <class R> struct adamw_of {
     R keep, lr, eps, beta1, beta2, rest1, rest2, correction1, correction2, clip;
 };
 
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __global__ void adamw_update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
 {
-    for (int64_t i = thread_of_all() * EK_SEVERAL; i < n; i += threads_in_all() * EK_SEVERAL) {
-        several<R> pi = load_several<WHOLE>(p, i, n), gi = load_several<WHOLE>(g, i, n);
-        several<R> mi = load_several<WHOLE>(m, i, n), vi = load_several<WHOLE>(v, i, n);
+    for (int64_t i = thread_of_all() * EK_VEC; i < n; i += threads_in_all() * EK_VEC) {
+        vec<R> pi = load_vec<ALIGNED>(p, i, n), gi = load_vec<ALIGNED>(g, i, n);
+        vec<R> mi = load_vec<ALIGNED>(m, i, n), vi = load_vec<ALIGNED>(v, i, n);
 
-        for (int e = 0; e < EK_SEVERAL; e++) {
+        for (int e = 0; e < EK_VEC; e++) {
             R d = gi.x[e] * h.clip;
 
             mi.x[e] = h.beta1 * mi.x[e] + h.rest1 * d;
@@ -210,10 +210,10 @@ __global__ void adamw_update(adamw_of<R> h, int64_t n, R *p, R *g, R *m, R *v)
             pi.x[e] = pi.x[e] * h.keep - h.lr * (mi.x[e] / h.correction1) /
                                              (real_sqrt(vi.x[e] / h.correction2) + h.eps);
         }
-        store_several<WHOLE>(p, i, n, pi);
-        store_several<WHOLE>(m, i, n, mi);
-        store_several<WHOLE>(v, i, n, vi);
-        store_several<WHOLE>(g, i, n, several<R>{});
+        store_vec<ALIGNED>(p, i, n, pi);
+        store_vec<ALIGNED>(m, i, n, mi);
+        store_vec<ALIGNED>(v, i, n, vi);
+        store_vec<ALIGNED>(g, i, n, vec<R>{});
     }
 }
 
@@ -230,11 +230,11 @@ static void adamw(const ek_adamw *h, int64_t n, void *p, void *g, void *m, void 
                       (R)h->correction1,
                       (R)h->correction2,
                       (R)h->grad_scale};
-    bool whole = has_several((const R *)p, n, 0) && has_several((const R *)g, n, 0) &&
-                 has_several((const R *)m, n, 0) && has_several((const R *)v, n, 0);
+    bool whole = is_vec_aligned((const R *)p, n, 0) && is_vec_aligned((const R *)g, n, 0) &&
+                 is_vec_aligned((const R *)m, n, 0) && is_vec_aligned((const R *)v, n, 0);
 
     launch("adamw", whole ? adamw_update<true, R> : adamw_update<false, R>,
-           blocks_for(n, EK_BLOCK * EK_SEVERAL), EK_BLOCK, of, n, (R *)p, (R *)g, (R *)m, (R *)v);
+           blocks_for(n, EK_BLOCK * EK_VEC), EK_BLOCK, of, n, (R *)p, (R *)g, (R *)m, (R *)v);
 }
 
 template <class R, class C> static void fill(ek_kernels *k)

@@ -2,7 +2,7 @@
  * another along the sum, by the EK_BLOCK threads of a block.
  *
  * A tile has WIDTH rows (of a) or columns (of b) by DEPTH terms of the sum.  In memory the summed
- * index may be contiguous (ALONG), as in y = x W^T, or strided (across). */
+ * index may be contiguous (K_MAJOR), as in y = x W^T, or strided (across). */
 #ifndef TENSOR_CUDA_FEED_H
 #define TENSOR_CUDA_FEED_H
 
@@ -10,9 +10,9 @@
 
 /* How a tile lies in memory: lines of chunks, of which a thread copies COPIES, APART lines apart.
  */
-template <bool ALONG, int WIDTH, int DEPTH> struct operand {
-    static constexpr int LINES = ALONG ? WIDTH : DEPTH;
-    static constexpr int CHUNKS = (ALONG ? DEPTH : WIDTH) / EK_CHUNK; /* of a line */
+template <bool K_MAJOR, int WIDTH, int DEPTH> struct operand {
+    static constexpr int LINES = K_MAJOR ? WIDTH : DEPTH;
+    static constexpr int CHUNKS = (K_MAJOR ? DEPTH : WIDTH) / EK_CHUNK; /* of a line */
     static constexpr int APART = EK_BLOCK / CHUNKS;
     static constexpr int COPIES = LINES / APART;
 
@@ -37,28 +37,28 @@ struct feed {
 };
 
 /* For rows (of a) or columns (of b) first to end - 1; index: of the first chunk in a tile. */
-template <bool ALONG, int WIDTH, int DEPTH>
+template <bool K_MAJOR, int WIDTH, int DEPTH>
 __device__ feed feed_of(const ek_bf16 *x, int64_t ld, int64_t first, int64_t end, int terms,
                         int index)
 {
-    using shape = operand<ALONG, WIDTH, DEPTH>;
+    using shape = operand<K_MAJOR, WIDTH, DEPTH>;
     int line = shape::line(), element = shape::chunk_of_line() * EK_CHUNK;
     int left = (int)(end - first);
 
-    return {x + (ALONG ? (first + line) * ld : line * ld + first) + element,
+    return {x + (K_MAJOR ? (first + line) * ld : line * ld + first) + element,
             shape::APART * ld,
-            ALONG ? (int64_t)DEPTH : DEPTH * ld,
-            (ALONG ? left : terms) - line,
-            (ALONG ? terms : left) - element,
+            K_MAJOR ? (int64_t)DEPTH : DEPTH * ld,
+            (K_MAJOR ? left : terms) - line,
+            (K_MAJOR ? terms : left) - element,
             index};
 }
 
 /* Starts to copy the next tile, a thread's chunks STEP chunks apart in it; zeros past the ends and
  * past the last term. */
-template <bool ALONG, int WIDTH, int DEPTH, int STEP>
+template <bool K_MAJOR, int WIDTH, int DEPTH, int STEP>
 __device__ void copy_next(chunk *tile, feed *f)
 {
-    using shape = operand<ALONG, WIDTH, DEPTH>;
+    using shape = operand<K_MAJOR, WIDTH, DEPTH>;
     int n = f->elements < 0 ? 0 : f->elements < EK_CHUNK ? f->elements : (int)EK_CHUNK;
 
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ void copy_next(chunk *tile, feed *f)
         copy_begin(&tile[f->index + e * STEP], f->x + e * f->apart,
                    e * shape::APART < f->lines ? n * (int)sizeof(ek_bf16) : 0);
     f->x += f->step;
-    (ALONG ? f->elements : f->lines) -= DEPTH;
+    (K_MAJOR ? f->elements : f->lines) -= DEPTH;
 }
 
 #endif

@@ -14,11 +14,11 @@ template <class R> __device__ static double row_max(int64_t v, const R *x, doubl
 }
 
 /* Few, large blocks, so that their rows stay in the L2 cache between the two passes. */
-enum { LOSS_BLOCK = 1024, LOSS_STEP = LOSS_BLOCK * EK_SEVERAL };
+enum { LOSS_BLOCK = 1024, LOSS_STEP = LOSS_BLOCK * EK_VEC };
 
 /* The sum of exp(x - *top) over a row, and its maximum *top, reading it once: a thread rescales its
  * sum when it finds a larger element. */
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __device__ static double sum_exponentials(int64_t v, const R *x, R *top)
 {
     __shared__ R tops[LOSS_BLOCK / EK_WARP];
@@ -27,22 +27,22 @@ __device__ static double sum_exponentials(int64_t v, const R *x, R *top)
     double sum = 0;
 
 #pragma unroll 2
-    for (int64_t c = threadIdx.x * EK_SEVERAL; c < v; c += LOSS_STEP) {
-        several<R> xi = load_several<WHOLE>(x, c, v);
+    for (int64_t c = threadIdx.x * EK_VEC; c < v; c += LOSS_STEP) {
+        vec<R> xi = load_vec<ALIGNED>(x, c, v);
         R old = high;
 
-        for (int e = 0; e < EK_SEVERAL; e++)
-            high = (WHOLE || c + e < v) && xi.x[e] > high ? xi.x[e] : high;
+        for (int e = 0; e < EK_VEC; e++)
+            high = (ALIGNED || c + e < v) && xi.x[e] > high ? xi.x[e] : high;
         if (high > old)
             sum *= (double)real_exp(old - high);
-        for (int e = 0; e < EK_SEVERAL; e++)
-            sum += WHOLE || c + e < v ? (double)real_exp(xi.x[e] - high) : 0;
+        for (int e = 0; e < EK_VEC; e++)
+            sum += ALIGNED || c + e < v ? (double)real_exp(xi.x[e] - high) : 0;
     }
     *top = block_max(high, tops);
     return block_sum(sum * (double)real_exp(high - *top), sums);
 }
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void __launch_bounds__(LOSS_BLOCK)
     entropy_row(int64_t v, const R *logits, int64_t ld, const int32_t *target, double scale,
                 double *loss, C *dlogits, int64_t ldd)
@@ -50,22 +50,22 @@ __global__ void __launch_bounds__(LOSS_BLOCK)
     int64_t i = blockIdx.x, t = target[i];
     const R *x = logits + i * ld;
     R top;
-    double total = sum_exponentials<WHOLE>(v, x, &top);
+    double total = sum_exponentials<ALIGNED>(v, x, &top);
     R factor = (R)(scale / total);
 
     if (threadIdx.x == 0)
         loss[i] = t < 0 ? 0 : log(total) - ((double)x[t] - (double)top);
-    for (int64_t c = threadIdx.x * EK_SEVERAL; dlogits != nullptr && c < v; c += LOSS_STEP) {
-        several<R> xi = load_several<WHOLE>(x, c, v);
-        several<C> d;
+    for (int64_t c = threadIdx.x * EK_VEC; dlogits != nullptr && c < v; c += LOSS_STEP) {
+        vec<R> xi = load_vec<ALIGNED>(x, c, v);
+        vec<C> d;
 
-        for (int e = 0; e < EK_SEVERAL; e++) {
+        for (int e = 0; e < EK_VEC; e++) {
             R p = real_exp(xi.x[e] - top);
             R g = c + e == t ? (R)(((double)p - total) * (scale / total)) : p * factor;
 
             store_value(&d.x[e], t < 0 ? 0 : g);
         }
-        store_several<WHOLE>(dlogits + i * ldd, c, v, d);
+        store_vec<ALIGNED>(dlogits + i * ldd, c, v, d);
     }
 }
 
@@ -73,7 +73,8 @@ template <class R, class C>
 static void cross_entropy(int64_t n, int64_t v, void *logits, int64_t ld, const int32_t *target,
                           double scale, double *loss, void *dlogits, int64_t ldd)
 {
-    bool whole = has_several((const R *)logits, v, ld) && has_several((const C *)dlogits, v, ldd);
+    bool whole =
+        is_vec_aligned((const R *)logits, v, ld) && is_vec_aligned((const C *)dlogits, v, ldd);
 
     launch("cross_entropy", whole ? entropy_row<true, R, C> : entropy_row<false, R, C>, n,
            LOSS_BLOCK, v, (const R *)logits, ld, target, scale, loss, (C *)dlogits, ldd);

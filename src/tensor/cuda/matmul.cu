@@ -167,22 +167,22 @@ enum { BROAD = 64, SLIM = 16, DEEP = 64, OF_BROAD = 8, OF_SLIM = 4 };
 static_assert(BROAD / OF_BROAD * (SLIM / OF_SLIM) == EK_WARP, "a lane per 8 x 4 sums");
 
 /* Elements of a tile that a thread carries from global to shared memory, in groups along the index
- * that is contiguous in memory.  Lanes are arranged so that neither reads of 16 bytes (WHOLE) nor
+ * that is contiguous in memory.  Lanes are arranged so that neither reads of 16 bytes (ALIGNED) nor
  * writes of an element have bank conflicts, with tile rows of an odd length. */
-template <bool WHOLE, class R, int SIDE_OF> struct carried {
-    enum { GROUPS = SIDE_OF * DEEP / EK_SEVERAL / EK_BLOCK };
+template <bool ALIGNED, class R, int SIDE_OF> struct carried {
+    enum { GROUPS = SIDE_OF * DEEP / EK_VEC / EK_BLOCK };
     const R *x;
     int64_t step_i, step_t;
-    several<R> v[GROUPS];
+    vec<R> v[GROUPS];
 
     /* Where a group begins: along rows of LENGTH elements in memory, and across them. */
     template <int LENGTH> __device__ static void spread(int group, int *along, int *across)
     {
-        constexpr int LANES = LENGTH / EK_SEVERAL < 8 ? LENGTH / EK_SEVERAL : 8; /* along a row */
-        constexpr int PARTS = LENGTH / EK_SEVERAL / LANES;
+        constexpr int LANES = LENGTH / EK_VEC < 8 ? LENGTH / EK_VEC : 8; /* along a row */
+        constexpr int PARTS = LENGTH / EK_VEC / LANES;
         int w = warp_of() + group * EK_WARPS;
 
-        *along = (w % PARTS * LANES + lane_of() % LANES) * EK_SEVERAL;
+        *along = (w % PARTS * LANES + lane_of() % LANES) * EK_VEC;
         *across = w / PARTS * (EK_WARP / LANES) + lane_of() / LANES;
     }
 
@@ -203,8 +203,8 @@ template <bool WHOLE, class R, int SIDE_OF> struct carried {
             place(group, &i, &t);
             v[group] = {};
             if (i0 + i < end_i && t0 + t < end_t)
-                v[group] = step_i == 1 ? load_several<WHOLE>(x + (t0 + t) * step_t, i0 + i, end_i)
-                                       : load_several<WHOLE>(x + (i0 + i) * step_i, t0 + t, end_t);
+                v[group] = step_i == 1 ? load_vec<ALIGNED>(x + (t0 + t) * step_t, i0 + i, end_i)
+                                       : load_vec<ALIGNED>(x + (i0 + i) * step_i, t0 + t, end_t);
         }
     }
 
@@ -215,14 +215,14 @@ template <bool WHOLE, class R, int SIDE_OF> struct carried {
             int i, t;
 
             place(group, &i, &t);
-            for (int e = 0; e < EK_SEVERAL; e++)
+            for (int e = 0; e < EK_VEC; e++)
                 *(step_i == 1 ? &tile[t][i + e] : &tile[t + e][i]) = v[group].x[e];
         }
     }
 };
 
 /* c = a b, its element (i, j) at i * c_i + j * c_j, where m is the small dimension. */
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __global__ void __launch_bounds__(EK_BLOCK, sizeof(R) == 4 ? 2 : 1)
     multiply_slim(const __grid_constant__ product<R> p, int64_t c_i, int64_t c_j, int add)
 {
@@ -230,8 +230,8 @@ __global__ void __launch_bounds__(EK_BLOCK, sizeof(R) == 4 ? 2 : 1)
     int64_t down = (p.m + BROAD - 1) / BROAD;
     int64_t i0 = blockIdx.x % down * BROAD, j0 = blockIdx.x / down * SLIM;
     int row = lane_of() % (BROAD / OF_BROAD), column = lane_of() / (BROAD / OF_BROAD);
-    carried<WHOLE, R, BROAD> a = {p.a, p.a_i, p.a_t, {}};
-    carried<WHOLE, R, SLIM> b = {p.b, p.b_j, p.b_t, {}};
+    carried<ALIGNED, R, BROAD> a = {p.a, p.a_i, p.a_t, {}};
+    carried<ALIGNED, R, SLIM> b = {p.b, p.b_j, p.b_t, {}};
     R sum[OF_BROAD][OF_SLIM] = {};
 
     a.load(i0, p.m, 0, p.k);
@@ -282,8 +282,8 @@ template <class R> static void multiply_slim_side(const product<R> &p, int add)
     product<R> turned = {p.n, p.m, p.k, p.b, p.b_j, p.b_t, p.a, p.a_t, p.a_i, p.c, p.ldc};
     bool turn = p.m > p.n;
     const product<R> &q = turn ? turned : p;
-    bool whole = (q.a_i == 1 ? has_several(q.a, q.m, q.a_t) : has_several(q.a, q.k, q.a_i)) &&
-                 (q.b_j == 1 ? has_several(q.b, q.n, q.b_t) : has_several(q.b, q.k, q.b_j));
+    bool whole = (q.a_i == 1 ? is_vec_aligned(q.a, q.m, q.a_t) : is_vec_aligned(q.a, q.k, q.a_i)) &&
+                 (q.b_j == 1 ? is_vec_aligned(q.b, q.n, q.b_t) : is_vec_aligned(q.b, q.k, q.b_j));
 
     launch("matmul_real", whole ? multiply_slim<true, R> : multiply_slim<false, R>,
            tiles_of(q.m, BROAD) * tiles_of(q.n, SLIM), EK_BLOCK, q, turn ? (int64_t)1 : p.ldc,

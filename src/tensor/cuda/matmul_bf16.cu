@@ -5,19 +5,19 @@
 
 enum { SIZE_MOST = INT32_MAX - 256 };
 
-static int is_layout(const product<ek_bf16> &p, bool a_along, bool b_along)
+static int is_layout(const product<ek_bf16> &p, bool a_k_major, bool b_k_major)
 {
-    return (a_along ? p.a_t : p.a_i) == 1 && (b_along ? p.b_t : p.b_j) == 1 &&
-           has_chunks(p.a, a_along ? p.a_i : p.a_t) && has_chunks(p.b, b_along ? p.b_j : p.b_t);
+    return (a_k_major ? p.a_t : p.a_i) == 1 && (b_k_major ? p.b_t : p.b_j) == 1 &&
+           has_chunks(p.a, a_k_major ? p.a_i : p.a_t) && has_chunks(p.b, b_k_major ? p.b_j : p.b_t);
 }
 
 static ek_product_layout layout_of(const product<ek_bf16> &p)
 {
     if (p.m > SIZE_MOST || p.n > SIZE_MOST || p.k > SIZE_MOST)
         return EK_LAYOUT_OTHER;
-    return is_layout(p, true, true)     ? EK_BOTH_ALONG
-           : is_layout(p, true, false)  ? EK_A_ALONG
-           : is_layout(p, false, false) ? EK_BOTH_ACROSS
+    return is_layout(p, true, true)     ? EK_BOTH_K_MAJOR
+           : is_layout(p, true, false)  ? EK_A_K_MAJOR
+           : is_layout(p, false, false) ? EK_BOTH_MN_MAJOR
                                         : EK_LAYOUT_OTHER;
 }
 

@@ -18,37 +18,39 @@ enum {
 };
 
 /* Chunks of a line of an operand's tile. */
-template <bool ALONG> constexpr int operand_chunks = operand<ALONG, SIDE, DEPTH>::CHUNKS;
+template <bool K_MAJOR> constexpr int operand_chunks = operand<K_MAJOR, SIDE, DEPTH>::CHUNKS;
 
-template <bool ALONG>
+template <bool K_MAJOR>
 __device__ static feed side_of(const ek_bf16 *x, int64_t ld, int64_t first, int64_t end, int terms)
 {
-    using shape = operand<ALONG, SIDE, DEPTH>;
+    using shape = operand<K_MAJOR, SIDE, DEPTH>;
 
-    return feed_of<ALONG, SIDE, DEPTH>(
+    return feed_of<K_MAJOR, SIDE, DEPTH>(
         x, ld, first, end, terms,
         chunk_index<shape::CHUNKS>(shape::line(), shape::chunk_of_line()));
 }
 
 /* Operand a of matrices_multiply: rows i to i + 15 of the tile, terms t to t + 15. */
-template <bool ALONG> __device__ static void load_a(unsigned r[4], const chunk *tile, int i, int t)
+template <bool K_MAJOR>
+__device__ static void load_a(unsigned r[4], const chunk *tile, int i, int t)
 {
-    if (ALONG)
-        load_by_lines<operand_chunks<ALONG>, false>(r, tile, i, t);
+    if (K_MAJOR)
+        load_by_lines<operand_chunks<K_MAJOR>, false>(r, tile, i, t);
     else
-        load_by_halves<operand_chunks<ALONG>, true>(r, tile, t, i);
+        load_by_halves<operand_chunks<K_MAJOR>, true>(r, tile, t, i);
 }
 
 /* Two operands b: columns j to j + 15, r[0] and r[1] for the first eight. */
-template <bool ALONG> __device__ static void load_b(unsigned r[4], const chunk *tile, int j, int t)
+template <bool K_MAJOR>
+__device__ static void load_b(unsigned r[4], const chunk *tile, int j, int t)
 {
-    if (ALONG)
-        load_by_halves<operand_chunks<ALONG>, false>(r, tile, j, t);
+    if (K_MAJOR)
+        load_by_halves<operand_chunks<K_MAJOR>, false>(r, tile, j, t);
     else
-        load_by_lines<operand_chunks<ALONG>, true>(r, tile, t, j);
+        load_by_lines<operand_chunks<K_MAJOR>, true>(r, tile, t, j);
 }
 
-template <bool A_ALONG, bool B_ALONG>
+template <bool A_K_MAJOR, bool B_K_MAJOR>
 __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *ta, const chunk *tb)
 {
     int i = warp_of() % WARPS_DOWN * WARP_ROWS, j = warp_of() / WARPS_DOWN * WARP_COLUMNS;
@@ -59,10 +61,10 @@ __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *t
 
 #pragma unroll
         for (int y = 0; y < DOWN; y++)
-            load_a<A_ALONG>(a[y], ta, i + y * 16, t);
+            load_a<A_K_MAJOR>(a[y], ta, i + y * 16, t);
 #pragma unroll
         for (int x = 0; x < ACROSS / 2; x++)
-            load_b<B_ALONG>(b[x], tb, j + x * 16, t);
+            load_b<B_K_MAJOR>(b[x], tb, j + x * 16, t);
 #pragma unroll
         for (int y = 0; y < DOWN; y++)
 #pragma unroll
@@ -73,32 +75,32 @@ __device__ static void multiply_terms(float sum[DOWN][ACROSS][4], const chunk *t
 
 /* --- the kernel ------------------------------------------------------------------------------- */
 
-template <bool A_ALONG, bool B_ALONG>
+template <bool A_K_MAJOR, bool B_K_MAJOR>
 __global__ void __launch_bounds__(EK_BLOCK, 2)
     multiply_mma(const __grid_constant__ products<ek_bf16> all, ek_out mode)
 {
     __shared__ chunk ta[STAGES][CHUNKS], tb[STAGES][CHUNKS];
     int64_t i0, j0;
     const product<ek_bf16> &p = product_of_tile(all, blockIdx.x, SIDE, SIDE, &i0, &j0);
-    feed a = side_of<A_ALONG>(p.a, A_ALONG ? p.a_i : p.a_t, i0, p.m, (int)p.k);
-    feed b = side_of<B_ALONG>(p.b, B_ALONG ? p.b_j : p.b_t, j0, p.n, (int)p.k);
+    feed a = side_of<A_K_MAJOR>(p.a, A_K_MAJOR ? p.a_i : p.a_t, i0, p.m, (int)p.k);
+    feed b = side_of<B_K_MAJOR>(p.b, B_K_MAJOR ? p.b_j : p.b_t, j0, p.n, (int)p.k);
     int steps = (int)((p.k + DEPTH - 1) / DEPTH), now = 0, next = STAGES - 1;
     float sum[DOWN][ACROSS][4] = {};
 
 #pragma unroll
     for (int stage = 0; stage < STAGES - 1; stage++) {
-        copy_next<A_ALONG, SIDE, DEPTH, EK_BLOCK>(ta[stage], &a);
-        copy_next<B_ALONG, SIDE, DEPTH, EK_BLOCK>(tb[stage], &b);
+        copy_next<A_K_MAJOR, SIDE, DEPTH, EK_BLOCK>(ta[stage], &a);
+        copy_next<B_K_MAJOR, SIDE, DEPTH, EK_BLOCK>(tb[stage], &b);
         copy_group();
     }
 #pragma unroll 1
     for (int step_no = 0; step_no < steps; step_no++) {
         copy_wait<STAGES - 2>();
         __syncthreads(); /* stage `now` is loaded by all threads, stage `next` is free */
-        copy_next<A_ALONG, SIDE, DEPTH, EK_BLOCK>(ta[next], &a);
-        copy_next<B_ALONG, SIDE, DEPTH, EK_BLOCK>(tb[next], &b);
+        copy_next<A_K_MAJOR, SIDE, DEPTH, EK_BLOCK>(ta[next], &a);
+        copy_next<B_K_MAJOR, SIDE, DEPTH, EK_BLOCK>(tb[next], &b);
         copy_group();
-        multiply_terms<A_ALONG, B_ALONG>(sum, ta[now], tb[now]);
+        multiply_terms<A_K_MAJOR, B_K_MAJOR>(sum, ta[now], tb[now]);
         next = now;
         now = now + 1 < STAGES ? now + 1 : 0;
     }
@@ -114,9 +116,9 @@ void ek_cuda_multiply_mma(const char *name, products<ek_bf16> *all, ek_product_l
 {
     int64_t blocks = number_tiles(all, SIDE, SIDE);
 
-    if (layout == EK_BOTH_ALONG)
+    if (layout == EK_BOTH_K_MAJOR)
         launch(name, multiply_mma<true, true>, blocks, EK_BLOCK, *all, mode);
-    else if (layout == EK_A_ALONG)
+    else if (layout == EK_A_K_MAJOR)
         launch(name, multiply_mma<true, false>, blocks, EK_BLOCK, *all, mode);
     else
         launch(name, multiply_mma<false, false>, blocks, EK_BLOCK, *all, mode);

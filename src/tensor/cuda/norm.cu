@@ -13,23 +13,23 @@ template <class R, class X> struct head_term {
     int64_t heads, width, ldy, ldx;
     const R *rstd;
 
-    template <bool WHOLE> __device__ several<R> at(int64_t s, int64_t c) const
+    template <bool ALIGNED> __device__ vec<R> at(int64_t s, int64_t c) const
     {
         int64_t i = heads == 1 ? s : s / heads, begin = (s - i * heads) * width;
-        several<X> y = load_several<WHOLE>(dy + i * ldy + begin, c, width);
-        several<X> v = load_several<WHOLE>(x + i * ldx + begin, c, width);
-        several<R> term;
+        vec<X> y = load_vec<ALIGNED>(dy + i * ldy + begin, c, width);
+        vec<X> v = load_vec<ALIGNED>(x + i * ldx + begin, c, width);
+        vec<R> term;
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             term.x[e] = to_real(y.x[e]) * to_real(v.x[e]) * rstd[s];
         return term;
     }
 };
 
-template <bool WHOLE, class R, class X>
+template <bool ALIGNED, class R, class X>
 __global__ void weight_parts(int64_t n, int64_t parts, head_term<R, X> f, R *part)
 {
-    sum_strip<WHOLE>(n, f.width, parts, f, part);
+    sum_strip<ALIGNED>(n, f.width, parts, f, part);
 }
 
 template <class R> __global__ void add_parts(int64_t parts, int64_t d, const R *part, R *dw)
@@ -44,7 +44,7 @@ template <class R, class X>
 static void weight_back(const char *name, int64_t n, const head_term<R, X> &f, void *dw, void *ws)
 {
     int64_t d = f.width, all = n * f.heads, parts = parts_of_rows(all, d);
-    bool whole = has_several(f.dy, d, f.ldy) && has_several(f.x, d, f.ldx);
+    bool whole = is_vec_aligned(f.dy, d, f.ldy) && is_vec_aligned(f.x, d, f.ldx);
 
     launch(name, whole ? weight_parts<true, R, X> : weight_parts<false, R, X>, strips_of(d) * parts,
            EK_BLOCK, all, parts, f, (R *)ws);
@@ -58,34 +58,34 @@ template <class R> static size_t rmsnorm_workspace(const ek_kernels *, int64_t d
 
 /* --- rows ------------------------------------------------------------------------------------- */
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void norm_row(int64_t d, double eps, const R *x, const R *w, C *y, R *y_real, R *rstd)
 {
     __shared__ R scratch[EK_WARPS];
     int64_t i = blockIdx.x;
     R sum = 0, s;
 
-    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
-        several<R> xi = load_several<WHOLE>(x + i * d, c, d);
+    for (int64_t c = threadIdx.x * EK_VEC; c < d; c += EK_BLOCK * EK_VEC) {
+        vec<R> xi = load_vec<ALIGNED>(x + i * d, c, d);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             sum += xi.x[e] * xi.x[e];
     }
     s = 1 / real_sqrt(block_sum(sum, scratch) / (R)d + (R)eps);
     if (threadIdx.x == 0)
         rstd[i] = s;
-    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
-        several<R> v = load_several<WHOLE>(x + i * d, c, d), wi = load_several<WHOLE>(w, c, d);
-        several<C> rounded;
+    for (int64_t c = threadIdx.x * EK_VEC; c < d; c += EK_BLOCK * EK_VEC) {
+        vec<R> v = load_vec<ALIGNED>(x + i * d, c, d), wi = load_vec<ALIGNED>(w, c, d);
+        vec<C> rounded;
 
-        for (int e = 0; e < EK_SEVERAL; e++) {
+        for (int e = 0; e < EK_VEC; e++) {
             v.x[e] = v.x[e] * s * wi.x[e];
             store_value(&rounded.x[e], v.x[e]);
         }
         if (y != nullptr)
-            store_several<WHOLE>(y + i * d, c, d, rounded);
+            store_vec<ALIGNED>(y + i * d, c, d, rounded);
         if (y_real != nullptr)
-            store_several<WHOLE>(y_real + i * d, c, d, v);
+            store_vec<ALIGNED>(y_real + i * d, c, d, v);
     }
 }
 
@@ -93,14 +93,14 @@ template <class R, class C>
 static void rmsnorm_forward(int64_t n, int64_t d, double eps, const void *x, const void *w, void *y,
                             void *y_real, void *rstd)
 {
-    bool whole = has_several((const R *)x, d, d) && has_several((const R *)w, d, d) &&
-                 has_several((const C *)y, d, d) && has_several((const R *)y_real, d, d);
+    bool whole = is_vec_aligned((const R *)x, d, d) && is_vec_aligned((const R *)w, d, d) &&
+                 is_vec_aligned((const C *)y, d, d) && is_vec_aligned((const R *)y_real, d, d);
 
     launch("rmsnorm_forward", whole ? norm_row<true, R, C> : norm_row<false, R, C>, n, EK_BLOCK, d,
            eps, (const R *)x, (const R *)w, (C *)y, (R *)y_real, (R *)rstd);
 }
 
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __global__ void norm_row_back(int64_t d, const R *x, const R *w, const R *rstd, const R *dy, R *dx)
 {
     __shared__ R scratch[EK_WARPS];
@@ -108,21 +108,21 @@ __global__ void norm_row_back(int64_t d, const R *x, const R *w, const R *rstd, 
     const R *xi = x + i * d, *gi = dy + i * d;
     R s = rstd[i], mean = 0;
 
-    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
-        several<R> wc = load_several<WHOLE>(w, c, d), g = load_several<WHOLE>(gi, c, d);
-        several<R> v = load_several<WHOLE>(xi, c, d);
+    for (int64_t c = threadIdx.x * EK_VEC; c < d; c += EK_BLOCK * EK_VEC) {
+        vec<R> wc = load_vec<ALIGNED>(w, c, d), g = load_vec<ALIGNED>(gi, c, d);
+        vec<R> v = load_vec<ALIGNED>(xi, c, d);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             mean += wc.x[e] * g.x[e] * v.x[e];
     }
     mean = block_sum(mean, scratch) * (s / (R)d);
-    for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
-        several<R> wc = load_several<WHOLE>(w, c, d), g = load_several<WHOLE>(gi, c, d);
-        several<R> v = load_several<WHOLE>(xi, c, d), to = load_several<WHOLE>(dx + i * d, c, d);
+    for (int64_t c = threadIdx.x * EK_VEC; c < d; c += EK_BLOCK * EK_VEC) {
+        vec<R> wc = load_vec<ALIGNED>(w, c, d), g = load_vec<ALIGNED>(gi, c, d);
+        vec<R> v = load_vec<ALIGNED>(xi, c, d), to = load_vec<ALIGNED>(dx + i * d, c, d);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             to.x[e] += s * (wc.x[e] * g.x[e] - v.x[e] * s * mean);
-        store_several<WHOLE>(dx + i * d, c, d, to);
+        store_vec<ALIGNED>(dx + i * d, c, d, to);
     }
 }
 
@@ -131,8 +131,8 @@ static void rmsnorm_backward(int64_t n, int64_t d, const void *x, const void *w,
                              const void *dy, void *dx, void *dw, void *ws)
 {
     head_term<R, R> f = {(const R *)dy, (const R *)x, 1, d, d, d, (const R *)rstd};
-    bool whole = has_several((const R *)x, d, d) && has_several((const R *)w, d, d) &&
-                 has_several((const R *)dy, d, d) && has_several((const R *)dx, d, d);
+    bool whole = is_vec_aligned((const R *)x, d, d) && is_vec_aligned((const R *)w, d, d) &&
+                 is_vec_aligned((const R *)dy, d, d) && is_vec_aligned((const R *)dx, d, d);
 
     launch("rmsnorm_backward", whole ? norm_row_back<true, R> : norm_row_back<false, R>, n,
            EK_BLOCK, d, (const R *)x, (const R *)w, (const R *)rstd, (const R *)dy, (R *)dx);
@@ -152,34 +152,34 @@ static int64_t blocks_of_heads(int64_t n)
     return (n + EK_WARPS - 1) / EK_WARPS;
 }
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void norm_head(int64_t n, int64_t heads, int64_t width, double eps, const R *w, C *x,
                           int64_t ld, C *raw, R *rstd)
 {
-    int64_t s = head_of_warp(), step = EK_WARP * EK_SEVERAL;
+    int64_t s = head_of_warp(), step = EK_WARP * EK_VEC;
     C *xi = x + s / heads * ld + s % heads * width;
     R sum = 0, r;
 
     if (s >= n * heads)
         return;
-    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
-        several<C> v = load_several<WHOLE>(xi, c, width);
+    for (int64_t c = lane_of() * EK_VEC; c < width; c += step) {
+        vec<C> v = load_vec<ALIGNED>(xi, c, width);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             sum += to_real(v.x[e]) * to_real(v.x[e]);
     }
     r = 1 / real_sqrt(warp_sum(sum) / (R)width + (R)eps);
     if (lane_of() == 0)
         rstd[s] = r;
-    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
-        several<C> v = load_several<WHOLE>(xi, c, width);
-        several<R> wc = load_several<WHOLE>(w, c, width);
+    for (int64_t c = lane_of() * EK_VEC; c < width; c += step) {
+        vec<C> v = load_vec<ALIGNED>(xi, c, width);
+        vec<R> wc = load_vec<ALIGNED>(w, c, width);
 
         if (raw != nullptr)
-            store_several<WHOLE>(raw + s * width, c, width, v);
-        for (int e = 0; e < EK_SEVERAL; e++)
+            store_vec<ALIGNED>(raw + s * width, c, width, v);
+        for (int e = 0; e < EK_VEC; e++)
             store_value(&v.x[e], to_real(v.x[e]) * r * wc.x[e]);
-        store_several<WHOLE>(xi, c, width, v);
+        store_vec<ALIGNED>(xi, c, width, v);
     }
 }
 
@@ -187,41 +187,42 @@ template <class R, class C>
 static void headnorm_forward(int64_t n, int64_t heads, int64_t width, double eps, const void *w,
                              void *x, int64_t ld, void *raw, void *rstd)
 {
-    bool whole = has_several((const R *)w, width, width) && has_several((const C *)x, width, ld) &&
-                 has_several((const C *)raw, width, width);
+    bool whole = is_vec_aligned((const R *)w, width, width) &&
+                 is_vec_aligned((const C *)x, width, ld) &&
+                 is_vec_aligned((const C *)raw, width, width);
 
     launch("headnorm_forward", whole ? norm_head<true, R, C> : norm_head<false, R, C>,
            blocks_of_heads(n * heads), EK_BLOCK, n, heads, width, eps, (const R *)w, (C *)x, ld,
            (C *)raw, (R *)rstd);
 }
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void norm_head_back(int64_t n, int64_t heads, int64_t width, const R *w, const C *raw,
                                const R *rstd, C *dx, int64_t ld)
 {
-    int64_t s = head_of_warp(), step = EK_WARP * EK_SEVERAL;
+    int64_t s = head_of_warp(), step = EK_WARP * EK_VEC;
     const C *xi = raw + s * width;
     C *gi = dx + s / heads * ld + s % heads * width;
     R mean = 0;
 
     if (s >= n * heads)
         return;
-    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
-        several<R> wc = load_several<WHOLE>(w, c, width);
-        several<C> g = load_several<WHOLE>(gi, c, width), v = load_several<WHOLE>(xi, c, width);
+    for (int64_t c = lane_of() * EK_VEC; c < width; c += step) {
+        vec<R> wc = load_vec<ALIGNED>(w, c, width);
+        vec<C> g = load_vec<ALIGNED>(gi, c, width), v = load_vec<ALIGNED>(xi, c, width);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             mean += wc.x[e] * to_real(g.x[e]) * to_real(v.x[e]);
     }
     mean = warp_sum(mean) * (rstd[s] / (R)width);
-    for (int64_t c = lane_of() * EK_SEVERAL; c < width; c += step) {
-        several<R> wc = load_several<WHOLE>(w, c, width);
-        several<C> g = load_several<WHOLE>(gi, c, width), v = load_several<WHOLE>(xi, c, width);
+    for (int64_t c = lane_of() * EK_VEC; c < width; c += step) {
+        vec<R> wc = load_vec<ALIGNED>(w, c, width);
+        vec<C> g = load_vec<ALIGNED>(gi, c, width), v = load_vec<ALIGNED>(xi, c, width);
 
-        for (int e = 0; e < EK_SEVERAL; e++)
+        for (int e = 0; e < EK_VEC; e++)
             store_value(&g.x[e],
                         rstd[s] * (wc.x[e] * to_real(g.x[e]) - to_real(v.x[e]) * rstd[s] * mean));
-        store_several<WHOLE>(gi, c, width, g);
+        store_vec<ALIGNED>(gi, c, width, g);
     }
 }
 
@@ -232,8 +233,9 @@ static void headnorm_backward(int64_t n, int64_t heads, int64_t width, const voi
 {
     head_term<R, C> f = {(const C *)dx, (const C *)raw, heads, width, ld,
                          heads * width, (const R *)rstd};
-    bool whole = has_several((const R *)w, width, width) && has_several((const C *)dx, width, ld) &&
-                 has_several((const C *)raw, width, width);
+    bool whole = is_vec_aligned((const R *)w, width, width) &&
+                 is_vec_aligned((const C *)dx, width, ld) &&
+                 is_vec_aligned((const C *)raw, width, width);
 
     weight_back("headnorm_backward dw", n, f, dw, ws); /* first: dx overwrites dy */
     launch("headnorm_backward", whole ? norm_head_back<true, R, C> : norm_head_back<false, R, C>,

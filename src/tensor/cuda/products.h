@@ -68,7 +68,7 @@ __device__ const product<X> &product_of_tile(const products<X> &all, unsigned ti
 }
 
 /* Whether the summed index of a and of b is contiguous in memory, or the other one is. */
-typedef enum { EK_LAYOUT_OTHER, EK_BOTH_ALONG, EK_A_ALONG, EK_BOTH_ACROSS } ek_product_layout;
+typedef enum { EK_LAYOUT_OTHER, EK_BOTH_K_MAJOR, EK_A_K_MAJOR, EK_BOTH_MN_MAJOR } ek_product_layout;
 
 /* Launch products of bf16 on tensor cores; 0: not supported for these (matmul_bf16.cu). */
 int ek_cuda_multiply_bf16(const char *name, products<ek_bf16> *all, ek_out mode);

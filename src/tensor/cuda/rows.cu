@@ -5,13 +5,13 @@
 
 enum { GATHERED = 4 /* groups per thread, read at the same time */ };
 
-template <bool WHOLE, class S, class C>
+template <bool ALIGNED, class S, class C>
 __global__ void gather_rows(int64_t n, int64_t d, const int32_t *idx, const S *src, int64_t lds,
                             C *dst, int64_t ldd)
 {
     constexpr int N = in_16_bytes<C>;
     groups_of_thread<N, GATHERED> mine(d);
-    several<S, N> v[GATHERED];
+    vec<S, N> v[GATHERED];
     int64_t from[GATHERED];
 
 #pragma unroll
@@ -21,12 +21,12 @@ __global__ void gather_rows(int64_t n, int64_t d, const int32_t *idx, const S *s
     for (int e = 0; e < GATHERED; e++) {
         v[e] = {};
         if (from[e] >= 0)
-            v[e] = load_several<WHOLE, N>(src + from[e] * lds, mine.column(e), d);
+            v[e] = load_vec<ALIGNED, N>(src + from[e] * lds, mine.column(e), d);
     }
 #pragma unroll
     for (int e = 0; e < GATHERED; e++)
         if (mine.row(e) < n)
-            store_several<WHOLE, N>(dst + mine.row(e) * ldd, mine.column(e), d, rounded<C>(v[e]));
+            store_vec<ALIGNED, N>(dst + mine.row(e) * ldd, mine.column(e), d, rounded<C>(v[e]));
 }
 
 template <class S, class C>
@@ -34,7 +34,7 @@ static void gather_as(const char *name, int64_t n, int64_t d, const int32_t *idx
                       int64_t lds, C *dst, int64_t ldd)
 {
     constexpr int N = in_16_bytes<C>;
-    bool whole = has_several<N>(src, d, lds) && has_several<N>(dst, d, ldd);
+    bool whole = is_vec_aligned<N>(src, d, lds) && is_vec_aligned<N>(dst, d, ldd);
 
     launch(name, whole ? gather_rows<true, S, C> : gather_rows<false, S, C>,
            blocks_of_groups<N, GATHERED>(n, d), EK_BLOCK, n, d, idx, src, lds, dst, ldd);
@@ -47,34 +47,34 @@ static void gather(int64_t n, int64_t d, const int32_t *idx, const void *src, in
     gather_as("gather", n, d, idx, (const S *)src, lds, (C *)dst, ldd);
 }
 
-template <bool WHOLE, class R, class C>
+template <bool ALIGNED, class R, class C>
 __global__ void combine_rows(int64_t n, int64_t d, int64_t k, const int32_t *row_of, const C *rows,
                              int64_t ld, int add, R *x)
 {
     constexpr int N = in_16_bytes<C>;
     groups_of_thread<N, 1> mine(d);
     int64_t i = mine.row(0), c = mine.column(0);
-    several<R, N> sum = {};
+    vec<R, N> sum = {};
 
     if (i >= n)
         return;
 #pragma unroll 8
     for (int64_t j = 0; j < k; j++) {
         int64_t row = row_of[i * k + j];
-        several<C, N> v = {};
+        vec<C, N> v = {};
 
         if (row >= 0)
-            v = load_several<WHOLE, N>(rows + row * ld, c, d);
+            v = load_vec<ALIGNED, N>(rows + row * ld, c, d);
         for (int e = 0; e < N && row >= 0; e++)
             sum.x[e] += to_real(v.x[e]);
     }
     if (add) {
-        several<R, N> to = load_several<WHOLE, N>(x + i * d, c, d);
+        vec<R, N> to = load_vec<ALIGNED, N>(x + i * d, c, d);
 
         for (int e = 0; e < N; e++)
             sum.x[e] = to.x[e] + sum.x[e];
     }
-    store_several<WHOLE, N>(x + i * d, c, d, sum);
+    store_vec<ALIGNED, N>(x + i * d, c, d, sum);
 }
 
 template <class R, class C>
@@ -82,25 +82,26 @@ static void combine(int64_t n, int64_t d, int64_t k, const int32_t *row_of, cons
                     int64_t ld, int add, void *x)
 {
     constexpr int N = in_16_bytes<C>;
-    bool whole = has_several<N>((const C *)rows, d, ld) && has_several<N>((const R *)x, d, d);
+    bool whole = is_vec_aligned<N>((const C *)rows, d, ld) && is_vec_aligned<N>((const R *)x, d, d);
 
     launch("combine", whole ? combine_rows<true, R, C> : combine_rows<false, R, C>,
            blocks_of_groups<N, 1>(n, d), EK_BLOCK, n, d, k, row_of, (const C *)rows, ld, add,
            (R *)x);
 }
 
-template <bool WHOLE, class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
+template <bool ALIGNED, class R, class C> __global__ void round_all(int64_t n, const R *x, C *y)
 {
     constexpr int N = in_16_bytes<C>;
 
     for (int64_t i = thread_of_all() * N; i < n; i += threads_in_all() * N)
-        store_several<WHOLE, N>(y, i, n, rounded<C>(load_several<WHOLE, N>(x, i, n)));
+        store_vec<ALIGNED, N>(y, i, n, rounded<C>(load_vec<ALIGNED, N>(x, i, n)));
 }
 
 template <class R, class C> static void to_comp(int64_t n, int64_t d, const void *x, void *y)
 {
     constexpr int N = in_16_bytes<C>;
-    bool whole = has_several<N>((const R *)x, n * d, 0) && has_several<N>((const C *)y, n * d, 0);
+    bool whole =
+        is_vec_aligned<N>((const R *)x, n * d, 0) && is_vec_aligned<N>((const C *)y, n * d, 0);
 
     launch("to_comp", whole ? round_all<true, R, C> : round_all<false, R, C>,
            blocks_for(n * d, EK_BLOCK * N), EK_BLOCK, n * d, (const R *)x, (C *)y);
@@ -158,7 +159,7 @@ __device__ static int find_tokens(int64_t n, const int32_t *ids, int32_t id, int
 }
 
 /* The block of the first token with an id adds the rows of all tokens with it, in order. */
-template <bool WHOLE, class R>
+template <bool ALIGNED, class R>
 __global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R *dx, R *dtable)
 {
     __shared__ int32_t found[FOUND_MAX];
@@ -170,17 +171,17 @@ __global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R
     for (int64_t next = blockIdx.x; next < n;) {
         int count = find_tokens(n, ids, id, &next, found);
 
-        for (int64_t c = threadIdx.x * EK_SEVERAL; c < d; c += EK_BLOCK * EK_SEVERAL) {
-            several<R> sum = load_several<WHOLE>(to, c, d);
+        for (int64_t c = threadIdx.x * EK_VEC; c < d; c += EK_BLOCK * EK_VEC) {
+            vec<R> sum = load_vec<ALIGNED>(to, c, d);
 
 #pragma unroll 8
             for (int f = 0; f < count; f++) {
-                several<R> row = load_several<WHOLE>(dx + found[f] * d, c, d);
+                vec<R> row = load_vec<ALIGNED>(dx + found[f] * d, c, d);
 
-                for (int e = 0; e < EK_SEVERAL; e++)
+                for (int e = 0; e < EK_VEC; e++)
                     sum.x[e] += row.x[e];
             }
-            store_several<WHOLE>(to, c, d, sum);
+            store_vec<ALIGNED>(to, c, d, sum);
         }
         __syncthreads(); /* before found is written again */
     }
@@ -189,7 +190,7 @@ __global__ void add_rows_by_id(int64_t n, int64_t d, const int32_t *ids, const R
 template <class R>
 static void embed_backward(int64_t n, int64_t d, const int32_t *ids, const void *dx, void *dtable)
 {
-    bool whole = has_several((const R *)dx, d, d) && has_several((const R *)dtable, d, d);
+    bool whole = is_vec_aligned((const R *)dx, d, d) && is_vec_aligned((const R *)dtable, d, d);
 
     launch("embed_backward", whole ? add_rows_by_id<true, R> : add_rows_by_id<false, R>, n,
            EK_BLOCK, n, d, ids, (const R *)dx, (R *)dtable);

@@ -19,10 +19,12 @@ __device__ inline void copy_begin(void *shared, const void *from, int bytes)
                  : "memory");
 }
 
-/* Adds to two adjacent elements, without waiting for their values where the GPU can. */
+/* Adds to two adjacent elements, without waiting for their values where the GPU can.  There
+ * subnormal values count as 0 (PTX, red). */
 __device__ inline void add_in_memory(float *to, float2 x)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 &&                                              \
+    __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1201
     asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)),
                  "f"(x.x), "f"(x.y)
                  : "memory");

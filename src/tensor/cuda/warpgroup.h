@@ -20,47 +20,57 @@ enum { EK_WARPGROUP = 128, EK_GROUP_ROWS = 64 };
 
 /* An operand in shared memory, in the form of the instruction: address, distance of blocks and of
  * eights of lines. */
-struct matrix_in_shared {
+struct smem_descriptor {
     uint64_t bits;
 };
 
-/* at: the block's first line; apart: bytes from a block to the next (operands whose summed index
+/* at: the block's first line; stride: bytes from a block to the next (operands whose summed index
  * runs across lines; 64 rows or columns each). */
-__device__ inline matrix_in_shared matrix_at(const void *at, int apart)
+__device__ inline smem_descriptor descriptor_at(const void *at, int stride)
 {
     const uint64_t swizzled = (uint64_t)1 << 62, eight_lines = 1024;
     uint64_t address = (uint64_t)__cvta_generic_to_shared(at);
 
-    return {address >> 4 | (uint64_t)(apart >> 4) << 16 | eight_lines >> 4 << 32 | swizzled};
+    return {address >> 4 | (uint64_t)(stride >> 4) << 16 | eight_lines >> 4 << 32 | swizzled};
 }
 
-__device__ inline matrix_in_shared matrix_after(matrix_in_shared m, int bytes)
+__device__ inline smem_descriptor descriptor_after(smem_descriptor m, int bytes)
 {
     return {m.bits + (uint64_t)(bytes >> 4)};
 }
 
 /* Makes what this thread's copies wrote visible to products; to be followed by a barrier. */
-__device__ inline void copies_to_products(void)
+__device__ inline void fence_async_proxy(void)
 {
     EK_WGMMA("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* Before the first product after other uses of its sums. */
-__device__ inline void products_begin(void)
+__device__ inline void wgmma_fence(void)
 {
     EK_WGMMA("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
 /* Ends a group of products. */
-__device__ inline void products_group(void)
+__device__ inline void wgmma_commit(void)
 {
     EK_WGMMA("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
 /* Waits until at most N of the newest groups are being computed. */
-template <int N> __device__ inline void products_wait(void)
+template <int N> __device__ inline void wgmma_wait(void)
 {
     EK_WGMMA("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+/* After a wait: sums are not read before it. */
+template <int ACROSS> __device__ void wgmma_results(float (&sum)[ACROSS][4])
+{
+#pragma unroll
+    for (int x = 0; x < ACROSS; x++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            asm volatile("" : "+f"(sum[x][e])::"memory");
 }
 
 #define EK_SUM(x)     "+f"(sum[x][0]), "+f"(sum[x][1]), "+f"(sum[x][2]), "+f"(sum[x][3])
@@ -78,25 +88,25 @@ template <int N> __device__ inline void products_wait(void)
     "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, "   \
     "%115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-/* sum [64, WIDTH] += a [64, 16] b [16, WIDTH], WIDTH 128 or 256, begun only: see products_wait. The
+/* sum [64, WIDTH] += a [64, 16] b [16, WIDTH], WIDTH 128 or 256, begun only: see wgmma_wait. The
  * lane's elements are as for matrices_multiply, warp w with rows 16 w to 16 w + 15.  Operands whose
  * summed index runs along lines have a line per row (column), else a line per term. */
-template <bool A_ALONG, bool B_ALONG>
-__device__ inline void products_add(float (&sum)[16][4], matrix_in_shared a, matrix_in_shared b)
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+__device__ inline void wgmma_begin(float (&sum)[16][4], smem_descriptor a, smem_descriptor b)
 {
     EK_WGMMA("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" EK_TEXT_64
              "}, %64, %65, 1, 1, 1, %66, %67;"
              : EK_SUMS_16(0)
-             : "l"(a.bits), "l"(b.bits), "n"(!A_ALONG), "n"(!B_ALONG));
+             : "l"(a.bits), "l"(b.bits), "n"(!A_K_MAJOR), "n"(!B_K_MAJOR));
 }
 
-template <bool A_ALONG, bool B_ALONG>
-__device__ inline void products_add(float (&sum)[32][4], matrix_in_shared a, matrix_in_shared b)
+template <bool A_K_MAJOR, bool B_K_MAJOR>
+__device__ inline void wgmma_begin(float (&sum)[32][4], smem_descriptor a, smem_descriptor b)
 {
     EK_WGMMA("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" EK_TEXT_128
              "}, %128, %129, 1, 1, 1, %130, %131;"
              : EK_SUMS_16(0), EK_SUMS_16(16)
-             : "l"(a.bits), "l"(b.bits), "n"(!A_ALONG), "n"(!B_ALONG));
+             : "l"(a.bits), "l"(b.bits), "n"(!A_K_MAJOR), "n"(!B_K_MAJOR));
 }
 
 #undef EK_WGMMA

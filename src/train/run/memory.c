@@ -24,10 +24,10 @@ ek_memory_limit ek_run_memory_limit(const ek_run *r)
 {
     const ek_memory *m = r->kernels->memory;
 
-    if (m != NULL) { /* of the device */
-        int64_t left = (int64_t)m->available(m);
+    if (m != NULL) {                           /* of the device */
+        int64_t all = (int64_t)m->capacity(m); /* the model's memory is in what a run needs */
 
-        return (ek_memory_limit){.kind = EK_LIMIT_FREE, .bytes = left, .left = left};
+        return (ek_memory_limit){.kind = EK_LIMIT_FREE, .bytes = all, .left = all};
     }
     if (r->cfg->dry_run > 1 && r->cfg->memory_limit == 0) /* of other hosts */
         return (ek_memory_limit){.kind = EK_LIMIT_UNKNOWN};

@@ -42,6 +42,9 @@ unsigned emulated_ballot(int bit);
 void emulated_run(int64_t blocks, int threads, void (*body)(void *), void *argument);
 #include "cuda/emulated.h"
 
+/* What the launch of the running kernel asks for beside the kernel's own shared memory. */
+extern size_t emulated_shared_bytes;
+
 /* Enqueues work, run in order at the next synchronisation. */
 void emulated_queue(std::function<void()> work);
 /* Whether an argument contains an address outside the device's memory; the kernel then fails. */

@@ -10,7 +10,7 @@
 enum { EK_GRID_MAX = 4 }; /* so that threads take several elements */
 
 template <class Kernel, class... Arguments>
-static void launch_with(size_t, const char *name, Kernel kernel, int64_t blocks, int threads,
+static void launch_with(size_t shared, const char *name, Kernel kernel, int64_t blocks, int threads,
                         Arguments... a)
 {
     int foreign = blocks > 0 ? (0 + ... + emulated_is_foreign(&a, sizeof(a))) : 0;
@@ -19,6 +19,7 @@ static void launch_with(size_t, const char *name, Kernel kernel, int64_t blocks,
         emulated_queue([=] {
             auto call = [&] { kernel(a...); };
 
+            emulated_shared_bytes = shared;
             if (!emulated_is_to_fail(name))
                 emulated_run(
                     blocks, threads, [](void *f) { (*(decltype(call) *)f)(); }, (void *)&call);

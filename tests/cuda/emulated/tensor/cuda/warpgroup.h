@@ -8,42 +8,46 @@
 
 enum { EK_WARPGROUP = 128, EK_GROUP_ROWS = 64 };
 
-struct matrix_in_shared {
+struct smem_descriptor {
     const char *at;
-    int apart;
+    int stride;
 };
 
-static inline matrix_in_shared matrix_at(const void *at, int apart)
+static inline smem_descriptor descriptor_at(const void *at, int stride)
 {
-    return {(const char *)at, apart};
+    return {(const char *)at, stride};
 }
 
-static inline matrix_in_shared matrix_after(matrix_in_shared m, int bytes)
+static inline smem_descriptor descriptor_after(smem_descriptor m, int bytes)
 {
-    return {m.at + bytes, m.apart};
+    return {m.at + bytes, m.stride};
 }
 
-void copies_to_products(void);
+void fence_async_proxy(void);
 
-static inline void products_begin(void)
+static inline void wgmma_fence(void)
 {
 }
 
-void products_group(void);
-void emulated_products_wait(int groups);
+void wgmma_commit(void);
+void emulated_wgmma_wait(int groups);
 
-template <int N> void products_wait(void)
+template <int N> void wgmma_wait(void)
 {
-    emulated_products_wait(N);
+    emulated_wgmma_wait(N);
 }
 
-void emulated_products_add(float (*sum)[4], int across, matrix_in_shared a, bool a_along,
-                           matrix_in_shared b, bool b_along);
-
-template <bool A_ALONG, bool B_ALONG, int ACROSS>
-void products_add(float (&sum)[ACROSS][4], matrix_in_shared a, matrix_in_shared b)
+template <int ACROSS> void wgmma_results(float (&)[ACROSS][4])
 {
-    emulated_products_add(sum, ACROSS, a, A_ALONG, b, B_ALONG);
+}
+
+void emulated_wgmma(float (*sum)[4], int across, smem_descriptor a, bool a_k_major,
+                    smem_descriptor b, bool b_k_major);
+
+template <bool A_K_MAJOR, bool B_K_MAJOR, int ACROSS>
+void wgmma_begin(float (&sum)[ACROSS][4], smem_descriptor a, smem_descriptor b)
+{
+    emulated_wgmma(sum, ACROSS, a, A_K_MAJOR, b, B_K_MAJOR);
 }
 
 void *shared_of_launch(void);
