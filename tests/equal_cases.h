@@ -476,8 +476,8 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->brought += r.losses.replica_bytes;
     out->moved += r.losses.experts_moved;
     out->plans += r.losses.plans;
-    out->before += r.losses.primary_max_over_mean;
-    out->after += r.losses.rank_max_over_mean;
+    out->before += r.losses.primaries.max_over_mean;
+    out->after += r.losses.ranks.max_over_mean;
     return EK_OK;
 }
 

@@ -356,16 +356,20 @@ enum {
 /** Results of balancing: means over the steps of this process but the first. */
 typedef struct {
     const char *policy; /**< its name, static; NULL: there was nothing to balance */
-    double before;   /**< busiest rank's rows over the mean, worst layer: with the initial placement
-                        without replicas */
-    double after;    /**< likewise with the placements used */
-    double replicas; /**< non-primary copies, over layers and micro-batches of a step */
-    double replicas_ahead; /**< of these, those whose weights were sent before the gate */
-    double replica_bytes;  /**< bytes that these moved in a step */
-    double experts_moved;  /**< by persistent placements, a step */
-    double plan_s;         /**< seconds of a step: planning */
-    double waited_s;       /**< seconds of a step: stall of computation that waits for replicas */
-    int hosts;             /**< with replicas_min above 1: the number of hosts */
+    double before; /**< busiest rank's rows over the mean, worst layer: with the initial placement
+                      without replicas */
+    double after;  /**< likewise with the placements used */
+    double deviation_before; /**< standard deviation of the ranks' rows over their mean, worst
+                                layer: with the initial placement without replicas */
+    double deviation_after;  /**< likewise with the placements used; before over after is RB
+                                (Pro-Prophet, arXiv 2411.10003) */
+    double replicas;         /**< non-primary copies, over layers and micro-batches of a step */
+    double replicas_ahead;   /**< of these, those whose weights were sent before the gate */
+    double replica_bytes;    /**< bytes that these moved in a step */
+    double experts_moved;    /**< by persistent placements, a step */
+    double plan_s;           /**< seconds of a step: planning */
+    double waited_s;         /**< seconds of a step: stall of computation that waits for replicas */
+    int hosts;               /**< with replicas_min above 1: the number of hosts */
     int survives; /**< with replicas_min above 1, for the final placement: how many hosts, whichever
                      they are, can be lost while every expert of every layer keeps a copy */
     double survivability[EK_TRAIN_LOST]; /**< the probability of that when 1, 2, ... random hosts

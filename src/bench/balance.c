@@ -346,8 +346,8 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
         return EK_OK;
     *out = (sample){.ms = s * 1e3,
                     .loss = r.losses.loss,
-                    .before = r.losses.primary_max_over_mean,
-                    .after = r.losses.rank_max_over_mean,
+                    .before = r.losses.primaries.max_over_mean,
+                    .after = r.losses.ranks.max_over_mean,
                     .plan_ms = r.losses.plan_s * 1e3,
                     .replicas = (double)r.losses.replicas,
                     .replica_mb = r.losses.replica_bytes * 1e-6,

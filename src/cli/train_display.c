@@ -177,13 +177,22 @@ static void show_log(void *context, ek_log_level level, const char *component, c
             message);
 }
 
+/* Pro-Prophet's measure of what balancing did to the loads of ranks; infinite where it left no
+ * difference, 1 where there was none. */
+static double rb_of(const ek_train_balance *b)
+{
+    return !(b->deviation_before > 0) ? 1 : b->deviation_before / b->deviation_after;
+}
+
 static json_t *balance_json(const ek_train_balance *b)
 {
-    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
-                          "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
-                          "replicas", b->replicas, "replicas_ahead", b->replicas_ahead,
-                          "replica_mb", b->replica_bytes / 1e6, "experts_moved", b->experts_moved,
-                          "plan_ms", b->plan_s * 1e3, "replica_wait_ms", b->waited_s * 1e3);
+    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
+                          b->policy, "rank_max_over_mean_before", b->before, "rank_max_over_mean",
+                          b->after, "rank_deviation_before", b->deviation_before, "rank_deviation",
+                          b->deviation_after, "rb", json_number(rb_of(b)), "replicas", b->replicas,
+                          "replicas_ahead", b->replicas_ahead, "replica_mb", b->replica_bytes / 1e6,
+                          "experts_moved", b->experts_moved, "plan_ms", b->plan_s * 1e3,
+                          "replica_wait_ms", b->waited_s * 1e3);
     json_t *survivability;
 
     if (b->survivability_text[0] == '\0')
@@ -248,10 +257,10 @@ static void print_balance(const ek_train_balance *b)
 {
     char bytes[16];
 
-    printf("balance %s: busiest rank %.2f x mean load, %.2f without; per step %.0f replicas (%.0f "
-           "sent before the gate, %sB), "
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without (RB %.3g); per step %.0f "
+           "replicas (%.0f sent before the gate, %sB), "
            "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
-           b->policy, b->after, b->before, b->replicas, b->replicas_ahead,
+           b->policy, b->after, b->before, rb_of(b), b->replicas, b->replicas_ahead,
            ek_count_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
     if (b->survivability_text[0] != '\0')

@@ -1,6 +1,7 @@
 /* Sums of a MoE layer over a step. */
 #include "moe/stats.h"
 
+#include <math.h>
 #include <string.h>
 
 void ek_moe_stats_reserve(ek_moe_stats *s, ek_arena *a, int64_t experts, int32_t ranks)
@@ -19,24 +20,30 @@ void ek_moe_stats_clear(ek_moe_stats *s, int64_t experts, int32_t ranks)
     memset(s->primary_rows, 0, (size_t)ranks * sizeof(*s->primary_rows));
 }
 
-static double max_over_mean(const ek_dispatch_layout *x, const int64_t *rows)
+static ek_rank_balance balance_of(const ek_dispatch_layout *x, const int64_t *rows)
 {
     int ranks = x->ranks / x->shards;
     int64_t total = 0, most = 0;
+    double mean, squares = 0;
 
     for (int r = 0; r < ranks; r++) {
         total += rows[r];
         most = rows[r] > most ? rows[r] : most;
     }
-    return total > 0 ? (double)most * ranks / (double)total : 1;
+    if (total == 0)
+        return (ek_rank_balance){1, 0};
+    mean = (double)total / ranks;
+    for (int r = 0; r < ranks; r++)
+        squares += ((double)rows[r] - mean) * ((double)rows[r] - mean);
+    return (ek_rank_balance){(double)most * ranks / (double)total, sqrt(squares / ranks) / mean};
 }
 
-double ek_moe_rank_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x)
+ek_rank_balance ek_moe_rank_balance(const ek_moe_stats *s, const ek_dispatch_layout *x)
 {
-    return max_over_mean(x, x->ranks / x->ep_groups > 1 ? s->rank_rows : s->primary_rows);
+    return balance_of(x, x->ranks / x->ep_groups > 1 ? s->rank_rows : s->primary_rows);
 }
 
-double ek_moe_primary_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x)
+ek_rank_balance ek_moe_primary_balance(const ek_moe_stats *s, const ek_dispatch_layout *x)
 {
-    return max_over_mean(x, s->primary_rows);
+    return balance_of(x, s->primary_rows);
 }

@@ -26,9 +26,15 @@ typedef struct {
 void ek_moe_stats_reserve(ek_moe_stats *s, ek_arena *a, int64_t experts, int32_t ranks);
 void ek_moe_stats_clear(ek_moe_stats *s, int64_t experts, int32_t ranks);
 
-/* Rows of the busiest expert rank over the mean of the ranks: as computed, and as they would be in
- * the initial block placement. */
-double ek_moe_rank_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x);
-double ek_moe_primary_max_over_mean(const ek_moe_stats *s, const ek_dispatch_layout *x);
+/* How uneven the rows of expert ranks are. */
+typedef struct {
+    double max_over_mean; /* the busiest rank's over the mean; 1 without rows */
+    double deviation;     /* standard deviation over the mean.  Before over after balancing it is RB
+                             of Pro-Prophet (arXiv 2411.10003, section 7) */
+} ek_rank_balance;
+
+/* As computed, and as they would be in the initial block placement. */
+ek_rank_balance ek_moe_rank_balance(const ek_moe_stats *s, const ek_dispatch_layout *x);
+ek_rank_balance ek_moe_primary_balance(const ek_moe_stats *s, const ek_dispatch_layout *x);
 
 #endif

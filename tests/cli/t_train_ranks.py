@@ -206,7 +206,15 @@ class Ranks(ek_cli.Case):
                 self.assertGreater(told["replicas_ahead"], 0)
             elif policy != "auto":
                 self.assertEqual(sum(ahead), 0)
+            # of two ranks the deviation is what the busiest one has more than the mean
+            for m in got + [told]:
+                for key in "rank_%s", "rank_%s_before":
+                    self.assertAlmostEqual(m[key % "deviation"], m[key % "max_over_mean"] - 1,
+                                           delta=1e-5)
+            self.assertTrue(told["rb"] is None if told["rank_deviation"] == 0 else abs(
+                told["rb"] * told["rank_deviation"] / told["rank_deviation_before"] - 1) < 1e-6)
             if policy not in ("auto", "prophet"):  # which may find that nothing pays
+                self.assertTrue(told["rb"] is None or told["rb"] > 2, told)
                 self.assertLess(told["rank_max_over_mean"], 1.15)
                 self.assertGreater(told["replicas"], 0)
                 self.assertGreater(told["replica_mb"], 0)
@@ -222,10 +230,10 @@ class Ranks(ek_cli.Case):
         """Figures of a step are those of the worst layer, or sums over layers."""
         of = step["layers"]
         self.assertEqual(set(of), {"rank_max_over_mean", "rank_max_over_mean_before",
-                                   "experts_moved", "replicas", "replicas_ahead", "replica_mb"})
+                                   "rank_deviation", "rank_deviation_before", "experts_moved", "replicas", "replicas_ahead", "replica_mb"})
         for name, values in of.items():
             self.assertEqual(len(values), layers, name)
-            together = max(values) if "max_over_mean" in name else sum(values)
+            together = max(values) if "_mean" in name or "_deviation" in name else sum(values)
             self.assertAlmostEqual(together, step[name], delta=2e-3, msg=name)
 
     def test_balance_of_layers(self):

@@ -398,8 +398,8 @@ static inline void collect(layer *l)
     out->aux = l->m.stats.aux_loss;
     out->z = l->m.stats.z_loss;
     out->dropped = l->m.stats.dropped;
-    out->rank_max = ek_moe_rank_max_over_mean(&l->m.stats, &l->m.x);
-    out->primary_max = ek_moe_primary_max_over_mean(&l->m.stats, &l->m.x);
+    out->rank_max = ek_moe_rank_balance(&l->m.stats, &l->m.x).max_over_mean;
+    out->primary_max = ek_moe_primary_balance(&l->m.stats, &l->m.x).max_over_mean;
     out->work = l->m.stats.work;
     out->replicas = l->m.stats.replicas;
 }

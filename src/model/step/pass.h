@@ -42,14 +42,14 @@ typedef struct {
     double aux_loss;    /* sum over layers, mean over micro-batches; without coefficient */
     double z_loss;
     int64_t dropped;
-    double expert_max_over_mean;  /* busiest expert over the mean, of the worst layer */
-    double rank_max_over_mean;    /* likewise of expert ranks, in rows that they compute */
-    double primary_max_over_mean; /* the same with only the primary copies, in their initial
-                                     placement */
-    int64_t plans, replicas;      /* plans made, and replicas in them */
-    int64_t replicas_ahead;       /* of these, those that were sent before the gate */
-    double replica_bytes;         /* moved for replicas: weights and gradients */
-    int64_t experts_moved;        /* whose state moved to another rank before this step */
+    double expert_max_over_mean; /* busiest expert over the mean, of the worst layer */
+    ek_rank_balance ranks;       /* likewise of expert ranks, in rows that they compute */
+    ek_rank_balance primaries;   /* the same with only the primary copies, in their initial
+                                    placement */
+    int64_t plans, replicas;     /* plans made, and replicas in them */
+    int64_t replicas_ahead;      /* of these, those that were sent before the gate */
+    double replica_bytes;        /* moved for replicas: weights and gradients */
+    int64_t experts_moved;       /* whose state moved to another rank before this step */
     double step_s;         /* duration of the step before, as the owner set it, mean of the ranks */
     double plan_s;         /* planning time, on one rank of each stage */
     double replica_wait_s; /* stall of expert products on replicas, mean of the ranks */
@@ -57,8 +57,8 @@ typedef struct {
 
 /* Load balance of a layer in a step. */
 typedef struct {
-    double before, after; /* rows of the busiest expert rank over the mean: with the
-                             initial placement without replicas, and as computed */
+    ek_rank_balance before, after; /* of expert ranks' rows: with the initial placement without
+                                      replicas, and as computed */
     double replicas, replicas_ahead, replica_bytes, experts_moved; /* of this layer */
 } ek_layer_balance;
 

@@ -24,7 +24,9 @@ enum {
 };
 enum {
     LAYER_PRIMARY,
+    LAYER_PRIMARY_DEVIATION,
     LAYER_RANKS,
+    LAYER_RANKS_DEVIATION,
     LAYER_COPIES,
     LAYER_COPIES_BYTES,
     LAYER_COPIES_AHEAD,
@@ -67,9 +69,14 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
 {
     const double *sums = layer_sums(p, layer);
 
-    return (ek_layer_balance){sums[LAYER_PRIMARY],      sums[LAYER_RANKS],
-                              sums[LAYER_COPIES],       sums[LAYER_COPIES_AHEAD],
-                              sums[LAYER_COPIES_BYTES], sums[LAYER_MOVED]};
+    return (ek_layer_balance){
+        .before = {sums[LAYER_PRIMARY], sums[LAYER_PRIMARY_DEVIATION]},
+        .after = {sums[LAYER_RANKS], sums[LAYER_RANKS_DEVIATION]},
+        .replicas = sums[LAYER_COPIES],
+        .replicas_ahead = sums[LAYER_COPIES_AHEAD],
+        .replica_bytes = sums[LAYER_COPIES_BYTES],
+        .experts_moved = sums[LAYER_MOVED],
+    };
 }
 
 void ek_pass_set_step_time(ek_pass *p, double seconds)
@@ -113,6 +120,7 @@ void ek_pass_sum(ek_pass *p)
     for (int64_t l = 0; l < s->layers; l++) {
         const ek_moe *m = &p->moe[l];
         double *sums = layer_sums(p, l);
+        ek_rank_balance of;
 
         if (!ek_model_has_layer(p->model, l) || !m->w->routed)
             continue;
@@ -121,8 +129,12 @@ void ek_pass_sum(ek_pass *p)
         p->stats.sums[SUM_DROPPED] += (double)m->stats.dropped;
         p->stats.sums[SUM_PLANS] += (double)m->stats.plans;
         p->stats.sums[SUM_PLAN] += m->stats.plan_s;
-        sums[LAYER_PRIMARY] = ek_moe_primary_max_over_mean(&m->stats, &m->x);
-        sums[LAYER_RANKS] = ek_moe_rank_max_over_mean(&m->stats, &m->x);
+        of = ek_moe_primary_balance(&m->stats, &m->x);
+        sums[LAYER_PRIMARY] = of.max_over_mean;
+        sums[LAYER_PRIMARY_DEVIATION] = of.deviation;
+        of = ek_moe_rank_balance(&m->stats, &m->x);
+        sums[LAYER_RANKS] = of.max_over_mean;
+        sums[LAYER_RANKS_DEVIATION] = of.deviation;
         sums[LAYER_COPIES] = (double)m->stats.replicas;
         sums[LAYER_COPIES_BYTES] = ek_moe_replica_bytes(m);
         sums[LAYER_COPIES_AHEAD] = (double)m->stats.ahead;
@@ -134,6 +146,12 @@ void ek_pass_sum(ek_pass *p)
         for (int64_t e = 0; e < s->experts; e++)
             sums[LAYER_LOAD + e] = (double)m->stats.load[e];
     }
+}
+
+static void add_worst(ek_rank_balance *worst, const ek_rank_balance *of)
+{
+    worst->max_over_mean = fmax(worst->max_over_mean, of->max_over_mean);
+    worst->deviation = fmax(worst->deviation, of->deviation);
 }
 
 void ek_pass_losses(const ek_pass *p, ek_losses *out)
@@ -165,8 +183,8 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         }
         out->expert_max_over_mean =
             fmax(out->expert_max_over_mean, total > 0 ? most * (double)s->experts / total : 1);
-        out->rank_max_over_mean = fmax(out->rank_max_over_mean, of.after);
-        out->primary_max_over_mean = fmax(out->primary_max_over_mean, of.before);
+        add_worst(&out->ranks, &of.after);
+        add_worst(&out->primaries, &of.before);
         out->replicas += (int64_t)of.replicas;
         out->replicas_ahead += (int64_t)of.replicas_ahead;
         out->replica_bytes += of.replica_bytes;

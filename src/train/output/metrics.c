@@ -192,8 +192,10 @@ static size_t put_lists(char *at, size_t cap, const char *name, column c, const 
 static size_t put_layers(char *at, size_t cap, const ek_metrics_step *s)
 {
     static const list_row rows[] = {
-        {"rank_max_over_mean", offsetof(ek_layer_balance, after), 1, 3},
-        {"rank_max_over_mean_before", offsetof(ek_layer_balance, before), 1, 3},
+        {"rank_max_over_mean", offsetof(ek_layer_balance, after.max_over_mean), 1, 3},
+        {"rank_max_over_mean_before", offsetof(ek_layer_balance, before.max_over_mean), 1, 3},
+        {"rank_deviation", offsetof(ek_layer_balance, after.deviation), 1, 4},
+        {"rank_deviation_before", offsetof(ek_layer_balance, before.deviation), 1, 4},
         {"experts_moved", offsetof(ek_layer_balance, experts_moved), 1, 0},
         {"replicas", offsetof(ek_layer_balance, replicas), 1, 0},
         {"replicas_ahead", offsetof(ek_layer_balance, replicas_ahead), 1, 0},
@@ -271,14 +273,15 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         "\"grad_norm\": %.17g, \"lr\": %.17g, \"step_ms\": %.3f, \"tokens_per_s\": %.1f, "
         "\"expert_max_over_mean\": %.6g, \"rank_max_over_mean\": %.6g, \"dropped\": %" PRId64
         ", \"ranks\": %d, \"comm_bytes\": %.0f, \"rank_max_over_mean_before\": %.6g, "
+        "\"rank_deviation\": %.6g, \"rank_deviation_before\": %.6g, "
         "\"plans\": %" PRId64 ", \"experts_moved\": %" PRId64 ", \"replicas\": %" PRId64
         ", \"replicas_ahead\": %" PRId64 ", \"replica_mb\": %.3f, "
         "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, ",
         r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, s->step_ms,
-        (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->rank_max_over_mean,
-        l->dropped, s->ranks, bytes, l->primary_max_over_mean, l->plans, l->experts_moved,
-        l->replicas, l->replicas_ahead, l->replica_bytes / 1e6, l->plan_s * 1e3,
-        l->replica_wait_s * 1e3);
+        (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->ranks.max_over_mean,
+        l->dropped, s->ranks, bytes, l->primaries.max_over_mean, l->ranks.deviation,
+        l->primaries.deviation, l->plans, l->experts_moved, l->replicas, l->replicas_ahead,
+        l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3);
     n += put_list(m->line + n, m->cap - n, "peak_rss_mb",
                   of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
     n += (size_t)snprintf(m->line + n, m->cap - n, ", ");

@@ -339,8 +339,10 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     if (!is_balanced(r))
         return;
     b->policy = r->training.moe.planner->name;
-    add_mean(&b->before, l->primary_max_over_mean, n);
-    add_mean(&b->after, l->rank_max_over_mean, n);
+    add_mean(&b->before, l->primaries.max_over_mean, n);
+    add_mean(&b->after, l->ranks.max_over_mean, n);
+    add_mean(&b->deviation_before, l->primaries.deviation, n);
+    add_mean(&b->deviation_after, l->ranks.deviation, n);
     add_mean(&b->replicas, (double)l->replicas, n);
     add_mean(&b->replicas_ahead, (double)l->replicas_ahead, n);
     add_mean(&b->replica_bytes, l->replica_bytes, n);
