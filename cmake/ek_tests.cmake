@@ -13,7 +13,8 @@
 #                             (to search for more: the preset fuzz, then
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
 #   tools                     static checks
-# Labels are the folders' names, fuzz, static and long.
+# Labels are the folders' names, fuzz, static, long, and plain: tests of times, or of documents,
+# which do not run with sanitizers, as other tests call what they call.
 
 if(CMAKE_BUILD_TYPE STREQUAL "Checked")
   set(EK_TEST_SLOWNESS 3)
@@ -46,6 +47,9 @@ function(ek_register name label seconds)
   if(name MATCHES "_long$")
     list(APPEND label long)
     set(seconds 7200)
+  endif()
+  if(name MATCHES "^t_(bench|documented_commands|long_runs)$")
+    list(APPEND label plain)
   endif()
   if(seconds LESS 300) # a limit ends what hangs; a busy machine fails no test
     set(seconds 300)
