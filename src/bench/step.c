@@ -37,7 +37,7 @@ typedef struct {
     ek_step_result last;
     int64_t resident; /* resident bytes of model and trainer after the warm-up */
     size_t predicted; /* by the measuring mode of their arenas */
-    double start;     /* seconds from nothing to the end of the first step */
+    double start;     /* seconds from creating the model to the end of the first step */
 } steps;
 
 static op_row *row_of(steps *s, const ek_event *e)

@@ -103,6 +103,21 @@ class Elastic(ranks.Disaster):
         os.kill(worker, signal.SIGKILL)
         return worker
 
+    def kill_workers_in_turn(self, layout, apart):
+        """Three times in a fresh run, `apart` steps apart and when all ranks are back, kills a
+        random worker; no step is taken again.  Returns the number of kills and stderr."""
+        shutil.rmtree(self.out, True)
+        rng = random.Random(str(layout))
+        job, kills = self.elastic(layout), 3
+        for k in range(kills):
+            job.wait_for_steps(3 + apart * k)
+            job.wait_for_members(layout[0])
+            worker, told = job.rank(rng.randrange(layout[0])), self.told()
+            os.kill(worker, signal.SIGKILL)
+            job.wait_for_steps(4 + apart * k)
+            self.assertTrue(self.told().startswith(told), "a step was taken again")
+        return kills, self.assert_done(job, kills)
+
     def kill_launcher(self, job):
         os.kill(job.process.pid, signal.SIGKILL)
         job.process.wait()

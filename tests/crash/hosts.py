@@ -200,6 +200,14 @@ class Hosts(Elastic):
             self.assertRegex(err, r"train: (\w, )*%s(, \w)* joins?; \d ranks" % host)
         self.assertIn("; %d ranks on %d hosts\n" % (ranks, ranks), err)
 
+    def drain(self, j):
+        """A reclaim notice to rank 1 of three after 20 steps; no step is taken again."""
+        j.wait_for_steps(20)
+        told = self.told()
+        os.kill(j.rank(1), signal.SIGTERM)
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+
 
 class GoAndCome(Hosts):
     def test_one_is_lost_and_comes_back(self):
@@ -455,11 +463,7 @@ class Lists(Hosts):
         for k in late:
             self.set("late", str(k))
         j = self.start("--ep 3 --record-plans")
-        j.wait_for_steps(20)
-        told = self.told()
-        os.kill(j.rank(1), signal.SIGTERM)
-        self.wait_for_ranks(j, 2)
-        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.drain(j)
         err = self.assert_done(j)
         self.assertEqual(err.count("b is released; 2 ranks on 2 hosts"), 1, err)
         return err

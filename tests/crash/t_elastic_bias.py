@@ -6,9 +6,7 @@ moments are the same bits."""
 
 import glob
 import os
-import random
 import re
-import shutil
 import signal
 import time
 
@@ -100,17 +98,7 @@ class WithBias(Bias, Elastic):
     def test_workers(self):
         for layout in LAYOUTS:
             with self.subTest(layout=layout):
-                shutil.rmtree(self.out, True)
-                rng = random.Random(str(layout))
-                j, kills = self.elastic(layout), 3
-                for k in range(kills):
-                    j.wait_for_steps(3 + 20 * k)
-                    j.wait_for_members(layout[0])
-                    told = self.told()
-                    self.kill_rank(j, rng.randrange(layout[0]))
-                    j.wait_for_steps(4 + 20 * k)
-                    self.assertTrue(self.told().startswith(told), "a step was taken again")
-                self.assert_done(j, kills)
+                self.kill_workers_in_turn(layout, apart=20)
                 self.assert_same_bits(layout)
 
     def test_a_frozen_worker(self):
@@ -201,11 +189,7 @@ class OnHosts(Bias, hosts.Hosts):
     def test_notice(self):
         """A drained host hands its experts over, and the others have the bias."""
         j = self.start("--ep 3")
-        j.wait_for_steps(20)
-        told = self.told()
-        os.kill(j.rank(1), signal.SIGTERM)
-        self.wait_for_ranks(j, 2)
-        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.drain(j)
         err = self.end_of(j)
         self.assertIn("a c b", self.gave(), err)
 

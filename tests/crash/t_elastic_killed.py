@@ -30,17 +30,7 @@ class Killed(Elastic):
     def kill_workers(self, layouts):
         for layout in layouts:
             with self.subTest(layout=layout):
-                shutil.rmtree(self.out, True)
-                rng = random.Random(str(layout))
-                j, kills = self.elastic(layout), 3
-                for k in range(kills):
-                    j.wait_for_steps(3 + 10 * k)
-                    j.wait_for_members(layout[0])
-                    worker, told = j.rank(rng.randrange(layout[0])), self.told()
-                    os.kill(worker, signal.SIGKILL)
-                    j.wait_for_steps(4 + 10 * k)
-                    self.assertTrue(self.told().startswith(told), "a step was taken again")
-                err = self.assert_done(j, kills)
+                kills, err = self.kill_workers_in_turn(layout, apart=10)
                 self.assertEqual(err.count("was killed by signal 9") +
                                  err.count("exited without an error report"), kills, err)
 

@@ -159,7 +159,7 @@ static ek_status linear_backward_weight(const ek_kernels *k, const ek_group *g, 
     return EK_OK;
 }
 
-/* --- products with one small dimension -------------------------------------------------------- */
+/* --- products with few tiles and many terms --------------------------------------------------- */
 
 /* Tiles of BROAD x SLIM, so that there are blocks for all multiprocessors; the warps of a block
  * divide the terms among them, DEEP at a time, and add their sums in order. */
@@ -221,7 +221,7 @@ template <bool ALIGNED, class R, int SIDE_OF> struct carried {
     }
 };
 
-/* c = a b, its element (i, j) at i * c_i + j * c_j, where m is the small dimension. */
+/* c = a b, its element (i, j) at i * c_i + j * c_j; m <= n (the caller transposes otherwise). */
 template <bool ALIGNED, class R>
 __global__ void __launch_bounds__(EK_BLOCK, sizeof(R) == 4 ? 2 : 1)
     multiply_slim(const __grid_constant__ product<R> p, int64_t c_i, int64_t c_j, int add)
