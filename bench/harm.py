@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 
-KINDS = ("worker", "node", "freeze", "freeze-node", "cut", "part", "notice", "supervisor", "slow",
-         "recovery", "full-disk")
+KINDS = ("worker", "node", "two-nodes", "freeze", "freeze-node", "cut", "part", "notice",
+         "supervisor", "slow", "recovery", "full-disk")
+PHASES = ("detect", "ending", "hand_over", "probe", "launch", "connect", "plan", "transfer",
+          "first_step")
 RECOVERY = ("launch", "transfer", "step")
 
 
@@ -256,8 +258,7 @@ class Run:
 
     def act(self, what, node):
         if what == "lost":
-            self.cluster.call("kill", node)
-            self.prove_dead(node)
+            self.kill_nodes([node])
         elif what == "given":  # kill the node once the others continue without it
             noticed = [f for f in self.failures if f["node"] == node][-1]
             if len(self.generations()) > noticed["generation"]:
@@ -281,6 +282,15 @@ class Run:
             self.disk.make_room()
             self.full = False
             self.enough = len(self.lines("metrics.jsonl")) + 3
+
+    def kill_nodes(self, nodes):
+        """Kills nodes at the same time."""
+        kills = [subprocess.Popen(self.cluster.words("kill", n), stdin=subprocess.DEVNULL)
+                 for n in nodes]
+        for node, kill in zip(nodes, kills):
+            if kill.wait() != 0:
+                raise Wrong("%s cannot be killed" % node)
+            self.prove_dead(node)
 
     def prove_dead(self, node):
         r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
@@ -313,6 +323,14 @@ class Run:
         elif kind == "node":
             self.act("lost", node)
             self.later(self.o.down, "back", node)
+        elif kind == "two-nodes":
+            both = [node, *rng.sample([n for n in up if n != node], 1)] if len(up) > 2 else []
+            if not both:
+                return False
+            entry["other"] = both[1]
+            self.kill_nodes(both)
+            for n in both:
+                self.later(self.o.down, "back", n)
         elif kind == "cut":
             self.act("cut", node)
             self.later(self.o.down, "restore", node)
@@ -524,6 +542,50 @@ class Run:
         self.wait(lambda: False)
         if o.show:
             self.show()
+
+
+def check_steps(run):
+    """Checks that the run has every step once, and has repeated none without a report."""
+    steps = [json.loads(line)["step"] for line in run.lines("metrics.jsonl")]
+    if steps != list(range(len(steps))):
+        raise Wrong("metrics.jsonl does not have every step once: %s" % steps)
+    all_of = run.generations()
+    for f in run.failures:
+        for g in all_of[f["generation"]:f["generation"] + 1]:
+            if g["first_step"] + g["steps_again"] < f["steps"]:
+                raise Wrong("step %d was completed when %s failed, and steps from %d were repeated "
+                            "without a report" % (f["steps"], f["node"], g["first_step"]))
+
+
+def worst_difference(got, want, tolerance):
+    """The largest relative difference of the losses of steps; fails if it exceeds the tolerance."""
+    if len(got) != len(want):
+        raise Wrong("%d steps, and %d without faults" % (len(got), len(want)))
+    worst, step = max((abs(a["loss"] - b["loss"]) / abs(b["loss"]), a["step"])
+                      for a, b in zip(got, want))
+    if worst > tolerance:
+        raise Wrong("losses differ by up to %.3g, at step %d, from those without faults" %
+                    (worst, step))
+    return worst
+
+
+def recoveries(run):
+    """Recovery time of each failure that led to a restart: seconds by phase, and in total."""
+    found, all_of = [], run.generations()
+    for k, f in enumerate(run.failures):
+        last = k + 1 == len(run.failures) or run.failures[k + 1]["generation"] > f["generation"]
+        if f["generation"] >= len(all_of) or not last or f["kind"] in ("slow", "full-disk"):
+            continue
+        g = all_of[f["generation"]]
+        row = {p: g.get(p + "_s", 0.0) for p in PHASES[1:]}
+        row["detect"] = g.get("seen", f["at"]) - f["at"]
+        row["total"] = g["time"] - f["at"]
+        row.update(kind=f["kind"], node=f["node"], ranks=g["ranks"],
+                   ranks_before=all_of[f["generation"] - 1]["ranks"],
+                   received_mb=g["received_mb"], copied_mb=g["copied_mb"],
+                   taken_mb=g["taken_mb"])
+        found.append(row)
+    return found
 
 
 def signal_to(pid, sig):
