@@ -18,7 +18,7 @@ class Config(ctypes.Structure):
                 ("replicas_min", ctypes.c_int32), ("compute_s_per_row", ctypes.c_double),
                 ("comm_s_per_row", ctypes.c_double), ("replica_s", ctypes.c_double),
                 ("migrate_s_per_expert", ctypes.c_double), ("horizon", ctypes.c_int64),
-                ("prefer_survival", ctypes.c_int32)]
+                ("prefer_survival", ctypes.c_int32), ("rank_speeds", ctypes.POINTER(ctypes.c_double))]
 
 
 class Plan(ctypes.Structure):
@@ -51,6 +51,11 @@ def main():
     call(lib.ek_balance_split, balance, counts, rows)
     away = sum(n for i, n in enumerate(rows) if i % (RANKS * SLOTS) // SLOTS != i // (RANKS * SLOTS))
     print("%d of %d assignments leave their rank" % (away, sum(counts)))
+    speeds = (ctypes.c_double * RANKS)(1, 1, 1, 0.5)
+    call(lib.ek_balance_set_rank_speeds, balance, speeds)
+    call(lib.ek_balance_plan, balance, counts, ctypes.byref(plan))
+    loads = [sum(plan.quota[r * plan.slots:(r + 1) * plan.slots]) for r in range(RANKS)]
+    print("with rank 3 at half speed, ranks serve", loads)
     lib.ek_balance_destroy(ctypes.byref(balance))
 
 

@@ -51,7 +51,8 @@ typedef struct {
                              does, at first in the first plan; if the other slots suffice for that
                              many copies of each expert, the last slot of each rank is for transient
                              replicas.  Its quotas have the least maximum load in every plan */
-    double compute_s_per_row; /**< seconds: a rank computes an assignment, forward and backward */
+    double compute_s_per_row; /**< seconds: a rank, the fastest one, computes an assignment, forward
+                                 and backward */
     double comm_s_per_row;    /**< seconds: one link carries one assignment's rows, all four
                                  all-to-alls */
     double replica_s; /**< seconds: one link carries one replica: weights out, gradients back */
@@ -63,6 +64,10 @@ typedef struct {
     int prefer_survival; /**< 1, where replicas_min is above 1: the placement that survives most
                             losses of further nodes, even where a rank then has more than 5 % more
                             load */
+    const double *rank_speeds; /**< [ranks] relative speeds of ranks that differ, each finite and
+                                  above 0, copied: plans then level the time of assignments instead
+                                  of their number ("fastermoe" and "eplb" do not); NULL: all are
+                                  equal.  See ek_balance_set_rank_speeds */
 } ek_balance_config;
 
 /** A plan.  The planner owns the arrays; they are valid until its next call. */
@@ -99,6 +104,17 @@ EK_CHECKED EK_API ek_status ek_balance_create(const ek_balance_config *cfg, ek_b
  *  @param[in,out] b  *b is set to NULL; NULL and *b == NULL are allowed */
 EK_API void ek_balance_destroy(ek_balance **b);
 
+/** Sets or changes the relative speeds of ranks, for the plans that follow.  They are rounded so
+ *  that the fastest rank takes 256 units of time for an assignment and any other a whole number, at
+ *  most 64 times as many.  If that makes all ranks equal, plans are those without speeds.  All
+ * ranks must set the same.  Not collective.
+ *
+ *  @param[in] b       the planner
+ *  @param[in] speeds  [ranks] assignments in a time of any length, finite and above 0; NULL: all
+ *                     ranks are equal
+ *  @return EK_EINVAL with the first speed that is out of range */
+EK_CHECKED EK_API ek_status ek_balance_set_rank_speeds(ek_balance *b, const double *speeds);
+
 /** Plans for these counts.  "place", "replicate" and "eplb" make persistent placements: each plan
  *  starts from the one before.  The replicas of all other policies are transient: they are valid
  *  for these counts.  "auto" does both: transient replicas for these counts and, in every
@@ -107,7 +123,8 @@ EK_API void ek_balance_destroy(ek_balance **b);
  *  dispatched.  Not collective.
  *
  *  @param[in]  b       the planner
- *  @param[in]  counts  [ranks][experts] assignments by source rank; none negative, sum at most 2^62
+ *  @param[in]  counts  [ranks][experts] assignments by source rank; none negative, sum at most
+ * 2^62, 2^48 where speeds of ranks differ
  *  @param[out] out     filled in; see ek_balance_plan_result for its lifetime
  *  @return EK_EINVAL with the first count that is out of range.  With a registered planner also its
  *          own failures, and EK_EINVAL with the fault of an invalid plan; ek_balance_split then

@@ -82,8 +82,8 @@ typedef struct {
     double state_bytes;          /**< bytes of that state */
 } ek_planner_costs;
 
-/** Sizes, topology, constraints and costs.  Only node_of and domain_of differ between the plans of
- *  one memory, if ep_groups is above 1.  Arrays are valid during the call. */
+/** Sizes, topology, constraints and costs.  Between the plans of one memory row_cost may differ,
+ * and node_of and domain_of if ep_groups is above 1.  Arrays are valid during the call. */
 typedef struct {
     int32_t experts;   /**< of a layer */
     int32_t ranks;     /**< expert ranks that exchange tokens (an expert-parallel group) */
@@ -95,6 +95,9 @@ typedef struct {
                                memory_bytes alone */
     const int32_t *domain_of; /**< [ranks] failure domain, such as a rack: whole nodes, any numbers;
                                  the node where no racks are known.  NULL in memory_bytes alone */
+    const int32_t *row_cost;  /**< [ranks] where ranks differ in speed: time of an assignment on
+                                 each,  in 256ths of costs.compute_s_per_row.  NULL: all are equal,
+                                 and in  memory_bytes */
     int32_t replicas_min;     /**< number of domains that should hold each expert; see
                                  ek_planner_functions.enforces_replicas_min */
     int64_t horizon; /**< micro-batches that a persistent placement is expected to serve, within

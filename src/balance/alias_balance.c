@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Loads within this fraction of the mean are treated as equal. */
+/* Weighted loads within this fraction of the level are treated as equal. */
 static const double close_enough = 0.0005;
 
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
@@ -17,6 +17,7 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->left = ek_arena_alloc(a, l->experts, sizeof(*m->left));
     m->load = ek_arena_alloc(a, l->ranks, sizeof(*m->load));
     m->start = ek_arena_alloc(a, l->ranks, sizeof(*m->start));
+    m->capacity = ek_arena_alloc(a, l->ranks, sizeof(*m->capacity));
     m->spare = ek_arena_alloc(a, slots, sizeof(*m->spare));
     m->n_spare = ek_arena_alloc(a, l->ranks, sizeof(*m->n_spare));
     m->primaries = ek_arena_alloc(a, l->experts, sizeof(*m->primaries));
@@ -33,15 +34,6 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->given = ek_arena_alloc(a, l->experts, sizeof(*m->given));
     m->moves = ek_arena_alloc(a, slots, sizeof(*m->moves));
     m->best = ek_arena_alloc(a, slots, sizeof(*m->best));
-}
-
-static int64_t largest_load(const ek_alias *m, int32_t ranks)
-{
-    int64_t most = 0;
-
-    for (int32_t r = 0; r < ranks; r++)
-        most = m->load[r] > most ? m->load[r] : most;
-    return most;
 }
 
 int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p)
@@ -74,15 +66,18 @@ int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p)
     }
     m->first_primary[l->ranks] = n;
     m->n_best = 0;
-    return m->least = largest_load(m, l->ranks);
+    return m->least = ek_row_costs_largest(l, m->load);
 }
 
 int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l)
 {
     int64_t bound = 0;
 
-    for (int32_t r = 0; r < l->ranks; r++)
-        bound = m->start[r] - m->most_first[r] > bound ? m->start[r] - m->most_first[r] : bound;
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int64_t others = (m->start[r] - m->most_first[r]) * ek_row_cost(l, r);
+
+        bound = others > bound ? others : bound;
+    }
     return bound;
 }
 
@@ -106,20 +101,22 @@ static void find_largest(ek_alias *m, int32_t rank, int32_t budget)
 }
 
 /* What a rank can give at once if it is above the target, and what it lacks below. */
-static int64_t offer_of(const ek_alias *m, int32_t rank, int64_t target)
+static int64_t offer_of(const ek_alias *m, int32_t rank)
 {
-    return m->load[rank] > target ? m->most_left[rank] : 0;
+    return m->load[rank] > m->capacity[rank] ? m->most_left[rank] : 0;
 }
 
-static int64_t gap_of(const ek_alias *m, int32_t rank, int64_t target)
+static int64_t gap_of(const ek_alias *m, int32_t rank)
 {
-    return m->load[rank] < target && m->slots_left[rank] > 0 ? target - m->load[rank] : 0;
+    int64_t lack = m->capacity[rank] - m->load[rank];
+
+    return lack > 0 && m->slots_left[rank] > 0 ? lack : 0;
 }
 
-static void update_rank(ek_alias *m, const ek_plan_limits *l, int32_t rank, int64_t target)
+static void update_rank(ek_alias *m, const ek_plan_limits *l, int32_t rank)
 {
-    ek_maxima_change(&m->offer, l->ranks, rank, offer_of(m, rank, target));
-    ek_maxima_change(&m->gap, l->ranks, rank, gap_of(m, rank, target));
+    ek_maxima_change(&m->offer, l->ranks, rank, offer_of(m, rank));
+    ek_maxima_change(&m->gap, l->ranks, rank, gap_of(m, rank));
 }
 
 static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
@@ -130,10 +127,11 @@ static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, i
     memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
     memcpy(m->largest, m->largest_first, (size_t)l->ranks * sizeof(*m->largest));
     memcpy(m->most_left, m->most_first, (size_t)l->ranks * sizeof(*m->most_left));
+    ek_row_costs_capacities(l, target, m->capacity);
     for (int32_t r = 0; r < l->ranks; r++) {
         m->slots_left[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
-        m->offer.of[r] = offer_of(m, r, target);
-        m->gap.of[r] = gap_of(m, r, target);
+        m->offer.of[r] = offer_of(m, r);
+        m->gap.of[r] = gap_of(m, r);
     }
     ek_maxima_find(&m->offer, l->ranks);
     ek_maxima_find(&m->gap, l->ranks);
@@ -161,7 +159,7 @@ static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t targ
     start_target(m, l, target, budget);
     while ((from = ek_maxima_first(&m->offer, l->ranks)) >= 0 &&
            (to = ek_maxima_first(&m->gap, l->ranks)) >= 0) {
-        int64_t excess = m->load[from] - target;
+        int64_t excess = m->load[from] - m->capacity[from];
         int64_t amount = m->offer.of[from] < m->gap.of[to] ? m->offer.of[from] : m->gap.of[to];
 
         /* Give more than the excess only if the giving rank has a spare slot to get the deficit
@@ -170,13 +168,13 @@ static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t targ
             amount = excess;
         add_move(m, l, n++, from, to, amount);
         find_largest(m, from, budget);
-        update_rank(m, l, from, target);
-        update_rank(m, l, to, target);
+        update_rank(m, l, from);
+        update_rank(m, l, to);
     }
     return n;
 }
 
-/* Drops moves without which no rank exceeds `most`; returns the number left. */
+/* Drops moves without which no weighted load exceeds `most`; returns the number left. */
 static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_t most)
 {
     int32_t kept = 0;
@@ -185,7 +183,7 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
         ek_alias_move *v = &m->moves[i];
         int32_t from = m->rank_of[v->expert], to = v->slot / l->slots;
 
-        if (m->load[from] + v->amount <= most) {
+        if ((m->load[from] + v->amount) * ek_row_cost(l, from) <= most) {
             m->load[from] += v->amount;
             m->load[to] -= v->amount;
         } else {
@@ -197,16 +195,17 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
 
 /* --- the search ------------------------------------------------------------------------------- */
 
-/* Makes the moves for a target and keeps them if they lower the busiest rank's load of the best so
- * far, or equal it with fewer replicas.  Returns the busiest rank's load. */
+/* Makes the moves for a target and keeps them if they lower the largest weighted load of the best
+ * so far, or equal it with fewer replicas.  Returns the largest weighted load. */
 static int64_t try_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int64_t slack,
                           int32_t budget)
 {
     int32_t n = fill_to_target(m, l, target, budget);
-    int64_t most = largest_load(m, l->ranks), bound = most > target + slack ? most : target + slack;
+    int64_t most = ek_row_costs_largest(l, m->load);
+    int64_t bound = most > target + slack ? most : target + slack;
 
     n = drop_idle(m, l, n, bound);
-    most = largest_load(m, l->ranks);
+    most = ek_row_costs_largest(l, m->load);
     if (most < m->least || (most == m->least && n < m->n_best)) {
         m->least = most;
         m->n_best = n;
@@ -215,11 +214,11 @@ static int64_t try_target(ek_alias *m, const ek_plan_limits *l, int64_t target, 
     return most;
 }
 
-int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t mean, int32_t budget,
+int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t budget,
                     int64_t limit)
 {
-    int64_t low = mean, slack = (int64_t)(close_enough * (double)mean), high, most;
-    int64_t first = limit < INT64_MAX && limit - slack > mean ? limit - slack : mean;
+    int64_t low = level, slack = (int64_t)(close_enough * (double)level), high, most;
+    int64_t first = limit < INT64_MAX && limit - slack > level ? limit - slack : level;
 
     m->least = INT64_MAX;
     m->n_best = 0;

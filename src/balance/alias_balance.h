@@ -1,9 +1,12 @@
 /* balance/alias_balance.h - replicas that fill ranks up to a target load: the construction that the
  * planners `exact` and `auto` search with.
  *
+ * Loads are weighted by what assignments cost on a rank (row_costs.h): within a target each rank
+ * has a capacity in assignments, the target itself where ranks are equal.
+ *
  * For a target load: among the ranks above it, the one with the largest expert left gives part of
- * that expert to the rank furthest below it: as much as closes that gap, at most what the expert
- * has left.  This may take the giving rank below the target; it then receives from another rank in
+ * that expert to the rank that lacks most: as much as closes that gap, at most what the expert has
+ * left.  This may take the giving rank below the target; it then receives from another rank in
  * its own spare slot.  This is Walker's alias method (A. J. Walker, 1977; M. D. Vose, 1991) applied
  * to ranks: with one spare slot per rank it balances any loads perfectly unless a gap needs two
  * experts.
@@ -14,7 +17,7 @@
 #define BALANCE_ALIAS_BALANCE_H
 
 #include "balance/maxima.h"
-#include "balance/planner.h"
+#include "balance/row_costs.h"
 
 enum { EK_ALIAS_SEARCH = 12 }; /* bisection steps */
 
@@ -26,7 +29,8 @@ typedef struct {
 
 typedef struct {
     int64_t *total;         /* [experts] assignments; filled in by the caller */
-    int64_t *load, *start;  /* [ranks] current load; load with primary copies only */
+    int64_t *load, *start;  /* [ranks] current assignments; those with primary copies only */
+    int64_t *capacity;      /* [ranks] assignments within the target */
     int64_t *left;          /* [experts] assignments that the primary copy still serves */
     int32_t *spare;         /* [ranks * slots] empty slots, by rank */
     int32_t *n_spare;       /* [ranks] */
@@ -45,23 +49,23 @@ typedef struct {
     ek_alias_move *moves;        /* [ranks * slots] for the current target */
     ek_alias_move *best;         /* [ranks * slots] the best so far */
     int32_t n_best;
-    int64_t least; /* the busiest rank's load with `best` */
+    int64_t least; /* the largest weighted load with `best` */
 } ek_alias;
 
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l);
 
 /* Empties all slots of p except primary slots and starts from that placement.  The caller has
- * filled m->total.  Returns the busiest rank's load. */
+ * filled m->total.  Returns the largest weighted load. */
 int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p);
 
-/* A lower bound for the busiest rank's load if each rank gives of one expert at most. */
+/* A lower bound for the largest weighted load if each rank gives of one expert at most. */
 int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l);
 
-/* Finds the smallest feasible target by bisection from `mean` upwards, with at most `budget`
+/* Finds the smallest feasible target by bisection from `level` upwards, with at most `budget`
  * replicas per link, and drops moves that lower no maximum: m->best, m->least.  limit: returns 0 if
  * no plan keeps all ranks at or below it, which is tested first; INT64_MAX: no limit.  Otherwise
  * returns 1. */
-int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t mean, int32_t budget,
+int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t budget,
                     int64_t limit);
 
 /* Replicas on the busiest link with m->best. */

@@ -129,6 +129,7 @@ static ek_planner_setup setup_of(const ek_plan_limits *l, const int32_t *rank_nu
                               .ep_groups = l->ep_groups > 0 ? l->ep_groups : 1,
                               .node_of = node_of,
                               .domain_of = l->domain_of != NULL ? l->domain_of : node_of,
+                              .row_cost = l->row_cost,
                               .replicas_min = l->replicas_min,
                               .horizon = l->horizon,
                               .micro_batches = l->batches > 0 ? l->batches : 1,
@@ -147,7 +148,7 @@ static int64_t requested_bytes(const ek_planner_functions *f, const ek_plan_limi
     ek_planner_setup sizes = setup_of(l, NULL);
     size_t bytes;
 
-    sizes.node_of = sizes.domain_of = NULL;
+    sizes.node_of = sizes.domain_of = sizes.row_cost = NULL;
     sizes.costs = (ek_planner_costs){0};
     bytes = f->memory_bytes != NULL ? f->memory_bytes(f->context, &sizes) : 0;
     return bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;

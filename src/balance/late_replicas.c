@@ -22,26 +22,38 @@ static int32_t slot_for(const ek_plan_limits *l, const ek_quota_flow *f, const e
                         int32_t expert)
 {
     int32_t best = -1;
+    int64_t least = INT64_MAX;
 
-    for (int32_t r = 0; r < l->ranks; r++)
-        if ((best < 0 || f->load[r] < f->load[best / l->slots]) && ek_plan_free_slot(p, r) >= 0 &&
-            ek_plan_slot(p, r, expert) < 0)
+    for (int32_t r = 0; r < l->ranks; r++) {
+        int64_t weighted = f->load[r] * ek_row_cost(l, r);
+
+        if (weighted < least && ek_plan_free_slot(p, r) >= 0 && ek_plan_slot(p, r, expert) < 0) {
             best = ek_plan_free_slot(p, r);
+            least = weighted;
+        }
+    }
     return best;
 }
 
+/* Seconds that a lower weighted load saves; without costs, only whether it is lower counts. */
+static double saved_s(const ek_plan_limits *l, int64_t more, int64_t less)
+{
+    double s = ek_row_costs_seconds(l, 1);
+
+    return (double)(more - less) * (s > 0 ? s : 1);
+}
+
 /* Tries one replica; returns whether it pays. */
-static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts, int64_t mean,
+static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts, int64_t level,
                    int64_t *most, ek_plan *p)
 {
-    double a_row = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
-    double wait = a_row > 0 ? ek_late_replica_s(l) : 0;
+    double wait = ek_row_costs_seconds(l, 1) > 0 ? ek_late_replica_s(l) : 0;
     int32_t expert, slot;
     int64_t then;
 
-    if (!((double)(*most - mean) * (a_row > 0 ? a_row : 1) > wait))
+    if (!(saved_s(l, *most, level) > wait))
         return 0;
-    if (ek_quota_flow_within(f, l, &p->placement, mean, p->quota) == 0)
+    if (ek_quota_flow_within(f, l, &p->placement, level, p->quota) == 0)
         return 0;
     expert = shortest_of_slots(l, f);
     slot = expert >= 0 ? slot_for(l, f, &p->placement, expert) : -1;
@@ -50,7 +62,7 @@ static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *cou
     p->placement.expert_of[slot] = expert;
     ek_quota_flow_start(f, l, counts, &p->placement);
     then = ek_quota_flow_least(f, l, &p->placement, p->quota);
-    if ((double)(*most - then) * (a_row > 0 ? a_row : 1) > wait) {
+    if (saved_s(l, *most, then) > wait) {
         *most = then;
         return 1;
     }
@@ -62,15 +74,15 @@ static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *cou
 int32_t ek_late_replicas_add(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
                              ek_plan *p)
 {
-    int64_t most, mean;
+    int64_t most, level;
     int32_t n = 0;
 
     ek_quota_flow_start(f, l, counts, &p->placement);
     most = ek_quota_flow_least(f, l, &p->placement, p->quota);
-    mean = ek_quota_flow_mean(f, l);
-    while (most > mean && add_one(f, l, counts, mean, &most, p))
+    level = ek_quota_flow_level(f, l);
+    while (most > level && add_one(f, l, counts, level, &most, p))
         n++;
-    if (most > mean) /* the last attempt has overwritten them */
+    if (most > level) /* the last attempt has overwritten them */
         (void)ek_quota_flow_least(f, l, &p->placement, p->quota);
     return n;
 }

@@ -2,15 +2,17 @@
 #include "evenkeel/balance.h"
 
 #include "balance/custom_planner.h"
+#include "balance/row_costs.h"
 #include "base/entry.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SIZE_MAX_32 = 1 << 20 };
 
-/* Limit for the sum of counts; no sum overflows. */
-static const int64_t counts_max = (int64_t)1 << 62;
+/* Limits for the sum of counts, without and with costs of ranks; no sum overflows. */
+static const int64_t counts_max = (int64_t)1 << 62, counts_max_weighted = (int64_t)1 << 48;
 
 struct ek_balance {
     const ek_planner *planner;
@@ -18,6 +20,7 @@ struct ek_balance {
     ek_arena arena;
     void *memory;
     int32_t *node_of;
+    int32_t *row_cost;     /* [ranks] */
     int64_t *total;        /* [experts] */
     ek_plan plan, served;  /* the last plan; its quotas for other counts */
     ek_placement base;     /* the persistent placement, from which the next plan starts */
@@ -52,6 +55,7 @@ static void reserve_arrays(ek_balance *b)
     ek_arena *a = &b->arena;
 
     b->node_of = ek_arena_alloc(a, l->ranks, sizeof(*b->node_of));
+    b->row_cost = ek_arena_alloc(a, l->ranks, sizeof(*b->row_cost));
     b->memory = ek_planner_reserve(b->planner, a, l);
     b->total = ek_arena_alloc(a, l->experts, sizeof(*b->total));
     ek_plan_reserve(&b->plan, a, l);
@@ -85,6 +89,17 @@ static ek_status check_config(const ek_balance_config *c)
     return EK_OK;
 }
 
+static ek_status set_speeds(ek_balance *b, const double *speeds)
+{
+    for (int32_t r = 0; r < b->l.ranks && speeds != NULL; r++)
+        EK_REQUIRE(isfinite(speeds[r]) && speeds[r] > 0, EK_EINVAL, "the speed of rank %d is %g",
+                   (int)r, speeds[r]);
+    b->l.row_cost = NULL;
+    if (speeds != NULL && ek_row_costs_of_speeds(b->l.ranks, speeds, b->row_cost))
+        b->l.row_cost = b->row_cost;
+    return EK_OK;
+}
+
 static ek_status init_balance(ek_balance *b, const ek_balance_config *c)
 {
     const char *policy = c->policy != NULL ? c->policy : "exact";
@@ -114,6 +129,7 @@ static ek_status init_balance(ek_balance *b, const ek_balance_config *c)
         memcpy(b->node_of, c->node_of, (size_t)c->ranks * sizeof(*b->node_of));
         b->l.node_of = b->node_of;
     }
+    EK_TRY(set_speeds(b, c->rank_speeds));
     ek_placement_block(&b->base, 1);
     ek_placement_block(&b->plan.placement, 1);
     b->plan.explain = 1;
@@ -150,9 +166,10 @@ void ek_balance_destroy(ek_balance **b)
 static ek_status check_counts(const ek_balance *b, const int64_t *counts)
 {
     int64_t n = (int64_t)b->l.ranks * b->l.experts, bad = -1, sum = 0;
+    int64_t most = b->l.row_cost != NULL ? counts_max_weighted : counts_max;
 
     for (int64_t i = 0; i < n && bad < 0; i++) {
-        bad = counts[i] < 0 || counts[i] > counts_max - sum ? i : -1;
+        bad = counts[i] < 0 || counts[i] > most - sum ? i : -1;
         sum += bad < 0 ? counts[i] : 0;
     }
     EK_REQUIRE(bad < 0, EK_EINVAL, "rank %lld has %lld assignments to expert %lld",
@@ -207,6 +224,13 @@ static ek_status drop_plan(ek_balance *b, ek_status st)
     ek_placement_copy(&b->plan.placement, &b->base);
     memset(b->plan.quota, 0, (size_t)b->l.ranks * (size_t)b->l.slots * sizeof(*b->plan.quota));
     return EK_FAIL(st, "planner %s: %s", b->planner->name, ek_err_message());
+}
+
+ek_status ek_balance_set_rank_speeds(ek_balance *b, const double *speeds)
+{
+    EK_C_LOCALE;
+    EK_NOT_NULL(b);
+    return set_speeds(b, speeds);
 }
 
 ek_status ek_balance_plan(ek_balance *b, const int64_t *counts, ek_balance_plan_result *out)

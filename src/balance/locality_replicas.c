@@ -37,7 +37,7 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
     n->giver = ek_arena_alloc(a, l->experts, sizeof(*n->giver));
     n->next_giver = ek_arena_alloc(a, all, sizeof(*n->next_giver));
     n->taken = ek_arena_alloc(a, all, sizeof(*n->taken));
-    ek_maxima_reserve(&n->rows, a, l->ranks);
+    ek_maxima_reserve(&n->weighted, a, l->ranks);
     ek_maxima_reserve(&n->link, a, l->ranks);
     ek_maxima_reserve(&n->replicas, a, l->ranks);
     ek_maxima_reserve(&n->sends, a, l->ranks);
@@ -116,23 +116,23 @@ static int64_t replicas_of(const ek_locality *n, int32_t r)
     return larger_of(n->sums.gets[r], n->sums.gives[r]);
 }
 
-static double time_of_largest(const ek_plan_limits *l, int64_t rows, int64_t link, int64_t replicas)
+static double time_of_largest(const ek_plan_limits *l, int64_t weighted, int64_t link,
+                              int64_t replicas)
 {
-    return (double)rows * l->costs.compute_s_per_row + (double)link * l->costs.comm_s_per_row +
-           (double)replicas * l->costs.replica_s;
+    return (double)weighted * (l->costs.compute_s_per_row / (double)ek_row_cost_unit(l)) +
+           (double)link * l->costs.comm_s_per_row + (double)replicas * l->costs.replica_s;
 }
 
 /* Seconds for n->sums. */
 static double time_of_sums(const ek_locality *n, const ek_plan_limits *l)
 {
-    int64_t rows = 0, link = 0, replicas = 0;
+    int64_t link = 0, replicas = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
-        rows = larger_of(rows, n->sums.served[r]);
         link = larger_of(link, link_of(n, r));
         replicas = larger_of(replicas, replicas_of(n, r));
     }
-    return time_of_largest(l, rows, link, replicas);
+    return time_of_largest(l, ek_row_costs_largest(l, n->sums.served), link, replicas);
 }
 
 double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
@@ -299,23 +299,27 @@ static int64_t sends_of(const ek_locality *n, int32_t r)
     return n->tokens[r] - n->sums.stay[r];
 }
 
-static void find_maxima(ek_locality *n, int32_t ranks)
+static void find_maxima(ek_locality *n, const ek_plan_limits *l)
 {
+    int32_t ranks = l->ranks;
+
     for (int32_t r = 0; r < ranks; r++) {
-        n->rows.of[r] = n->sums.served[r];
+        n->weighted.of[r] = n->sums.served[r] * ek_row_cost(l, r);
         n->link.of[r] = link_of(n, r);
         n->replicas.of[r] = replicas_of(n, r);
         n->sends.of[r] = sends_of(n, r);
     }
-    ek_maxima_find(&n->rows, ranks);
+    ek_maxima_find(&n->weighted, ranks);
     ek_maxima_find(&n->link, ranks);
     ek_maxima_find(&n->replicas, ranks);
     ek_maxima_find(&n->sends, ranks);
 }
 
-static void change_maxima(ek_locality *n, int32_t ranks, int32_t r)
+static void change_maxima(ek_locality *n, const ek_plan_limits *l, int32_t r)
 {
-    ek_maxima_change(&n->rows, ranks, r, n->sums.served[r]);
+    int32_t ranks = l->ranks;
+
+    ek_maxima_change(&n->weighted, ranks, r, n->sums.served[r] * ek_row_cost(l, r));
     ek_maxima_change(&n->link, ranks, r, link_of(n, r));
     ek_maxima_change(&n->replicas, ranks, r, replicas_of(n, r));
     ek_maxima_change(&n->sends, ranks, r, sends_of(n, r));
@@ -328,10 +332,10 @@ static double time_after_replica(ek_locality *n, const ek_plan_limits *l, const 
     int32_t primary = p->placement.primary[p->placement.expert_of[slot]];
 
     for (int32_t i = 0; i < n->n_taken; i++)
-        change_maxima(n, l->ranks, n->taken[i].slot / l->slots);
-    change_maxima(n, l->ranks, slot / l->slots);
-    change_maxima(n, l->ranks, primary / l->slots);
-    return time_of_largest(l, ek_maxima_largest(&n->rows, l->ranks),
+        change_maxima(n, l, n->taken[i].slot / l->slots);
+    change_maxima(n, l, slot / l->slots);
+    change_maxima(n, l, primary / l->slots);
+    return time_of_largest(l, ek_maxima_largest(&n->weighted, l->ranks),
                            ek_maxima_largest(&n->link, l->ranks),
                            ek_maxima_largest(&n->replicas, l->ranks));
 }
@@ -340,7 +344,7 @@ static double time_after_replica(ek_locality *n, const ek_plan_limits *l, const 
 static void add_on_busiest(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                            ek_plan *p, double *s)
 {
-    find_maxima(n, l->ranks);
+    find_maxima(n, l);
     for (int32_t i = 0; i < l->ranks * l->slots; i++) {
         int32_t most = ek_maxima_first(&n->sends, l->ranks), sender = most < 0 ? 0 : most;
         int32_t slot = add_wanted_replica(n, l, counts, p, sender);

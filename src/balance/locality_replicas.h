@@ -8,7 +8,7 @@
 #define BALANCE_LOCALITY_REPLICAS_H
 
 #include "balance/maxima.h"
-#include "balance/planner.h"
+#include "balance/row_costs.h"
 
 /* Sums over a plan. */
 typedef struct {
@@ -34,16 +34,17 @@ typedef struct {
     int32_t *next_giver;       /* [ranks * slots] the next higher one of the same expert; -1 */
     ek_locality_take *taken;   /* [ranks * slots] by the last replica */
     int32_t n_taken;
-    int32_t first_giver;                   /* giver of its expert before */
-    ek_maxima rows, link, replicas, sends; /* of ranks, while replicas are added one by one */
-    int first_given;                       /* whether it was the first of its expert to be sent */
+    int32_t first_giver;                       /* giver of its expert before */
+    ek_maxima weighted, link, replicas, sends; /* of ranks, while replicas are added one by one;
+                                                  weighted loads as in row_costs.h */
+    int first_given; /* whether it was the first of its expert to be sent */
 } ek_locality;
 
 void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);
 
-/* Seconds of a layer with a plan: products of the busiest rank, rows on the busiest link (sent or
- * received), and replicas on the busiest link.  Equals ek_plan_time, computed without the split by
- * source, because a rank serves its own tokens first. */
+/* Seconds of a layer with a plan: products of the rank that takes longest, rows on the busiest link
+ * (sent or received), and replicas on the busiest link.  Equals ek_plan_time, computed without the
+ * split by source, because a rank serves its own tokens first. */
 double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
                         const ek_plan *p);
 

@@ -28,10 +28,11 @@ static void sum_subsets(ek_place_dp *m, const int64_t *load, const int32_t *size
 }
 
 /* f_1: one rank takes all. */
-static void one_rank(ek_place_dp *m, uint32_t subsets, int32_t capacity, int64_t *value)
+static void one_rank(ek_place_dp *m, uint32_t subsets, int64_t cost, int32_t capacity,
+                     int64_t *value)
 {
     for (uint32_t s = 0; s < subsets; s++) {
-        value[s] = m->size[s] <= capacity ? m->load[s] : NEVER;
+        value[s] = m->size[s] <= capacity ? m->load[s] * cost : NEVER;
         m->taken[s] = (uint16_t)s;
     }
 }
@@ -60,14 +61,32 @@ static int64_t one_subset(const ek_place_dp *m, uint32_t s, int32_t capacity, co
     }
 }
 
+/* The same for a rank unlike others, which may have any subset, also an empty one. */
+static int64_t one_subset_of(const ek_place_dp *m, uint32_t s, int64_t cost, int32_t capacity,
+                             const int64_t *fewer, uint16_t *taken)
+{
+    int64_t best = NEVER;
+
+    for (uint32_t t = s;; t = (t - 1) & s) {
+        int64_t rest = fewer[s ^ t], own = m->load[t] * cost, most = rest > own ? rest : own;
+
+        if (m->size[t] <= capacity && rest != NEVER && (best == NEVER || most < best)) {
+            best = most;
+            *taken = (uint16_t)t;
+        }
+        if (t == 0)
+            return best;
+    }
+}
+
 int64_t ek_place_exact(ek_place_dp *m, const int64_t *load, const int32_t *size, int32_t n,
-                       int32_t ranks, int32_t capacity, int32_t *rank_of)
+                       int32_t ranks, const int32_t *cost, int32_t capacity, int32_t *rank_of)
 {
     uint32_t subsets = 1u << n, all = subsets - 1;
     int64_t *fewer = m->value, *value = m->value + subsets, *swap, most;
 
     sum_subsets(m, load, size, n);
-    one_rank(m, subsets, capacity, fewer);
+    one_rank(m, subsets, cost != NULL ? cost[0] : 1, capacity, fewer);
     for (int32_t j = 1; j < ranks; j++) {
         uint16_t *taken = m->taken + (int64_t)j * subsets;
 
@@ -75,7 +94,8 @@ int64_t ek_place_exact(ek_place_dp *m, const int64_t *load, const int32_t *size,
         taken[0] = 0;
         /* for the last rank only the full set is needed */
         for (uint32_t s = j + 1 < ranks ? 1 : all; s <= all; s++)
-            value[s] = one_subset(m, s, capacity, fewer, &taken[s]);
+            value[s] = cost != NULL ? one_subset_of(m, s, cost[j], capacity, fewer, &taken[s])
+                                    : one_subset(m, s, capacity, fewer, &taken[s]);
         swap = fewer;
         fewer = value;
         value = swap;

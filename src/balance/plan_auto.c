@@ -5,11 +5,11 @@
  *              2023), and a replica's cost against what it saves, as in FasterMoE (PPoPP 2022) and
  *              Pro-Prophet (arXiv 2411.10003).
  *
- * Model        B the busiest rank's assignments, D the busiest source's, n the replicas on the
- *              busiest link (those a rank receives, or experts it sends, each counted once):
- *                  T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s
- *              D is there because balancing does not shorten what the busiest source sends.  If
- *              compute_s_per_row and comm_s_per_row are 0, only balance counts, as in `exact`.
+ * Model        B the busiest rank's assignments, weighted where ranks differ (row_costs.h), D the
+ * busiest source's, n the replicas on the busiest link (those a rank receives, or experts it sends,
+ * each counted once): T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s D is there
+ * because balancing does not shorten what the busiest source sends.  If compute_s_per_row and
+ * comm_s_per_row are 0, only balance counts, as in `exact`.
  *
  * Transient    Among the plans with at most n replicas per link, n = 0, 1, 2, ... up to what
  *              `exact` uses, the one with the least T; n stops where n replica_s exceeds what the
@@ -55,7 +55,8 @@
 #include <string.h>
 
 /* `level`: what the other experts of a rank may add up to for an expert to stay, as a fraction of
- * the mean load; `with_heaviest`: whether that includes the rank's heaviest expert. */
+ * what the rank has at the level of all; `with_heaviest`: whether that includes the rank's heaviest
+ * expert. */
 typedef struct {
     double level;
     int with_heaviest;
@@ -73,7 +74,7 @@ static const double pays_factor = 2;
 /* Gains below this many times the required saving are compared closely. */
 static const double doubt_factor = 4;
 
-/* Loads whose difference is within this fraction of the mean are interchangeable. */
+/* Loads whose difference is within this fraction of the level of all are interchangeable. */
 static const double swap_tolerance = 1.0 / 32;
 
 typedef struct {
@@ -87,10 +88,11 @@ typedef struct {
     int32_t *away;            /* [experts] experts off their present rank, lightest first */
     int32_t *first, *after;   /* [ranks], [experts] linked lists of them by rank: indices into
                                  `away`, ascending; -1 ends */
+    double level;             /* weighted load of all ranks if assignments could be divided */
     int64_t *sum;             /* [ranks] load in the current packing */
-    int64_t *open;            /* [ranks] the same where a slot is vacant, else INT64_MAX */
-    int64_t *heaviest;        /* [ranks] load of the rank's heaviest expert */
-    int32_t *vacant, *moved;  /* [ranks] vacant primary slots; experts that move in */
+    int64_t *open;     /* [ranks] the same, weighted, where a slot is vacant, else INT64_MAX */
+    int64_t *heaviest; /* [ranks] load of the rank's heaviest expert */
+    int32_t *vacant, *moved; /* [ranks] vacant primary slots; experts that move in */
     ek_placement next, best;
     ek_plan served;   /* transient plan of the close comparison */
     double to_save_s; /* seconds that the moves of `best` must save within the horizon */
@@ -147,7 +149,7 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
     ek_replica_search_set(&m->search, l, busiest, of);
 }
 
-/* Fills in replicas and quotas; *most: load of the busiest rank without replicas. */
+/* Fills in replicas and quotas; *most: the largest weighted load without replicas. */
 static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, ek_plan *p,
                                          int64_t *most)
 {
@@ -160,21 +162,25 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, ek_
     return now;
 }
 
-static void explain_transient(const memory *m, int64_t before, int64_t mean,
+static void explain_transient(const memory *m, const ek_plan_limits *l, int64_t before,
                               const ek_replica_outcome *now, ek_plan *p)
 {
+    int64_t level = ek_replica_search_level(&m->search, l);
+
     if (now->n == 0)
-        snprintf(p->reason, sizeof(p->reason),
-                 "no replicas: the busiest rank's %lld assignments take %.4g ms; the mean load of "
-                 "%lld with one replica per link would take %.4g ms",
-                 (long long)before, p->before_s * 1e3, (long long)mean,
-                 ek_replica_search_time(&m->search, mean, 1) * 1e3);
+        snprintf(
+            p->reason, sizeof(p->reason),
+            "no replicas: the busiest rank's %lld assignments%s take %.4g ms; the mean load of "
+            "%lld with one replica per link would take %.4g ms",
+            ek_row_costs_shown(l, before), ek_row_costs_note(l), p->before_s * 1e3,
+            ek_row_costs_shown(l, level), ek_replica_search_time(&m->search, level, 1) * 1e3);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "%d replicas, at most %d per link: busiest rank %lld -> %lld assignments "
+                 "%d replicas, at most %d per link: busiest rank %lld -> %lld assignments%s "
                  "(%.4f of the mean), %.4g -> %.4g ms",
-                 (int)now->n, (int)now->links, (long long)before, (long long)now->most,
-                 mean > 0 ? (double)now->most / (double)mean : 1.0, p->before_s * 1e3,
+                 (int)now->n, (int)now->links, ek_row_costs_shown(l, before),
+                 ek_row_costs_shown(l, now->most), ek_row_costs_note(l),
+                 level > 0 ? (double)now->most / (double)level : 1.0, p->before_s * 1e3,
                  p->after_s * 1e3);
 }
 
@@ -198,7 +204,7 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     p->before_s = ek_replica_search_time(&m->search, before, 0);
     p->after_s = now.s;
     if (p->explain)
-        explain_transient(m, before, ek_replica_search_mean(&m->search, l), &now, p);
+        explain_transient(m, l, before, &now, p);
     if (ek_locality_improve(&m->locality, l, counts, m->search.alias.total, p, &p->after_s) &&
         p->explain)
         explain_locality(p);
@@ -230,13 +236,12 @@ static void sort_by_load(memory *m, const ek_plan_limits *l)
     }
 }
 
-/* Prepares for packing: order of experts, present ranks.  Returns the busiest rank's load with the
- * present placement. */
+/* Prepares for packing: order of experts, present ranks, the level that all could have.
+ * Returns the largest weighted load with the present placement. */
 static int64_t prepare_packing(memory *m, const ek_plan_limits *l, const ek_placement *p)
 {
-    int64_t most = 0;
-
     sort_by_load(m, l);
+    m->level = 0;
     memset(m->n_primaries, 0, (size_t)l->ranks * sizeof(*m->n_primaries));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
     for (int32_t e = 0; e < l->experts; e++) {
@@ -244,9 +249,10 @@ static int64_t prepare_packing(memory *m, const ek_plan_limits *l, const ek_plac
 
         m->n_primaries[primary]++;
         m->sum[primary] += m->search.alias.total[e];
-        most = m->sum[primary] > most ? m->sum[primary] : most;
+        m->level += (double)m->search.alias.total[e] / l->ranks;
     }
-    return most;
+    m->level *= ek_row_costs_mean(l, l->ranks);
+    return ek_row_costs_largest(l, m->sum);
 }
 
 /* Whether an expert may stay on its rank. */
@@ -271,7 +277,7 @@ static int32_t least_loaded(const memory *m, int32_t ranks)
 }
 
 /* Fills m->rank_of. */
-static void pack_experts(memory *m, const ek_plan_limits *l, double level, int with_heaviest)
+static void pack_experts(memory *m, const ek_plan_limits *l, const packing *with)
 {
     memcpy(m->vacant, m->n_primaries, (size_t)l->ranks * sizeof(*m->vacant));
     memset(m->sum, 0, (size_t)l->ranks * sizeof(*m->sum));
@@ -282,26 +288,29 @@ static void pack_experts(memory *m, const ek_plan_limits *l, double level, int w
         int32_t e = m->order[i], to = m->primary[e];
         int64_t load = m->search.alias.total[e];
 
-        if (!may_stay(m, to, load, level, with_heaviest))
+        if (!may_stay(m, to, load, with->level * (m->level / (double)ek_row_cost(l, to)),
+                      with->with_heaviest))
             to = least_loaded(m, l->ranks);
         m->rank_of[e] = to;
         m->heaviest[to] = m->sum[to] > 0 ? m->heaviest[to] : load;
         m->sum[to] += load;
-        m->open[to] = --m->vacant[to] > 0 ? m->sum[to] : INT64_MAX;
+        m->open[to] = --m->vacant[to] > 0 ? m->sum[to] * ek_row_cost(l, to) : INT64_MAX;
     }
 }
 
-/* Whether two experts may swap ranks: neither rank then exceeds the larger of both present loads
- * and the mean. */
-static int may_swap_ranks(const memory *m, int32_t a, int32_t b, double mean)
+/* Whether two experts may swap ranks: neither rank then exceeds the larger of both present weighted
+ * loads and the level of all. */
+static int may_swap_ranks(const memory *m, const ek_plan_limits *l, int32_t a, int32_t b)
 {
     int64_t more = m->search.alias.total[a] - m->search.alias.total[b];
+    int64_t cost_a = ek_row_cost(l, m->rank_of[a]), cost_b = ek_row_cost(l, m->rank_of[b]);
     int64_t of_a = m->sum[m->rank_of[a]], of_b = m->sum[m->rank_of[b]];
-    double most = (double)(of_a > of_b ? of_a : of_b);
+    double most = (double)(of_a * cost_a > of_b * cost_b ? of_a * cost_a : of_b * cost_b);
 
-    most = most > mean ? most : mean;
-    return fabs((double)more) <= swap_tolerance * mean && (double)(of_a - more) <= most &&
-           (double)(of_b + more) <= most;
+    most = most > m->level ? most : m->level;
+    return fabs((double)more) * (double)(cost_a > cost_b ? cost_a : cost_b) <=
+               swap_tolerance * m->level &&
+           (double)((of_a - more) * cost_a) <= most && (double)((of_b + more) * cost_b) <= most;
 }
 
 static void swap_ranks(memory *m, int32_t a, int32_t b)
@@ -355,7 +364,7 @@ static int32_t find_away(memory *m, const ek_plan_limits *l)
 
 /* Returns experts to their present rank where they can swap with another moved one; lightest first,
  * because those were placed last, wherever a slot was vacant. */
-static void return_experts(memory *m, const ek_plan_limits *l, double mean)
+static void return_experts(memory *m, const ek_plan_limits *l)
 {
     int32_t n = find_away(m, l);
 
@@ -363,7 +372,7 @@ static void return_experts(memory *m, const ek_plan_limits *l, double mean)
         int32_t e = m->away[i], at = m->rank_of[e], primary = m->primary[e], k = -1;
 
         if (at != primary)
-            for (k = m->first[primary]; k >= 0 && !may_swap_ranks(m, e, m->away[k], mean);)
+            for (k = m->first[primary]; k >= 0 && !may_swap_ranks(m, l, e, m->away[k]);)
                 k = m->after[k];
         if (k < 0)
             continue;
@@ -441,14 +450,14 @@ static void explain_persistent(const ek_plan_limits *l, int32_t moved, ek_plan *
 }
 
 /* Makes a packing and keeps it as m->best if it takes less than *least, moves included. */
-static void consider_packing(memory *m, const ek_plan_limits *l, const packing *with, double mean,
-                             double *least, ek_plan *p)
+static void consider_packing(memory *m, const ek_plan_limits *l, const packing *with, double *least,
+                             ek_plan *p)
 {
     double moves_s, s;
     int32_t links;
 
-    pack_experts(m, l, with->level * mean, with->with_heaviest);
-    return_experts(m, l, mean);
+    pack_experts(m, l, with);
+    return_experts(m, l);
     links = busiest_move(m, l);
     moves_s = pays_factor * links * l->costs.migrate_s_per_expert;
     if (links == 0 || !(moves_s < *least)) /* the present placement is considered separately */
@@ -531,21 +540,19 @@ static ek_status plan_persistent(void *mem, const ek_plan_limits *l, const int64
                                  ek_plan *p)
 {
     memory *m = mem;
-    double least, enough, mean = 0;
+    double least, enough;
 
     set_model(m, l, counts, p->of);
     m->to_save_s = 0;
-    for (int32_t e = 0; e < l->experts; e++)
-        mean += (double)m->search.alias.total[e] / l->ranks;
     least = (double)l->horizon *
             ek_replica_search_time(&m->search, prepare_packing(m, l, &p->placement), 0);
     enough = (double)l->horizon *
-             ek_replica_search_time(&m->search, ek_replica_search_mean(&m->search, l), 0) *
+             ek_replica_search_time(&m->search, ek_replica_search_level(&m->search, l), 0) *
              (1 + least_gain);
-    consider_packing(m, l, &packings[0], mean, &least, p);
+    consider_packing(m, l, &packings[0], &least, p);
     consider_staying(m, l, &least, p);
     for (int i = 1; i < PACKINGS && least > enough; i++)
-        consider_packing(m, l, &packings[i], mean, &least, p);
+        consider_packing(m, l, &packings[i], &least, p);
     if (!keeps_present(m, l, counts, p) && p->explain)
         explain_persistent(l, count_moved(m, l), p);
     ek_placement_copy(&p->placement, &m->best);

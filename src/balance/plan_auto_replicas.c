@@ -17,9 +17,10 @@
  *              T of a micro-batch of the history, with the transient plan that it would get.
  *
  * Transient    1. Quotas of the persistent copies with the least maximum load.
- *              2. The flow in which no rank serves more than the mean: what it leaves unserved is
- *                 added to the primary copies, and the search of `auto` moves load from ranks above
- *                 the mean to the empty slots of ranks below it.  Each slot with state counts as an
+ *              2. The flow in which no rank serves more than the mean, or the level that ranks of
+ *                 different speed can reach: what it leaves unserved is added to the primary
+ *                 copies, and the search of `auto` moves load from ranks above it to the empty
+ *                 slots of ranks below.  Each slot with state counts as an
  *                 expert of its own there.
  *              3. Where a rank that gets load has the expert already, no replica is needed.  Quotas
  *                 of the least maximum on the placement with the other replicas; those that then
@@ -126,14 +127,14 @@ static int64_t busiest_source(const ek_plan_limits *l, const int64_t *counts)
     return most;
 }
 
-/* Gives each slot with state what it serves if no rank serves more than the mean, and primary
+/* Gives each slot with state what it serves if no rank exceeds the level, and primary
  * copies what is then left: the loads that the search starts from. */
-static void fill_loads(memory *m, const ek_plan_limits *l, int64_t mean, ek_plan *p)
+static void fill_loads(memory *m, const ek_plan_limits *l, int64_t level, ek_plan *p)
 {
     int64_t *load = m->search.alias.total;
     int32_t states = state_slots(l);
 
-    (void)ek_quota_flow_within(&m->flow, l, &p->placement, mean, p->quota);
+    (void)ek_quota_flow_within(&m->flow, l, &p->placement, level, p->quota);
     for (int32_t i = 0; i < l->ranks * states; i++)
         load[i] = p->quota[m->states.primary[i]];
     for (int32_t e = 0; e < l->experts; e++)
@@ -192,13 +193,13 @@ static void count_replicas(memory *m, const ek_plan_limits *l, const ek_plan *p,
 
 /* The plan with transient replicas; returns 0, and leaves *p without them, if none is faster than
  * *best, the plan without. */
-static int try_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t mean,
+static int try_replicas(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t level,
                         ek_plan *p, ek_replica_outcome *best)
 {
     ek_plan_limits of_search = limits_of_search(l);
     ek_replica_outcome now;
 
-    fill_loads(m, l, mean, p);
+    fill_loads(m, l, level, p);
     (void)ek_alias_start(&m->search.alias, &of_search, &m->states);
     now = ek_replica_search_run(&m->search, &of_search, best->most, INFINITY);
     add_replicas(m, l, now.n, p);
@@ -221,18 +222,18 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, con
 {
     size_t quotas = (size_t)(l->ranks * l->slots) * sizeof(*p->quota);
     ek_replica_outcome best = {0};
-    int64_t mean;
+    int64_t level;
 
     ek_replica_search_set(&m->search, l, busiest_source(l, counts), of);
     ek_quota_flow_start(&m->flow, l, counts, &p->placement);
-    mean = ek_quota_flow_mean(&m->flow, l);
+    level = ek_quota_flow_level(&m->flow, l);
     best.most = ek_quota_flow_least(&m->flow, l, &p->placement, p->quota);
     best.s = ek_replica_search_time(&m->search, best.most, 0);
     *before = best;
-    if (state_slots(l) == l->slots || !(ek_replica_search_time(&m->search, mean, 1) < best.s))
+    if (state_slots(l) == l->slots || !(ek_replica_search_time(&m->search, level, 1) < best.s))
         return best;
     memcpy(m->quota, p->quota, quotas);
-    if (!try_replicas(m, l, counts, mean, p, &best))
+    if (!try_replicas(m, l, counts, level, p, &best))
         memcpy(p->quota, m->quota, quotas);
     return best;
 }
@@ -245,17 +246,17 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     p->before_s = before.s;
     p->after_s = now.s;
     if (p->explain && now.n == 0)
-        snprintf(
-            p->reason, sizeof(p->reason),
-            "no transient replicas: persistent copies have at most %lld assignments on a rank, "
-            "%.4g ms",
-            (long long)now.most, now.s * 1e3);
+        snprintf(p->reason, sizeof(p->reason),
+                 "no transient replicas: persistent copies have at most %lld assignments on a "
+                 "rank%s, %.4g ms",
+                 ek_row_costs_shown(l, now.most), ek_row_costs_note(l), now.s * 1e3);
     else if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
                  "%d transient replicas, at most %d per link: busiest rank %lld -> %lld "
-                 "assignments, %.4g -> %.4g ms",
-                 (int)now.n, (int)now.links, (long long)before.most, (long long)now.most,
-                 before.s * 1e3, now.s * 1e3);
+                 "assignments%s, %.4g -> %.4g ms",
+                 (int)now.n, (int)now.links, ek_row_costs_shown(l, before.most),
+                 ek_row_costs_shown(l, now.most), ek_row_costs_note(l), before.s * 1e3,
+                 now.s * 1e3);
     return EK_OK;
 }
 

@@ -3,11 +3,11 @@
  * Source       UltraEP (arXiv 2606.04101), LLEP (arXiv 2601.17111) and MicroMoE (arXiv 2511.16947):
  *              transient replicas in spare slots, one expert's assignments split over its slots.
  *              The construction is Walker's alias method on ranks (alias_balance.h).
- * Formula      The smallest target load for which the construction leaves no rank above it, by
- *              bisection from the mean upwards; small experts can leave gaps open.  Replicas that
- *              lower no maximum are dropped.
- * Complexity   O(ranks experts) to add up the counts, plus at most EK_ALIAS_SEARCH + 1 targets
- *              (alias_balance.c).
+ * Formula      The smallest target load, weighted by what an assignment costs on a rank
+ *              (row_costs.h), for which the construction leaves no rank above it, by bisection from
+ *              the mean, or the level that ranks of different speed can reach, upwards; small
+ * experts can leave gaps open.  Replicas that lower no maximum are dropped. Complexity   O(ranks
+ * experts) to add up the counts, plus at most EK_ALIAS_SEARCH + 1 targets (alias_balance.c).
  *
  * Primary copies stay.  Balance comes first, then the fewest replicas; the cost of a replica is not
  * considered. */
@@ -26,24 +26,25 @@ static void *reserve_exact(ek_arena *a, const ek_plan_limits *l)
 static ek_status plan_exact(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     ek_alias *m = mem;
-    int64_t sum = 0, before;
+    int64_t sum = 0, before, level;
 
     ek_plan_totals(l, counts, m->total);
     before = ek_alias_start(m, l, &p->placement);
     ek_plan_primaries_only(l, m->total, p);
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
-    (void)ek_alias_search(m, l, (sum + l->ranks - 1) / l->ranks, INT32_MAX, INT64_MAX);
+    level = ek_row_costs_level(l, NULL, sum);
+    (void)ek_alias_search(m, l, level, INT32_MAX, INT64_MAX);
     ek_alias_apply(m->best, m->n_best, p);
-    p->before_s = (double)before * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
-    p->after_s = (double)m->least * (l->costs.compute_s_per_row + l->costs.comm_s_per_row) +
-                 (m->n_best > 0 ? l->costs.replica_s : 0);
+    p->before_s = ek_row_costs_seconds(l, before);
+    p->after_s = ek_row_costs_seconds(l, m->least) + (m->n_best > 0 ? l->costs.replica_s : 0);
     if (p->explain)
-        snprintf(
-            p->reason, sizeof(p->reason),
-            "%d replicas bring the busiest rank from %lld to %lld assignments, %.4f of the mean",
-            (int)m->n_best, (long long)before, (long long)m->least,
-            sum > 0 ? (double)m->least * l->ranks / (double)sum : 1.0);
+        snprintf(p->reason, sizeof(p->reason),
+                 "%d replicas bring the busiest rank from %lld to %lld assignments%s, %.4f of the "
+                 "mean",
+                 (int)m->n_best, ek_row_costs_shown(l, before), ek_row_costs_shown(l, m->least),
+                 ek_row_costs_note(l),
+                 sum > 0 ? (double)m->least / ek_row_costs_mean(l, sum) : 1.0);
     return EK_OK;
 }
 

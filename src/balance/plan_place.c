@@ -19,7 +19,10 @@
  *                 5 %.
  * Complexity   O(experts^2 + experts ranks + ranks 3^min(experts, 12) + ranks^3); the third term
  *              only where LPT misses the bound, the last only for an accepted placement.
- * Departures   - The artifact accepts any improvement and ignores the cost of moves.  On its own
+ * Departures   - Where ranks differ in speed, loads are weighted by what assignments cost there
+ *                (row_costs.h): LPT puts an expert where the weighted load is then least, and step
+ * 3 assigns a group only to ranks as fast as the one it was packed for.
+ *              - The artifact accepts any improvement and ignores the cost of moves.  On its own
  *                trace the 5 % threshold saves nine of ten updates and costs about 1 % of balance.
  *              - The artifact numbers groups in LPT's order; step 3 moves fewer experts.
  *              - The paper's hybrid fills a rank with M / N virtual devices; here a rank has a
@@ -90,16 +93,24 @@ int32_t ek_place_capacity(const ek_place *m)
     return bin_capacity(m, m->ranks);
 }
 
+/* What the arithmetic of row_costs.h reads. */
+static ek_plan_limits limits_of(const ek_place *m)
+{
+    return (ek_plan_limits){.ranks = m->ranks, .row_cost = m->row_cost};
+}
+
 int64_t ek_place_bound(const ek_place *m)
 {
-    int64_t all = 0, heaviest = 0, mean;
+    ek_plan_limits l = limits_of(m);
+    int64_t all = 0, heaviest = 0, level;
 
     for (int32_t e = 0; e < m->experts; e++) {
         all += m->load[e];
         heaviest = m->load[e] > heaviest ? m->load[e] : heaviest;
     }
-    mean = all / m->ranks + (all % m->ranks > 0);
-    return heaviest > mean ? heaviest : mean;
+    heaviest *= ek_row_cost_least(&l);
+    level = ek_row_costs_level(&l, NULL, all);
+    return heaviest > level ? heaviest : level;
 }
 
 /* Insertion sort: stable, and qsort may allocate. */
@@ -120,39 +131,64 @@ void ek_place_sort(ek_place *m)
     order_by_load(m->load, m->experts, m->order);
 }
 
-/* LPT into any number of bins: fills bin_of [experts], and sum and held of the bins. */
-static int64_t pack_lpt(ek_place *m, int32_t bins, int32_t *bin_of)
+/* The vacant rank that has the least weighted load with an expert more. */
+static int32_t soonest_rank(const ek_place *m, int64_t load, int32_t capacity)
 {
+    int32_t to = -1;
+
+    for (int32_t r = 0; r < m->ranks; r++)
+        if (m->held[r] < capacity &&
+            (to < 0 || (m->sum[r] + load) * m->row_cost[r] < (m->sum[to] + load) * m->row_cost[to]))
+            to = r;
+    return to;
+}
+
+static int32_t lightest_bin(const ek_place *m, int32_t bins, int32_t capacity)
+{
+    int32_t to = -1;
+
+    for (int32_t b = 0; b < bins; b++)
+        if (m->held[b] < capacity && (to < 0 || m->sum[b] < m->sum[to]))
+            to = b;
+    return to;
+}
+
+/* LPT into any number of bins, which are the ranks if `onto_ranks`: fills bin_of [experts], and sum
+ * and held of the bins.  Returns the largest weighted load. */
+static int64_t pack_lpt(ek_place *m, int32_t bins, int onto_ranks, int32_t *bin_of)
+{
+    int differ = onto_ranks && m->row_cost != NULL;
     int32_t capacity = bin_capacity(m, bins);
     int64_t most = 0;
 
     memset(m->sum, 0, (size_t)bins * sizeof(*m->sum));
     memset(m->held, 0, (size_t)bins * sizeof(*m->held));
     for (int32_t i = 0; i < m->experts; i++) {
-        int32_t e = m->order[i], to = -1;
+        int32_t e = m->order[i];
+        int32_t to =
+            differ ? soonest_rank(m, m->load[e], capacity) : lightest_bin(m, bins, capacity);
+        int64_t weighted;
 
-        for (int32_t b = 0; b < bins; b++)
-            if (m->held[b] < capacity && (to < 0 || m->sum[b] < m->sum[to]))
-                to = b;
         bin_of[e] = to;
         m->held[to]++;
         m->sum[to] += m->load[e];
-        most = m->sum[to] > most ? m->sum[to] : most;
+        weighted = differ ? m->sum[to] * m->row_cost[to] : m->sum[to];
+        most = weighted > most ? weighted : most;
     }
     return most;
 }
 
 int64_t ek_place_lpt(ek_place *m)
 {
-    return pack_lpt(m, m->ranks, m->rank_of);
+    return pack_lpt(m, m->ranks, 1, m->rank_of);
 }
 
 /* Packs devices exactly onto ranks.  rank_of changes only for a better packing; otherwise the plan
  * would depend on whether the bound is an integer. */
 static int64_t pack_exactly(ek_place *m, int32_t devices, int64_t below)
 {
-    int64_t most = ek_place_exact(&m->dp, m->sum, m->held, devices, m->ranks, ek_place_capacity(m),
-                                  m->rank_of_device);
+    int64_t most = ek_place_exact(&m->dp, m->sum, m->held, devices, m->ranks, m->row_cost,
+                                  ek_place_capacity(m), m->rank_of_device);
 
     if (most < 0 || most >= below)
         return -1;
@@ -173,7 +209,7 @@ int64_t ek_place_all(ek_place *m, int64_t below)
 
 int64_t ek_place_hybrid(ek_place *m, int32_t devices, int64_t below)
 {
-    pack_lpt(m, devices, m->device);
+    (void)pack_lpt(m, devices, 0, m->device);
     return pack_exactly(m, devices, below);
 }
 
@@ -254,6 +290,17 @@ void ek_place_assign(ek_place_match *m)
         assign_group(m, g);
 }
 
+/* A group must not go to a rank of another speed: no overlap makes up for it. */
+static void forbid_other_speeds(ek_place *m)
+{
+    int32_t *overlap = m->match.overlap;
+
+    for (int32_t g = 0; g < m->ranks; g++)
+        for (int32_t r = 0; r < m->ranks; r++)
+            if (m->row_cost[g] != m->row_cost[r])
+                overlap[(int64_t)g * m->ranks + r] = -m->experts - 1;
+}
+
 /* Renumbers the ranks of m->rank_of so that the most experts stay on their primary rank; returns
  * the number that move. */
 static int32_t relabel_ranks(ek_place *m, const ek_placement *p)
@@ -264,6 +311,8 @@ static int32_t relabel_ranks(ek_place *m, const ek_placement *p)
     memset(by->overlap, 0, (size_t)m->ranks * (size_t)m->ranks * sizeof(*by->overlap));
     for (int32_t e = 0; e < m->experts; e++)
         by->overlap[(int64_t)m->rank_of[e] * m->ranks + p->primary[e] / p->slots]++;
+    if (m->row_cost != NULL)
+        forbid_other_speeds(m);
     ek_place_assign(by);
     for (int32_t r = 0; r < m->ranks; r++)
         rank_of_group[by->group_of[r]] = r;
@@ -319,18 +368,19 @@ static double percent_saved(int64_t before, int64_t after)
     return before > 0 ? 100.0 * (double)(before - after) / (double)before : 0.0;
 }
 
-static void explain_stay(ek_plan *p, int64_t before, int64_t after, const char *what)
+static void explain_stay(const ek_plan_limits *l, ek_plan *p, int64_t before, int64_t after,
+                         const char *what)
 {
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "place: no move, largest load %lld; %s %lld would save %.1f %%, not more than "
+                 "place: no move, largest load %lld%s; %s %lld would save %.1f %%, not more than "
                  "%d %%",
-                 (long long)before, what, (long long)after, percent_saved(before, after),
-                 100 / WORTH);
+                 ek_row_costs_shown(l, before), ek_row_costs_note(l), what,
+                 ek_row_costs_shown(l, after), percent_saved(before, after), 100 / WORTH);
 }
 
-static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t bound, int32_t devices,
-                         int32_t moved)
+static void explain_move(const ek_plan_limits *l, ek_plan *p, int64_t before, int64_t after,
+                         int64_t bound, int32_t devices, int32_t moved)
 {
     char by[48] = "LPT";
 
@@ -341,29 +391,31 @@ static void explain_move(ek_plan *p, int64_t before, int64_t after, int64_t boun
     else if (devices > 0)
         snprintf(by, sizeof(by), "hybrid of %d devices", (int)devices);
     snprintf(p->reason, sizeof(p->reason),
-             "place: %d of %d experts move, largest load %lld -> %lld (-%.1f %%, bound %lld) by %s",
-             (int)moved, (int)p->placement.experts, (long long)before, (long long)after,
-             percent_saved(before, after), (long long)bound, by);
+             "place: %d of %d experts move, largest load %lld -> %lld%s (-%.1f %%, bound %lld) by "
+             "%s",
+             (int)moved, (int)p->placement.experts, ek_row_costs_shown(l, before),
+             ek_row_costs_shown(l, after), ek_row_costs_note(l), percent_saved(before, after),
+             ek_row_costs_shown(l, bound), by);
 }
 
-/* Decides and applies; returns the largest load with the resulting placement. */
-static int64_t decide_placement(ek_place *m, int64_t before, ek_plan *p)
+/* Decides and applies; returns the largest weighted load with the resulting placement. */
+static int64_t decide_placement(ek_place *m, const ek_plan_limits *l, int64_t before, ek_plan *p)
 {
     int64_t bound = ek_place_bound(m), after;
     int32_t devices, moved;
 
     if (!is_worth_moving(before, bound)) {
-        explain_stay(p, before, bound, "the lower bound of");
+        explain_stay(l, p, before, bound, "the lower bound of");
         return before;
     }
     after = ek_place_pack(m, &devices);
     if (!is_worth_moving(before, after)) {
-        explain_stay(p, before, after, "the best packing, with");
+        explain_stay(l, p, before, after, "the best packing, with");
         return before;
     }
     moved = relabel_ranks(m, &p->placement);
     place_primaries(m->rank_of, &p->placement);
-    explain_move(p, before, after, bound, devices, moved);
+    explain_move(l, p, before, after, bound, devices, moved);
     return after;
 }
 
@@ -371,15 +423,16 @@ static ek_status plan_place(void *memory, const ek_plan_limits *l, const int64_t
                             ek_plan *p)
 {
     ek_place *m = memory;
-    double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before;
 
     EK_TRY(check_no_replicas(&p->placement));
     ek_plan_totals(l, counts, m->load);
     ek_plan_primaries_only(l, m->load, p);
-    before = ek_plan_loads(l, p, m->sum);
-    p->before_s = (double)before * each;
-    p->after_s = (double)decide_placement(m, before, p) * each;
+    m->row_cost = l->row_cost;
+    (void)ek_plan_loads(l, p, m->sum);
+    before = ek_row_costs_largest(l, m->sum);
+    p->before_s = ek_row_costs_seconds(l, before);
+    p->after_s = ek_row_costs_seconds(l, decide_placement(m, l, before, p));
     ek_plan_primaries_only(l, m->load, p);
     return EK_OK;
 }

@@ -24,8 +24,11 @@
  *  - alpha is 1/2: 1 stops too early when ranks are included one by one, and T' rejects the excess.
  *  - Slots are finite.  Present replicas are dropped first, since replicas are sent anew every
  *    step; if the new placement is not better than the one with them, it stays.
+ *  - Where ranks differ in speed, H is weighted by what assignments cost there (row_costs.h).
  *  - limits.replicas_min is ignored: transient replicas do not survive a failure. */
 #include "balance/plan_prophet.h"
+
+#include "balance/row_costs.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -43,6 +46,7 @@ static int64_t larger_of(int64_t a, int64_t b)
 void ek_prophet_loads_reserve(ek_prophet_loads *o, ek_arena *a, int32_t ranks)
 {
     o->ranks = ranks;
+    o->row_cost = NULL;
     o->copies = 0;
     o->served = ek_arena_alloc(a, ranks, sizeof(*o->served));
     o->received = ek_arena_alloc(a, ranks, sizeof(*o->received));
@@ -83,12 +87,31 @@ static int64_t max_without(const int64_t *x, int32_t ranks, int32_t without)
     return m;
 }
 
+/* Weighted load of a rank with other assignments than it has now. */
+static int64_t weighted(const ek_prophet_loads *o, int32_t rank, int64_t assignments)
+{
+    return o->row_cost != NULL ? assignments * o->row_cost[rank] : assignments;
+}
+
+/* The largest weighted load without one rank (-1: of all). */
+static int64_t most_weighted_without(const ek_prophet_loads *o, int32_t without)
+{
+    int64_t most = 0;
+
+    if (o->row_cost == NULL)
+        return max_without(o->served, o->ranks, without);
+    for (int32_t r = 0; r < o->ranks; r++)
+        if (r != without)
+            most = larger_of(most, weighted(o, r, o->served[r]));
+    return most;
+}
+
 static int32_t heaviest_rank(const ek_prophet_loads *o)
 {
     int32_t at = 0;
 
     for (int32_t r = 1; r < o->ranks; r++)
-        if (o->served[r] > o->served[at])
+        if (weighted(o, r, o->served[r]) > weighted(o, at, o->served[at]))
             at = r;
     return at;
 }
@@ -96,26 +119,34 @@ static int32_t heaviest_rank(const ek_prophet_loads *o)
 /* Equation 7 of the paper. */
 static bool is_balanced(const ek_prophet_loads *o, double alpha)
 {
-    int64_t least = o->served[0], all = 0;
+    int64_t least = weighted(o, 0, o->served[0]), all = 0;
+    int32_t at = heaviest_rank(o);
 
     for (int32_t r = 0; r < o->ranks; r++) {
-        least = o->served[r] < least ? o->served[r] : least;
-        all += o->served[r];
+        int64_t load = weighted(o, r, o->served[r]);
+
+        least = load < least ? load : least;
+        all += load;
     }
-    return (double)(o->served[heaviest_rank(o)] - least) < alpha * (double)all / (double)o->ranks;
+    return (double)(weighted(o, at, o->served[at]) - least) <
+           alpha * (double)all / (double)o->ranks;
 }
 
-static double time_of(const ek_plan_costs *c, int32_t ranks, int64_t received, int64_t served,
-                      int64_t copies)
+/* served: the largest weighted load. */
+static double time_of(const ek_plan_costs *c, const ek_prophet_loads *o, int64_t received,
+                      int64_t served, int64_t copies)
 {
-    return c->comm_s_per_row * (double)received + c->compute_s_per_row * (double)served +
-           c->replica_s * (double)copies / (double)ranks;
+    double a_row =
+        o->row_cost != NULL ? c->compute_s_per_row / EK_ROW_COST_ONE : c->compute_s_per_row;
+
+    return c->comm_s_per_row * (double)received + a_row * (double)served +
+           c->replica_s * (double)copies / (double)o->ranks;
 }
 
 static double loads_time(const ek_plan_costs *c, const ek_prophet_loads *o)
 {
-    return time_of(c, o->ranks, max_without(o->received, o->ranks, -1),
-                   max_without(o->served, o->ranks, -1), o->copies);
+    return time_of(c, o, max_without(o->received, o->ranks, -1), most_weighted_without(o, -1),
+                   o->copies);
 }
 
 /* Sorts ranks by ascending key, equal keys by number.  Shell sort: qsort may allocate. */
@@ -327,7 +358,7 @@ static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts
     const ek_plan_costs *c = &l->costs;
     ek_prophet_loads *o = &m->loads;
     int64_t others_receive = max_without(o->received, l->ranks, primary);
-    int64_t others_serve = max_without(o->served, l->ranks, primary);
+    int64_t others_serve = most_weighted_without(o, primary);
     double now = loads_time(c, o);
 
     for (int32_t r = 0; r < l->ranks; r++)
@@ -335,11 +366,12 @@ static void try_expert(memory *m, const ek_plan_limits *l, const int64_t *counts
     sort_ranks(o);
     for (int32_t i = 0; i < l->ranks && o->key[o->order[i]] < 0; i++) {
         int32_t r = o->order[i], copies = next_copies(m, expert);
-        int64_t k = -o->key[r], here = o->served[r] + k, there = o->served[primary] - k;
-        double t = time_of(c, l->ranks, larger_of(others_receive, o->received[primary] - k),
+        int64_t k = -o->key[r], here = weighted(o, r, o->served[r] + k);
+        int64_t there = weighted(o, primary, o->served[primary] - k);
+        double t = time_of(c, o, larger_of(others_receive, o->received[primary] - k),
                            larger_of(others_serve, larger_of(here, there)), o->copies + copies);
         double gain = (double)k * (c->comm_s_per_row + c->compute_s_per_row);
-        bool relief = here <= there && gain > time_of(c, l->ranks, 0, 0, copies);
+        bool relief = here <= there && gain > time_of(c, o, 0, 0, copies);
 
         if (m->vacant[r] == 0 ||
             !(t < now || (double)k * c->comm_s_per_row > c->replica_s || relief))
@@ -417,18 +449,23 @@ static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *
 static void explain_prophet(memory *m, const ek_plan_limits *l, int64_t before, bool better,
                             ek_plan *p)
 {
-    int64_t after = ek_plan_loads(l, p, m->loads.served);
+    int64_t after;
 
+    (void)ek_plan_loads(l, p, m->loads.served);
+    after = ek_row_costs_largest(l, m->loads.served);
     if (better)
-        snprintf(p->reason, sizeof(p->reason),
-                 "%d replicas (%d tried): heaviest rank %lld -> %lld assignments, %.3f -> %.3f ms",
-                 (int)m->kept, (int)m->included, (long long)before, (long long)after,
-                 p->before_s * 1e3, p->after_s * 1e3);
+        snprintf(
+            p->reason, sizeof(p->reason),
+            "%d replicas (%d tried): heaviest rank %lld -> %lld assignments%s, %.3f -> %.3f ms",
+            (int)m->kept, (int)m->included, ek_row_costs_shown(l, before),
+            ek_row_costs_shown(l, after), ek_row_costs_note(l), p->before_s * 1e3,
+            p->after_s * 1e3);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "unchanged (%d replicas tried): heaviest rank %lld assignments, %.3f ms; best "
+                 "unchanged (%d replicas tried): heaviest rank %lld assignments%s, %.3f ms; best "
                  "found %.3f ms",
-                 (int)m->included, (long long)before, p->before_s * 1e3, m->best * 1e3);
+                 (int)m->included, ek_row_costs_shown(l, before), ek_row_costs_note(l),
+                 p->before_s * 1e3, m->best * 1e3);
 }
 
 static ek_status plan_prophet(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
@@ -437,11 +474,12 @@ static ek_status plan_prophet(void *mem, const ek_plan_limits *l, const int64_t 
     int64_t before;
     bool better;
 
+    m->loads.row_cost = l->row_cost;
     ek_plan_totals(l, counts, m->total);
     primaries_alone(m, l, counts, &p->placement);
     add_replicas(m, l, counts, &p->placement);
     p->before_s = loads_time(&l->costs, &m->loads);
-    before = max_without(m->loads.served, l->ranks, -1);
+    before = most_weighted_without(&m->loads, -1);
 
     primaries_alone(m, l, counts, &p->placement);
     select_replicas(m, l, counts, &p->placement);

@@ -8,11 +8,12 @@
 /* Loads of the ranks during the selection of replicas. */
 typedef struct {
     int32_t ranks;
-    int64_t *served;   /* H [ranks] assignments computed there */
-    int64_t *received; /* R [ranks] those of them from other ranks */
-    int64_t copies;    /* over replicated experts: replicas and primary copies */
-    int64_t *key;      /* [ranks] sort key of `order` */
-    int32_t *order;    /* [ranks] */
+    const int32_t *row_cost; /* limits.row_cost: H is then weighted (row_costs.h); NULL: equal */
+    int64_t *served;         /* H [ranks] assignments computed there */
+    int64_t *received;       /* R [ranks] those of them from other ranks */
+    int64_t copies;          /* over replicated experts: replicas and primary copies */
+    int64_t *key;            /* [ranks] sort key of `order` */
+    int32_t *order;          /* [ranks] */
 } ek_prophet_loads;
 
 void ek_prophet_loads_reserve(ek_prophet_loads *o, ek_arena *a, int32_t ranks);

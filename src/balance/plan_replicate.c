@@ -26,8 +26,10 @@
  *                 horizon times its time plus its moves is less.
  *              5. Inside a node, replicas go, largest first, to the least loaded rank that does not
  *                 hold the expert.
- * Quotas       floor(t / r) per slot, the first t mod r slots one more.
- * Model        Largest load of a rank * (compute_s_per_row + comm_s_per_row).  The replicas'
+ * Quotas       floor(t / r) per slot, the first t mod r slots one more.  Where ranks differ in
+ * speed: those of the least maximum (quota_flow.h); the placement itself heeds no speeds. Model
+ * Largest load of a rank, weighted by its speed (row_costs.h), * (compute_s_per_row +
+ *              comm_s_per_row).  The replicas'
  *              gradient sums and the moves only decide between placements in step 4.
  * Accepted     when the largest load falls by more than 5 %, or when experts come onto f' nodes
  *              that were on fewer, or if survival is preferred and more is survived, together with
@@ -45,7 +47,7 @@
  *              that of replicate_min_move.h, and that of align_replica_sets.h. */
 #include "balance/assign.h"
 #include "balance/locality_replicas.h"
-#include "balance/planner.h"
+#include "balance/quota_flow.h"
 #include "balance/replicate_min_move.h"
 #include "placement/align_replica_sets.h"
 
@@ -69,6 +71,8 @@ typedef struct {
     int32_t *with;                                    /* [nodes] those that hold an expert */
     ek_assign assign;                                 /* for `nodes` rows */
     ek_locality time;
+    ek_quota_flow flow;    /* where ranks differ */
+    const int64_t *counts; /* [ranks][experts] that are planned for */
     ek_set_alignment align;
     int64_t *cost; /* [nodes][nodes] of mapping a planned to a real node */
     int32_t *order, *replicas, *left, *need, *by_weight; /* [experts] */
@@ -101,6 +105,7 @@ static void reserve_arrays(memory *m, ek_arena *a, const ek_plan_limits *l)
     ek_assign_reserve(&m->assign, a, nodes);
     ek_align_reserve(&m->align, a, nodes, l->experts);
     ek_locality_reserve(&m->time, a, l);
+    ek_quota_flow_reserve(&m->flow, a, l);
     m->cost = ek_arena_alloc(a, (int64_t)nodes * nodes, sizeof(*m->cost));
     for (size_t i = 0; i < sizeof(of_expert) / sizeof(*of_expert); i++)
         *of_expert[i] = ek_arena_alloc(a, l->experts, sizeof(**of_expert[i]));
@@ -135,7 +140,7 @@ static void *reserve_replicate(ek_arena *a, const ek_plan_limits *l)
 
 /* --- serving ---------------------------------------------------------------------------------- */
 
-/* Equal quotas for all replicas of an expert; returns the largest load of a rank. */
+/* Equal quotas for all replicas of an expert; returns the largest weighted load. */
 static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_placement *at,
                            int64_t *quota)
 {
@@ -154,18 +159,31 @@ static int64_t serve_alike(const memory *m, const ek_plan_limits *l, const ek_pl
 
         quota[s] = e < 0 ? 0 : m->total[e] / m->key[e] + (seen[e]++ < m->total[e] % m->key[e]);
     }
-    return ek_plan_loads(l, &p, m->load);
+    (void)ek_plan_loads(l, &p, m->load);
+    return ek_row_costs_largest(l, m->load);
 }
 
-/* Quotas for the present placement: equal shares or primary copies only, whichever has the smaller
- * largest load, which is returned. */
-static int64_t serve_now(const memory *m, const ek_plan_limits *l, ek_plan *p)
+/* Quotas for a placement: equal shares, or where ranks differ those of the least maximum; returns
+ * the largest weighted load. */
+static int64_t serve_replicas(memory *m, const ek_plan_limits *l, const ek_placement *at,
+                              int64_t *quota)
 {
-    int64_t alike = serve_alike(m, l, &p->placement, p->quota), primaries;
+    if (l->row_cost == NULL)
+        return serve_alike(m, l, at, quota);
+    ek_quota_flow_start(&m->flow, l, m->counts, at);
+    return ek_quota_flow_least(&m->flow, l, at, quota);
+}
+
+/* Quotas for the present placement: of all replicas or of primary copies only, whichever has the
+ * smaller largest load, which is returned. */
+static int64_t serve_now(memory *m, const ek_plan_limits *l, ek_plan *p)
+{
+    int64_t all = serve_replicas(m, l, &p->placement, p->quota), primaries;
 
     ek_plan_primaries_only(l, m->total, p);
-    primaries = ek_plan_loads(l, p, m->load);
-    return primaries <= alike ? primaries : serve_alike(m, l, &p->placement, p->quota);
+    (void)ek_plan_loads(l, p, m->load);
+    primaries = ek_row_costs_largest(l, m->load);
+    return primaries <= all ? primaries : serve_replicas(m, l, &p->placement, p->quota);
 }
 
 /* --- from planned nodes to real ones ---------------------------------------------------------- */
@@ -400,7 +418,7 @@ static int64_t realize_nodes(memory *m, const ek_plan_limits *l, const ek_placem
     for (int32_t r = 0; r < l->ranks; r++)
         order_slots(m, now, r);
     find_primaries(m, now);
-    return serve_alike(m, l, &m->next, m->quota);
+    return serve_replicas(m, l, &m->next, m->quota);
 }
 
 static int64_t realize_planned(memory *m, const ek_plan_limits *l, const ek_placement *now,
@@ -497,7 +515,7 @@ static int32_t survived_failures(const memory *m, const ek_plan_limits *l,
 
 /* The load and the probability of the placement with the fewest fatal sets, where another was
  * taken. */
-static void explain_survival(const memory *m, ek_plan *p)
+static void explain_survival(const memory *m, const ek_plan_limits *l, ek_plan *p)
 {
     size_t n = strlen(p->reason);
     int32_t k = 1;
@@ -505,7 +523,7 @@ static void explain_survival(const memory *m, ek_plan *p)
     while (k < m->nodes.most && m->best.fatal[k] == 0)
         k++;
     snprintf(p->reason + n, sizeof(p->reason) - n, "; for survival %lld, any %d with %.2f",
-             (long long)m->load_of_best, (int)k,
+             ek_row_costs_shown(l, m->load_of_best), (int)k,
              1 - (double)m->best.fatal[k] / (double)m->nodes.sets[k]);
 }
 
@@ -517,14 +535,16 @@ static void explain_plan(const memory *m, const ek_plan_limits *l, const char *d
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->total[e];
     snprintf(p->reason, sizeof(p->reason),
-             "%s: %s, largest load %lld -> %lld, mean %lld; %d to %d replicas; survives any %d of "
-             "%d %s",
-             decision, w == &m->other ? "spread placement" : "fewest fatal sets", (long long)before,
-             (long long)offered, (long long)(sum / l->ranks), (int)m->replicas[m->order[0]],
-             (int)m->replicas[m->order[l->experts - 1]], (int)survived_failures(m, l, &m->real),
-             (int)m->nodes.nodes, l->domain_of != NULL ? "racks" : "nodes");
+             "%s: %s, largest load %lld -> %lld%s, mean %lld; %d to %d replicas; survives any %d "
+             "of %d %s",
+             decision, w == &m->other ? "spread placement" : "fewest fatal sets",
+             ek_row_costs_shown(l, before), ek_row_costs_shown(l, offered), ek_row_costs_note(l),
+             (long long)(ek_row_costs_mean(l, sum) / (double)ek_row_cost_unit(l)),
+             (int)m->replicas[m->order[0]], (int)m->replicas[m->order[l->experts - 1]],
+             (int)survived_failures(m, l, &m->real), (int)m->nodes.nodes,
+             l->domain_of != NULL ? "racks" : "nodes");
     if (w == &m->other && l->replicas_min > 1)
-        explain_survival(m, p);
+        explain_survival(m, l, p);
 }
 
 /* Negative: a placement, by real nodes, survives more than another together with the other layers.
@@ -633,10 +653,10 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     memory *m = memory_of;
     const ek_replicate_place *w;
     const char *decision = "kept, less than 5 % better";
-    double unit = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int64_t before, offered, now, then;
     int survives_more;
 
+    m->counts = counts;
     ek_plan_totals(l, counts, m->total);
     ek_plan_sources(l, counts, m->time.tokens);
     EK_TRY(ek_replicate_allocate(l->experts, m->nodes.slots, l->replicas_min, m->total, m->order,
@@ -649,12 +669,12 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     offered = make_offer(m, l, counts, p, w, before);
     now = missing_nodes(m, l, &m->now);
     then = missing_nodes(m, l, &m->real);
-    p->before_s = p->after_s = (double)before * unit;
+    p->before_s = p->after_s = ek_row_costs_seconds(l, before);
     survives_more = l->prefer_survival && compare_survival(m, &m->real, &m->now) < 0;
     if (then < now || (then == now && (survives_more || is_much_lower(before, offered)))) {
         decision = then < now ? "moved, experts were on too few nodes" : "moved";
         accept_plan(m, l, p);
-        p->after_s = (double)offered * unit;
+        p->after_s = ek_row_costs_seconds(l, offered);
     }
     if (p->explain)
         explain_plan(m, l, decision, before, offered, w, p);

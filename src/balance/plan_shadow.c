@@ -17,6 +17,8 @@
  *   - An expert with assignments from its primary rank only ends the search.  Shadowing it moves no
  *     assignment, but the formula would call the first such a gain, because it drops the send term
  *     as soon as anything is shadowed.  A single rank is the simplest case.
+ *   - Where ranks differ in speed, loads that compute_s_per_row multiplies are weighted
+ *     (row_costs.h).
  *   - A rank that already holds the expert uses that slot; replica_s is charged all the same, since
  *     weights and gradients travel every step.
  *
@@ -26,6 +28,8 @@
  * Shadows are transient.  Replicas already in the placement are kept, so the caller passes it
  * without the shadows of the step before. */
 #include "balance/plan_shadow.h"
+
+#include "balance/row_costs.h"
 
 #include <stdio.h>
 
@@ -38,7 +42,7 @@ typedef struct {
 /* State of a search. */
 typedef struct {
     int32_t n;        /* shadowed experts */
-    int64_t least;    /* assignments of the heaviest rank with these shadows */
+    int64_t least;    /* the largest weighted load with these shadows */
     int32_t refused;  /* the expert that ended the search; -1: none did */
     int32_t full;     /* the rank without a slot for it; -1: all have one */
     double refused_s; /* the time with it, if all ranks have a slot */
@@ -87,18 +91,14 @@ int32_t ek_shadow_full(const ek_plan_limits *l, const ek_placement *at, int32_t 
     return -1;
 }
 
-/* Every rank serves its own assignments of the expert; returns the heaviest rank's load. */
+/* Every rank serves its own assignments of the expert; returns the largest weighted load. */
 static int64_t shift_loads(const ek_plan_limits *l, const int64_t *counts, int32_t expert,
                            int32_t primary, int64_t moved, int64_t *load)
 {
-    int64_t most = 0;
-
     load[primary] -= moved;
-    for (int32_t r = 0; r < l->ranks; r++) {
+    for (int32_t r = 0; r < l->ranks; r++)
         load[r] += r == primary ? 0 : counts[(int64_t)r * l->experts + expert];
-        most = load[r] > most ? load[r] : most;
-    }
-    return most;
+    return ek_row_costs_largest(l, load);
 }
 
 void ek_shadow(const ek_plan_limits *l, const int64_t *counts, int32_t expert, ek_plan *p)
@@ -129,8 +129,8 @@ static int shadow_next(const ek_plan_limits *l, const int64_t *counts, memory *m
     m->left[e] = -1;
     /* The search ends if this does not pay, so loads need no undo. */
     most = shift_loads(l, counts, e, primary, now->moved, m->load);
-    now->refused_s =
-        (double)most * l->costs.compute_s_per_row + (double)(now->n + 1) * l->costs.replica_s;
+    now->refused_s = (double)most * (l->costs.compute_s_per_row / (double)ek_row_cost_unit(l)) +
+                     (double)(now->n + 1) * l->costs.replica_s;
     if (!(now->refused_s < p->after_s))
         return 0;
     ek_shadow(l, counts, e, p);
@@ -159,15 +159,17 @@ static int explain_end(const search *now, char *text, size_t cap)
 }
 
 /* The list of experts comes last, cut where the text ends. */
-static void explain_shadow(const memory *m, const search *now, int64_t most, ek_plan *p)
+static void explain_shadow(const memory *m, const ek_plan_limits *l, const search *now,
+                           int64_t most, ek_plan *p)
 {
     char end[80];
     int n;
 
     (void)explain_end(now, end, sizeof(end));
     n = snprintf(p->reason, sizeof(p->reason),
-                 "%d shadowed, heaviest rank %lld -> %lld, %.3f -> %.3f ms; %s%s", (int)now->n,
-                 (long long)most, (long long)now->least, MS * p->before_s, MS * p->after_s, end,
+                 "%d shadowed, heaviest rank %lld -> %lld%s, %.3f -> %.3f ms; %s%s", (int)now->n,
+                 ek_row_costs_shown(l, most), ek_row_costs_shown(l, now->least),
+                 ek_row_costs_note(l), MS * p->before_s, MS * p->after_s, end,
                  now->n > 0 ? "; shadowed" : "");
     for (int32_t i = 0; i < now->n && n < EK_PLAN_REASON; i++) {
         size_t cap = sizeof(p->reason) - (size_t)n;
@@ -189,13 +191,13 @@ static ek_status plan_shadow(void *its, const ek_plan_limits *l, const int64_t *
 
     ek_plan_totals(l, counts, m->left);
     ek_plan_primaries_only(l, m->left, p);
-    most = now.least = ek_plan_loads(l, p, m->load);
-    p->before_s = p->after_s =
-        (double)most * (l->costs.compute_s_per_row + l->costs.comm_s_per_row);
+    (void)ek_plan_loads(l, p, m->load);
+    most = now.least = ek_row_costs_largest(l, m->load);
+    p->before_s = p->after_s = ek_row_costs_seconds(l, most);
     while (shadow_next(l, counts, m, &now, p)) {
     }
     if (p->explain)
-        explain_shadow(m, &now, most, p);
+        explain_shadow(m, l, &now, most, p);
     return EK_OK;
 }
 

@@ -11,7 +11,8 @@ void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
-static const int64_t history_max = (int64_t)1 << 62;
+/* Largest sum of counts, without and with row costs. */
+static const int64_t history_max = (int64_t)1 << 62, history_max_weighted = (int64_t)1 << 48;
 
 static int64_t sum_counts(const int64_t *x, int64_t n)
 {
@@ -30,7 +31,9 @@ void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limi
 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
 {
-    int64_t n = (int64_t)l->ranks * l->experts, headroom = history_max - sum_counts(counts, n);
+    int64_t n = (int64_t)l->ranks * l->experts;
+    int64_t headroom =
+        (l->row_cost != NULL ? history_max_weighted : history_max) - sum_counts(counts, n);
     int64_t enough = l->horizon > 0 ? 2 * l->horizon : 2;
 
     while (h->of >= enough || sum_counts(h->counts, n) > headroom) {
@@ -233,83 +236,6 @@ int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_p
     for (int distance = 0; distance < 3; distance++)
         assign_within(l, source, slots, n, quota_left, distance, rows);
     return n;
-}
-
-/* Adds an expert's assignments to the rows that ranks serve, send and receive. */
-static void add_traffic(const ek_plan_limits *l, const ek_plan *p, int32_t n, const int32_t *slots,
-                        const int64_t *rows, int64_t *served, int64_t *sent, int64_t *got)
-{
-    for (int32_t i = 0; i < n; i++) {
-        int32_t at = slots[i] / l->slots;
-
-        served[at] += p->quota[slots[i]];
-        for (int32_t r = 0; r < l->ranks; r++)
-            if (r != at) {
-                sent[r] += rows[(int64_t)r * n + i];
-                got[at] += rows[(int64_t)r * n + i];
-            }
-    }
-}
-
-/* Replicas on the busiest link: a rank receives those in its slots, and sends each of its primary
- * copies that has replicas once. */
-static int32_t busiest_replicas(const ek_plan_limits *l, const ek_placement *at)
-{
-    int32_t most = 0;
-
-    for (int32_t r = 0; r < l->ranks; r++) {
-        int32_t gets = 0, gives = 0;
-
-        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
-            int32_t e = at->expert_of[s], others = 0;
-
-            if (e < 0)
-                continue;
-            gets += ek_plan_is_replica(at, s);
-            for (int32_t o = 0; at->primary[e] == s && o < l->ranks * l->slots; o++)
-                others += at->expert_of[o] == e && ek_plan_is_replica(at, o);
-            gives += others > 0;
-        }
-        most = gets > most ? gets : most;
-        most = gives > most ? gives : most;
-    }
-    return most;
-}
-
-static int64_t largest_of(const int64_t *x, int32_t n)
-{
-    int64_t most = 0;
-
-    for (int32_t i = 0; i < n; i++)
-        most = x[i] > most ? x[i] : most;
-    return most;
-}
-
-ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                               int64_t *memory, int32_t *slots)
-{
-    int64_t *served = memory, *sent = served + l->ranks, *got = sent + l->ranks;
-    int64_t *split = got + l->ranks, *rows = split + l->ranks + l->ranks * l->slots, links;
-
-    memset(memory, 0, 3 * (size_t)l->ranks * sizeof(*memory));
-    for (int32_t e = 0; e < l->experts; e++) {
-        int32_t n = ek_plan_split(l, counts, &p->placement, p->quota, e, split, slots, rows);
-
-        add_traffic(l, p, n, slots, rows, served, sent, got);
-    }
-    links = largest_of(sent, l->ranks);
-    links = largest_of(got, l->ranks) > links ? largest_of(got, l->ranks) : links;
-    return (ek_plan_terms){(double)largest_of(served, l->ranks) * l->costs.compute_s_per_row,
-                           (double)links * l->costs.comm_s_per_row,
-                           busiest_replicas(l, &p->placement) * l->costs.replica_s};
-}
-
-double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                    int64_t *memory, int32_t *slots)
-{
-    ek_plan_terms t = ek_plan_terms_of(l, counts, p, memory, slots);
-
-    return t.products_s + t.rows_s + t.replicas_s;
 }
 
 ek_status ek_plan_check(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p)

@@ -21,7 +21,8 @@
 
 /* Costs of one layer, as the cost models of the published systems use them. */
 typedef struct {
-    double compute_s_per_row; /* one rank computes one assignment: forward and backward */
+    double compute_s_per_row; /* one rank computes one assignment: forward and backward; see
+                                 limits.row_cost where ranks differ */
     double comm_s_per_row;    /* one rank's link carries one assignment's rows: all four
                                  all-to-alls */
     double replica_s;         /* one link carries one replica: weights out, gradients back */
@@ -40,6 +41,8 @@ typedef struct {
     const int32_t *node_of;        /* [ranks] any numbers; NULL: one rank per node */
     const int32_t *domain_of;      /* [ranks] failure domain, such as a rack: whole nodes, any
                                       numbers; NULL: each node is one */
+    const int32_t *row_cost;       /* [ranks] time of an assignment where ranks differ in speed, in
+                                      units of row_costs.h; NULL: all are equal */
     int32_t replicas_min;          /* minimum number of domains that hold each expert, where
                                       slots suffice; for planners with
                                       enforces_replicas_min */
@@ -143,7 +146,8 @@ typedef struct {
 } ek_plan_history;
 
 void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
-/* Adds one micro-batch.  The sum of all counts stays at or below 2^62, so no sum overflows. */
+/* Adds one micro-batch.  The sum of all counts stays at or below 2^62, 2^48 where ranks differ, so
+ * no sum overflows. */
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts);
 /* Whether plan_persistent is due: once every l->horizon micro-batches.  Resets `due`. */
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l);
@@ -199,22 +203,6 @@ void ek_plan_serve(const ek_plan_limits *l, const int64_t *total, const ek_plan 
 int32_t ek_plan_split(const ek_plan_limits *l, const int64_t *counts, const ek_placement *p,
                       const int64_t *quota, int32_t expert, int64_t *memory, int32_t *slots,
                       int64_t *rows);
-
-/* Time of a layer with a plan, by a model that no planner optimises. */
-typedef struct {
-    double products_s; /* expert products of the busiest rank */
-    double rows_s;     /* rows on the busiest link */
-    double replicas_s; /* replicas on the busiest link; each receiver forwards, so an expert
-                          leaves its primary rank once */
-} ek_plan_terms;
-
-/* memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]: scratch. */
-ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                               int64_t *memory, int32_t *slots);
-
-/* The sum of the terms: nothing overlaps. */
-double ek_plan_time(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                    int64_t *memory, int32_t *slots);
 
 /* Checks a plan: ek_placement_check, and quotas that are not negative, lie only in slots that hold
  * the expert and add up to the counts.  EK_EINVAL names the first violation. */

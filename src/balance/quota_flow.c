@@ -10,6 +10,7 @@ void ek_quota_flow_reserve(ek_quota_flow *f, ek_arena *a, const ek_plan_limits *
     int64_t all = (int64_t)l->ranks * l->slots, nodes = (int64_t)l->experts + l->ranks;
 
     f->load = ek_arena_alloc(a, l->ranks, sizeof(*f->load));
+    f->capacity = ek_arena_alloc(a, l->ranks, sizeof(*f->capacity));
     f->unserved = ek_arena_alloc(a, l->experts, sizeof(*f->unserved));
     f->total = ek_arena_alloc(a, l->experts, sizeof(*f->total));
     f->local = ek_arena_alloc(a, all, sizeof(*f->local));
@@ -125,7 +126,7 @@ static void relax_rank(ek_quota_flow *f, const ek_plan_limits *l, const ek_place
 /* Distances from the experts that are not served in full (Bellman and Ford).  Returns that of the
  * nearest rank below the capacity; UNREACHED: none is reached. */
 static int32_t find_distances(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                              const int64_t *quota, int64_t capacity)
+                              const int64_t *quota)
 {
     int32_t nodes = l->experts + l->ranks, nearest = UNREACHED;
     ring q = {.node = f->queue, .size = nodes};
@@ -148,7 +149,7 @@ static int32_t find_distances(ek_quota_flow *f, const ek_plan_limits *l, const e
             relax_rank(f, l, p, quota, &q, v - l->experts);
     }
     for (int32_t r = 0; r < l->ranks; r++)
-        if (f->load[r] < capacity && f->distance[l->experts + r] < nearest)
+        if (f->load[r] < f->capacity[r] && f->distance[l->experts + r] < nearest)
             nearest = f->distance[l->experts + r];
     return nearest;
 }
@@ -197,13 +198,14 @@ static int32_t node_before(const ek_quota_flow *f, const ek_plan_limits *l, cons
 /* Depth-first search of a shortest path from an expert to a rank below the capacity at distance
  * `nearest`; returns that rank, or -1. */
 static int32_t find_path(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                         const int64_t *quota, int64_t capacity, int32_t nearest, int32_t expert)
+                         const int64_t *quota, int32_t nearest, int32_t expert)
 {
     int32_t v = expert, next;
 
     f->mark[v] = 1;
     for (;;) {
-        if (v >= l->experts && f->distance[v] == nearest && f->load[v - l->experts] < capacity)
+        if (v >= l->experts && f->distance[v] == nearest &&
+            f->load[v - l->experts] < f->capacity[v - l->experts])
             return v - l->experts;
         next = v < l->experts ? next_of_expert(f, l, quota, v)
                               : next_of_rank(f, l, p, quota, v - l->experts);
@@ -218,11 +220,11 @@ static int32_t find_path(ek_quota_flow *f, const ek_plan_limits *l, const ek_pla
 /* Serves as many of an expert's assignments as the path to a rank takes.  Its nodes may be tried
  * again. */
 static void push_path(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                      int64_t capacity, int32_t expert, int32_t rank, int64_t *quota)
+                      int32_t expert, int32_t rank, int64_t *quota)
 {
-    int64_t n = f->unserved[expert];
+    int64_t n = f->unserved[expert], room_of_rank = f->capacity[rank] - f->load[rank];
 
-    n = capacity - f->load[rank] < n ? capacity - f->load[rank] : n;
+    n = room_of_rank < n ? room_of_rank : n;
     for (int32_t v = l->experts + rank; v != expert; v = node_before(f, l, p, v)) {
         int64_t room = v < l->experts ? room_for_less(f, quota, f->from[v])
                                       : room_for_more(f, quota, f->from[v]);
@@ -240,9 +242,9 @@ static void push_path(ek_quota_flow *f, const ek_plan_limits *l, const ek_placem
 
 /* Serves assignments along shortest paths, as many as are found; returns whether any was. */
 static int push_shortest(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                         int64_t capacity, int64_t *quota)
+                         int64_t *quota)
 {
-    int32_t nearest = find_distances(f, l, p, quota, capacity), rank;
+    int32_t nearest = find_distances(f, l, p, quota), rank;
 
     if (nearest == UNREACHED)
         return 0;
@@ -252,22 +254,23 @@ static int push_shortest(ek_quota_flow *f, const ek_plan_limits *l, const ek_pla
         f->cursor[l->experts + r] = r * l->slots;
     for (int32_t e = 0; e < l->experts; e++)
         while (f->unserved[e] > 0 && f->distance[e] == 0 && !f->mark[e] &&
-               (rank = find_path(f, l, p, quota, capacity, nearest, e)) >= 0)
-            push_path(f, l, p, capacity, e, rank, quota);
+               (rank = find_path(f, l, p, quota, nearest, e)) >= 0)
+            push_path(f, l, p, e, rank, quota);
     return 1;
 }
 
-/* --- capacities ------------------------------------------------------------------------------- */
+/* --- weighted loads
+ * ------------------------------------------------------------------------------- */
 
 /* What costs nothing: each slot serves its own rank's, as far as the capacity allows. */
 static void serve_local(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                        int64_t capacity, int64_t *quota)
+                        int64_t *quota)
 {
     memcpy(f->unserved, f->total, (size_t)l->experts * sizeof(*f->unserved));
     for (int32_t r = 0, s = 0; r < l->ranks; r++) {
         f->load[r] = 0;
         for (int32_t i = 0; i < l->slots; i++, s++) {
-            int64_t left = capacity - f->load[r];
+            int64_t left = f->capacity[r] - f->load[r];
 
             quota[s] = f->local[s] < left ? f->local[s] : left;
             f->load[r] += quota[s];
@@ -287,45 +290,40 @@ static int64_t sum_of(const int64_t *x, int32_t n)
 }
 
 int64_t ek_quota_flow_within(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
-                             int64_t capacity, int64_t *quota)
+                             int64_t weighted, int64_t *quota)
 {
-    serve_local(f, l, p, capacity, quota);
-    while (push_shortest(f, l, p, capacity, quota))
+    ek_row_costs_capacities(l, weighted, f->capacity);
+    serve_local(f, l, p, quota);
+    while (push_shortest(f, l, p, quota))
         ;
     return sum_of(f->unserved, l->experts);
 }
 
-static int64_t divide_up(int64_t a, int64_t b)
+/* What the ranks reached by experts that are not served in full must have at least, one of them. */
+static int64_t bound_by_cut(ek_quota_flow *f, const ek_plan_limits *l)
 {
-    return a / b + (a % b > 0);
-}
-
-/* What the ranks reached by experts that are not served in full must serve at least: one of them,
- * on the mean. */
-static int64_t bound_by_cut(const ek_quota_flow *f, const ek_plan_limits *l)
-{
-    int64_t assignments = 0, ranks = 0;
+    int64_t assignments = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
         assignments += f->distance[e] < UNREACHED ? f->total[e] : 0;
     for (int32_t r = 0; r < l->ranks; r++)
-        ranks += f->distance[l->experts + r] < UNREACHED;
-    return divide_up(assignments, ranks);
+        f->mark[r] = f->distance[l->experts + r] < UNREACHED;
+    return ek_row_costs_level(l, f->mark, assignments);
 }
 
-int64_t ek_quota_flow_mean(const ek_quota_flow *f, const ek_plan_limits *l)
+int64_t ek_quota_flow_level(const ek_quota_flow *f, const ek_plan_limits *l)
 {
-    return divide_up(sum_of(f->total, l->experts), l->ranks);
+    return ek_row_costs_level(l, NULL, sum_of(f->total, l->experts));
 }
 
 int64_t ek_quota_flow_least(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
                             int64_t *quota)
 {
-    int64_t capacity = ek_quota_flow_mean(f, l);
+    int64_t weighted = ek_quota_flow_level(f, l);
 
-    while (ek_quota_flow_within(f, l, p, capacity, quota) > 0)
-        capacity = bound_by_cut(f, l);
-    return capacity;
+    while (ek_quota_flow_within(f, l, p, weighted, quota) > 0)
+        weighted = bound_by_cut(f, l);
+    return weighted;
 }
 
 int ek_quota_flow_is_short(const ek_quota_flow *f, int32_t expert)

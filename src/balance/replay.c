@@ -1,6 +1,7 @@
 /* Replay of a trace: one placement per layer, planned and evaluated iteration by iteration. */
 #include "balance/replay.h"
 
+#include "balance/plan_time.h"
 #include "base/clock.h"
 #include "placement/survivability.h"
 
@@ -96,14 +97,21 @@ typedef struct {
 
 static spread spread_of(replay *r, const ek_plan *p)
 {
-    int64_t most = ek_plan_loads(&r->l, p, r->load);
-    double mean = 0, sum = 0;
+    double mean = 0, sum = 0, unit = (double)ek_row_cost_unit(&r->l), most;
+    int64_t all = 0;
 
-    for (int32_t i = 0; i < r->l.ranks; i++)
+    (void)ek_plan_loads(&r->l, p, r->load);
+    most = (double)ek_row_costs_largest(&r->l, r->load);
+    for (int32_t i = 0; i < r->l.ranks; i++) {
+        all += r->load[i];
+        r->load[i] *= ek_row_cost(&r->l, i);
         mean += (double)r->load[i] / r->l.ranks;
+    }
     for (int32_t i = 0; i < r->l.ranks; i++)
         sum += ((double)r->load[i] - mean) * ((double)r->load[i] - mean);
-    return (spread){mean > 0 ? (double)most / mean : 1, sqrt(sum / r->l.ranks)};
+    if (r->l.row_cost != NULL)
+        mean = ek_row_costs_mean(&r->l, all);
+    return (spread){mean > 0 ? most / mean : 1, sqrt(sum / r->l.ranks) / unit};
 }
 
 static int by_size(const void *a, const void *b)
@@ -253,12 +261,26 @@ static ek_status place_all_layers(replay *r, ek_replay_result *out)
     return EK_OK;
 }
 
+/* Weighted loads must not overflow. */
+static ek_status check_sums(const replay *r)
+{
+    int64_t sum = 0;
+
+    for (int64_t c = 0; c < (int64_t)r->l.ranks * r->l.experts; c++)
+        sum += r->counts[c];
+    EK_REQUIRE(r->l.row_cost == NULL || sum <= (int64_t)1 << 48, EK_EINVAL,
+               "%lld assignments in a layer are too many where ranks differ in speed",
+               (long long)sum);
+    return EK_OK;
+}
+
 static ek_status replay_layer(replay *r, int64_t iteration, int64_t layer, ek_replay_result *out)
 {
     spread before, after;
 
     ek_trace_counts(r->t, iteration, layer, r->l.ranks, r->counts);
     ek_trace_counts(r->t, iteration - r->cfg->lag, layer, r->l.ranks, r->seen);
+    EK_TRY(check_sums(r));
     before = evaluate_before(r);
     EK_TRY(make_plan(r, layer, &r->us[out->plans]));
     ek_placement_copy(&r->served.placement, &r->plan.placement);

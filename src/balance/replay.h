@@ -24,7 +24,9 @@ typedef struct {
 
 enum { EK_REPLAY_LOST = 3 };
 
-/* Means are over layers and iterations; max/mean is of the assignments that ranks serve. */
+/* Means are over layers and iterations; max/mean is of the assignments that ranks serve.  Where
+ * ranks differ (limits.row_cost) it is the time of the slowest rank over that of an even one, and
+ * deviations are of times. */
 typedef struct {
     int64_t plans;
     double before;            /* mean max/mean with primary copies only, in block order */

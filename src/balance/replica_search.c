@@ -18,42 +18,45 @@ void ek_replica_search_set(ek_replica_search *m, const ek_plan_limits *l, int64_
         m->costs.compute_s_per_row = 1;
         m->costs.replica_s = 0;
     }
+    m->costs.compute_s_per_row /= (double)ek_row_cost_unit(l);
+    m->cheapest = ek_row_cost_least(l);
     m->of = of > 0 ? (double)of : 1;
     m->busiest = busiest;
 }
 
 double ek_replica_search_time(const ek_replica_search *m, int64_t most, int32_t links)
 {
-    int64_t sent = most > m->busiest ? most : m->busiest;
+    int64_t rows = most / m->cheapest, sent = rows > m->busiest ? rows : m->busiest;
 
     return ((double)most * m->costs.compute_s_per_row + (double)sent * m->costs.comm_s_per_row) /
                m->of +
            (links > 0 ? links * m->costs.replica_s : 0);
 }
 
-/* The largest load of the busiest rank for which the time is below `s` with `links` replicas per
- * link; -1: none. */
+/* The largest weighted load for which the time is below `s` with `links` replicas per link; -1:
+ * none. */
 static int64_t load_for(const ek_replica_search *m, double s, int32_t links)
 {
     double left = (s - links * m->costs.replica_s) * m->of;
-    double load = left / (m->costs.compute_s_per_row + m->costs.comm_s_per_row);
+    double cheapest = (double)m->cheapest;
+    double load = left / (m->costs.compute_s_per_row + m->costs.comm_s_per_row / cheapest);
 
-    if (load < (double)m->busiest) { /* D determines the communication time */
+    if (load < (double)m->busiest * cheapest) { /* D determines the communication time */
         left -= (double)m->busiest * m->costs.comm_s_per_row;
         load = m->costs.compute_s_per_row > 0 ? left / m->costs.compute_s_per_row
-               : left > 0                     ? (double)m->busiest
+               : left > 0                     ? (double)m->busiest * cheapest
                                               : -1;
     }
     return load < 0 ? -1 : load < 0x1p62 ? (int64_t)load : (int64_t)1 << 62;
 }
 
-int64_t ek_replica_search_mean(const ek_replica_search *m, const ek_plan_limits *l)
+int64_t ek_replica_search_level(const ek_replica_search *m, const ek_plan_limits *l)
 {
     int64_t sum = 0;
 
     for (int32_t e = 0; e < l->experts; e++)
         sum += m->alias.total[e];
-    return sum / l->ranks + (sum % l->ranks > 0);
+    return ek_row_costs_level(l, NULL, sum);
 }
 
 /* Searches moves with at most `links` replicas per link, for targets from `floor` upwards, and
@@ -77,7 +80,7 @@ ek_replica_outcome ek_replica_search_run(ek_replica_search *m, const ek_plan_lim
                                          int64_t most, double below)
 {
     ek_replica_outcome best = {.s = ek_replica_search_time(m, most, 0), .most = most};
-    int64_t floor = ek_replica_search_mean(m, l), limit = INT64_MAX;
+    int64_t floor = ek_replica_search_level(m, l), limit = INT64_MAX;
     double two = ek_replica_search_time(m, floor, 2), wanted = fmin(best.s, below);
     int one = ek_replica_search_time(m, ek_alias_bound_of_one(&m->alias, l), 1) <
               below; /* n = 1 may suffice */

@@ -1,6 +1,8 @@
 /* The DDL-Roofline of a layer. */
 #include "balance/roofline.h"
 
+#include "balance/plan_time.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 #include "balance/costs.h"
 #include "balance/plan_lines.h"
 #include "balance/replay.h"
+#include "balance/row_costs.h"
 #include "base/count_text.h"
 #include "cli/cli.h"
 #include "model/hf/source.h"
@@ -14,7 +15,7 @@
 typedef struct {
     /* Settings; paths are NULL if they are not given. */
     const char *trace_path, *history_path, *machine_path, *emit_path;
-    const char *policy, *prefer, *model_name;
+    const char *policy, *prefer, *model_name, *speeds;
     int spare_slots, json;
     int64_t nodes, racks; /* 0: not given */
     ek_replay_config cfg;
@@ -23,7 +24,7 @@ typedef struct {
     ek_model_source *model;
     ek_machine *machine;   /* NULL: the built-in one */
     ek_cost_reason reason; /* reason lines of its costs */
-    int32_t *node_of, *rack_of;
+    int32_t *node_of, *rack_of, *row_cost;
     ek_plan_lines emit;
 } plan_run;
 
@@ -60,6 +61,10 @@ static const ek_option options[] = {
     {"racks", EK_OPTION_INT, .shown = "none are known", .unit = "racks", .allowed = "[1,65536]",
      .field = EK_FIELD_INT64, .offset = offsetof(plan_run, racks),
      .help = "number of racks, of consecutive nodes each; --replicas-min then counts racks"},
+    {"rank-speeds", EK_OPTION_TEXT, .shown = "all equal", .unit = "S,S,...", .field = EK_FIELD_TEXT,
+     .offset = offsetof(plan_run, speeds),
+     .help = "relative speeds of the ranks, each above 0: planners level the time that assignments "
+             "take (not eplb and fastermoe); the costs are those of the fastest rank"},
     {"replicas-min", EK_OPTION_INT, .fallback = "1", .unit = "nodes", .allowed = "[1,65536]",
      .field = EK_FIELD_INT, .offset = offsetof(plan_run, cfg.limits.replicas_min),
      .help = "minimum number of nodes that hold each expert (replicate; auto, which with 2 or more "
@@ -198,6 +203,20 @@ static ek_status choose_racks(plan_run *x)
     return EK_OK;
 }
 
+static ek_status choose_speeds(plan_run *x)
+{
+    ek_plan_limits *l = &x->cfg.limits;
+    int differ = 0;
+
+    if (x->speeds == NULL)
+        return EK_OK;
+    x->row_cost = calloc((size_t)l->ranks, sizeof(*x->row_cost));
+    EK_REQUIRE(x->row_cost != NULL, EK_ENOMEM, "no memory for plans");
+    EK_TRY(ek_row_costs_read(x->speeds, l->ranks, x->row_cost, &differ));
+    l->row_cost = differ ? x->row_cost : NULL;
+    return EK_OK;
+}
+
 static ek_status configure_plan(plan_run *x)
 {
     ek_plan_limits *l = &x->cfg.limits;
@@ -222,6 +241,7 @@ static ek_status configure_plan(plan_run *x)
         x->node_of[r] = (int32_t)(r * x->nodes / l->ranks);
     l->node_of = x->node_of;
     EK_TRY(choose_racks(x));
+    EK_TRY(choose_speeds(x));
     return open_emit(x);
 }
 
@@ -261,8 +281,8 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
            (long long)x->trace.iterations, (long long)x->trace.layers, (long long)x->trace.sources,
            (long long)x->trace.experts);
     printf("  onto        %d ranks of %d slots\n", (int)l->ranks, (int)l->slots);
-    printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f\n", r->before, r->mean,
-           (long long)r->plans, r->worst);
+    printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f%s\n", r->before, r->mean,
+           (long long)r->plans, r->worst, l->row_cost != NULL ? ", of time by rank speeds" : "");
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
     if (x->cfg.history != NULL)
         printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
@@ -326,6 +346,7 @@ static void close_plan(plan_run *x)
     free(x->model);
     free(x->node_of);
     free(x->rack_of);
+    free(x->row_cost);
 }
 
 static ek_status run_plan(const ek_options *o)

@@ -193,6 +193,29 @@ class Plan(ek_cli.Case):
         self.assertRegex(ek_cli.read(lines), b"; for survival [0-9]+, any 2 with 0.93")
         self.plan(trace, *how, "--prefer", "luck", status=2)
 
+    def test_ranks_that_differ(self):
+        """With one of four ranks at half speed all take the same time, which is 8/7 of that of four."""
+        trace = self.skewed(experts=4, times=100)
+        how = ["--policy", "exact", "--ranks", 4]
+        r = self.result(trace, *how, "--rank-speeds", "1,1,0.5,1")
+        self.assertLess(r["max_over_mean_worst"], 1.002)
+        lines = self.path("plans.jsonl")
+        self.plan(trace, *how, "--rank-speeds", "2,2,1,2", "--emit", lines)
+        for p in map(json.loads, ek_cli.read(lines).splitlines()):
+            loads = [0] * 4
+            for _, slot, n in p["split"]:
+                loads[slot // r["slots"]] += n
+            for i in (0, 1, 3):
+                self.assertAlmostEqual(loads[i], 2 * loads[2], delta=0.002 * loads[i] + 2)
+        self.assertIn("of time by rank speeds", self.plan(trace, *how, "--rank-speeds", "1,1,0.5,1").stdout)
+        equal = self.result(trace, *how)
+        of_equal = self.result(trace, *how, "--rank-speeds", "3,3,3,3")
+        self.assertEqual({k: v for k, v in equal.items() if not k.startswith("plan_us")},
+                         {k: v for k, v in of_equal.items() if not k.startswith("plan_us")})
+        for bad in "1,1,1", "1,1,1,0", "1,1,1,1,1", "1,1,1,x", "1,1,1,nan":
+            self.assertIn("speeds of ranks",
+                          self.plan(trace, *how, "--rank-speeds", bad, status=2).stderr)
+
     def test_racks(self):
         """Two nodes of a rack may be all that two of its nodes survive; two racks are better."""
         trace, lines = self.skewed(), self.path("plans.jsonl")

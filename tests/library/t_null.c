@@ -90,6 +90,8 @@ static void balance(void)
     REFUSED(ek_balance_plan(NULL, counts, &p), "b must not be NULL");
     REFUSED(ek_balance_plan(b, NULL, &p), "counts must not be NULL");
     REFUSED(ek_balance_plan(b, counts, NULL), "out must not be NULL");
+    REFUSED(ek_balance_set_rank_speeds(NULL, NULL), "b must not be NULL");
+    CHECK_INT(ek_balance_set_rank_speeds(b, NULL), EK_OK);
     REFUSED(ek_balance_split(NULL, counts, rows), "b must not be NULL");
     REFUSED(ek_balance_split(b, NULL, rows), "counts must not be NULL");
     REFUSED(ek_balance_split(b, counts, NULL), "rows must not be NULL");

@@ -6,6 +6,10 @@
 #include "count_allocations.h"
 #include "ek_test.h"
 
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
 enum { RANKS = 5, EXPERTS = 7, SPARE = 2, SLOTS = 2 + SPARE, PLANS = 20, LASTS = 6 };
 
 static ek_balance *create_with(const char *policy, int nodes, double comm_s_per_row)
@@ -340,6 +344,71 @@ static void what_does_not_fit(void)
     ek_balance_destroy(NULL);
 }
 
+/* --- speeds of ranks -------------------------------------------------------------------------- */
+
+static void copy_plan(ek_balance *b, const int64_t *counts, int64_t *quota)
+{
+    ek_balance_plan_result p;
+
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    memcpy(quota, p.quota, RANKS * SLOTS * sizeof(*quota));
+}
+
+static void speeds_change_plans_and_equal_ones_do_not(void)
+{
+    const double half[RANKS] = {2, 2, 1, 2, 2}, equal[RANKS] = {3, 3, 3, 3, 3};
+    int64_t counts[RANKS * EXPERTS], before[RANKS * SLOTS], now[RANKS * SLOTS], load[RANKS] = {0};
+    ek_balance *b = create("exact");
+
+    draw(counts, 3);
+    copy_plan(b, counts, before);
+    CHECK(ek_balance_set_rank_speeds(b, equal) == EK_OK);
+    copy_plan(b, counts, now);
+    CHECK(memcmp(before, now, sizeof(now)) == 0);
+    CHECK(ek_balance_set_rank_speeds(b, half) == EK_OK);
+    copy_plan(b, counts, now);
+    for (int s = 0; s < RANKS * SLOTS; s++)
+        load[s / SLOTS] += now[s];
+    for (int r = 0; r < RANKS; r++) /* small experts may leave a gap */
+        CHECK(r == 2 || load[2] <= 0.6 * (double)load[r]);
+    CHECK(ek_balance_set_rank_speeds(b, NULL) == EK_OK);
+    copy_plan(b, counts, now);
+    CHECK(memcmp(before, now, sizeof(now)) == 0);
+    ek_balance_destroy(&b);
+}
+
+static void speeds_that_are_none_are_refused(void)
+{
+    const double bad[][RANKS] = {{1, 1, 0, 1, 1}, {1, 1, -1, 1, 1}, {1, 1, NAN, 1, 1}};
+    ek_balance *b = create("exact");
+
+    for (int i = 0; i < 3; i++) {
+        CHECK(ek_balance_set_rank_speeds(b, bad[i]) == EK_EINVAL);
+        CHECK(strstr(ek_err_text(), "the speed of rank 2") != NULL);
+        refused((ek_balance_config){.size = sizeof(ek_balance_config),
+                                    .experts = EXPERTS,
+                                    .ranks = RANKS,
+                                    .rank_speeds = bad[i]},
+                "the speed of rank 2");
+    }
+    ek_balance_destroy(&b);
+}
+
+static void counts_with_speeds_have_a_lower_limit(void)
+{
+    const double half[RANKS] = {2, 2, 1, 2, 2};
+    int64_t counts[RANKS * EXPERTS] = {((int64_t)1 << 48) + 1};
+    ek_balance *b = create("exact");
+    ek_balance_plan_result p;
+
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    CHECK(ek_balance_set_rank_speeds(b, half) == EK_OK);
+    CHECK(ek_balance_plan(b, counts, &p) == EK_EINVAL);
+    counts[0]--;
+    CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+    ek_balance_destroy(&b);
+}
+
 static const ek_case cases[] = {
     EK_CASE(every_policy),
     EK_CASE(place_starts_from_its_last_plan),
@@ -347,6 +416,9 @@ static const ek_case cases[] = {
     EK_CASE(experts_on_two_nodes),
     EK_CASE(survival_is_preferred),
     EK_CASE(what_does_not_fit),
+    EK_CASE(speeds_change_plans_and_equal_ones_do_not),
+    EK_CASE(speeds_that_are_none_are_refused),
+    EK_CASE(counts_with_speeds_have_a_lower_limit),
 };
 
 EK_TEST_MAIN(cases)

@@ -1,6 +1,7 @@
 /* Locality replicas: the time of a plan equals ek_plan_time; what is added is never slower and
  * shortens what a busy source sends. */
 #include "balance/locality_replicas.h"
+#include "balance/plan_time.h"
 #include "base/random.h"
 #include "plan_fixture.h"
 

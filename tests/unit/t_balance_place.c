@@ -154,7 +154,7 @@ static void greedy_by_hand(void)
 
 /* The optimum over all packings of n items; -1: none fits. */
 static int64_t brute_packing(const int64_t *load, const int32_t *size, int32_t n, int32_t ranks,
-                             int32_t capacity)
+                             const int32_t *cost, int32_t capacity)
 {
     int64_t best = -1, ways = 1;
 
@@ -170,7 +170,7 @@ static int64_t brute_packing(const int64_t *load, const int32_t *size, int32_t n
             sum[r] += load[i];
             held[r] += size[i];
             fits &= held[r] <= capacity;
-            most = sum[r] > most ? sum[r] : most;
+            most = sum[r] * cost[r] > most ? sum[r] * cost[r] : most;
         }
         if (fits && (best < 0 || most < best))
             best = most;
@@ -193,14 +193,14 @@ static void exact_equals_brute_force(void)
         setup_packing(&f, load, experts, ranks);
         most = ek_place_all(f.m, INT64_MAX);
         check_packing(f.m, most);
-        CHECK_INT(most, brute_packing(load, ones, experts, ranks, ek_place_capacity(f.m)));
+        CHECK_INT(most, brute_packing(load, ones, experts, ranks, ones, ek_place_capacity(f.m)));
         CHECK(most >= ek_place_bound(f.m));
         CHECK(most <= ek_place_lpt(f.m));
         teardown_packing(&f);
     }
 }
 
-/* Items of several experts, which may not fit. */
+/* Items of several experts, which may not fit; every other time ranks cost different amounts. */
 static void exact_with_sizes_equals_brute_force(void)
 {
     int never = 0;
@@ -208,7 +208,7 @@ static void exact_with_sizes_equals_brute_force(void)
 
     for (int i = 0; i < 300; i++) {
         int32_t ranks = 1 + roll(&d, 4), n = 1 + roll(&d, 7), size[8], rank_of[8], held[4] = {0};
-        int32_t capacity = 1 + roll(&d, 6);
+        int32_t capacity = 1 + roll(&d, 6), cost[4] = {1, 1, 1, 1};
         int64_t load[8], most, want, sum[4] = {0}, largest = 0;
         ek_arena a;
         ek_place_dp dp;
@@ -219,16 +219,20 @@ static void exact_with_sizes_equals_brute_force(void)
         }
         CHECK(ek_arena_init(&a, ROOM, "the exact program") == EK_OK);
         ek_place_dp_reserve(&dp, &a, n, ranks);
-        most = ek_place_exact(&dp, load, size, n, ranks, capacity, rank_of);
-        want = brute_packing(load, size, n, ranks, capacity);
+        for (int32_t r = 0; r < ranks && i % 2 == 1; r++)
+            cost[r] = 1 + roll(&d, 4);
+        most =
+            ek_place_exact(&dp, load, size, n, ranks, i % 2 == 1 ? cost : NULL, capacity, rank_of);
+        want = brute_packing(load, size, n, ranks, cost, capacity);
         CHECK_INT(most, want);
         never += want < 0;
         for (int32_t e = 0; most >= 0 && e < n; e++) {
             sum[rank_of[e]] += load[e];
             held[rank_of[e]] += size[e];
             CHECK(held[rank_of[e]] <= capacity);
-            largest = sum[rank_of[e]] > largest ? sum[rank_of[e]] : largest;
         }
+        for (int32_t r = 0; r < ranks; r++)
+            largest = sum[r] * cost[r] > largest ? sum[r] * cost[r] : largest;
         CHECK(most < 0 || largest == most);
         ek_arena_fini(&a);
     }

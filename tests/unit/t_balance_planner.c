@@ -1,5 +1,6 @@
 /* The arithmetic that planners share: serving other counts, splits by source, layer time, validity;
  * by hand, and by properties over random shapes. */
+#include "balance/plan_time.h"
 #include "balance/planner.h"
 #include "base/random.h"
 #include "ek_test.h"

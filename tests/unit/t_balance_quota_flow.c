@@ -14,6 +14,7 @@ typedef struct {
     ek_plan p;
     ek_quota_flow f;
     int64_t *counts; /* [ranks][experts] */
+    int32_t *cost;   /* [ranks] */
 } layer;
 
 static int64_t drawn(int draw, int i, int64_t below)
@@ -26,6 +27,7 @@ static void lay_out(layer *x)
     ek_plan_reserve(&x->p, &x->arena, &x->l);
     ek_quota_flow_reserve(&x->f, &x->arena, &x->l);
     x->counts = ek_arena_alloc(&x->arena, (int64_t)x->l.ranks * x->l.experts, sizeof(*x->counts));
+    x->cost = ek_arena_alloc(&x->arena, x->l.ranks, sizeof(*x->cost));
 }
 
 static void open_layer(layer *x, int32_t experts, int32_t ranks, int32_t slots)
@@ -45,7 +47,8 @@ static void close_layer(layer *x)
     ek_arena_fini(&x->arena);
 }
 
-/* Any replicas, some twice on a rank; counts that are skewed, small, zero or equal. */
+/* Any replicas, some twice on a rank; counts that are skewed, small, zero or equal.  In every other
+ * draw ranks cost different amounts of time. */
 static void draw_layer(layer *x, int draw)
 {
     int32_t ranks = 1 + (int32_t)drawn(draw, 0, RANKS), own = 1 + (int32_t)drawn(draw, 1, 3);
@@ -64,6 +67,9 @@ static void draw_layer(layer *x, int draw)
                 drawn(draw, i, 3) == 0
                     ? 0
                     : drawn(draw, i + 1, most) * (draw % 3 == 0 && e < 2 ? 20 : 1);
+    for (int32_t r = 0; r < ranks; r++, i += 2)
+        x->cost[r] = (int32_t)(EK_ROW_COST_ONE + drawn(draw, i, 3) * drawn(draw, i + 1, 400));
+    x->l.row_cost = draw % 2 == 1 ? x->cost : NULL;
 }
 
 /* --- plain searches --------------------------------------------------------------------------- */
@@ -87,7 +93,7 @@ static void fill_plain(plain *g, const layer *x, int64_t capacity)
     g->ranks = x->l.ranks;
     g->n = g->experts + g->ranks + 2;
     for (int32_t r = 0; r < g->ranks; r++) {
-        g->room[rank_node(g, r)][g->n - 1][0] = capacity;
+        g->room[rank_node(g, r)][g->n - 1][0] = capacity / ek_row_cost(&x->l, r);
         for (int32_t e = 0; e < g->experts; e++) {
             int64_t sent = x->counts[r * g->experts + e];
 
@@ -182,7 +188,8 @@ static int64_t sum_counts(const layer *x)
 
 static int64_t least_plainly(const layer *x, int64_t *remote)
 {
-    int64_t low = 0, high = sum_counts(x); /* low - 1 does not suffice, high does */
+    int64_t low = 0, high = sum_counts(x) *
+                            (EK_ROW_COST_ONE + 800); /* low - 1 does not suffice, high does */
 
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
@@ -218,11 +225,12 @@ static int64_t remote_of(const layer *x)
 
 static int64_t largest_load(const layer *x)
 {
-    int64_t load[RANKS], most = ek_plan_loads(&x->l, &x->p, load);
+    int64_t load[RANKS];
 
+    (void)ek_plan_loads(&x->l, &x->p, load);
     for (int32_t r = 0; r < x->l.ranks; r++)
         CHECK_INT(x->f.load[r], load[r]);
-    return most;
+    return ek_row_costs_largest(&x->l, load);
 }
 
 static void any_layer_has_the_least_load_with_the_fewest_rows_moved(void)
@@ -241,7 +249,7 @@ static void any_layer_has_the_least_load_with_the_fewest_rows_moved(void)
             EK_T_FAIL("draw %d: %s", draw, ek_err_message());
         CHECK_INT(largest_load(&x), least);
         CHECK_INT(remote_of(&x), remote);
-        above_mean += least > (sum_counts(&x) + x.l.ranks - 1) / x.l.ranks;
+        above_mean += least > ek_row_costs_level(&x.l, NULL, sum_counts(&x));
         for (int32_t s = 0; s < x.l.ranks * x.l.slots; s++)
             replicated += ek_plan_is_replica(&x.p.placement, s) && x.p.quota[s] > 0;
         close_layer(&x);
@@ -259,7 +267,7 @@ static void any_capacity_serves_the_most(void)
         layer x;
 
         draw_layer(&x, draw);
-        capacity = drawn(draw, 5, 2 * sum_counts(&x) / x.l.ranks + 1);
+        capacity = drawn(draw, 5, 2 * ek_row_costs_level(&x.l, NULL, sum_counts(&x)) + 1);
         most = serve_plainly(&x, capacity, &remote);
         ek_quota_flow_start(&x.f, &x.l, x.counts, &x.p.placement);
         left = ek_quota_flow_within(&x.f, &x.l, &x.p.placement, capacity, x.p.quota);

@@ -1,5 +1,6 @@
 /* A distributed MoE layer with replicas against the same layer on one rank: whatever a planner
  * decides, outputs and gradients are the same, and replicas do get rows. */
+#include "balance/plan_time.h"
 #include "moe/routing_plan.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
