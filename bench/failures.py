@@ -76,7 +76,7 @@ def options():
     p.add_argument("--failures", type=int, default=10, help="in all (default: %(default)s)")
     p.add_argument("--a-run", type=int, default=10, metavar="N",
                    help="failures of one run (default: %(default)s)")
-    p.add_argument("--minutes", type=float, help="begin no run after this time")
+    p.add_argument("--minutes", type=float, help="begin no second run after this time")
     p.add_argument("--kinds", default=WEIGHTS, help="KIND:WEIGHT,... (default: %(default)s)")
     p.add_argument("--again", type=float, default=0.25, metavar="P", help="probability that the "
                    "next failure comes while the run recovers (default: %(default)s)")
@@ -439,8 +439,10 @@ def run_all(o):
         with Cluster(o) as cluster:
             cluster.call("bandwidth", "all", o.bandwidth)
             reference = Reference(o, folder)
+            before = len(rows)
             while sum(len(r["failures"]) for r in rows) < o.failures and \
-                    (o.minutes is None or time.monotonic() - begin < 60 * o.minutes):
+                    (o.minutes is None or len(rows) == before or
+                     time.monotonic() - begin < 60 * o.minutes):
                 n = min(o.a_run, o.failures - sum(len(r["failures"]) for r in rows))
                 rows.append(one(o, cluster, folder, reference, o.seed + len(rows), n))
                 if o.results:

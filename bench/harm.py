@@ -463,6 +463,7 @@ class Run:
     def wait(self, until, nap=0.01):
         """Executes due actions until the condition holds; fails if no step ends for too long."""
         steps, since = -1, time.monotonic()
+        self.do_due()
         while self.running() and not until():
             self.do_due()
             if self.o.show:
