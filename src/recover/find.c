@@ -123,7 +123,8 @@ static ek_status open_unserved_segments(ek_recovery *r)
 
 /* Summary of what one rank serves. */
 typedef struct {
-    int64_t generation; /* 1 + the newest that this rank has found, in any phase */
+    int64_t generation; /* 1 + the newest that this rank has found, in any phase; on rank 0 at least
+                           its first_generation */
     int64_t n;          /* segments with state */
 } serving_summary;
 
@@ -262,7 +263,7 @@ static ek_status remove_old(ek_recovery *r)
 }
 
 ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t supervisor_id,
-                          const ek_recover_update *update)
+                          int32_t first_generation, const ek_recover_update *update)
 {
     serving_summary *all;
     ek_status st = EK_OK;
@@ -281,6 +282,7 @@ ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run, uint64_t
     EK_TRY_OUT(ek_agree(world, "look for the state of the run",
                         all != NULL ? open_segments(r)
                                     : EK_FAIL(EK_ENOMEM, "no memory for %d ranks", r->ranks)));
+    all[r->rank].generation = r->rank == 0 ? first_generation : 0;
     EK_TRY_OUT(gather_survivors(r, all));
     match_segments(r);
     EK_TRY_OUT(decide_recovery(r));

@@ -80,11 +80,13 @@ typedef struct {
     ek_recover_bytes_by_source bytes;
 } ek_recovery;
 
-/* Finds survivors and brings them to the same step; decision.generation -1: there are none.  Kills
+/* Finds survivors and brings them to the same step; decision.generation -1: there are none.  The
+ * new generation's number is above that of all found, and at least rank 0's first_generation. Kills
  * processes of earlier starts by this supervisor that still hold segments (elastic/segment.h).  The
  * caller calls ek_recover_close, also on failure. */
 EK_CHECKED ek_status ek_recover_find(ek_recovery *r, ek_comm *world, uint64_t run,
-                                     uint64_t supervisor_id, const ek_recover_update *update);
+                                     uint64_t supervisor_id, int32_t first_generation,
+                                     const ek_recover_update *update);
 
 /* EK_EINVAL if survivors belong to a run with other settings; the message states what to do.  Not
  * collective. */

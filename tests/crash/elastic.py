@@ -69,12 +69,13 @@ class Elastic(ranks.Disaster):
                 names[tuple(map(int, path.split("-")[2:4]))] = path
         return [names[key] for key in sorted(names)]
 
-    def wait_for_generation(self, job, n):
-        """Waits until only the state of that generation exists and is usable, or the job has ended."""
+    def wait_for_next_generation(self, job):
+        """Waits until only the state of a second generation exists and is usable, or the job has
+        ended."""
         end = time.monotonic() + ek_cli.TIMEOUT_S
         while job.process.poll() is None and time.monotonic() < end:
             found = {int(path.split("-")[2]) for path in self.segments()}
-            if found == {n}:
+            if len(found) == 1 and found != {0}:
                 return
             time.sleep(0.01)
 

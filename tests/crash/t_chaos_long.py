@@ -1,6 +1,8 @@
 """All faults of --elastic runs, many times, on clusters of four and five nodes; three nodes at
 once; traces of spot instances."""
 
+import json
+import os
 import subprocess
 
 import chaos
@@ -28,6 +30,20 @@ class Everything(chaos.Chaos):
                                    30, train=("--batch", 24))
                 self.assertEqual([r["ranks"] for r in found["recoveries"]], [3], found)
                 self.assertEqual([r["ranks"] for r in found["joins"]], [4], found)
+
+    def test_one_that_was_cut_off_while_the_other_started_over(self):
+        """Its state is of more steps than what the other has done since, but is not used."""
+        self.nodes = 2
+        self.last(40)
+        out = self.path("kept")
+        self.chaos("--script", self.script("2 node node1", "5.5 cut node2"), "--down", 5, "--keep",
+                   out)
+        starts = [json.loads(line) for line in
+                  ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines()]
+        k = [g["first_step"] for g in starts[1:]].index(0) + 1  # starts over
+        self.assertGreater(starts[k]["steps_again"], 0)
+        self.assertEqual(starts[-1]["ranks"], 2)
+        self.assertEqual([g["steps_again"] for g in starts[k + 1:]], [0] * len(starts[k + 1:]))
 
     def test_failures_during_recovery(self):
         """A node and then a worker before the recovery is complete: nothing is lost."""

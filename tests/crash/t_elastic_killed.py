@@ -75,7 +75,7 @@ class Killed(Elastic):
         j = self.elastic((2, "--ep 2"), *more)
         j.wait_for_steps(5)
         self.kill_rank(j, 1)
-        self.wait_for_generation(j, 1)
+        self.wait_for_next_generation(j)
         time.sleep(0.2)  # it evaluates, if not it still begins: then memory has to stay
         j.process.send_signal(signal.SIGINT)
         status, _, err = j.end()

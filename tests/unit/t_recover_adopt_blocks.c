@@ -29,6 +29,8 @@ static uint64_t run_of_test(void)
     return ek_run_id(out);
 }
 
+static int32_t first_generation; /* for begin() */
+
 static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
 {
     ek_model_spec spec = small_spec();
@@ -38,7 +40,7 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
 
     *s = (start){0};
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &s->k));
-    EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, &no_update));
+    EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, first_generation, &no_update));
     id = (ek_segment_id){run_of_test(), s->found.generation, 0};
     ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_recover_adopt_blocks");
     s->state.memory.moves = 1;
@@ -163,6 +165,28 @@ static void starts_after_one_another(void)
     end(&s);
 }
 
-static const ek_case cases[] = {EK_CASE(starts_after_one_another)};
+static void number_is_above_those_found_and_at_least_the_first(void)
+{
+    static const struct {
+        int32_t first, number;
+    } starts[] = {{5, 5}, {5, 6}, {9, 9}, {0, 10}};
+    int64_t missing;
+    start s;
+
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        first_generation = starts[i].first;
+        CHECK_INT(begin(&s, 1, &missing), EK_OK);
+        CHECK_INT(s.found.generation, starts[i].number);
+        CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
+        end(&s);
+    }
+    CHECK_INT(ek_segment_remove(&s.state.id), EK_OK);
+    first_generation = 0;
+}
+
+static const ek_case cases[] = {
+    EK_CASE(starts_after_one_another),
+    EK_CASE(number_is_above_those_found_and_at_least_the_first),
+};
 
 EK_TEST_MAIN(cases)

@@ -118,7 +118,7 @@ static ek_status begin(uint64_t run)
     spec.gate.kind = EK_GATE_SIGMOID_BIAS;
     spec.gate.bias_rate = 0.01;
     EK_TRY(open_kernels());
-    EK_TRY(ek_recover_find(&now.found, NULL, run, 0,
+    EK_TRY(ek_recover_find(&now.found, NULL, run, 0, 0,
                            &(ek_recover_update){.rule = ek_optimizer_rule(now.k),
                                                 .record_bytes = sizeof(ek_step_record),
                                                 .real_bytes = sizeof(double)}));

@@ -124,6 +124,22 @@ ek_status ek_run_clear_memory(ek_run *r)
     return ek_agree(r->world, "remove an earlier run's state", remove_run_segments(id));
 }
 
+/* Least number of this generation: 0, or for a run that has completed steps the half seconds since
+ * 2020.  So it is above those of all earlier generations, also of those whose hosts are out of
+ * reach now: if the run goes back without them, their state must not be taken for the newer one
+ * when they return. */
+static int32_t first_generation(const ek_run *r)
+{
+    static const double year_2020 = 1577836800, a_second = 2;
+    ek_path path;
+    int64_t bytes;
+
+    if (ek_path_set(&path, "%s/metrics.jsonl", r->cfg->out) < 0 ||
+        ek_file_kind_of(path.s) == EK_FILE_NONE || ek_file_size(path.s, &bytes) < 0 || bytes == 0)
+        return 0;
+    return (int32_t)((ek_clock_epoch_s() - year_2020) * a_second);
+}
+
 /* Looks for the run's state among all ranks, and finishes the step under way as the optimizer does.
  */
 static ek_status find_survivors(ek_run *r, uint64_t run)
@@ -133,7 +149,7 @@ static ek_status find_survivors(ek_run *r, uint64_t run)
                                 .real_bytes = (int)ek_dtype_size(r->kernels->real)};
 
     return ek_recover_find(&r->memory.recovery, r->all, run, ek_supervised_by(r->cfg->supervised),
-                           &update);
+                           first_generation(r), &update);
 }
 
 ek_status ek_run_find_memory(ek_run *r)
