@@ -2,6 +2,7 @@
 #include "base/threads.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,4 +137,21 @@ int64_t ek_rss_bytes(void)
 int64_t ek_rss_peak_bytes(void)
 {
     return proc_bytes("/proc/self/status", "VmHWM");
+}
+
+void ek_thread_detach(void *(*run)(void *), void *arg)
+{
+    enum { STACK_BYTES = 256 << 10 };
+    pthread_attr_t how;
+    pthread_t thread;
+    sigset_t all, before;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_init(&how);
+    pthread_attr_setstacksize(&how, STACK_BYTES);
+    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
+    (void)pthread_create(&thread, &how, run, arg);
+    pthread_attr_destroy(&how);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

@@ -21,6 +21,10 @@ EK_CHECKED ek_status ek_stack_check(void);
 /* Starts a thread whose stack has at least EK_STACK_BYTES free.  True on success. */
 int ek_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
+/* Starts a detached thread with a small stack and all signals blocked, which so works whatever
+ * other threads do.  A failure is ignored. */
+void ek_thread_detach(void *(*run)(void *), void *arg);
+
 /* Cores this process may keep busy: its affinity mask, limited by the CPU quota of its cgroup
  * (version 1 or 2, the tightest of it and its parents), rounded down.  At least 1. */
 int ek_cores_usable(void);

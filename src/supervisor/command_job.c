@@ -8,7 +8,6 @@
 #include "supervisor/limits.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/worker.h"
-#include "supervisor/worker_link.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -275,7 +274,7 @@ void ek_command_job_leave(ek_command_job *job)
     fflush(stdout);
     fflush(ek_command_err());
     signal(SIGALRM, end_now);
-    ek_worker_link_leave();
+    ek_worker_leave(job->rank);
     alarm(LEAVE_SECONDS); /* do not wait forever for a rank that hangs */
     ek_job_leave(&job->world);
     alarm(0);

@@ -160,6 +160,7 @@ void ek_core_fini(ek_core *c)
 {
     ek_core_hosts_fini(&c->hosts);
     ek_core_links_fini(&c->links);
+    ek_heartbeats_fini(&c->heartbeats);
     free(c->reported.worker);
     free(c->actions.action);
     *c = (ek_core){.state = EK_CORE_DONE};

@@ -31,6 +31,7 @@
 #include "supervisor/core_action.h"
 #include "supervisor/core_hosts.h"
 #include "supervisor/core_links.h"
+#include "supervisor/heartbeats.h"
 #include "supervisor/progress.h"
 
 #include <stdint.h>
@@ -75,6 +76,8 @@ typedef enum {
     EK_CORE_INCOMPLETE,    /* it does not, as the state in shared memory is incomplete */
     EK_CORE_SIZES,         /* the sizes of a rank's state are known: hosts can preallocate */
     EK_CORE_NOTICE,        /* the host of `rank` will be reclaimed */
+    EK_CORE_ALIVE,         /* `rank` runs */
+    EK_CORE_LEAVING,       /* `rank` exits, and is no longer heard */
     EK_CORE_REACHED,       /* result: 1: a remote launcher of mpiexec has failed while workers are
                                missing */
     EK_CORE_MPIEXEC_ENDED, /* result: its exit status, or -1: killed by a signal */
@@ -110,6 +113,7 @@ typedef struct {
 typedef enum {
     EK_REASON_NONE,
     EK_REASON_HUNG,        /* no progress */
+    EK_REASON_SILENT,      /* a worker does not run any more */
     EK_REASON_UNREACHABLE, /* mpiexec cannot reach all hosts, and hangs */
     EK_REASON_REGROUP,     /* more hosts are available */
     EK_REASON_HAND_OVER    /* a host will be released: the next generation drains it */
@@ -152,6 +156,7 @@ typedef struct {
 /* How the generation comes to its end. */
 typedef struct {
     ek_core_reason reason;
+    int silent;                    /* SILENT: the worker */
     int64_t kill_at;               /* mpiexec is killed then; 0: it is not */
     int kill_sent;                 /* it was */
     int told, short_grace;         /* the interrupt was forwarded; workers have little time left */
@@ -191,6 +196,7 @@ typedef struct {
     ek_core_links links;
     ek_core_search search;
     ek_job_progress progress;
+    ek_heartbeats heartbeats;
     ek_core_reported reported; /* by the generation that runs, or ran last, */
     ek_core_ending ending;     /* and its end */
     ek_core_times times;

@@ -18,6 +18,7 @@ ek_status ek_core_run_begin(ek_core *c, int64_t now)
     free(c->reported.worker);
     c->reported = (ek_core_reported){.worker = calloc((size_t)n, 1), .n = n, .steps = -1};
     EK_REQUIRE(c->reported.worker != NULL, EK_ENOMEM, "no memory for %d workers", n);
+    EK_TRY(ek_heartbeats_begin(&c->heartbeats, n));
     c->ending = (ek_core_ending){.more_since = -1};
     c->resumed = c->restart = 0;
     c->search.polled_at = now;
@@ -37,6 +38,7 @@ static void note_worker(ek_core *c, int rank, unsigned char how, int64_t now)
     r->started += r->worker[rank] == 0;
     r->joined += how == EK_WORKER_JOINED && (r->worker[rank] & EK_WORKER_JOINED) == 0;
     r->worker[rank] |= how;
+    ek_heartbeats_hear(&c->heartbeats, rank, now);
     if (r->started == r->n && c->progress.phase == EK_PHASE_LAUNCH)
         ek_job_progress_enter(&c->progress, EK_PHASE_CONNECT, now);
     if (r->joined == r->n && c->progress.phase == EK_PHASE_CONNECT)
@@ -100,6 +102,8 @@ static void note(ek_core *c, const ek_core_event *e)
     case EK_CORE_INCOMPLETE: r->incomplete = 1; break;
     case EK_CORE_SIZES: c->hosts.can_prealloc = e->result; break;
     case EK_CORE_NOTICE: ek_core_hosts_notice(&c->hosts, e->rank); break;
+    case EK_CORE_ALIVE: ek_heartbeats_hear(&c->heartbeats, e->rank, e->now); break;
+    case EK_CORE_LEAVING: ek_heartbeats_leave(&c->heartbeats, e->rank); break;
     case EK_CORE_REACHED: note_reach(c, e->result); break;
     case EK_CORE_MPIEXEC_ENDED:
         c->ending.ended = 1;
@@ -212,6 +216,14 @@ static void note_end_seen(ek_core *c, int64_t now)
     t->seen_at = t->seen_at != 0 ? t->seen_at : now; /* pending from an earlier generation */
 }
 
+/* Whether a worker does not run any more.  A start after others that completed no step, as one was
+ * silent, has more time. */
+static int is_any_silent(ek_core *c)
+{
+    c->ending.silent = ek_heartbeats_silent(&c->heartbeats, 1 << c->history.failed);
+    return c->ending.silent >= 0;
+}
+
 static void watch_elastic(ek_core *c, int64_t now)
 {
     const ek_core_reported *r = &c->reported;
@@ -222,6 +234,8 @@ static void watch_elastic(ek_core *c, int64_t now)
     if (!g->ended && r->failed == 0 && r->closed == 0 && g->kill_at == 0) {
         if (ek_job_progress_hangs(&c->progress, now))
             end_for(c, EK_REASON_HUNG, now);
+        else if (is_any_silent(c))
+            end_for(c, EK_REASON_SILENT, now);
         else if (c->cfg.listed && g->reason == EK_REASON_NONE && c->interrupts == 0)
             poll_hosts(c, now);
         if (g->kill_at == 0)

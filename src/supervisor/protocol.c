@@ -414,6 +414,12 @@ static const struct {
     [EK_MESSAGE_NOTICE] = {"notice",
                            1,
                            {{FIELD_INT, NULL, offsetof(ek_worker_message, notice.rank), 0}}},
+    [EK_MESSAGE_ALIVE] = {"alive",
+                          1,
+                          {{FIELD_INT, NULL, offsetof(ek_worker_message, notice.rank), 0}}},
+    [EK_MESSAGE_LEAVING] = {"leaving",
+                            1,
+                            {{FIELD_INT, NULL, offsetof(ek_worker_message, notice.rank), 0}}},
 };
 
 /* Appends " LABEL VALUE" to line at *n; returns 0 if the value is not valid, or there is no room.

@@ -126,6 +126,8 @@ typedef enum {
     EK_MESSAGE_LACKING,   /* state in shared memory is incomplete */
     EK_MESSAGE_MEMORY,    /* what joining hosts preallocate for a rank (elastic/prealloc.h) */
     EK_MESSAGE_NOTICE,    /* the host of a rank will be reclaimed */
+    EK_MESSAGE_ALIVE,     /* of every rank: it runs (heartbeats.h) */
+    EK_MESSAGE_LEAVING,   /* of every rank: it sends no EK_MESSAGE_ALIVE any more, as it exits */
     EK_MESSAGES
 } ek_message_kind;
 
@@ -165,7 +167,7 @@ typedef struct {
         } memory;
         struct {
             int rank;
-        } notice;
+        } notice; /* EK_MESSAGE_NOTICE, _ALIVE, _LEAVING */
     };
 } ek_worker_message;
 

@@ -108,6 +108,10 @@ static void describe_end(ek_supervisor *x, FILE *f)
         if (c->reported.joined < c->reported.n)
             ek_wait_report_missing(x, c->reported.started == c->reported.n, f);
         fprintf(f, "), terminated");
+    } else if (c->ending.reason == EK_REASON_SILENT) {
+        fprintf(f, "rank %d on %s has not responded for %.1f s, terminated", c->ending.silent,
+                x->generation.job.workers[c->ending.silent].host,
+                ek_heartbeats_timeout_s(&c->heartbeats));
     } else if (c->ending.reason == EK_REASON_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (ek_job_state_death(&x->generation.job, who, sizeof(who))) {

@@ -141,6 +141,12 @@ static void take_message(void *context, const ek_worker_message *m)
     case EK_MESSAGE_NOTICE:
         feed(x, (ek_core_event){.kind = EK_CORE_NOTICE, .rank = m->notice.rank});
         break;
+    case EK_MESSAGE_ALIVE:
+        feed(x, (ek_core_event){.kind = EK_CORE_ALIVE, .rank = m->notice.rank});
+        break;
+    case EK_MESSAGE_LEAVING:
+        feed(x, (ek_core_event){.kind = EK_CORE_LEAVING, .rank = m->notice.rank});
+        break;
     case EK_MESSAGES: break;
     }
 }

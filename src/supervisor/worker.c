@@ -4,6 +4,8 @@
 
 #include "base/clock.h"
 #include "base/command.h"
+#include "base/threads.h"
+#include "supervisor/heartbeats.h"
 #include "supervisor/protocol.h"
 #include "supervisor/worker_link.h"
 
@@ -107,6 +109,21 @@ static void mark_stderr_lines(void)
     ek_command_set_err(marked);
 }
 
+/* Thread: sends heartbeats, each as one write, beside what the worker does. */
+static void *send_heartbeats(void *rank)
+{
+    ek_worker_message m = {.kind = EK_MESSAGE_ALIVE, .notice = {(int)(intptr_t)rank}};
+    int ms = ek_heartbeat_ms(ek_worker_environment_read().launched.ranks);
+    char line[EK_MESSAGE_CAP];
+    size_t n = ek_message_write(&m, line);
+
+    for (;;) {
+        ek_clock_sleep_ms(ms);
+        (void)!write(STDERR_FILENO, line, n);
+    }
+    return NULL;
+}
+
 static void send_identity(ek_message_kind kind, int rank, const char *host)
 {
     ek_worker_message m = {.kind = kind, .worker = {.rank = rank, .pid = (int)getpid()}};
@@ -135,6 +152,17 @@ void ek_worker_start(int rank)
     gethostname(host, sizeof(host) - 1);
     send_identity(EK_MESSAGE_START, rank, host);
     ek_worker_link_join(rank);
+    if (ek_worker_environment_read().launched.elastic)
+        ek_thread_detach(send_heartbeats, (void *)(intptr_t)rank);
+}
+
+void ek_worker_leave(int rank)
+{
+    ek_worker_message m = {.kind = EK_MESSAGE_LEAVING, .notice = {rank}};
+
+    if (ek_worker_environment_read().launched.elastic)
+        ek_message_send(&m, ek_command_err());
+    ek_worker_link_leave();
 }
 
 /* Message to the --elastic supervisor: this host will be reclaimed. */

@@ -34,8 +34,10 @@ void ek_worker_catch(void (*stop)(int sig));
 
 /* In a launched worker, once: from here it dies with its parent, marks its lines on stderr, is
  * connected to the supervisor, and has sent "start", as early as possible, as it may be killed
- * while it joins. */
+ * while it joins.  With --elastic a thread sends heartbeats until it exits. */
 void ek_worker_start(int rank);
+/* Before a regular exit of a launched worker: it is not missed. */
+void ek_worker_leave(int rank);
 /* In a launched worker that has joined the job: sends "rank"; host as known to MPI. */
 void ek_worker_joined(int rank, const char *host);
 /* Before a failure is printed; status: exit status of the job.  lost: caused by the loss of another

@@ -5,9 +5,10 @@
  * the worker. */
 #include "supervisor/worker_link.h"
 
+#include "base/threads.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -73,24 +74,6 @@ static void *wait_for_end(void *connection)
     return NULL;
 }
 
-/* In a thread with all signals blocked, so that it works whatever other threads do. */
-static void start_watch_thread(int fd)
-{
-    enum { STACK_BYTES = 256 << 10 };
-    pthread_attr_t how;
-    pthread_t thread;
-    sigset_t all, before;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_attr_init(&how);
-    pthread_attr_setstacksize(&how, STACK_BYTES);
-    pthread_attr_setdetachstate(&how, PTHREAD_CREATE_DETACHED);
-    (void)pthread_create(&thread, &how, wait_for_end, (void *)(intptr_t)fd);
-    pthread_attr_destroy(&how);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
 /* Whether the peer runs as this user: another user may have taken the free socket name. */
 static int is_own_user(int fd)
 {
@@ -132,7 +115,7 @@ void ek_worker_link_join(int rank)
     }
     to_supervisor = move_to_high_fd(to_supervisor);
     send_to_supervisor(rank);
-    start_watch_thread(to_supervisor);
+    ek_thread_detach(wait_for_end, (void *)(intptr_t)to_supervisor);
 }
 
 void ek_worker_link_leave(void)

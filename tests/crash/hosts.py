@@ -188,8 +188,9 @@ class Hosts(Elastic):
         return ek_cli.read(self.path("gave")).decode().splitlines()
 
     def starts(self):
-        """Generations without those after "no progress", which occur on a busy machine."""
-        return [g for g in self.generations() if not g.get("after", "").startswith("no progress for ")]
+        """Generations without those after a hang, which may be seen in vain on a busy machine."""
+        return [g for g in self.generations()
+                if not re.search("no progress for|has not responded", g.get("after", ""))]
 
     def ranks_were(self):
         return [g["ranks"] for g in self.starts()]
@@ -527,7 +528,8 @@ class Hangs(Hosts):
                 step_s = statistics.median(m["step_ms"] for m in ek_cli.metrics(self.out)) / 1e3
                 self.assertLess(self.generations()[1]["seen"] - frozen, 6 + 20 * step_s)
                 err = self.assert_done(j)
-                self.assertRegex(err, r"no progress for \d+\.\d s \(step\), terminated after step "
+                self.assertRegex(err, r"(no progress for \d+\.\d s \(step\)|rank \d on \S+ has not "
+                                      r"responded for \d+\.\d s), terminated after step "
                                       r"\d+; continuing from memory")
 
     def test_two_that_do_not_reach_each_other(self):
@@ -538,7 +540,8 @@ class Hangs(Hosts):
         j.wait_for_steps(20)
         told = self.told()
         self.set("apart", "b-c")
-        os.kill(j.rank(1), signal.SIGSTOP)
+        for rank in range(4):  # one alone would be silent
+            os.kill(j.rank(rank), signal.SIGSTOP)
         self.wait_for_ranks(j, 3)
         self.wait_until(j, lambda: len(self.linked()) >= 8, "asked whether it is reached")
         self.assertEqual([g["ranks"] for g in self.generations()][-2:], [4, 3])

@@ -53,6 +53,10 @@ static void every_message_reads_back(void)
     check_message(&m, "memory 00ff00ff00ff00ff 65536x3,131072x1");
     m = (ek_worker_message){.kind = EK_MESSAGE_NOTICE, .notice = {INT_MAX}};
     check_message(&m, "notice 2147483647");
+    m = (ek_worker_message){.kind = EK_MESSAGE_ALIVE, .notice = {7}};
+    check_message(&m, "alive 7");
+    m = (ek_worker_message){.kind = EK_MESSAGE_LEAVING, .notice = {0}};
+    check_message(&m, "leaving 0");
 }
 
 static void fields_have_their_values(void)
@@ -298,7 +302,9 @@ static ek_worker_message draw_message(void)
         m.memory.run = (uint64_t)draw_number();
         draw_word(m.memory.blocks, sizeof(m.memory.blocks));
         break;
-    case EK_MESSAGE_NOTICE: m.notice.rank = draw_int(); break;
+    case EK_MESSAGE_NOTICE:
+    case EK_MESSAGE_ALIVE:
+    case EK_MESSAGE_LEAVING: m.notice.rank = draw_int(); break;
     case EK_MESSAGE_LACKING:
     case EK_MESSAGES: break;
     }

@@ -164,6 +164,17 @@ static void hang_names_the_phase_and_hosts_without_workers(void)
     check_loss("no progress for 60.0 s (connect on b), terminated");
 }
 
+static void silent_worker_is_named_with_its_host(void)
+{
+    ek_worker_state workers[] = {{.pid = 70, .host = "a"}, {.pid = 71, .host = "b"}};
+
+    begin();
+    sup.core.ending.reason = EK_REASON_SILENT;
+    sup.core.ending.silent = 1;
+    sup.generation.job.workers = workers;
+    check_loss("rank 1 on b has not responded for 1.0 s, terminated");
+}
+
 static void other_ends_are_named(void)
 {
     begin();
@@ -371,6 +382,7 @@ static const ek_case cases[] = {
     EK_CASE(loss_without_a_report_of_a_worker_names_the_status_of_mpiexec),
     EK_CASE(loss_of_a_worker_names_it),
     EK_CASE(hang_names_the_phase_and_hosts_without_workers),
+    EK_CASE(silent_worker_is_named_with_its_host),
     EK_CASE(other_ends_are_named),
     EK_CASE(loss_says_how_to_continue),
     EK_CASE(failure_that_a_worker_reported_is_not_repeated),
