@@ -85,6 +85,18 @@ class ByDefault(chaos.Chaos):
         self.assertEqual(found["went_back"], 0)
 
 
+    def test_a_node_that_joins_the_only_one_gets_copies(self):
+        """The first step makes them, so nothing warns of experts that one node has alone."""
+        self.nodes, out = 2, self.path("kept")
+        found = self.chaos("--script", self.script("2 node"), "--lossless", "--down", 2, "--keep",
+                           out, train=("--batch", 18))
+        self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(2, 1)])
+        self.assertEqual([r["ranks"] for r in found["joins"]], [2])
+        replicas = {m["replicas"] for m in ek_cli.metrics(out)[-10:]}
+        self.assertGreaterEqual(min(replicas), 2 * 4, "two layers of four experts")
+        self.assertNotIn("on one host only", found["said"])
+
+
 class Saved(chaos.Chaos):
     def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
         """Each node has experts alone, and is expected to last for four seconds at first.  What is

@@ -353,18 +353,37 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     return EK_OK;
 }
 
+/* Whether experts that one host alone has get a copy in the first step: hosts have joined one that
+ * went on without others.  Collective. */
+static ek_status are_copies_to_come(const ek_run *r, int *to_come)
+{
+    protection p = get_protection(r);
+    int32_t needed;
+
+    *to_come = p.copies >= COPIES && p.planner != NULL &&
+               ek_planner_for(p.planner, p.copies)->enforces_replicas_min;
+    if (!*to_come)
+        return EK_OK;
+    EK_TRY(find_spare_slots(r, COPIES, &needed));
+    *to_come = needed != IMPOSSIBLE && persistent_spare(r, &p) >= needed;
+    return EK_OK;
+}
+
 ek_status ek_run_warn_of_loss(ek_run *r)
 {
     const ek_loss_risk *risk = &r->saves.risk;
     char cost[TEXT_CAP], help[TEXT_CAP] = "";
+    int to_come, warns;
 
     if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 ||
         (was_on_several_hosts(r) && !r->options.no_room))
         return EK_OK;
     describe_cost(r, cost, sizeof(cost));
-    if (risk->alone > 0)
+    EK_TRY(are_copies_to_come(r, &to_come));
+    warns = risk->alone > 0 && !to_come;
+    if (warns)
         EK_TRY(describe_protection(r, help, sizeof(help)));
-    if (r->rank == 0 && risk->alone > 0)
+    if (r->rank == 0 && warns)
         ek_log("elastic", EK_LOG_WARN,
                "%" PRId64 " of %" PRId64 " experts are on one host only: if it is lost, %s are "
                "repeated; %s",
