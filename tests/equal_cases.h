@@ -46,6 +46,8 @@ typedef struct {
     const ek_planner *planner; /* used instead; must have the same plan functions */
     int replicas_min;          /* number of nodes that hold each expert */
     int spare;                 /* spare slots of a rank; 0: by shape */
+    int slow; /* 1 + the rank whose rows take three times as long as those of others, which take
+                 long; planners follow speeds.  0: none */
     equal_ways ways;
     /* Planners that alternate with that one, and the callback before a step. */
     const ek_planner *const *others;
@@ -121,13 +123,16 @@ typedef struct {
     int64_t both;                            /* experts that had both kinds in one of these */
     double brought; /* bytes of weights and gradients of replicas and slices */
     ek_moe_traffic way[EQUAL_STEPS];
-    int64_t bytes[EQUAL_STEPS];   /* sent */
-    int cut[EQUAL_STEPS];         /* token ranges in which a layer's rows were dispatched */
-    double before, after;         /* busiest ranks over the mean, sums over steps */
-    int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
-                                     over experts */
-    int64_t deferred;             /* updates that were put off, of experts on disk */
-    int64_t written;              /* bytes, to the scratch file */
+    int64_t bytes[EQUAL_STEPS]; /* sent */
+    int cut[EQUAL_STEPS];       /* token ranges in which a layer's rows were dispatched */
+    double before, after;       /* busiest ranks over the mean, sums over steps */
+    int64_t
+        rank_rows[EQUAL_RANKS_MAX]; /* that expert ranks of the stage served, in the second half */
+    double slowest;                 /* ek_losses.slowest_rank of the last step */
+    int least_nodes[EQUAL_STEPS];   /* nodes that hold an expert persistently, in the step: minimum
+                                       over experts */
+    int64_t deferred;               /* updates that were put off, of experts on disk */
+    int64_t written;                /* bytes, to the scratch file */
     ek_offload_traffic planned, took; /* of a step, in advance; of the last step */
     int done;                         /* 1: it ended without a failure */
 } equal_result;
@@ -202,6 +207,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,
                 .horizon = 20,
+                .follow_speeds = l->slow > 0,
                 .costs = {.compute_s_per_row = 1e-3,
                           .comm_s_per_row = 1e-4,
                           .replica_s = 1e-3,
@@ -440,6 +446,15 @@ static inline int64_t equal_first_layer(const ek_trainer *tr)
     return ek_model_vstage_first(m, m->cfg.mesh->pp_rank);
 }
 
+static inline void equal_add_rank_rows(const ek_pass *p, equal_result *out)
+{
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        for (int32_t r = 0; ek_model_has_layer(p->model, l) && p->moe[l].w->routed &&
+                            r < p->moe[l].w->placement.ranks;
+             r++)
+            out->rank_rows[r] += p->moe[l].stats.rank_rows[r];
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
@@ -478,6 +493,9 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     out->plans += r.losses.plans;
     out->before += r.losses.primaries.max_over_mean;
     out->after += r.losses.ranks.max_over_mean;
+    out->slowest = r.losses.slowest_rank;
+    if (l->slow > 0 && i >= EQUAL_STEPS / 2)
+        equal_add_rank_rows(ek_trainer_pass(tr), out);
     return EK_OK;
 }
 
@@ -563,6 +581,28 @@ static inline ssize_t equal_slow_pread(int fd, void *data, size_t bytes, off_t o
     return pread(fd, data, bytes, offset);
 }
 
+static _Thread_local long equal_row_ns;
+static void (*equal_swiglu)(int64_t n, int64_t f, const void *gu, const void *scale, void *h);
+
+/* Takes a time for each row, by the rank, without computing longer. */
+static void equal_paced_swiglu(int64_t n, int64_t f, const void *gu, const void *scale, void *h)
+{
+    long ns = (long)n * equal_row_ns;
+    struct timespec nap = {ns / 1000000000, ns % 1000000000};
+
+    equal_swiglu(n, f, gu, scale, h);
+    nanosleep(&nap, NULL);
+}
+
+static inline void equal_pace(ek_kernels *k, const ek_comm *world, const equal_layout *l)
+{
+    if (world == NULL || l->slow == 0)
+        return;
+    equal_row_ns = ek_comm_rank(world) + 1 == l->slow ? 600000 : 200000;
+    equal_swiglu = k->swiglu_forward; /* the same on all ranks */
+    k->swiglu_forward = equal_paced_swiglu;
+}
+
 /* Trains over `world` (NULL: one rank alone). */
 static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const equal_leg *leg,
                                     equal_result *out)
@@ -597,6 +637,7 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
         mc.bucket_bytes = l->bucket_bytes;
     mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
+    equal_pace(k, world, l);
     if (world != NULL)
         EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
     mc.mesh = mesh;

@@ -165,6 +165,8 @@ typedef struct {
                          has not seen otherwise (docs/resilience.md) */
     const char *prefer; /**< where replicas_min is above 1: "speed", or "survival" of as many losses
                            of more hosts as possible, at the cost of balance */
+    const char *rank_speeds; /**< "measured": plans heed how fast expert ranks are, by the times of
+                                their products, where they differ; "equal": they do not */
 } ek_train_config;
 
 /* clang-format off */
@@ -256,7 +258,8 @@ typedef struct {
     /* offload_dir */ NULL,                                                                        \
     /* offload_gradients */ "auto",                                                                \
     /* host_mtbf */ 24,                                                                            \
-    /* prefer */ "speed"                                                                           \
+    /* prefer */ "speed",                                                                          \
+    /* rank_speeds */ "measured"                                                                   \
     }
 /* clang-format on */
 
@@ -369,6 +372,8 @@ typedef struct {
     double experts_moved;    /**< by persistent placements, a step */
     double plan_s;           /**< seconds of a step: planning */
     double waited_s;         /**< seconds of a step: stall of computation that waits for replicas */
+    double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
+                                plans heeded; 1: all were equal */
     int hosts;               /**< with replicas_min above 1: the number of hosts */
     int survives; /**< with replicas_min above 1, for the final placement: how many hosts, whichever
                      they are, can be lost while every expert of every layer keeps a copy */

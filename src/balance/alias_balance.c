@@ -108,15 +108,31 @@ static int64_t offer_of(const ek_alias *m, int32_t rank)
 
 static int64_t gap_of(const ek_alias *m, int32_t rank)
 {
-    int64_t lack = m->capacity[rank] - m->load[rank];
-
-    return lack > 0 && m->slots_left[rank] > 0 ? lack : 0;
+    return m->load[rank] < m->capacity[rank] && m->slots_left[rank] > 0
+               ? m->capacity[rank] - m->load[rank]
+               : 0;
 }
 
 static void update_rank(ek_alias *m, const ek_plan_limits *l, int32_t rank)
 {
     ek_maxima_change(&m->offer, l->ranks, rank, offer_of(m, rank));
     ek_maxima_change(&m->gap, l->ranks, rank, gap_of(m, rank));
+}
+
+/* offer_of and gap_of for all ranks. */
+static void fill_offers(ek_alias *m, int32_t ranks)
+{
+    const int64_t *restrict load = m->load, *restrict capacity = m->capacity;
+    const int64_t *restrict most_left = m->most_left;
+    const int32_t *restrict slots_left = m->slots_left;
+    int64_t *restrict offer = m->offer.of, *restrict gap = m->gap.of;
+
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t lack = capacity[r] - load[r];
+
+        offer[r] = lack < 0 ? most_left[r] : 0;
+        gap[r] = lack > 0 && slots_left[r] > 0 ? lack : 0;
+    }
 }
 
 static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
@@ -128,11 +144,9 @@ static void start_target(ek_alias *m, const ek_plan_limits *l, int64_t target, i
     memcpy(m->largest, m->largest_first, (size_t)l->ranks * sizeof(*m->largest));
     memcpy(m->most_left, m->most_first, (size_t)l->ranks * sizeof(*m->most_left));
     ek_row_costs_capacities(l, target, m->capacity);
-    for (int32_t r = 0; r < l->ranks; r++) {
+    for (int32_t r = 0; r < l->ranks; r++)
         m->slots_left[r] = m->n_spare[r] < budget ? m->n_spare[r] : budget;
-        m->offer.of[r] = offer_of(m, r);
-        m->gap.of[r] = gap_of(m, r);
-    }
+    fill_offers(m, l->ranks);
     ek_maxima_find(&m->offer, l->ranks);
     ek_maxima_find(&m->gap, l->ranks);
 }
@@ -179,11 +193,12 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
 {
     int32_t kept = 0;
 
+    ek_row_costs_capacities(l, most, m->capacity);
     for (int32_t i = 0; i < n; i++) {
         ek_alias_move *v = &m->moves[i];
         int32_t from = m->rank_of[v->expert], to = v->slot / l->slots;
 
-        if ((m->load[from] + v->amount) * ek_row_cost(l, from) <= most) {
+        if (m->load[from] + v->amount <= m->capacity[from]) {
             m->load[from] += v->amount;
             m->load[to] -= v->amount;
         } else {

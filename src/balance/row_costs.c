@@ -65,8 +65,15 @@ int64_t ek_row_cost_least(const ek_plan_limits *l)
 
 void ek_row_costs_capacities(const ek_plan_limits *l, int64_t weighted, int64_t *capacity)
 {
-    for (int32_t r = 0; r < l->ranks; r++)
-        capacity[r] = l->row_cost != NULL ? weighted / l->row_cost[r] : weighted;
+    int32_t ranks = l->ranks;
+
+    if (l->row_cost == NULL) {
+        for (int32_t r = 0; r < ranks; r++)
+            capacity[r] = weighted;
+        return;
+    }
+    for (int32_t r = 0; r < ranks; r++)
+        capacity[r] = weighted / l->row_cost[r];
 }
 
 static int64_t largest_equal(const int64_t *load, int32_t ranks)
@@ -103,10 +110,10 @@ static int64_t divide_up(int64_t a, int64_t b)
 
 static int64_t equal_level(const ek_plan_limits *l, const unsigned char *has, int64_t assignments)
 {
-    int64_t n = 0;
+    int64_t n = has == NULL ? l->ranks : 0;
 
-    for (int32_t r = 0; r < l->ranks; r++)
-        n += is_counted(has, r);
+    for (int32_t r = 0; r < l->ranks && has != NULL; r++)
+        n += has[r] != 0;
     return divide_up(assignments, n);
 }
 

@@ -186,13 +186,13 @@ static double rb_of(const ek_train_balance *b)
 
 static json_t *balance_json(const ek_train_balance *b)
 {
-    json_t *o = json_pack("{s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
-                          b->policy, "rank_max_over_mean_before", b->before, "rank_max_over_mean",
-                          b->after, "rank_deviation_before", b->deviation_before, "rank_deviation",
-                          b->deviation_after, "rb", json_number(rb_of(b)), "replicas", b->replicas,
-                          "replicas_ahead", b->replicas_ahead, "replica_mb", b->replica_bytes / 1e6,
-                          "experts_moved", b->experts_moved, "plan_ms", b->plan_s * 1e3,
-                          "replica_wait_ms", b->waited_s * 1e3);
+    json_t *o = json_pack(
+        "{s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
+        "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
+        "rank_deviation_before", b->deviation_before, "rank_deviation", b->deviation_after, "rb",
+        json_number(rb_of(b)), "replicas", b->replicas, "replicas_ahead", b->replicas_ahead,
+        "replica_mb", b->replica_bytes / 1e6, "experts_moved", b->experts_moved, "plan_ms",
+        b->plan_s * 1e3, "replica_wait_ms", b->waited_s * 1e3, "slowest_rank", b->slowest_rank);
     json_t *survivability;
 
     if (b->survivability_text[0] == '\0')
@@ -263,6 +263,9 @@ static void print_balance(const ek_train_balance *b)
            b->policy, b->after, b->before, rb_of(b), b->replicas, b->replicas_ahead,
            ek_count_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
+    if (b->slowest_rank < 1)
+        printf("speeds of ranks differ: the slowest expert rank has %.2f of the fastest one's\n",
+               b->slowest_rank);
     if (b->survivability_text[0] != '\0')
         printf("final expert placement: %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')

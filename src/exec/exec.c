@@ -178,7 +178,7 @@ static void run_lane(ek_lane_worker *w)
             ek_async_serve(ex);
         if (!wait_for_deps(w, op))
             return;
-        if (ex->recording)
+        if (ex->recording || op->busy_ns != NULL)
             start_ns = ek_clock_ns();
         st = w->lane == EK_LANE_COMPUTE ? run_compute_op(w, op) : run_op(w, op);
         if (st == EK_PENDING)
@@ -187,6 +187,8 @@ static void run_lane(ek_lane_worker *w)
             ek_exec_fail(ex, op, st);
             return;
         }
+        if (op->busy_ns != NULL)
+            *op->busy_ns += ek_clock_ns() - start_ns;
         ek_exec_op_done(w, i, 0, start_ns);
     }
 }

@@ -48,6 +48,8 @@ typedef struct {
     int keep_all_slots;              /* likewise */
     const int *domain_of; /* [ranks of the stage], failure domain, likewise; NULL: the node */
     ek_plan_costs costs;  /* likewise */
+    int follow_speeds;    /* 1: planners heed the measured speeds of ranks */
+    int64_t group_rows;   /* rows that take as long as the fixed part of an expert's products */
     ek_moe_plan_listener listener;
     ek_reroute reroute;
     double reroute_limit; /* topology: fraction of a sequence's assignments that may leave the

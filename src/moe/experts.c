@@ -223,19 +223,29 @@ static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use 
     return use == EK_WAVE_WEIGHT_GRADIENT ? dep : add(b, w->n, dep);
 }
 
+/* An op whose time counts as that of expert products. */
+static int32_t add_product(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
+                           double flops, double bytes, int32_t dep)
+{
+    int32_t id = ek_moe_add_kernels(b, kind, run, part, flops, bytes, dep);
+
+    if (id >= 0)
+        b->g->ops[id].busy_ns = &b->m->stats.product_ns;
+    return id;
+}
+
 static int32_t add_forward(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP, op_up, part, 4 * n.rows * c->d * c->f,
-                             (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp,
-                             dep);
+    dep = add_product(b, EK_OP_EXPERT_UP, op_up, part, 4 * n.rows * c->d * c->f,
+                      (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp, dep);
     if (b->recompute)
         return dep;
-    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * n.rows * c->f * c->comp, dep);
-    return ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * n.rows * c->d * c->f,
-                              (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
+    dep = add_product(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * n.rows * c->f * c->comp, dep);
+    return add_product(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * n.rows * c->d * c->f,
+                       (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
 }
 
 int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -360,9 +370,9 @@ static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t de
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    return ek_moe_add_kernels(
-        b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * n.rows * c->d * c->f,
-        n.rows * (c->d + c->f) * c->comp + 2 * n.experts * c->d * c->f * c->real, dep);
+    return add_product(b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * n.rows * c->d * c->f,
+                       n.rows * (c->d + c->f) * c->comp + 2 * n.experts * c->d * c->f * c->real,
+                       dep);
 }
 
 static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -371,10 +381,10 @@ static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
     double gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
     op_share n = share_of(b);
 
-    return ek_moe_add_kernels(
-        b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * n.rows * c->d * c->f,
-        n.rows * (gathered * c->d + 2 * c->f) * c->comp + 4 * n.experts * c->d * c->f * c->real,
-        dep);
+    return add_product(b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * n.rows * c->d * c->f,
+                       n.rows * (gathered * c->d + 2 * c->f) * c->comp +
+                           4 * n.experts * c->d * c->f * c->real,
+                       dep);
 }
 
 static int32_t add_weights(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -387,16 +397,14 @@ static int32_t add_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part,
-                             2 * n.rows * c->d * c->f,
-                             (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
-    dep = ek_moe_add_kernels(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
-                             6 * n.rows * c->f * c->comp, dep);
+    dep = add_product(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part, 2 * n.rows * c->d * c->f,
+                      (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
+    dep = add_product(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
+                      6 * n.rows * c->f * c->comp, dep);
     if (!ek_moe_is_distributed(b->m)) /* before expert up input overwrites scratch->rows */
         dep = add_down_weight(b, part, dep);
-    dep = ek_moe_add_kernels(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * n.rows * c->d * c->f,
-                             (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp,
-                             dep);
+    dep = add_product(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * n.rows * c->d * c->f,
+                      (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp, dep);
     return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
 }
 

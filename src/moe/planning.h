@@ -4,6 +4,7 @@
 
 #include "balance/late_replicas.h"
 #include "balance/locality_replicas.h"
+#include "balance/rank_speeds.h"
 #include "moe/layer.h"
 #include "placement/survivability.h"
 
@@ -18,6 +19,7 @@ typedef struct {
     int64_t *rows;        /* [ep, its slots], the rows that each serves */
     int64_t *source_rows; /* [etp, token chunks], its rows from one expert rank's tokens */
     int64_t *traffic;     /* [kinds, expert ranks], of a micro-batch */
+    unsigned char *used;  /* [all slots], whether it has rows in a chunk */
 
     /* with may_use_previous_counts: the plan that is not used, to be compared */
     int32_t *expert_of;   /* [ep * slots] */
@@ -33,6 +35,9 @@ typedef struct ek_moe_planning {
     void *memory;              /* the planner's */
     void **memory_of;          /* [1 + others], by ek_moe_planner_at */
     ek_plan_limits limits;     /* of one expert-parallel group */
+    double compute_s_per_row;  /* of the config, while ranks are equal */
+    ek_rank_speeds speeds;     /* of the edp * ep expert ranks; ranks 0: not followed */
+    int32_t *mean_cost;        /* [ep], of the groups, for persistent placements */
     int32_t *node_of;          /* [edp, ep] */
     int32_t *domain_of;        /* [edp, ep]; NULL: nodes */
     ek_replica_sets others;    /* replica sets of other layers, for plan_persistent; capacity 0: the

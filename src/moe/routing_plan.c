@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "moe/planning_speeds.h"
 #include "moe/routing_traffic.h"
 
 #include <math.h>
@@ -34,11 +35,13 @@ static void copy_domains(const ek_moe_config *cfg, const ek_mesh *mesh, int ep_g
         domain_of[r] = cfg->domain_of[(ep_group * mesh->ep + r) * mesh->etp];
 }
 
-/* Sets nodes and domains of the limits to those of a group. */
+/* Sets nodes, domains and costs of ranks of the limits to those of a group. */
 static void set_group_limits(ek_moe_planning *d, int ep_group)
 {
     d->limits.ep_group = ep_group;
     d->limits.node_of = d->node_of + (int64_t)ep_group * d->limits.ranks;
+    if (d->speeds.differ)
+        d->limits.row_cost = d->speeds.cost + (int64_t)ep_group * d->limits.ranks;
     if (d->domain_of != NULL)
         d->limits.domain_of = d->domain_of + (int64_t)ep_group * d->limits.ranks;
 }
@@ -82,6 +85,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     int64_t all = (int64_t)mesh->ep * slots;
 
     d->scratch.traffic = ek_routing_traffic_reserve(a, mesh);
+    d->scratch.used = ek_arena_alloc(a, all * mesh->edp, 1);
     d->scratch.total = ek_arena_alloc(a, experts, sizeof(*d->scratch.total));
     if (cfg->planner == NULL)
         return;
@@ -108,6 +112,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     for (int ep_group = 0; ep_group < mesh->edp && d->domain_of != NULL; ep_group++)
         copy_domains(cfg, mesh, ep_group, d->domain_of + (int64_t)ep_group * mesh->ep);
     d->limits.domain_of = d->domain_of;
+    ek_planning_speeds_reserve(d, a, cfg, mesh);
     reserve_planners(d, a, cfg);
     if (cfg->replicas_min > 1) {
         ek_replica_sets_reserve(&d->others, a, ek_plan_number_domains(&d->limits, NULL),
@@ -632,6 +637,8 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     now.ranks = d->limits.ranks;
     ek_placement_copy(&d->persistent.placement, &now);
     set_group_limits(d, 0);
+    if (d->speeds.differ)
+        d->limits.row_cost = d->mean_cost;
     d->limits.layer = m->w->layer;
     d->persistent.of = m->history.of;
     d->persistent.explain =

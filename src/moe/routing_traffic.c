@@ -59,27 +59,51 @@ static double max_over_ranks(const ek_moe *m, int kind)
     return (double)most;
 }
 
+/* Adds the rows that a rank's chunk sends to an expert rank, and marks their slots; returns their
+ * number. */
+static int64_t rows_to(const int32_t *rows, int32_t slots, unsigned char *used)
+{
+    int64_t n = 0;
+
+    for (int32_t s = 0; s < slots; s++) {
+        n += rows[s];
+        used[s] |= rows[s] > 0;
+    }
+    return n;
+}
+
+/* Adds the slots that have rows in a chunk to those of their expert ranks. */
+static void count_groups(ek_moe *m)
+{
+    const unsigned char *used = m->planning->scratch.used;
+
+    for (int32_t at = 0; at < m->w->placement.ranks; at++)
+        for (int32_t s = 0; s < m->x.slots; s++)
+            m->stats.rank_groups[at] += *used++;
+}
+
 /* Counts the rows that each expert rank computes, receives from others and sends to others. */
 static void count_rows(ek_moe *m, const ek_moe_route *route)
 {
     const ek_dispatch_layout *x = &m->x;
     const int32_t *rows = route->row_counts;
+    unsigned char *used = m->planning->scratch.used;
     int32_t ranks = m->w->placement.ranks;
     int64_t *served = m->planning->scratch.traffic, *sent = served + ROWS_OUT * ranks,
             *got = served + ROWS_IN * ranks;
 
-    for (int64_t i = 0; i < (int64_t)x->token_chunks * x->ranks; i++) {
-        int32_t from = (int32_t)(i % x->ranks) / x->shards;
+    for (int chunk = 0; chunk < x->token_chunks; chunk++) {
+        memset(used, 0, (size_t)x->all_slots);
+        for (int source = 0; source < x->ranks; source++)
+            for (int32_t at = 0; at < ranks; at++, rows += x->slots) {
+                int32_t from = source / x->shards;
+                int64_t n = rows_to(rows, x->slots, used + at * x->slots);
 
-        for (int32_t at = 0; at < ranks; at++, rows += x->slots) {
-            int64_t n = 0;
-
-            for (int32_t s = 0; s < x->slots; s++)
-                n += rows[s];
-            served[at] += n;
-            sent[from] += at != from ? n : 0;
-            got[at] += at != from ? n : 0;
-        }
+                served[at] += n;
+                sent[from] += at != from ? n : 0;
+                got[at] += at != from ? n : 0;
+            }
+        count_groups(m);
     }
 }
 

@@ -8,15 +8,19 @@ void ek_moe_stats_reserve(ek_moe_stats *s, ek_arena *a, int64_t experts, int32_t
 {
     s->load = ek_arena_alloc(a, experts, sizeof(*s->load));
     s->rank_rows = ek_arena_alloc(a, ranks, sizeof(*s->rank_rows));
+    s->rank_groups = ek_arena_alloc(a, ranks, sizeof(*s->rank_groups));
     s->primary_rows = ek_arena_alloc(a, ranks, sizeof(*s->primary_rows));
 }
 
 void ek_moe_stats_clear(ek_moe_stats *s, int64_t experts, int32_t ranks)
 {
-    *s =
-        (ek_moe_stats){.load = s->load, .rank_rows = s->rank_rows, .primary_rows = s->primary_rows};
+    *s = (ek_moe_stats){.load = s->load,
+                        .rank_rows = s->rank_rows,
+                        .rank_groups = s->rank_groups,
+                        .primary_rows = s->primary_rows};
     memset(s->load, 0, (size_t)experts * sizeof(*s->load));
     memset(s->rank_rows, 0, (size_t)ranks * sizeof(*s->rank_rows));
+    memset(s->rank_groups, 0, (size_t)ranks * sizeof(*s->rank_groups));
     memset(s->primary_rows, 0, (size_t)ranks * sizeof(*s->primary_rows));
 }
 

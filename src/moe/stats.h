@@ -13,6 +13,7 @@ typedef struct {
     double aux_loss, z_loss; /* without coefficients */
     int64_t *load;           /* [experts], assignments before drops */
     int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
+    int64_t *rank_groups;    /* [expert ranks], of their products: slots with rows, in each chunk */
     int64_t *primary_rows;   /* [expert ranks], the same in the initial block placement */
     int64_t dropped;
     int64_t plans, replicas; /* plans made, and replicas in them */
@@ -20,6 +21,7 @@ typedef struct {
     int64_t slices;          /* slices of experts sent to ranks as replicas */
     double plan_s;           /* seconds in planners, of this rank */
     ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */
+    int64_t product_ns;      /* time of expert products, of this rank */
     int64_t stall_ns;        /* stall of products that waited for replicas, of this rank */
 } ek_moe_stats;
 

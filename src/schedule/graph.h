@@ -46,6 +46,7 @@ struct ek_op {
     int32_t async;        /* 1: accesses device memory by kernels alone, so the next such op may
                              start before they are done */
     double flops, bytes;  /* arithmetic, and memory or network traffic */
+    int64_t *busy_ns;     /* the executor adds the time in which the op ran; NULL: not counted */
     int64_t *stall_ns;    /* the executor adds the time that the lane waited for the op's
                              dependencies; NULL: not counted */
     int32_t dep, n_deps;  /* its range of ek_graph.deps; set by ek_graph_add */

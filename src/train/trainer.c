@@ -8,6 +8,7 @@
 #include "train/tune/traffic.h"
 #include "train/tune/warm_state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,6 +214,31 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
                planner, 100 * part);
 }
 
+/* Logs the speeds that planners heed from now on. */
+static void report_speeds(const ek_trainer *tr)
+{
+    const ek_rank_speeds *s = &tr->pass->planning.speeds;
+    char text[200] = "";
+    int n = 0, slow = 0;
+
+    if (tr->model->cfg.mesh->at != 0)
+        return;
+    for (int32_t r = 0; r < s->ranks; r++) {
+        if (s->cost[r] == EK_ROW_COST_ONE)
+            continue;
+        if (n < (int)sizeof(text) - 24)
+            n += snprintf(text + n, sizeof(text) - (size_t)n, "%s%d: %.2f", slow > 0 ? ", " : "",
+                          (int)r, (double)EK_ROW_COST_ONE / s->cost[r]);
+        slow++;
+    }
+    if (slow == 0)
+        ek_log("balance", EK_LOG_INFO, "all expert ranks are equally fast again");
+    else
+        ek_log("balance", EK_LOG_INFO,
+               "%d of %d expert ranks differ in speed, and plans heed it: rank %s of the others'",
+               slow, (int)s->ranks, text);
+}
+
 /* Writes the warm state for the next generation. */
 static void write_warm_state(const ek_trainer *tr)
 {
@@ -307,6 +333,8 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
     ek_pass_losses(tr->pass, &out->losses);
     watch_planner(tr, &out->losses);
+    if (ek_pass_follow_speeds(tr->pass))
+        report_speeds(tr);
     memcpy(tr->shared, ek_pass_shared(tr->pass), sizeof(tr->shared));
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
     write_warm_state(tr);

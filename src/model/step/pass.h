@@ -53,6 +53,8 @@ typedef struct {
     double step_s;         /* duration of the step before, as the owner set it, mean of the ranks */
     double plan_s;         /* planning time, on one rank of each stage */
     double replica_wait_s; /* stall of expert products on replicas, mean of the ranks */
+    double slowest_rank;   /* what a row costs on the slowest expert rank, by what planners of this
+                              step know, over the same of the fastest; 1: all are equal */
 } ek_losses;
 
 /* Load balance of a layer in a step. */
@@ -76,10 +78,11 @@ enum { EK_PASS_SHARED = 8 }; /* numbers of ek_pass_share */
 /* Statistics of a training step, and of any step of a pass that does not train. */
 typedef struct {
     double *sums; /* [n_sums]: losses and loads of this rank, to be summed over all ranks */
-    int64_t n_sums;
-    double last_step_s;            /* ek_pass_set_step_time */
-    double vote;                   /* ek_pass_set_vote */
-    double shared[EK_PASS_SHARED]; /* ek_pass_share */
+    int64_t n_sums, speeds;          /* speeds: first of the numbers of expert ranks */
+    double *seconds, *rows, *groups; /* [expert ranks of a stage], of a step */
+    double last_step_s;              /* ek_pass_set_step_time */
+    double vote;                     /* ek_pass_set_vote */
+    double shared[EK_PASS_SHARED];   /* ek_pass_share */
 } ek_pass_stats;
 
 typedef struct {
@@ -159,6 +162,14 @@ ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer);
 
 /* Balance of a layer with experts. */
 ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer);
+
+/* After a step: planners heed the speeds of expert ranks that its sums show.  All ranks of a stage
+ * call it.  Returns whether what they know has changed. */
+int ek_pass_follow_speeds(ek_pass *p);
+/* Expert ranks of all stages, by stage, and what a row cost on rank i by what planners of the last
+ * step knew, 1 on the typical rank; 0: no planner asks for it. */
+int32_t ek_pass_speed_ranks(const ek_pass *p);
+double ek_pass_row_cost(const ek_pass *p, int32_t i);
 
 /* Reserves the sums; fills them with this rank's values, called by the last op of a step. */
 void ek_pass_reserve_stats(ek_pass *p);

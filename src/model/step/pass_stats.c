@@ -1,6 +1,7 @@
 /* Statistics of a step: gathered from the layers, summed over the ranks, read. */
 #include "exec/net.h"
 #include "model/step/pass.h"
+#include "moe/planning_speeds.h"
 #include "moe/replica_weights.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@
 
 /* Per rank: loss, vote, shared numbers, stall and step time; then values that are the same on all
  * ranks of a stage; then per layer: max over mean of its ranks with the initial placement and as
- * computed, replicas and moves, counts for the roofline, and the load of each expert. */
+ * computed, replicas and moves, counts for the roofline, and the load of each expert; then, where
+ * speeds of ranks are followed, per expert rank of each stage: seconds of products, and cost. */
 enum {
     SUM_LOSS,
     SUM_VOTE,
@@ -22,6 +24,7 @@ enum {
     SUM_PLAN,
     SUMS_FIXED
 };
+enum { SPEED_SECONDS, SPEED_COST, SPEEDS };
 enum {
     LAYER_PRIMARY,
     LAYER_PRIMARY_DEVIATION,
@@ -43,7 +46,11 @@ void ek_pass_reserve_stats(ek_pass *p)
     const ek_model_spec *s = &p->model->spec;
     ek_arena *host = ek_arena_host(&p->arena);
 
-    p->stats.n_sums = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
+    p->stats.speeds = SUMS_FIXED + s->layers * (LAYER_LOAD + s->experts);
+    p->stats.n_sums = p->stats.speeds + (int64_t)SPEEDS * ek_pass_speed_ranks(p);
+    p->stats.seconds = ek_arena_alloc(host, p->planning.speeds.ranks, sizeof(*p->stats.seconds));
+    p->stats.rows = ek_arena_alloc(host, p->planning.speeds.ranks, sizeof(*p->stats.rows));
+    p->stats.groups = ek_arena_alloc(host, p->planning.speeds.ranks, sizeof(*p->stats.groups));
     p->stats.sums = ek_arena_alloc(host, p->stats.n_sums, sizeof(*p->stats.sums));
 }
 
@@ -77,6 +84,74 @@ ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)
         .replica_bytes = sums[LAYER_COPIES_BYTES],
         .experts_moved = sums[LAYER_MOVED],
     };
+}
+
+/* --- speeds of expert ranks ------------------------------------------------------------------- */
+
+int32_t ek_pass_speed_ranks(const ek_pass *p)
+{
+    return p->planning.speeds.ranks * p->model->cfg.mesh->pp;
+}
+
+/* The first expert rank of this stage. */
+static int32_t first_speed_rank(const ek_pass *p)
+{
+    return p->model->cfg.mesh->pp_rank * p->planning.speeds.ranks;
+}
+
+static double *speed_sums(const ek_pass *p, int32_t rank)
+{
+    return p->stats.sums + p->stats.speeds + (int64_t)SPEEDS * rank;
+}
+
+double ek_pass_row_cost(const ek_pass *p, int32_t i)
+{
+    return speed_sums(p, i)[SPEED_COST];
+}
+
+/* Whether the products of a step were those of whole experts at the rows' ranks. */
+static int counts_for_speeds(const ek_moe *m)
+{
+    return m->w->routed && ek_moe_is_distributed(m) && m->x.members == 1 && !m->x.local;
+}
+
+static void fill_speeds(ek_pass *p)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    int32_t own = first_speed_rank(p) + mesh->edp_rank * mesh->ep + mesh->ep_rank;
+
+    if (p->planning.speeds.ranks == 0)
+        return;
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        if (ek_model_has_layer(p->model, l) && counts_for_speeds(&p->moe[l]))
+            speed_sums(p, own)[SPEED_SECONDS] += (double)p->moe[l].stats.product_ns * 1e-9;
+    for (int32_t r = 0; mesh->at == 0 && r < p->planning.speeds.ranks; r++)
+        speed_sums(p, first_speed_rank(p) + r)[SPEED_COST] =
+            (double)p->planning.speeds.cost[r] / EK_ROW_COST_ONE;
+}
+
+int ek_pass_follow_speeds(ek_pass *p)
+{
+    int32_t ranks = p->planning.speeds.ranks;
+    double *seconds = p->stats.seconds, *rows = p->stats.rows, *groups = p->stats.groups;
+
+    if (ranks == 0)
+        return 0;
+    memset(rows, 0, (size_t)ranks * sizeof(*rows));
+    memset(groups, 0, (size_t)ranks * sizeof(*groups));
+    for (int64_t l = 0; l < p->model->spec.layers; l++) {
+        const ek_moe_stats *s = &p->moe[l].stats;
+
+        if (!ek_model_has_layer(p->model, l) || !counts_for_speeds(&p->moe[l]))
+            continue;
+        for (int32_t r = 0; r < ranks; r++) {
+            rows[r] += (double)s->rank_rows[r];
+            groups[r] += (double)s->rank_groups[r];
+        }
+    }
+    for (int32_t r = 0; r < ranks; r++)
+        seconds[r] = speed_sums(p, first_speed_rank(p) + r)[SPEED_SECONDS];
+    return ek_planning_speeds_add(&p->planning, seconds, rows, groups);
 }
 
 void ek_pass_set_step_time(ek_pass *p, double seconds)
@@ -115,6 +190,7 @@ void ek_pass_sum(ek_pass *p)
     p->stats.sums[SUM_STEP] = p->stats.last_step_s;
     for (int64_t l = 0; l < s->layers; l++)
         p->stats.sums[SUM_STALL] += (double)p->moe[l].stats.stall_ns * 1e-9;
+    fill_speeds(p);
     if (p->model->cfg.mesh->at != 0) /* the rest is replicated over the stage */
         return;
     for (int64_t l = 0; l < s->layers; l++) {
@@ -148,6 +224,24 @@ void ek_pass_sum(ek_pass *p)
     }
 }
 
+/* Of each stage; the most of them. */
+static double slowest_over_fastest(const ek_pass *p)
+{
+    int32_t ranks = p->planning.speeds.ranks;
+    double worst = 1;
+
+    for (int32_t first = 0; first < ek_pass_speed_ranks(p); first += ranks) {
+        double least = ek_pass_row_cost(p, first), most = least;
+
+        for (int32_t r = first; r < first + ranks; r++) {
+            least = fmin(least, ek_pass_row_cost(p, r));
+            most = fmax(most, ek_pass_row_cost(p, r));
+        }
+        worst = least > 0 ? fmax(worst, most / least) : worst;
+    }
+    return worst;
+}
+
 static void add_worst(ek_rank_balance *worst, const ek_rank_balance *of)
 {
     worst->max_over_mean = fmax(worst->max_over_mean, of->max_over_mean);
@@ -170,6 +264,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
     out->plan_s = sums[SUM_PLAN];
     out->step_s = sums[SUM_STEP] / p->model->cfg.mesh->size;
     out->replica_wait_s = sums[SUM_STALL] / p->model->cfg.mesh->size;
+    out->slowest_rank = slowest_over_fastest(p);
     for (int64_t l = 0; l < s->layers; l++) {
         const double *load = ek_pass_load(p, l);
         ek_layer_balance of = ek_pass_balance(p, l);

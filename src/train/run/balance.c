@@ -134,6 +134,9 @@ ek_status ek_run_read_balance(ek_run *r)
                "--prefer %s is not speed or survival", c->prefer);
     r->training.moe.replicas_min = r->options.replicas_min;
     r->training.moe.prefer_survival = ek_option_choice_index("speed|survival", c->prefer);
+    EK_REQUIRE(ek_option_choice_index("measured|equal", c->rank_speeds) >= 0, EK_EINVAL,
+               "--rank-speeds %s is not measured or equal", c->rank_speeds);
+    r->training.moe.follow_speeds = strcmp(c->rank_speeds, "measured") == 0;
     r->training.moe.plan_every = c->plan_every;
     r->training.moe.replica_sets = strcmp(c->offload, "experts") == 0 ? 1 : 2;
     find_racks(r);
@@ -161,6 +164,7 @@ static ek_status set_costs(ek_run *r)
 
     EK_TRY(ek_layer_costs(r->costs.machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
                           &r->training.moe.costs, &reason));
+    EK_TRY(ek_layer_group_rows(r->costs.machine, spec, r->mesh, &r->training.moe.group_rows));
     for (int i = 0; i < reason.n && r->rank == 0; i++)
         ek_log("balance", EK_LOG_DEBUG, "%s",
                ek_cost_line_text(&reason.line[i], line, sizeof(line)));
@@ -349,5 +353,6 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     add_mean(&b->experts_moved, (double)l->experts_moved, n);
     add_mean(&b->plan_s, l->plan_s, n);
     add_mean(&b->waited_s, l->replica_wait_s, n);
+    add_mean(&b->slowest_rank, 1 / l->slowest_rank, n);
     ek_run_add_layers(r);
 }

@@ -201,6 +201,11 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = FIELD(plan_every),
      .help = "place, replicate, eplb, auto: interval between changes of the persistent placement; "
              "0: never"},
+    {"rank-speeds", EK_OPTION_CHOICE, .allowed = "measured|equal", .field = EK_FIELD_TEXT,
+     .offset = FIELD(rank_speeds),
+     .help =
+         "measured: plans heed how fast expert ranks are, by the times of their products, where "
+         "they differ by an eighth and more"},
     {"replicas-min", EK_OPTION_INT,
      .shown = "1; with --elastic on several hosts, --ep and --balance auto 2, where memory allows",
      .unit = "hosts", .allowed = "[1,1000000]", .field = EK_FIELD_INT,

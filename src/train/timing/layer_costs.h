@@ -15,4 +15,9 @@ EK_CHECKED ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *sp
                                     const ek_mesh *mesh, double tokens, int64_t top_k,
                                     ek_plan_costs *out, ek_cost_reason *reason);
 
+/* How many rows take as long as the fixed part of an expert's products, from the times for one row
+ * and for many.  Collective over the stage. */
+EK_CHECKED ek_status ek_layer_group_rows(const ek_machine *m, const ek_model_spec *spec,
+                                         const ek_mesh *mesh, int64_t *rows);
+
 #endif
