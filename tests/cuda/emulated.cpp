@@ -312,8 +312,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t)
     return cudaSuccess;
 }
 
-/* Whether a word of an argument is an address of this process.  Other arguments are never so large,
- * but padding of a struct may look like an address. */
+/* Whether a word of an argument is an address of this process.  Other arguments are never so
+ * large. */
 static int is_address(uint64_t word)
 {
     uintptr_t page = word / PAGE * PAGE;
