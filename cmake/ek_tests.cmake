@@ -13,8 +13,8 @@
 #                             (to search for more: the preset fuzz, then
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
 #   tools                     static checks
-# Labels are the folders' names, fuzz, static, long, and plain: tests of times, or of documents,
-# which do not run with sanitizers, as other tests call what they call.
+# Labels are the folders' names, fuzz, static, long, and plain: tests of times, of documents, of
+# scripts, or of terminals, which do not run with sanitizers, as other tests call what they call.
 
 if(CMAKE_BUILD_TYPE STREQUAL "Checked")
   set(EK_TEST_SLOWNESS 3)
@@ -48,7 +48,7 @@ function(ek_register name label seconds)
     list(APPEND label long)
     set(seconds 7200)
   endif()
-  if(name MATCHES "^t_(bench|documented_commands|long_runs)$")
+  if(name MATCHES "^t_(bench|bench_balance|cluster|documented_commands|hangup|live_line|long_runs)$")
     list(APPEND label plain)
   endif()
   if(seconds LESS 300) # a limit ends what hangs; a busy machine fails no test
@@ -113,6 +113,13 @@ foreach(folder unit cli crash)
   foreach(script IN LISTS scripts)
     ek_add_script(${script} ${folder} 1800)
   endforeach()
+endforeach()
+
+# All drawn layouts of tests that take a sample of them.
+foreach(name t_train_equal t_train_offload_layouts)
+  add_test(NAME ${name}.all COMMAND ${name})
+  ek_register(${name}.all "unit;long" 7200)
+  set_property(TEST ${name}.all APPEND PROPERTY ENVIRONMENT EK_TEST_ALL=1)
 endforeach()
 
 # Kernels for CUDA, on the host (cmake/ek_cuda.cmake), and as t_..._gpu on a GPU.

@@ -13,6 +13,13 @@
 #include <mpi.h>
 #endif
 
+/* Whether sanitizers make this program several times as slow: a test may then do less. */
+#ifdef __SANITIZE_ADDRESS__
+enum { EK_T_SLOW = 1 };
+#else
+enum { EK_T_SLOW = 0 };
+#endif
+
 typedef struct {
     const char *name;
     void (*run)(void);

@@ -31,11 +31,12 @@ class Written(ek_cli.Case):
                    **kw)
 
     def costs(self, out, **kw):
-        return run("bench", "costs", "--model", "tiny", "--threads", 1, "--out", out, **kw)
+        return run("bench", "costs", "--model", "tiny", "--threads", 1, "--budget", 0.2, "--out", out,
+                   **kw)
 
     def timeline(self, out, **kw):
-        return run("bench", "moe", "--model", "tiny", "--threads", 1, "--steps", 1, "--timeline",
-                   out, **kw)
+        return run("bench", "moe", "--model", "tiny", "--threads", 1, "--steps", 1, "--batch", 2,
+                   "--micro-batch", 2, "--seq", 16, "--degrees", 1, "--timeline", out, **kw)
 
     def each(self, measured=False):
         """measured: include commands that measure before they write."""

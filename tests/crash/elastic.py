@@ -6,12 +6,13 @@ import glob
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import time
 
 import ranks
-from ranks import DONE, ek_cli
+from ranks import DONE, INTERRUPTED, ek_cli
 
 LAYOUTS = (
     (2, "--ep 2 --balance exact"),
@@ -144,3 +145,41 @@ class Elastic(ranks.Disaster):
                 self.assert_done(j)
             done += kills
         return done
+
+
+class OpenEnded(Elastic):
+    """Long runs, which are ended when a test has seen what it needs, however slow the machine is.
+    The learning rate is constant, so that the losses of a shorter run on one rank are a prefix."""
+
+    steps = 10000
+    lr = 1e-4
+    longest = {}  # losses of the longest run on one rank so far
+
+    def args(self, layout, *more, **kw):
+        return super().args(layout, "--lr-schedule", "constant", "--warmup", 10,
+                            *more, **kw)
+
+    def reference(self, steps=None):
+        n = -(-(steps or self.steps) // 500) * 500
+        if len(self.longest.get(self.lr, ())) < n:
+            self.longest[self.lr] = super().reference(n)
+        return self.longest[self.lr][:steps or self.steps]
+
+    def assert_done(self, job, kills=None, steps=None):
+        """Takes some more steps, interrupts the run, and frees its state."""
+        job.wait_for_steps(self.told().count(b"\n") + 10)
+        if job.process.poll() is None:
+            job.process.send_signal(signal.SIGINT)
+        status, out, err = job.end()
+        self.assertEqual((status, out), (INTERRUPTED, ""), err)
+        if kills is not None:
+            self.assertEqual(err.count(AGAIN), kills, err)
+        done = re.search(r"evenkeel train: interrupted after step (\d+) of", err)
+        self.assertTrue(done, err)
+        self.assert_same_losses(int(done.group(1)))
+        self.assert_gone(job)
+        self.assert_no_segments()
+        return err
+
+    def assert_done_by_itself(self, job):
+        return super().assert_done(job)

@@ -14,7 +14,7 @@ import sys
 import time
 
 import ranks
-from elastic import Elastic
+from elastic import OpenEnded
 from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 
 # Behaviour of hosts.  Host "slow": preallocation takes an hour.  Files, for a host "b": down-b: probes
@@ -79,14 +79,7 @@ os.execvp({mpiexec!r}, [{mpiexec!r}] + words)
 """
 
 
-class Hosts(Elastic):
-    """Long runs, which are ended when a test has seen what it needs.  The learning rate is
-    constant, so that the losses of a shorter run on one rank are a prefix."""
-
-    steps = 10000
-    lr = 1e-4
-    longest = {}  # losses of the longest run on one rank so far
-
+class Hosts(OpenEnded):
     def setUp(self):
         super().setUp()
         name = [n for n, c in ranks.flavours().items() if c == self.command][0]
@@ -98,33 +91,6 @@ class Hosts(Elastic):
         ranks.QUIET["EK_MPIEXEC"] = path
         self.addCleanup(ranks.QUIET.pop, "EK_MPIEXEC")
         self.hosts("a", "b", "c")
-
-    def args(self, layout, *more, **kw):
-        return super().args(layout, "--lr-schedule", "constant", "--warmup", 10,
-                            *more, **kw)
-
-    def reference(self, steps=None):
-        n = -(-(steps or self.steps) // 500) * 500
-        if len(self.longest.get(self.lr, ())) < n:
-            self.longest[self.lr] = super().reference(n)
-        return self.longest[self.lr][:steps or self.steps]
-
-    def assert_done(self, job, kills=None, steps=None):
-        """Takes some more steps, interrupts the run, and frees its state."""
-        job.wait_for_steps(self.told().count(b"\n") + 10)
-        if job.process.poll() is None:
-            job.process.send_signal(signal.SIGINT)
-        status, out, err = job.end()
-        self.assertEqual((status, out), (INTERRUPTED, ""), err)
-        done = re.search(r"evenkeel train: interrupted after step (\d+) of", err)
-        self.assertTrue(done, err)
-        self.assert_same_losses(int(done.group(1)))
-        self.assert_gone(job)
-        self.assert_no_segments()
-        return err
-
-    def assert_done_by_itself(self, job):
-        return super().assert_done(job)
 
     def hosts(self, *names):
         """Writes the host file, atomically."""

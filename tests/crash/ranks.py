@@ -105,9 +105,10 @@ class Job:
                 continue
             if self.out not in words or pid == self.process.pid or not alive(pid):
                 continue
-            if words[0] == self.command:
+            child = status_of(pid, "PPid") == str(self.process.pid)
+            if words[0] == self.command and not child:  # a child is about to become mpiexec
                 workers.append(pid)
-            elif status_of(pid, "PPid") == str(self.process.pid):
+            elif words[0] != self.command and child:
                 mpiexec = pid
         return mpiexec, sorted(workers)
 

@@ -10,29 +10,13 @@ import signal
 import time
 
 import ranks
-from elastic import AGAIN, LAYOUTS, MOVING, Elastic
+from elastic import AGAIN, LAYOUTS, MOVING, Elastic, OpenEnded
 from ranks import DONE, INTERRUPTED, ek_cli
 
 
 class Killed(Elastic):
     steps = 150  # of which many are left when a worker is killed, if that takes a moment
     lr = 2e-4
-
-    def test_workers(self):
-        """One after the other; each recovery continues after the last step of all ranks."""
-        self.kill_workers(LAYOUTS)
-
-    def test_workers_while_experts_move(self):
-        for layout in MOVING:
-            self.kill_workers([layout])
-            self.assertGreater(sum(m["experts_moved"] for m in ek_cli.metrics(self.out)), 3)
-
-    def kill_workers(self, layouts):
-        for layout in layouts:
-            with self.subTest(layout=layout):
-                kills, err = self.kill_workers_in_turn(layout, apart=10)
-                self.assertEqual(err.count("was killed by signal 9") +
-                                 err.count("exited without an error report"), kills, err)
 
     def test_evaluations(self):
         """Evaluations are neither lost nor counted twice, whenever workers are killed."""
@@ -180,13 +164,30 @@ class Killed(Elastic):
         self.assertEqual(*counts)
         self.assertLess(max(counts[0]), 64)
 
+
+class KilledAtAnyTime(OpenEnded):
+    def test_workers(self):
+        """One after the other; each recovery continues after the last step of all ranks."""
+        self.kill_workers(LAYOUTS)
+
+    def test_workers_while_experts_move(self):
+        for layout in MOVING:
+            self.kill_workers([layout])
+            self.assertGreater(sum(m["experts_moved"] for m in ek_cli.metrics(self.out)), 3)
+
+    def kill_workers(self, layouts):
+        for layout in layouts:
+            with self.subTest(layout=layout):
+                kills, err = self.kill_workers_in_turn(layout, apart=10)
+                self.assertEqual(err.count("was killed by signal 9") +
+                                 err.count("exited without an error report"), kills, err)
+
     def test_at_random(self):
         """At any instant: also while they start, recover, or end."""
         self.assertGreater(self.kill_at_random_instants(7, 4, 0.3), 10)
 
     def test_launcher(self):
         """The same command continues, also with another number of ranks and another layout."""
-        self.steps, self.lr = 300, 2e-4
         j = self.elastic(LAYOUTS[0])
         for layout in (LAYOUTS[0], (3, "--ep 3"), (1, ""), (4, "--etp 2 --ep 2 --balance exact")):
             with self.subTest(layout=layout):
@@ -201,8 +202,8 @@ class Killed(Elastic):
 
 
 # The other MPI takes its time to end a job, and has its turn in the long test.
-ranks.both(globals(), Killed, first=True)
-del Killed, Elastic
+ranks.both(globals(), Killed, KilledAtAnyTime, first=True)
+del Killed, KilledAtAnyTime, Elastic, OpenEnded
 
 if __name__ == "__main__":
     ek_cli.main()

@@ -45,11 +45,7 @@ static void begin_repetition(int threads)
 /* With sanitizers a part of the shapes; the other build has them all. */
 static int slow(void)
 {
-#ifdef __SANITIZE_ADDRESS__
-    return 1;
-#else
-    return 0;
-#endif
+    return EK_T_SLOW;
 }
 
 /* --- the choice ------------------------------------------------------------------------------- */

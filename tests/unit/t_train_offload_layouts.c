@@ -229,7 +229,7 @@ static void gradients_of_shared_experts_on_disk_are_the_same_bits(void)
         equal_layout l = shared_layout(ranks[i], i);
 
         CHECK(ranks[i] / l.pp > l.ep * l.etp);
-        if (only < 0 ? !equal_takes(i) : only != i)
+        if (only < 0 ? !equal_takes(ranks[i], i) : only != i)
             continue;
         for (int place = 0; place < PLACES; place++) {
             equal_layout here = in_place(l, place);
