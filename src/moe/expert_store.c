@@ -16,9 +16,8 @@ struct ek_expert_store {
     ek_expert_store_config cfg;
     ek_slot_pool *pool;
     ek_arena arena;
-    char *memory; /* [slots] of slot_bytes */
-    size_t slot_bytes;
-    int32_t ring_layers; /* layers that a ring fetches in advance */
+    ek_expert_form *in_slot; /* [slots], without the weights' names */
+    int32_t ring_layers;     /* layers that a ring fetches in advance */
 
     /* of a call, [experts] each */
     int32_t *missing;        /* placement slots of experts that are in no slot of the pool */
@@ -49,13 +48,20 @@ size_t ek_expert_store_slot_bytes(size_t up_bytes, size_t down_bytes)
 static ek_status reserve(ek_expert_store *s)
 {
     const ek_expert_store_config *c = &s->cfg;
+    char *memory = NULL;
 
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 0)
             ek_arena_measure_from(&s->arena, c->k->memory, NULL);
         else
             EK_TRY(ek_arena_reserve(&s->arena, "the slots of experts"));
-        s->memory = ek_arena_alloc(&s->arena, c->slots, s->slot_bytes);
+        memory = ek_arena_alloc(&s->arena, c->slots, c->slot_bytes);
+    }
+    for (int32_t i = 0; i < c->slots && memory != NULL; i++) {
+        char *at = memory + (size_t)i * c->slot_bytes;
+
+        s->in_slot[i] =
+            (ek_expert_form){.memory = at, .to_up = at, .to_down = at + round_up(c->up_bytes)};
     }
     return ek_arena_check(&s->arena, "the slots of experts");
 }
@@ -93,8 +99,9 @@ static ek_status alloc_lists(ek_expert_store *s)
     s->forms = calloc(n, sizeof(*s->forms));
     s->needed = calloc(n, sizeof(*s->needed));
     s->predicted = calloc(n, sizeof(*s->predicted));
+    s->in_slot = calloc((size_t)s->cfg.slots, sizeof(*s->in_slot));
     EK_REQUIRE(s->missing != NULL && s->at != NULL && s->pool_slot != NULL && s->forms != NULL &&
-                   s->needed != NULL && s->predicted != NULL,
+                   s->needed != NULL && s->predicted != NULL && s->in_slot != NULL,
                EK_ENOMEM, "no memory for lists of %d experts", (int)s->cfg.experts);
     return EK_OK;
 }
@@ -106,7 +113,6 @@ ek_status ek_expert_store_create(const ek_expert_store_config *cfg, ek_expert_st
 
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a store of experts");
     s->cfg = *cfg;
-    s->slot_bytes = ek_expert_store_slot_bytes(cfg->up_bytes, cfg->down_bytes);
     s->ring_layers = ring_layers(cfg);
     s->layer = -1;
     EK_TRY_OUT(ek_slot_pool_create(cfg->slots, cfg->layers, cfg->experts, cfg->eviction, &s->pool));
@@ -134,6 +140,7 @@ void ek_expert_store_destroy(ek_expert_store **ps)
     free(s->forms);
     free(s->needed);
     free(s->predicted);
+    free(s->in_slot);
     free(s);
     *ps = NULL;
 }
@@ -160,10 +167,11 @@ struct ek_expert_lookahead *ek_expert_store_lookahead(const ek_expert_store *s, 
 static ek_expert_form form_in(const ek_expert_store *s, const ek_moe_weights *w, int32_t expert,
                               int32_t slot)
 {
-    char *at = slot >= 0 ? s->memory + (size_t)slot * s->slot_bytes : NULL;
+    ek_expert_form x = slot >= 0 ? s->in_slot[slot] : (ek_expert_form){0};
 
-    return (ek_expert_form){&w->up[expert], &w->down[expert], at,
-                            at != NULL ? at + round_up(s->cfg.up_bytes) : NULL};
+    x.up = &w->up[expert];
+    x.down = &w->down[expert];
+    return x;
 }
 
 /* at: slot of the placement; slot: of the pool. */
@@ -175,11 +183,28 @@ static void add_to_wave(ek_expert_store *s, const ek_expert_wave *call, int32_t 
     s->forms[n] = form_in(s, call->w, call->held[at], slot);
 }
 
-/* Runs the wave of n experts, and unpins their slots. */
-static ek_status run_wave(ek_expert_store *s, const ek_expert_wave *call, int32_t n)
+/* Packs the experts of a wave of which there are values only. */
+static ek_status pack_wave(ek_expert_store *s, int32_t n)
 {
-    ek_status st = n > 0 ? call->run(call->context, n, s->at, s->forms) : EK_OK;
+    for (int32_t i = 0; i < n; i++) {
+        ek_expert_form *x = &s->forms[i];
 
+        if (x->to_rest == NULL || s->cfg.source.pack == NULL)
+            continue;
+        EK_TRY(s->cfg.source.pack(s->cfg.source.context, x));
+        s->in_slot[s->pool_slot[i]] = *x;
+        s->stats.packed += x->to_rest == NULL;
+    }
+    return EK_OK;
+}
+
+/* Runs the wave of n experts, and unpins their slots.  again: they were needed before. */
+static ek_status run_wave(ek_expert_store *s, const ek_expert_wave *call, int32_t n, int again)
+{
+    ek_status st = again ? pack_wave(s, n) : EK_OK;
+
+    if (st == EK_OK && n > 0)
+        st = call->run(call->context, n, s->at, s->forms);
     for (int32_t i = 0; i < n; i++)
         ek_slot_pool_unpin(s->pool, s->pool_slot[i]);
     return st;
@@ -192,8 +217,11 @@ static ek_status read_wave(ek_expert_store *s, int32_t n)
 
     s->stats.read_ns += ek_clock_ns() - start;
     s->stats.read_bytes += n * (int64_t)(s->cfg.up_bytes + s->cfg.down_bytes);
-    for (int32_t i = 0; st < 0 && i < n; i++)
-        ek_slot_pool_drop(s->pool, s->pool_slot[i]);
+    for (int32_t i = 0; i < n; i++) {
+        s->in_slot[s->pool_slot[i]] = s->forms[i]; /* exchanged even if others could not be read */
+        if (st < 0)
+            ek_slot_pool_drop(s->pool, s->pool_slot[i]);
+    }
     return st;
 }
 
@@ -372,13 +400,13 @@ ek_status ek_expert_store_run(ek_expert_store *s, const ek_expert_wave *call)
         prefetch_pass(s);
     else
         prefetch_predicted(s, call);
-    EK_TRY(run_wave(s, call, held));
+    EK_TRY(run_wave(s, call, held, 1));
     for (int32_t i = 0, n; i < missing; i += n) {
         n = next_wave(s, call, i, missing);
         EK_REQUIRE(n > 0, EK_EINTERNAL, "all slots of experts are pinned");
         EK_TRY(read_wave(s, n));
         fetched = prefetch_missing(s, call, fetched, i + n + most, missing);
-        EK_TRY(run_wave(s, call, n));
+        EK_TRY(run_wave(s, call, n, 0));
     }
     return EK_OK;
 }

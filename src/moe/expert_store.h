@@ -19,7 +19,9 @@
  * What a layer turns out not to need is dropped.  In a pass `kept` experts, evenly spread over the
  * layers, keep their slots (store/slot_pool.h).
  *
- * Memory       slots of ek_expert_store_slot_bytes, from the kernels' memory.
+ * Memory       slots, from the kernels' memory.
+ * Forms        an expert may arrive as values, which costs no time.  Products of packed weights are
+ *              faster, so it is packed when it is needed a second time.
  * Threads      one at a time.
  * Only for models that are not trained, on one rank. */
 #ifndef MOE_EXPERT_STORE_H
@@ -30,10 +32,14 @@
 
 typedef struct ek_expert_store ek_expert_store;
 
-/* One expert of a layer, and memory for its two weights in the form that forward reads. */
+/* One expert of a layer, in a slot: its two weights are in the slot's memory, packed in the form
+ * that forward reads; or as values, C as files have them, for linear_forward_values. */
 typedef struct {
     const ek_weight *up, *down;
+    void *memory; /* [slot_bytes]; NULL: no slot */
     void *to_up, *to_down;
+    void *to_rest; /* values: to_up has the first ff rows of `up`, the gate's, and this the others;
+                      NULL: packed */
 } ek_expert_form;
 
 /* Where experts come from. */
@@ -43,8 +49,12 @@ typedef struct {
     void (*prefetch)(void *context, const ek_expert_form *expert, int idle);
     /* An expert will not be read, if it was prefetched; expert NULL: none will. */
     void (*drop)(void *context, const ek_expert_form *expert);
-    /* Reads n experts. */
-    ek_status (*read)(void *context, int64_t n, const ek_expert_form *experts);
+    /* Reads n experts: packs them, or says where their values are.  May exchange a slot's memory
+     * for other memory of its size. */
+    ek_status (*read)(void *context, int64_t n, ek_expert_form *experts);
+    /* Packs an expert that was read as values, if there is memory to do so; may exchange the slot's
+     * memory, too.  NULL: all are packed. */
+    ek_status (*pack)(void *context, ek_expert_form *expert);
     void *context;
     int32_t buffers; /* experts that it holds when they are prefetched; 0: none of its own, and a
                         few are prefetched at a time */
@@ -64,6 +74,7 @@ typedef struct {
     int32_t kept;                 /* fewer than slots, unless all experts have one */
     int ring;
     size_t up_bytes, down_bytes; /* of the forms of an expert's weights */
+    size_t slot_bytes;           /* at least ek_expert_store_slot_bytes of these */
     ek_eviction eviction;
     ek_expert_source source;
     struct ek_expert_lookahead *lookahead; /* moe/expert_lookahead.h; NULL: none.  Borrowed */
@@ -72,14 +83,15 @@ typedef struct {
 
 /* What a store has done since it was made. */
 typedef struct {
-    int64_t uses, hits;           /* experts that layers needed; those that were in a slot */
-    int64_t read_bytes;           /* of experts' forms */
-    int64_t read_ns;              /* time in the source's read */
-    int64_t passes;               /* layers that were run as part of a pass */
+    int64_t uses, hits; /* experts that layers needed; those that were in a slot */
+    int64_t packed;     /* experts that were read as values, and packed when needed again */
+    int64_t read_bytes; /* of experts' forms */
+    int64_t read_ns;    /* time in the source's read */
+    int64_t passes;     /* layers that were run as part of a pass */
     int64_t predicted, confirmed; /* experts predicted for a layer; those that it needed */
 } ek_expert_store_stats;
 
-/* Bytes of a slot for an expert with forms of these sizes. */
+/* Bytes of a slot for an expert with packed forms of these sizes. */
 size_t ek_expert_store_slot_bytes(size_t up_bytes, size_t down_bytes);
 
 /* The config's kernels, layers and source context are borrowed.  EK_ENOMEM, EK_EINVAL. */

@@ -57,7 +57,7 @@ static size_t max_size(size_t a, size_t b)
 }
 
 static size_t workspace_bytes(const ek_kernels *k, const ek_model_spec *spec, const ek_mesh *mesh,
-                              const ek_moe_limits *limits)
+                              const ek_moe_limits *limits, int training)
 {
     int64_t d = spec->hidden, ff = ek_range_length(spec->ff, mesh->etp, 0);
     int64_t rows = served_rows(spec, mesh, limits).most,
@@ -65,6 +65,8 @@ static size_t workspace_bytes(const ek_kernels *k, const ek_model_spec *spec, co
     size_t ws = max_size(k->linear_workspace(k, rows, groups, 2 * ff, d),
                          k->linear_workspace(k, rows, groups, d, ff));
 
+    if (!training) /* experts that a store has as values */
+        ws = max_size(ws, k->values_workspace(k, d > ff ? d : ff));
     return max_size(ws, ek_mlp_workspace(k, spec, mesh, limits->all));
 }
 
@@ -164,7 +166,7 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
     s->rows = reserve_rows(a, rows, d, comp);
     s->rows2 = reserve_rows(a, rows, d, comp);
     s->hidden = reserve_rows(a, hidden, 1, comp);
-    s->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(k, spec, mesh, limits), 1);
+    s->ws = ek_arena_alloc(a, (int64_t)workspace_bytes(k, spec, mesh, limits, training), 1);
     s->y_real = ek_arena_alloc(a, n * d, real);
     if (training) {
         s->dy = ek_arena_alloc(a, n * d, real);

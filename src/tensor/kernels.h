@@ -115,6 +115,12 @@ struct ek_kernels {
     ek_status (*linear_forward)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                 int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
                                 int64_t ldy, ek_out mode, void *ws);
+    /* The same, in the same bits, of weights as files have them: ek_group.w is C [out, in], aligned
+     * to its elements, and not packed before.  ws: values_workspace. */
+    ek_status (*linear_forward_values)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                       int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
+                                       int64_t ldy, ek_out mode, void *ws);
+    size_t (*values_workspace)(const ek_kernels *k, int64_t in);
     /* dx [rows, in] = dy C [rows, out] W. */
     ek_status (*linear_backward_input)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                        int64_t out, int64_t in, const void *dy, int64_t lddy,

@@ -227,6 +227,44 @@ static void product_check(call *t, const ek_kernels *k, ek_form form, ek_out mod
     free_array(y);
 }
 
+/* The weight of a group as C [out, in], one element behind a multiple of 64 bytes; *to_free: where
+ * that memory begins. */
+static const void *values_of(const call *t, int64_t group, void **to_free)
+{
+    int64_t n = t->out * t->in;
+    char *p = alloc_checked((size_t)(n + 1) * comp_size(t->mode));
+
+    for (int64_t i = 0; i < n; i++)
+        put(t->mode, p, i + 1, t->w[group * n + i]);
+    *to_free = p;
+    return p + comp_size(t->mode);
+}
+
+/* Weights that are not packed must give the bits of packed ones. */
+static void values_check(call *t, const ek_kernels *k, ek_out mode)
+{
+    int64_t ld = stride_of(t->out);
+    int bf16 = t->mode == EK_MODE_BF16 && mode == EK_OUT_COMP;
+    void *want = product_run(t, k, EK_PACKED_FORWARD, mode), *to_free[GROUPS_MAX];
+    void *y = alloc_checked((size_t)(t->rows * ld) * sizeof(float));
+    void *ws = alloc_checked(k->values_workspace(k, t->in));
+
+    for (int64_t i = 0; i < t->rows * ld; i++)
+        put(bf16 ? EK_MODE_BF16 : EK_MODE_FP32, y, i, guard);
+    for (int64_t g = 0; g < t->n_groups; g++)
+        t->g[g].w = values_of(t, g, &to_free[g]);
+    CHECK_INT(k->linear_forward_values(k, t->g, t->n_groups, t->out, t->in, t->xc, stride_of(t->in),
+                                       y, ld, mode, ws),
+              EK_OK);
+    CHECK(memcmp(y, want, (size_t)(t->rows * ld) * comp_size(bf16 ? EK_MODE_BF16 : EK_MODE_FP32)) ==
+          0);
+    for (int64_t g = 0; g < t->n_groups; g++)
+        free_array(to_free[g]);
+    free_array(want);
+    free_array(y);
+    free_array(ws);
+}
+
 static float *weight_run(call *t, const ek_kernels *k)
 {
     int64_t n = t->n_groups * t->out * t->in;
@@ -291,6 +329,9 @@ static void shape_check(fill_fn *fill, ek_mode mode, int threads, int64_t out, i
         product_check(&t, &k, (ek_form)f, EK_OUT_REAL);
         product_check(&t, &k, (ek_form)f, EK_OUT_ADD);
     }
+    values_check(&t, &k, EK_OUT_COMP);
+    values_check(&t, &k, EK_OUT_REAL);
+    values_check(&t, &k, EK_OUT_ADD);
     weight_check(&t, &k);
     call_fini(&t);
 }

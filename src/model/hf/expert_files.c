@@ -43,9 +43,22 @@ static size_t down_bytes(const ek_model *m)
     return ek_weight_form_bytes(m->k, &first_moe(m)->down[0]);
 }
 
+/* Elements of an expert. */
+static size_t expert_elements(const ek_model *m)
+{
+    const ek_moe_weights *w = first_moe(m);
+
+    return (size_t)(ek_weight_elements(&w->up[0]) + ek_weight_elements(&w->down[0]));
+}
+
+/* For an expert's values as they were read, and for its packed forms. */
 size_t ek_expert_files_slot_bytes(const ek_model *m)
 {
-    return ek_expert_store_slot_bytes(up_bytes(m), down_bytes(m));
+    size_t packed = ek_expert_store_slot_bytes(up_bytes(m), down_bytes(m));
+    size_t values = ek_expert_reads_room(expert_elements(m) * ek_dtype_size(m->k->comp));
+    size_t most = packed > values ? packed : values;
+
+    return (most + EK_DISK_ALIGN - 1) / EK_DISK_ALIGN * EK_DISK_ALIGN;
 }
 
 int64_t ek_expert_files_buffers(int64_t slots)
@@ -57,8 +70,7 @@ int64_t ek_expert_files_buffers(int64_t slots)
 
 size_t ek_expert_files_buffer_bytes(const ek_model *m, int64_t buffers)
 {
-    const ek_moe_weights *w = first_moe(m);
-    size_t n = (size_t)(ek_weight_elements(&w->up[0]) + ek_weight_elements(&w->down[0]));
+    size_t n = expert_elements(m);
     size_t stored = strcmp(m->spec.torch_dtype, "bfloat16") == 0 ? 2 : sizeof(float);
     size_t least = EK_EXPERT_BUFFERS * ek_expert_reads_room(n * sizeof(float));
     size_t all = (size_t)buffers * ek_expert_reads_room(n * stored);
@@ -81,7 +93,7 @@ static void drop(void *context, const ek_expert_form *expert)
         ek_expert_reads_drop(x->reads, expert);
 }
 
-static ek_status read_experts(void *context, int64_t n, const ek_expert_form *experts)
+static ek_status read_experts(void *context, int64_t n, ek_expert_form *experts)
 {
     ek_expert_files *x = context;
 
@@ -92,6 +104,13 @@ static ek_status read_experts(void *context, int64_t n, const ek_expert_form *ex
         x->forms[2 * i + 1] = (ek_weight_form){experts[i].down, experts[i].to_down};
     }
     return ek_filler_read(x->filler, 2 * n, x->forms, NULL);
+}
+
+static ek_status pack_expert(void *context, ek_expert_form *expert)
+{
+    ek_expert_files *x = context;
+
+    return ek_expert_reads_pack(x->reads, expert);
 }
 
 static void set_store(ek_expert_files *x, ek_expert_store *store)
@@ -116,23 +135,25 @@ static ek_status list_layers(ek_expert_files *x)
 static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cfg)
 {
     int64_t all = x->layers * x->m->spec.experts;
-    ek_expert_store_config c = {
-        .k = x->m->k,
-        .layer = x->layer,
-        .layers = x->layers,
-        .experts = (int32_t)x->m->spec.experts,
-        .slots = (int32_t)(cfg->slots < all ? cfg->slots : all),
-        .kept = (int32_t)(cfg->slots < all ? cfg->kept : all),
-        .ring = cfg->ring,
-        .up_bytes = up_bytes(x->m),
-        .down_bytes = down_bytes(x->m),
-        .eviction = cfg->eviction,
-        .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts, x, 0},
-        .lookahead = x->lookahead,
-        .predict_tokens = cfg->lookahead};
+    ek_expert_store_config c = {.k = x->m->k,
+                                .layer = x->layer,
+                                .layers = x->layers,
+                                .experts = (int32_t)x->m->spec.experts,
+                                .slots = (int32_t)(cfg->slots < all ? cfg->slots : all),
+                                .kept = (int32_t)(cfg->slots < all ? cfg->kept : all),
+                                .ring = cfg->ring,
+                                .up_bytes = up_bytes(x->m),
+                                .down_bytes = down_bytes(x->m),
+                                .slot_bytes = ek_expert_files_slot_bytes(x->m),
+                                .eviction = cfg->eviction,
+                                .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts,
+                                           x->maps != NULL ? NULL : pack_expert, x, 0},
+                                .lookahead = x->lookahead,
+                                .predict_tokens = cfg->lookahead};
 
-    if (x->reads != NULL)
+    if (x->reads != NULL) {
         c.source.buffers = ek_expert_reads_buffers(x->reads);
+    }
     x->slots = c.slots;
     EK_TRY(ek_expert_store_create(&c, &x->store));
     set_store(x, x->store);
@@ -142,7 +163,8 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
 /* Opens what experts are read by. */
 static ek_status open_source(ek_expert_files *x, const ek_expert_files_config *cfg)
 {
-    ek_expert_reads_config reads = {cfg->buffer_bytes, cfg->backend, cfg->io};
+    ek_expert_reads_config reads = {cfg->buffer_bytes, ek_expert_files_slot_bytes(x->m),
+                                    cfg->backend, cfg->io};
     ek_value_source from;
 
     if (!cfg->mapped)
@@ -183,9 +205,9 @@ void ek_expert_files_close(ek_expert_files **px)
     if (x == NULL)
         return;
     set_store(x, NULL);
+    ek_expert_reads_destroy(&x->reads); /* its calls in flight may write to memory of the store */
     ek_expert_store_destroy(&x->store);
     ek_expert_lookahead_destroy(&x->lookahead);
-    ek_expert_reads_destroy(&x->reads);
     ek_filler_destroy(&x->filler);
     ek_file_maps_destroy(&x->maps);
     ek_slice_set_close(&x->files);

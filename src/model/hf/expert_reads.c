@@ -39,6 +39,7 @@ struct ek_expert_reads {
     int64_t n_opened;
     reading *readings; /* [buffers] */
     int32_t buffers;
+    int in_place;    /* experts stay where they were read */
     size_t room;     /* of a buffer */
     ek_arena memory; /* the buffers: huge pages, which a drive fills faster */
     wanted *queue;   /* [cap] */
@@ -103,6 +104,18 @@ out:
     return st;
 }
 
+/* Sets where a batch has an expert's values; false if it does not have them as C. */
+static int has_values(const ek_expert_reads *x, const ek_file_batch *b, ek_expert_form *e)
+{
+    const ek_filler *f = x->filler;
+    int64_t half = e->up->out / 2;
+
+    e->to_up = (void *)(uintptr_t)ek_filler_find_rows(f, e->up, 0, half, b);
+    e->to_rest = (void *)(uintptr_t)ek_filler_find_rows(f, e->up, half, half, b);
+    e->to_down = (void *)(uintptr_t)ek_filler_find_rows(f, e->down, 0, e->down->out, b);
+    return e->to_up != NULL && e->to_rest != NULL && e->to_down != NULL;
+}
+
 static ek_status alloc_lists(ek_expert_reads *x)
 {
     const ek_model_spec *s = &x->m->spec;
@@ -131,6 +144,35 @@ static ek_status alloc_buffers(ek_expert_reads *x, size_t bytes)
     return EK_OK;
 }
 
+/* Whether all experts would be as C in a buffer, if they were read there. */
+static ek_status find_values(const ek_expert_reads *x, int *all)
+{
+    const ek_model *m = x->m;
+    ek_file_batch b = {0};
+    ek_status st = EK_OK;
+
+    *all = m->k->memory == NULL;
+    for (int32_t l = ek_model_next_moe(m, -1); *all && l < (int32_t)m->spec.layers;
+         l = ek_model_next_moe(m, l))
+        for (int64_t e = 0; *all && e < m->spec.experts; e++) {
+            const ek_moe_weights *w = &m->layers[l].experts;
+            ek_expert_form found = {.up = &w->up[e], .down = &w->down[e]};
+            char *at = x->readings[0].buffer;
+
+            EK_TRY_OUT(find_pieces(x, found.up, found.down, &b));
+            for (int64_t i = 0; i < b.n; i++) {
+                ek_disk_span span = ek_disk_span_of(b.ranges[i].at, (size_t)b.ranges[i].bytes);
+
+                b.ranges[i].data = (unsigned char *)at + span.skip;
+                at += span.bytes;
+            }
+            *all = has_values(x, &b, &found);
+        }
+out:
+    ek_file_batch_free(&b);
+    return st;
+}
+
 static ek_status open_disk(ek_expert_reads *x, const ek_expert_reads_config *c)
 {
     size_t depth = c->buffer_bytes / EK_DISK_PIECE;
@@ -147,6 +189,7 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
     ek_expert_reads *x = calloc(1, sizeof(*x));
     ek_value_source from;
     ek_status st;
+    int fits;
 
     *out = NULL;
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for the experts' files");
@@ -157,7 +200,11 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
     EK_TRY_OUT(ek_filler_create(m, &from, &x->filler));
     EK_TRY_OUT(open_disk(x, config));
     EK_TRY_OUT(open_files(x));
+    fits = x->room <= config->slot_bytes;
+    x->room = fits ? config->slot_bytes : x->room;
     EK_TRY_OUT(alloc_buffers(x, config->buffer_bytes));
+    if (fits)
+        EK_TRY_OUT(find_values(x, &x->in_place));
     *out = x;
     x = NULL;
 out:
@@ -395,9 +442,71 @@ static ek_status require(ek_expert_reads *x, const ek_expert_form *e, reading **
     return start(x, *out, &(wanted){e->up, e->down, 0});
 }
 
-static ek_status read_one(ek_expert_reads *x, const ek_expert_form *e)
+/* Sets where an expert's packed forms are in memory. */
+static void set_packed(const ek_expert_reads *x, ek_expert_form *e, char *memory)
 {
-    const ek_weight_form forms[] = {{e->up, e->to_up}, {e->down, e->to_down}};
+    size_t up = ek_weight_form_bytes(x->m->k, e->up);
+
+    e->to_up = memory;
+    e->to_down = memory + (up + EK_ARENA_ALIGN - 1) / EK_ARENA_ALIGN * EK_ARENA_ALIGN;
+    e->to_rest = NULL;
+}
+
+/* Exchanges a slot's memory for a buffer. */
+static void exchange(reading *r, ek_expert_form *e)
+{
+    char *buffer = r->buffer;
+
+    r->buffer = e->memory;
+    e->memory = buffer;
+}
+
+/* Gives an expert that was read to its slot. */
+static ek_status give_to_slot(ek_expert_reads *x, reading *r, ek_expert_form *e)
+{
+    ek_weight_form forms[2];
+
+    if (x->in_place) {
+        EK_REQUIRE(has_values(x, &r->batch, e), EK_EINTERNAL, "an expert is not where it was read");
+        exchange(r, e);
+        return EK_OK;
+    }
+    set_packed(x, e, e->memory);
+    forms[0] = (ek_weight_form){e->up, e->to_up};
+    forms[1] = (ek_weight_form){e->down, e->to_down};
+    return ek_filler_read(x->filler, 2, forms, &r->batch);
+}
+
+/* Values C [rows, in] to rows of a packed form. */
+static ek_status pack_rows(const ek_kernels *k, int64_t rows, int64_t in, const void *values,
+                           void *to)
+{
+    return k->pack_comp != NULL ? k->pack_comp(k, rows, in, values, to)
+                                : k->pack(k, rows, in, EK_PACKED_FORWARD, values, to);
+}
+
+ek_status ek_expert_reads_pack(ek_expert_reads *x, ek_expert_form *e)
+{
+    const ek_kernels *k = x->m->k;
+    ek_expert_form packed = *e;
+    int64_t half = e->up->out / 2;
+    reading *r = find_free(x);
+
+    if (r == NULL || k->one_form || half % k->panel_rows != 0)
+        return EK_OK;
+    set_packed(x, &packed, r->buffer);
+    EK_TRY(pack_rows(k, half, e->up->in, e->to_up, packed.to_up));
+    EK_TRY(
+        pack_rows(k, half, e->up->in, e->to_rest,
+                  (char *)packed.to_up + k->packed_bytes(k, half, e->up->in, EK_PACKED_FORWARD)));
+    EK_TRY(pack_rows(k, e->down->out, e->down->in, e->to_down, packed.to_down));
+    exchange(r, &packed);
+    *e = packed;
+    return EK_OK;
+}
+
+static ek_status read_one(ek_expert_reads *x, ek_expert_form *e)
+{
     reading *r;
     ek_status st;
 
@@ -408,14 +517,14 @@ static ek_status read_one(ek_expert_reads *x, const ek_expert_form *e)
         st = wait_requests(x, r);
     }
     EK_TRY(st);
-    EK_TRY(ek_filler_read(x->filler, 2, forms, &r->batch));
+    EK_TRY(give_to_slot(x, r, e));
     for (int64_t i = 0; i < r->batch.n; i++)
         x->used += (int64_t)r->batch.ranges[i].request.room;
     r->up = NULL;
     return start_wanted(x);
 }
 
-ek_status ek_expert_reads_read(ek_expert_reads *x, int64_t n, const ek_expert_form *experts)
+ek_status ek_expert_reads_read(ek_expert_reads *x, int64_t n, ek_expert_form *experts)
 {
     for (int64_t i = 0; i < n; i++) {
         ek_status st = read_one(x, &experts[i]);

@@ -3,8 +3,10 @@
  *
  * An expert's tensors lie beside one another in most files and are read by one request, rounded
  * outwards, into a buffer; those in several places (slices of a checkpoint) by several.  Its forms
- * are packed from there while the next experts arrive.  Experts that are wanted are read in the
- * order in which they were named, as buffers become free. */
+ * are packed from there while the next experts arrive.  Where the files have all experts as C, they
+ * stay there instead, as values: the buffer becomes the slot's memory, and the slot's the buffer.
+ * Experts that are wanted are read in the order in which they were named, as buffers become
+ * free. */
 #ifndef MODEL_HF_EXPERT_READS_H
 #define MODEL_HF_EXPERT_READS_H
 
@@ -18,6 +20,7 @@ enum { EK_EXPERT_BUFFERS = 3 };
 typedef struct {
     size_t buffer_bytes; /* of all buffers: as many as it has room for, EK_EXPERT_BUFFERS at
                             least */
+    size_t slot_bytes;   /* memory of a slot: buffers that may become one have as many */
     ek_disk_backend backend;
     const ek_disk_io *io; /* NULL: the real system calls */
 } ek_expert_reads_config;
@@ -41,8 +44,11 @@ size_t ek_expert_reads_buffer_bytes(const ek_expert_reads *r);
  */
 void ek_expert_reads_want(ek_expert_reads *r, const ek_expert_form *expert, int idle);
 void ek_expert_reads_drop(ek_expert_reads *r, const ek_expert_form *expert);
-EK_CHECKED ek_status ek_expert_reads_read(ek_expert_reads *r, int64_t n,
-                                          const ek_expert_form *experts);
+EK_CHECKED ek_status ek_expert_reads_read(ek_expert_reads *r, int64_t n, ek_expert_form *experts);
+
+/* Packs an expert that is values into a free buffer, which becomes the slot's memory; nothing if
+ * none is free, or if kernels gain nothing from it. */
+EK_CHECKED ek_status ek_expert_reads_pack(ek_expert_reads *r, ek_expert_form *expert);
 
 /* Bytes that were read from the disk, and of them those of experts that were not dropped. */
 void ek_expert_reads_traffic(const ek_expert_reads *r, int64_t *disk, int64_t *used);

@@ -692,6 +692,19 @@ ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms,
     return run_jobs(f, in);
 }
 
+const void *ek_filler_find_rows(const ek_filler *f, const ek_weight *w, int64_t row, int64_t rows,
+                                const ek_file_batch *in)
+{
+    int64_t at = find_parts(f, w);
+    fill_job j = {.row = row, .rows = rows};
+
+    if (at < 0)
+        return NULL;
+    j.parts = &f->parts[at];
+    j.n = parts_of(f, at);
+    return rows_in_place(f, &j, in);
+}
+
 ek_status ek_filler_pieces(ek_filler *f, const ek_weight *w, ek_file_batch *out)
 {
     int64_t at = find_parts(f, w);

@@ -87,6 +87,10 @@ size_t ek_weight_form_bytes(const ek_kernels *k, const ek_weight *w);
  * call of a size on it allocates nothing. */
 EK_CHECKED ek_status ek_filler_read(ek_filler *f, int64_t n, const ek_weight_form *forms,
                                     const ek_file_batch *in);
+/* Where a batch has rows [row, row + rows) of a weight, if they are there as C, dense and aligned;
+ * else NULL. */
+const void *ek_filler_find_rows(const ek_filler *f, const ek_weight *w, int64_t row, int64_t rows,
+                                const ek_file_batch *in);
 /* Adds the pieces of files that hold a weight's values (ek_value_source.pieces). */
 EK_CHECKED ek_status ek_filler_pieces(ek_filler *f, const ek_weight *w, ek_file_batch *out);
 

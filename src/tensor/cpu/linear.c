@@ -19,7 +19,7 @@ enum {
     PACKED_ROWS = 8           /* rows of a weight packed at a time: even */
 };
 
-/* One call: c[rows, n] = a[rows, k] b[k, n], with each group's b in panels. */
+/* One call: c[rows, n] = a[rows, k] b[k, n], with each group's b in panels, or as values. */
 typedef struct {
     const ek_linear_ops *ops;
     const ek_group *g;
@@ -32,6 +32,7 @@ typedef struct {
     ek_out mode;
     char *ws;
     int64_t words, panel_bytes;
+    int64_t value_bytes; /* b is values [n, k] of so many bytes; 0: in panels */
     int64_t strips;      /* of a work item */
     int64_t panels;      /* of a work item */
     int64_t panel_items; /* work items that divide the panels of a weight */
@@ -56,6 +57,14 @@ static size_t strips_bytes(const ek_linear_ops *ops, int64_t k)
     int64_t words = ek_strip_words(ops, k);
 
     return (size_t)(words * 4 * strips_held(ops, words) * ops->size.strip_width);
+}
+
+/* Bytes of a thread's workspace: strips, and panels that are made of values behind them. */
+static size_t thread_bytes(const ek_linear_ops *ops, int64_t k, int values)
+{
+    int64_t panels = values ? ops->size.panels * ops->size.panel * ek_packed_words(ops, k) * 4 : 0;
+
+    return strips_bytes(ops, k) + (size_t)panels;
 }
 
 static size_t packed_bytes(const ek_kernels *k, int64_t out, int64_t in, ek_form form)
@@ -133,9 +142,7 @@ static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
     return rows * s / n_strips;
 }
 
-/* Multiplies rows [row, row + rows) of the call with panels [p0, p1) of weight w. */
-static void multiply_rows(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
-                          int64_t p1, char *strips)
+static void pack_strips(const product *t, int64_t row, int64_t rows, char *strips)
 {
     const ek_linear_sizes *z = &t->ops->size;
     int64_t n_strips = ek_ceil_div(rows, z->strip), bytes = t->words * z->strip_width * 4;
@@ -146,16 +153,71 @@ static void multiply_rows(const product *t, const char *w, int64_t row, int64_t 
         t->ops->comp_rows(r1 - r0, t->k, t->a + (row + r0) * t->a_bytes, t->lda, strips + s * bytes,
                           z->strip_width);
     }
+}
+
+/* The panels of `cols` columns from panel p on: those of w, or made of its values in `own`. */
+static const char *find_panels(const product *t, const char *w, int64_t p, int64_t cols, char *own)
+{
+    int64_t panel = t->ops->size.panel, row_bytes = t->k * t->value_bytes;
+
+    if (t->value_bytes == 0)
+        return w + p * t->panel_bytes;
+    for (int64_t j = 0; j < cols; j += panel)
+        t->ops->value_rows(ek_at_most(cols - j, panel), t->k, w + (p * panel + j) * row_bytes, t->k,
+                           own + j / panel * t->panel_bytes, panel);
+    return own;
+}
+
+/* One tile: strip s of n with panels of `cols` columns.  Each strip fetches its share of the values
+ * of the panels after these, if there are any at `next`. */
+static void multiply_strip(const product *t, int64_t rows, int64_t n, int64_t s, int64_t cols,
+                           const char *strip, const char *panels, const char *next, char *c)
+{
+    int64_t r0 = strip_start(rows, n, s), r1 = strip_start(rows, n, s + 1);
+    int64_t share = cols * t->k * t->value_bytes / n;
+
+    if (next == NULL)
+        t->ops->tile_packed(r1 - r0, cols, t->words, strip, panels, t->mode, c + r0 * t->c_bytes,
+                            t->ldc);
+    else
+        t->ops->tile_ahead(r1 - r0, cols, t->words, strip, panels, t->mode, c + r0 * t->c_bytes,
+                           t->ldc, next + s * share, share);
+}
+
+/* Multiplies rows [row, row + rows) of the call with panels [p0, p1) of weight w. */
+static void multiply_rows(const product *t, const char *w, int64_t row, int64_t rows, int64_t p0,
+                          int64_t p1, char *strips)
+{
+    const ek_linear_sizes *z = &t->ops->size;
+    int64_t n_strips = ek_ceil_div(rows, z->strip), bytes = t->words * z->strip_width * 4;
+    int64_t panel_values = z->panel * t->k * t->value_bytes;
+    char *own = strips + strips_bytes(t->ops, t->k);
+
+    pack_strips(t, row, rows, strips);
     for (int64_t p = p0; p < p1; p += z->panels) {
         int64_t cols = ek_at_most(t->n - p * z->panel, ek_at_most(p1 - p, z->panels) * z->panel);
         char *c = t->c + row * t->c_bytes + p * z->panel * t->c_elem;
+        const char *panels = find_panels(t, w, p, cols, own), *next = NULL;
 
-        for (int64_t s = 0; s < n_strips; s++) {
-            int64_t r0 = strip_start(rows, n_strips, s), r1 = strip_start(rows, n_strips, s + 1);
+        if (t->value_bytes > 0 && t->ops->tile_ahead != NULL && p + z->panels < p1)
+            next = w + (p + z->panels) * panel_values;
+        for (int64_t s = 0; s < n_strips; s++)
+            multiply_strip(t, rows, n_strips, s, cols, strips + s * bytes, panels, next, c);
+        ek_progress();
+    }
+}
 
-            t->ops->tile_packed(r1 - r0, cols, t->words, strips + s * bytes, w + p * t->panel_bytes,
-                                t->mode, c + r0 * t->c_bytes, t->ldc);
-        }
+/* The same of few rows with values that are not made panels. */
+static void multiply_few_rows(const product *t, const char *w, int64_t row, int64_t rows,
+                              int64_t p0, int64_t p1, char *strips)
+{
+    int64_t panel = t->ops->size.panel;
+
+    pack_strips(t, row, rows, strips);
+    for (int64_t p = p0; p < p1; p++) {
+        t->ops->tile_values(rows, ek_at_most(t->n - p * panel, panel), t->k, strips,
+                            w + p * panel * t->k * t->value_bytes, t->mode,
+                            t->c + row * t->c_bytes + p * panel * t->c_elem, t->ldc);
         ek_progress();
     }
 }
@@ -172,9 +234,12 @@ static void run_item(const product *t, const ek_group *g, int64_t u, char *strip
     int64_t b = u / t->panel_items, p0 = u % t->panel_items * t->panels;
     int64_t r0 = g->rows * b / blocks, r1 = g->rows * (b + 1) / blocks;
     int64_t all = ek_ceil_div(t->n, t->ops->size.panel);
+    int64_t p1 = ek_at_most(p0 + t->panels, all);
 
-    multiply_rows(t, g->w, g->row + r0, r1 - r0, p0, p0 + t->panels < all ? p0 + t->panels : all,
-                  strips);
+    if (t->value_bytes > 0 && t->ops->tile_values != NULL && r1 - r0 <= EK_FEW_ROWS)
+        multiply_few_rows(t, g->w, g->row + r0, r1 - r0, p0, p1, strips);
+    else
+        multiply_rows(t, g->w, g->row + r0, r1 - r0, p0, p1, strips);
 }
 
 /* Sets the size of work items and returns their number: divides rows first, then panels if there
@@ -203,7 +268,7 @@ static int64_t divide_work(product *t, int threads)
 static void run_product(product *t, int threads)
 {
     int64_t items = divide_work(t, threads);
-    size_t bytes = strips_bytes(t->ops, t->k);
+    size_t bytes = thread_bytes(t->ops, t->k, t->value_bytes > 0);
     atomic_llong next = 0;
 
     if (items == 0)
@@ -223,7 +288,7 @@ static void run_product(product *t, int threads)
 
 static ek_status linear_product(const ek_kernels *k, const ek_group *g, int64_t n_groups, int64_t n,
                                 int64_t kk, const void *a, int64_t lda, void *c, int64_t ldc,
-                                ek_out mode, void *ws)
+                                ek_out mode, int values, void *ws)
 {
     int64_t comp = (int64_t)ek_dtype_size(k->comp);
     int64_t elem = mode == EK_OUT_COMP ? comp : (int64_t)sizeof(float);
@@ -242,6 +307,7 @@ static ek_status linear_product(const ek_kernels *k, const ek_group *g, int64_t 
         .c_elem = elem,
         .mode = mode,
         .ws = ws,
+        .value_bytes = values ? comp : 0,
         .words = ek_strip_words(ops_of(k), kk),
         .panel_bytes = ek_packed_words(ops_of(k), kk) * ops_of(k)->size.panel * 4,
     };
@@ -254,14 +320,26 @@ static ek_status linear_forward(const ek_kernels *k, const ek_group *g, int64_t 
                                 int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
                                 int64_t ldy, ek_out mode, void *ws)
 {
-    return linear_product(k, g, n_groups, out, in, x, ldx, y, ldy, mode, ws);
+    return linear_product(k, g, n_groups, out, in, x, ldx, y, ldy, mode, 0, ws);
+}
+
+static ek_status linear_forward_values(const ek_kernels *k, const ek_group *g, int64_t n_groups,
+                                       int64_t out, int64_t in, const void *x, int64_t ldx, void *y,
+                                       int64_t ldy, ek_out mode, void *ws)
+{
+    return linear_product(k, g, n_groups, out, in, x, ldx, y, ldy, mode, 1, ws);
+}
+
+static size_t values_workspace(const ek_kernels *k, int64_t in)
+{
+    return thread_bytes(ops_of(k), in, 1) * (size_t)k->threads;
 }
 
 static ek_status linear_backward_input(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                        int64_t out, int64_t in, const void *dy, int64_t lddy,
                                        void *dx, int64_t lddx, ek_out mode, void *ws)
 {
-    return linear_product(k, g, n_groups, in, out, dy, lddy, dx, lddx, mode, ws);
+    return linear_product(k, g, n_groups, in, out, dy, lddy, dx, lddx, mode, 0, ws);
 }
 
 static size_t linear_workspace(const ek_kernels *k, int64_t rows, int64_t n_groups, int64_t out,
@@ -286,6 +364,8 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->pack = pack;
     k->pack_comp = ops->pack_comp_rows != NULL ? pack_comp : NULL;
     k->linear_forward = linear_forward;
+    k->linear_forward_values = linear_forward_values;
+    k->values_workspace = values_workspace;
     k->linear_backward_input = linear_backward_input;
     k->linear_backward_weight = ek_linear_weight;
     k->linear_workspace = linear_workspace;

@@ -9,8 +9,9 @@
  *
  * oneDNN has other sizes, and strips [rows][words of K] (ek_linear_sizes, linear_dnnl_avx512.c).
  *
- * Weights are stored as panels.  Every sum runs along K in one fixed order, for any number of
- * threads and for any other rows in the call. */
+ * Weights are stored as panels, or as rows (values), of which panels are made in cache, one after
+ * the other, for as many strips as fit beside them.  Every sum runs along K in one fixed order, for
+ * any number of threads and for any other rows in the call. */
 #ifndef TENSOR_CPU_LINEAR_H
 #define TENSOR_CPU_LINEAR_H
 
@@ -19,7 +20,8 @@
 enum {
     EK_STRIP = 14,       /* rows of a register tile: 14 x 2 accumulators of 16 floats */
     EK_STRIP_WIDTH = 16, /* words of a strip per word of K: one cache line */
-    EK_PANEL = 32
+    EK_PANEL = 32,
+    EK_FEW_ROWS = 8 /* so many read weights at the speed of memory */
 };
 
 /* Sizes of strips and panels. */
@@ -60,12 +62,23 @@ typedef struct {
     /* The same as pack_rows, from bf16; NULL: compute is in float. */
     void (*pack_comp_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                            int64_t width);
+    /* The same panel from C [rows, k], to be read at once. */
+    void (*value_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                       int64_t width);
     /* float c[rows, cols] from a strip and a panel, both of `words` words of the strip's type. */
     void (*tile)(int64_t rows, int64_t cols, int64_t words, const void *strip, const void *panel,
                  ek_out mode, void *c, int64_t ldc);
     /* The same with a panel of a packed weight; c is C for EK_OUT_COMP. */
     void (*tile_packed)(int64_t rows, int64_t cols, int64_t words, const void *strip,
                         const void *panel, ek_out mode, void *c, int64_t ldc);
+    /* tile_packed that also fetches `bytes` from `next` on into cache, for later; NULL: none. */
+    void (*tile_ahead)(int64_t rows, int64_t cols, int64_t words, const void *strip,
+                       const void *panel, ek_out mode, void *c, int64_t ldc, const void *next,
+                       int64_t bytes);
+    /* tile_packed for up to EK_FEW_ROWS rows and w C [cols, k], without a panel; NULL: not faster.
+     */
+    void (*tile_values)(int64_t rows, int64_t cols, int64_t k, const void *strip, const void *w,
+                        ek_out mode, void *c, int64_t ldc);
 } ek_linear_ops;
 
 /* linear_avx512.c, linear_bf16_avx512.c, linear_dnnl_avx512.c, linear_avx2.c; static. */

@@ -132,6 +132,7 @@ const ek_linear_ops *ek_linear_avx2(ek_mode mode)
         .comp_cols = ek_f32_cols,
         .pack_rows = ek_f32_rows,
         .pack_cols = ek_f32_cols,
+        .value_rows = ek_f32_rows,
         .tile = tile_floats,
         .tile_packed = tile_floats,
     };
@@ -145,7 +146,8 @@ const ek_linear_ops *ek_linear_avx2(ek_mode mode)
         .comp_cols = ek_wide_cols,
         .pack_rows = ek_round_rows,
         .pack_cols = ek_round_cols,
-        .pack_comp_rows = ek_pair_rows,
+        .pack_comp_rows = ek_pair_rows_avx2,
+        .value_rows = ek_pair_rows_avx2,
         .tile = tile_floats,
         .tile_packed = tile_pairs,
     };

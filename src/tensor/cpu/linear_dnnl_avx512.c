@@ -151,6 +151,7 @@ const ek_linear_ops *ek_linear_dnnl(void)
         .pack_rows = round_rows,
         .pack_cols = ek_round_cols_avx512,
         .pack_comp_rows = pair_rows,
+        .value_rows = pair_rows,
         .tile = tile,
         .tile_packed = tile,
     };

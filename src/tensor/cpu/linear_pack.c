@@ -57,16 +57,6 @@ void ek_round_rows(int64_t rows, int64_t k, const void *src, int64_t ld, void *d
                 i < rows && q < k ? ek_bf16_from_float(s[i * ld + q]) : 0;
 }
 
-void ek_pair_rows(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst, int64_t width)
-{
-    const ek_bf16 *s = src;
-    ek_bf16 *d = dst;
-
-    for (int64_t i = 0; i < width; i++)
-        for (int64_t q = 0; q < k + (k & 1); q++)
-            d[((q >> 1) * width + i) * 2 + (q & 1)] = i < rows && q < k ? s[i * ld + q] : 0;
-}
-
 void ek_round_cols(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst, int64_t width)
 {
     const float *s = src;

@@ -20,11 +20,15 @@ typedef void ek_pack_cols(int64_t k, int64_t cols, const void *src, int64_t ld, 
                           int64_t width);
 
 /* linear_pack.c: for any CPU. */
-ek_pack_rows ek_f32_rows, ek_wide_rows, ek_pair_rows, ek_round_rows;
+ek_pack_rows ek_f32_rows, ek_wide_rows, ek_round_rows;
 ek_pack_cols ek_f32_cols, ek_wide_cols, ek_round_cols;
 
-/* linear_pack_avx512.c; once: for a weight, from memory to memory. */
-ek_pack_rows ek_pair_rows_once_avx512;
+/* linear_pack_avx2.c */
+ek_pack_rows ek_pair_rows_avx2;
+
+/* linear_pack_avx512.c; once: for a weight, from memory to memory; ahead: from memory, and the rows
+ * after these are next. */
+ek_pack_rows ek_pair_rows_once_avx512, ek_pair_rows_ahead_avx512;
 ek_pack_rows ek_f32_rows_avx512, ek_wide_rows_avx512, ek_pair_rows_avx512, ek_round_rows_avx512;
 ek_pack_cols ek_f32_cols_avx512, ek_wide_cols_avx512, ek_pair_cols_avx512, ek_round_cols_avx512;
 

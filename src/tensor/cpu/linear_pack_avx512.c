@@ -4,49 +4,22 @@
 #include "tensor/cpu/linear_pack.h"
 #include "tensor/cpu/linear_simd_avx512.h"
 
-/* Transposes 16 x 16 words in registers. */
-EK_INLINE void transpose16(__m512i r[16])
-{
-    __m512i t[16];
-
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-        r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-    }
-}
-
 /* 16 words of one row from element k on, `left` elements of it existing. */
 typedef __m512i (*load_words)(const void *row, int64_t k, int64_t left);
 
-/* dst[words][width] from rows of src; see ek_linear_ops.  bytes: of one row of src.
- * once: both are in memory, and dst is not read soon.  Then the next 16 rows are fetched ahead, as
- * the hardware does not follow so many, and dst is written past the caches, which saves reading it
- * first: a third of the traffic. */
+/* Where rows are, and what is read next.  From memory the 16 rows after those that are read are
+ * fetched ahead, as the hardware does not follow so many. */
+typedef enum {
+    IN_CACHE,
+    ONCE, /* in memory; dst is not read soon, and is written past the caches, which saves reading
+             it first: a third of the traffic */
+    AHEAD /* in memory, dense, and so are the rows after these, which are next */
+} source_place;
+
+/* dst[words][width] from rows of src; see ek_linear_ops.  bytes: of one row of src. */
 EK_INLINE void rows_avx512(load_words load, int64_t per_word, int64_t words, int64_t rows,
                            int64_t k, const char *src, int64_t bytes, float *dst, int64_t width,
-                           const int once)
+                           const source_place place)
 {
     for (int64_t r0 = 0; r0 < width; r0 += 16) {
         for (int64_t q = 0; q < words; q += 16) {
@@ -56,21 +29,23 @@ EK_INLINE void rows_avx512(load_words load, int64_t per_word, int64_t words, int
             for (int64_t i = 0; i < 16; i++) {
                 r[i] = r0 + i < rows ? load(src + (r0 + i) * bytes, q * per_word, k - q * per_word)
                                      : _mm512_setzero_si512();
-                if (once && r0 + 16 + i < rows)
+                if (place == ONCE && r0 + 16 + i < rows)
                     _mm_prefetch(src + (r0 + 16 + i) * bytes + q * 4, _MM_HINT_T1);
+                if (place == AHEAD)
+                    _mm_prefetch(src + (r0 + 16) * bytes + 64 * (q + i), _MM_HINT_T1);
             }
-            transpose16(r);
+            ek_transpose16(r);
             for (int64_t i = 0; i < n; i++) {
                 float *to = dst + (q + i) * width + r0;
 
-                if (once)
+                if (place == ONCE)
                     _mm512_stream_si512((void *)to, r[i]);
                 else
                     _mm512_store_si512(to, r[i]);
             }
         }
     }
-    if (once)
+    if (place == ONCE)
         _mm_sfence();
 }
 
@@ -116,11 +91,6 @@ EK_INLINE __m512i load_wide(const void *row, int64_t k, int64_t left)
     return _mm512_slli_epi32(_mm512_cvtepu16_epi32(load_bf16(row, k, left)), 16);
 }
 
-EK_INLINE __m512i load_pair(const void *row, int64_t k, int64_t left)
-{
-    return _mm512_maskz_loadu_epi16(ek_mask32(left), (const ek_bf16 *)row + k);
-}
-
 EK_INLINE __m256i load_round_half(const void *row, int64_t k, int64_t left)
 {
     return ek_round_bf16(_mm512_castsi512_ps(load_f32(row, k, left)));
@@ -135,31 +105,37 @@ EK_INLINE __m512i load_round(const void *row, int64_t k, int64_t left)
 void ek_f32_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                         int64_t width)
 {
-    rows_avx512(load_f32, 1, k, rows, k, src, ld * 4, dst, width, 0);
+    rows_avx512(load_f32, 1, k, rows, k, src, ld * 4, dst, width, IN_CACHE);
 }
 
 void ek_wide_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                          int64_t width)
 {
-    rows_avx512(load_wide, 1, k + (k & 1), rows, k, src, ld * 2, dst, width, 0);
+    rows_avx512(load_wide, 1, k + (k & 1), rows, k, src, ld * 2, dst, width, IN_CACHE);
 }
 
 void ek_pair_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                          int64_t width)
 {
-    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, 0);
+    rows_avx512(ek_load_pairs, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, IN_CACHE);
 }
 
 void ek_pair_rows_once_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                               int64_t width)
 {
-    rows_avx512(load_pair, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, 1);
+    rows_avx512(ek_load_pairs, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, ONCE);
+}
+
+void ek_pair_rows_ahead_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
+                               int64_t width)
+{
+    rows_avx512(ek_load_pairs, 2, ek_ceil_div(k, 2), rows, k, src, ld * 2, dst, width, AHEAD);
 }
 
 void ek_round_rows_avx512(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                           int64_t width)
 {
-    rows_avx512(load_round, 2, ek_ceil_div(k, 2), rows, k, src, ld * 4, dst, width, 0);
+    rows_avx512(load_round, 2, ek_ceil_div(k, 2), rows, k, src, ld * 4, dst, width, IN_CACHE);
 }
 
 void ek_f32_cols_avx512(int64_t k, int64_t cols, const void *src, int64_t ld, void *dst,

@@ -11,8 +11,16 @@
 
 #include "tensor/cpu/linear_simd_avx512.h"
 
+/* What a tile fetches into L2 for later, `step` bytes a word of K, two lines at most.  wanted is a
+ * constant. */
+typedef struct {
+    int wanted;
+    int64_t step;
+    const char *at;
+} ek_tile_next;
+
 EK_INLINE void ek_tile_words(const int rows, int64_t words, const float *a, const float *b,
-                             int pairs, __m512 acc[EK_STRIP][2]);
+                             int pairs, ek_tile_next *next, __m512 acc[EK_STRIP][2]);
 EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c);
 
 /* EK_TILE_PARTS: parts of K.  EK_TILE_AHEAD: prefetch distance into L1 in words of K, the latency
@@ -20,8 +28,13 @@ EK_INLINE void ek_tile_store_comp(__m512 lo, __m512 hi, int64_t cols, void *c);
  * prefetched into L2, EK_TILE_FAR words ahead. */
 enum { EK_TILE_PARTS = 4, EK_TILE_AHEAD = 16, EK_TILE_FEW = 8, EK_TILE_FAR = 96 };
 
-EK_INLINE void ek_tile_fetch(const int rows, const float *a, const float *b)
+EK_INLINE void ek_tile_fetch(const int rows, const float *a, const float *b, ek_tile_next *next)
 {
+    if (next->wanted) {
+        _mm_prefetch(next->at, _MM_HINT_T1);
+        _mm_prefetch(next->at + 64, _MM_HINT_T1);
+        next->at += next->step;
+    }
     _mm_prefetch(a + EK_TILE_AHEAD * EK_STRIP_WIDTH, _MM_HINT_T0);
     _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL, _MM_HINT_T0);
     _mm_prefetch(b + EK_TILE_AHEAD * EK_PANEL + 16, _MM_HINT_T0);
@@ -52,7 +65,8 @@ EK_INLINE void ek_tile_store(__m512 lo, __m512 hi, int64_t cols, ek_out mode, ch
  * are prefetched a few at a time between parts of K: all at once, at the end, they would delay the
  * loads of the next tile. */
 EK_INLINE void ek_tile_rows(const int rows, int64_t cols, int64_t words, const float *a,
-                            const float *b, int pairs, ek_out mode, char *c, int64_t ldc)
+                            const float *b, int pairs, ek_out mode, ek_tile_next next, char *c,
+                            int64_t ldc)
 {
     int64_t part = ek_ceil_div(words, 2 * EK_TILE_PARTS) * 2;
     __m512 acc[EK_STRIP][2];
@@ -70,18 +84,30 @@ EK_INLINE void ek_tile_rows(const int rows, int64_t cols, int64_t words, const f
             _mm_prefetch(c + i * ldc + 64, _MM_HINT_T0);
         }
         ek_tile_words(rows, n, a + q * EK_STRIP_WIDTH, b + q * (pairs ? EK_PANEL / 2 : EK_PANEL),
-                      pairs, acc);
+                      pairs, &next, acc);
     }
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++)
         ek_tile_store(acc[i][0], acc[i][1], cols, mode, c + i * ldc);
 }
 
+/* Nothing, and `bytes` from `at` on during `words` words of K. */
+EK_INLINE ek_tile_next ek_tile_fetches_nothing(void)
+{
+    return (ek_tile_next){0, 0, NULL};
+}
+
+EK_INLINE ek_tile_next ek_tile_fetches(const void *at, int64_t bytes, int64_t words)
+{
+    return (ek_tile_next){1, bytes / (words > 0 ? words : 1), at};
+}
+
 #define EK_TILE_CASE(n)                                                                            \
-    case n: ek_tile_rows(n, cols, words, strip, panel, pairs, mode, c, ldc); break
+    case n: ek_tile_rows(n, cols, words, strip, panel, pairs, mode, next, c, ldc); break
 
 EK_INLINE void ek_tile_any(int64_t rows, int64_t cols, int64_t words, const void *strip,
-                           const void *panel, int pairs, ek_out mode, void *c, int64_t ldc)
+                           const void *panel, int pairs, ek_out mode, ek_tile_next next, void *c,
+                           int64_t ldc)
 {
     switch (rows) {
         EK_TILE_CASE(1);
@@ -97,7 +123,7 @@ EK_INLINE void ek_tile_any(int64_t rows, int64_t cols, int64_t words, const void
         EK_TILE_CASE(11);
         EK_TILE_CASE(12);
         EK_TILE_CASE(13);
-    default: ek_tile_rows(EK_STRIP, cols, words, strip, panel, pairs, mode, c, ldc);
+    default: ek_tile_rows(EK_STRIP, cols, words, strip, panel, pairs, mode, next, c, ldc);
     }
 }
 

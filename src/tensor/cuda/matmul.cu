@@ -323,6 +323,7 @@ template <class R, class C> static void fill(ek_kernels *k)
     k->one_form = 1;
     k->pack = pack;
     k->linear_forward = linear_forward<R, C>;
+    k->linear_forward_values = linear_forward<R, C>;
     k->linear_backward_input = linear_backward_input<R, C>;
     k->linear_backward_weight = linear_backward_weight<R, C>;
     k->matmul_real = matmul_real<R>;

@@ -15,6 +15,8 @@ void NAME(ek_kernels_ref)(ek_kernels *k)
                       ENTRY(pack),
                       ENTRY(pack_comp),
                       ENTRY(linear_forward),
+                      .linear_forward_values = NAME(linear_forward),
+                      ENTRY(values_workspace),
                       ENTRY(linear_backward_input),
                       ENTRY(linear_backward_weight),
                       ENTRY(linear_workspace),
