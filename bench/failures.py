@@ -135,7 +135,9 @@ class Defaults(Run):
         return {n for _, (_, of) in self.due for n in ([of] if isinstance(of, str) else of)}
 
     def held(self):
-        away = self.unreachable()
+        """What reachable nodes hold; new processes run on a node whose others are stopped."""
+        stopped = {node for _, (what, node) in self.due if what == "continue"}
+        away = self.unreachable() - stopped
         folders = []
         for node in self.nodes:
             if node not in away:

@@ -183,6 +183,8 @@ typedef struct {
     int64_t begin, until; /* BACKOFF, RETRYING: when it ends */
     int skip_probe;       /* hosts have just shown that they respond */
     int test_links;       /* hosts in use may not reach each other */
+    int unproven;         /* the last generation completed no step, for no known reason: its new
+                             hosts may be the cause */
     int reading;          /* READ_LIST is not answered yet */
     int64_t read_at;      /* the list is read again */
     int64_t polled_at;    /* last look at hosts during a generation */

@@ -126,8 +126,8 @@ void ek_core_hosts_ignore_notices(ek_core_hosts *h);
 void ek_core_hosts_forget_notices(ek_core_hosts *h);
 /* Draining hosts have handed over their state. */
 void ek_core_hosts_drained(ek_core_hosts *h);
-/* A generation has ended without a completed step: excludes hosts that were new in it for a while,
- * unless all were. */
+/* A generation has ended without a completed step, and all its hosts respond: excludes those that
+ * were new in it for a while, unless all were. */
 void ek_core_hosts_suspect_new(ek_core_hosts *h, int64_t now, ek_core_actions *out);
 /* A rank has failed on its own: excludes its host for *s seconds and returns its number, provided
  * that no step was completed with this host and some with others; else -1. */

@@ -89,8 +89,22 @@ static ek_status end_links(ek_core *c, int64_t now)
     return end_attempt(c, now);
 }
 
+/* New hosts are suspect after a generation that completed no step, unless a host that it had does
+ * not respond now, as that explains it. */
+static void judge_new_hosts(ek_core *c, int64_t now)
+{
+    int lost = 0;
+
+    for (int i = 0; i < c->hosts.n; i++)
+        lost |= c->hosts.host[i].used > 0 && c->hosts.host[i].health.answer != 0;
+    if (c->search.unproven && !lost)
+        ek_core_hosts_suspect_new(&c->hosts, now, &c->actions);
+    c->search.unproven = 0;
+}
+
 static ek_status end_probe(ek_core *c, int64_t now)
 {
+    judge_new_hosts(c, now);
     return c->search.test_links ? begin_links(c, now) : end_attempt(c, now);
 }
 

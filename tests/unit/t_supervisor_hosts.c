@@ -402,12 +402,12 @@ static void new_host_with_which_no_step_completes_is_excluded(void)
     CHECK_INT(sup.core.ranks, 3);
     forget();
     lose_generation();
+    pass(0.15); /* backoff */
+    answer_all(0);
     CHECK_INT(did_report(EK_REPORT_UNPROVEN), 1);
     CHECK_INT(report_of(EK_REPORT_UNPROVEN).host, 2);
     CHECK(report_of(EK_REPORT_UNPROVEN).seconds == 2);
     CHECK_INT(host_of(2).suspect, 1);
-    pass(0.15); /* backoff */
-    answer_all(0);
     CHECK_INT(sup.core.ranks, 2);
     join_all();
     forget();
@@ -420,6 +420,27 @@ static void new_host_with_which_no_step_completes_is_excluded(void)
         }
     end_task(2, 0, 0.1);
     CHECK_INT(host_of(2).suspect, 0);
+}
+
+static void new_host_is_kept_when_another_one_does_not_respond(void)
+{
+    list_third_host(0);
+    take_step();
+    take_step();
+    end_generation(-1);
+    CHECK_INT(sup.core.ranks, 3);
+    forget();
+    lose_generation();
+    pass(0.15); /* backoff */
+    tell_list(sup.listed);
+    end_task(0, 0, 0.1);
+    end_task(1, EK_RESULT_STUCK, 0.1);
+    end_task(2, 0, 0.1);
+    CHECK_INT(sup.core.state, EK_CORE_RUNNING);
+    CHECK_INT(did_report(EK_REPORT_UNPROVEN), 0);
+    CHECK_INT(sup.core.ranks, 2);
+    CHECK_INT(host_of(1).used, 0);
+    CHECK_INT(host_of(2).used, 1);
 }
 
 static void first_hosts_with_which_no_step_completes_are_kept(void)
@@ -461,6 +482,7 @@ static const ek_case cases[] = {
     EK_CASE(start_after_a_regroup_needs_no_probe),
     EK_CASE(host_whose_preallocation_fails_is_probed_and_used_without),
     EK_CASE(new_host_with_which_no_step_completes_is_excluded),
+    EK_CASE(new_host_is_kept_when_another_one_does_not_respond),
     EK_CASE(first_hosts_with_which_no_step_completes_are_kept),
 };
 
