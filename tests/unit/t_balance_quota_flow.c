@@ -6,7 +6,13 @@
 
 #include <string.h>
 
-enum { RANKS = 9, EXPERTS = 14, SLOTS = 7, DRAWS = 500, NODES = RANKS + EXPERTS + 2 };
+enum {
+    RANKS = 9,
+    EXPERTS = 14,
+    SLOTS = 7,
+    DRAWS = EK_T_SLOW ? 100 : 500,
+    NODES = RANKS + EXPERTS + 2
+};
 
 typedef struct {
     ek_arena arena;

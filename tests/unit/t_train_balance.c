@@ -62,7 +62,8 @@ static void every_planner_trains_as_one_rank(void)
         for (int ranks = 2; ranks <= 6; ranks += 2) {
             equal_layout l = over(ranks, balance);
 
-            at_work(&l);
+            if (!EK_T_SLOW || ranks == 2 + balance % 3 * 2)
+                at_work(&l);
         }
 }
 

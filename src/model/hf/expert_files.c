@@ -151,9 +151,8 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
                                 .lookahead = x->lookahead,
                                 .predict_tokens = cfg->lookahead};
 
-    if (x->reads != NULL) {
+    if (x->reads != NULL)
         c.source.buffers = ek_expert_reads_buffers(x->reads);
-    }
     x->slots = c.slots;
     EK_TRY(ek_expert_store_create(&c, &x->store));
     set_store(x, x->store);
