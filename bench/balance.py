@@ -44,7 +44,7 @@ from balance_bound import least_traffic
 from balance_routing import TRACE_FILE, Routing, find_trace
 from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_least,
                            read_results, rows_of, say, show)
-from nodes import MIXTRAL, Cluster
+from nodes import MIXTRAL, Cluster, add_options
 
 POLICIES = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
 
@@ -65,9 +65,7 @@ SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "rounds"
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
-    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="MPI that it is linked with")
+    add_options(p, "0.5")
     p.add_argument("--traces", default=os.environ.get("EK_TRACES"), metavar="DIR",
                    help="folder with %s (default: EK_TRACES)" % TRACE_FILE)
     p.add_argument("--workloads", help="of %s" % FULL["workloads"])
@@ -76,8 +74,6 @@ def options():
     p.add_argument("--bandwidths", help="times the one searched for (default: 1,0.25)")
     p.add_argument("--mbit", type=float, default=0,
                    help="of a node, as bandwidth 1, instead of the search for it")
-    p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
     p.add_argument("--layers", type=int, default=1, help="of the model (default: %(default)s)")
     p.add_argument("--experts", type=int, default=32, help="of a layer (default: %(default)s)")
     p.add_argument("--spare-slots", type=int, default=1, help="of a rank (default: %(default)s)")

@@ -49,7 +49,7 @@ import time
 
 import state_copies
 from harm import KINDS, Run, Wrong, check_steps, recoveries, say, worst_difference
-from nodes import MIXTRAL, Cluster
+from nodes import MIXTRAL, Cluster, add_options
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIGHTS = "worker:3,node:3,two-nodes:1,freeze:3,cut:3,freeze-node:1,recovery:1"
@@ -66,12 +66,8 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0],
                                 formatter_class=argparse.RawDescriptionHelpFormatter,
                                 epilog="Arguments after -- are passed to evenkeel train.")
-    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
-    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="MPI that it is linked with")
-    p.add_argument("--nodes", type=int, default=4)
+    add_options(p, "0.5")
     p.add_argument("--slots", type=int, default=1, help="ranks of a node (default: %(default)s)")
-    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
     p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
     p.add_argument("--failures", type=int, default=10, help="in all (default: %(default)s)")
     p.add_argument("--a-run", type=int, default=10, metavar="N",

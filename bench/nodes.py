@@ -20,6 +20,16 @@ MIXTRAL = {
 }
 
 
+def add_options(p, cpu):
+    """Options that a Cluster takes; cpu: the default."""
+    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
+    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
+                   help="MPI that it is linked with")
+    p.add_argument("--nodes", type=int, default=4)
+    p.add_argument("--cpu", default=cpu, help="cores of a node; in total fewer than the machine "
+                   "has (default: %(default)s)")
+
+
 class Cluster:
     """A cluster that exists inside a `with` block.  o has nodes, cpu (cores of a node),
     mpi and command (path of evenkeel)."""

@@ -24,7 +24,7 @@ import os
 import sys
 import tempfile
 
-from nodes import MIXTRAL, Cluster
+from nodes import MIXTRAL, Cluster, add_options
 
 SPEED_WANTED, LINK_WANTED, MIB = 1.4, 0.9, 1 << 20
 # Search: first value, largest number of attempts, and accepted difference of the two times.
@@ -33,11 +33,7 @@ FIRST_MBIT, ROUNDS, CLOSE = 75.0, 5, 0.08
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
-    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="MPI that it is linked with")
-    p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.4", help="cores of a node; in total fewer than the machine has")
+    add_options(p, "0.4")
     p.add_argument("--batch", type=int, default=32, help="sequences a step, over all nodes")
     p.add_argument("--seq", type=int, default=256, help="tokens a sequence")
     p.add_argument("--ff", type=int, default=1792,

@@ -22,16 +22,12 @@ import subprocess
 import sys
 import tempfile
 
-from nodes import MIXTRAL, Cluster
+from nodes import MIXTRAL, Cluster, add_options
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
-    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="MPI that it is linked with")
-    p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.4", help="cores of a node (default: %(default)s)")
+    add_options(p, "0.4")
     p.add_argument("--slow", type=float, default=0.5, help="share of the last node's that is left")
     p.add_argument("--batch", type=int, default=64, help="sequences a step (default: %(default)s)")
     p.add_argument("--seq", type=int, default=128, help="tokens a sequence (default: %(default)s)")

@@ -36,17 +36,13 @@ import tempfile
 import time
 
 from harm import Run, Wrong, make_trace, read_trace, say
-from nodes import Cluster
+from nodes import Cluster, add_options
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0],
                                 epilog="Arguments after -- are passed to evenkeel train.")
-    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
-    p.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
-                   help="MPI that it is linked with")
-    p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--cpu", default="0.5", help="cores of a node (default: %(default)s)")
+    add_options(p, "0.5")
     p.add_argument("--bandwidth", default="1gbit", help="of a node (default: %(default)s)")
     p.add_argument("--seconds", type=float, default=600, help="of a run (default: %(default)s)")
     p.add_argument("--trace", metavar="FILE", help="lines \"SECONDS NODE up|down\"; "

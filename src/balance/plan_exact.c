@@ -5,9 +5,10 @@
  *              The construction is Walker's alias method on ranks (alias_balance.h).
  * Formula      The smallest target load, weighted by what an assignment costs on a rank
  *              (row_costs.h), for which the construction leaves no rank above it, by bisection from
- *              the mean, or the level that ranks of different speed can reach, upwards; small
- * experts can leave gaps open.  Replicas that lower no maximum are dropped. Complexity   O(ranks
- * experts) to add up the counts, plus at most EK_ALIAS_SEARCH + 1 targets (alias_balance.c).
+ *              the level that the ranks could reach if experts were divisible; small experts can
+ *              leave gaps open.  Replicas that lower no maximum are dropped.
+ * Complexity   O(ranks experts) to add up the counts, plus at most EK_ALIAS_SEARCH + 1 targets
+ *              (alias_balance.c).
  *
  * Primary copies stay.  Balance comes first, then the fewest replicas; the cost of a replica is not
  * considered. */

@@ -2,12 +2,13 @@
  *
  * Sample       of a rank and a step: seconds / (rows + group_rows groups), over the same of the
  *              median rank.  A group is an expert with rows in a micro-batch; its fixed cost is
- * that of group_rows rows.  Steps in which a rank has little to do give no sample of it. Cost
- * limits.row_cost of row_costs.h; EK_ROW_COST_ONE for the median rank.  A rank differs when the
- * median of its last EK_SPEEDS_WINDOW samples is more than 1 / 8 away from 1 and three quarters of
- * them are more than 1 / 16 away; or, at once, when each of the last EK_SPEEDS_JUMP samples is more
- * than 1 / 4 away from the cost in use.  A cost follows when the median has moved by more than 3 %,
- * and is 1 again within 1 / 16.  So noise on equal ranks changes no plan, and plans change rarely.
+ *              that of group_rows rows.  Steps in which a rank has little to do give no sample.
+ * Cost         limits.row_cost of row_costs.h; EK_ROW_COST_ONE for the median rank.  A rank differs
+ *              when the median of its last EK_SPEEDS_WINDOW samples is more than 1 / 8 away from 1
+ *              and three quarters of them are more than 1 / 16 away; or, at once, when each of the
+ *              last EK_SPEEDS_JUMP samples is more than 1 / 4 away from the cost in use.  A cost
+ *              follows when the median has moved by more than 3 %, and is 1 again within 1 / 16.
+ *              So noise on equal ranks changes no plan, and plans change rarely.
  *
  * All ranks call it with the same numbers and get the same costs; it uses no function whose results
  * differ between C libraries. */

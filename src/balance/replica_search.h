@@ -3,11 +3,12 @@
  *
  * Model        B the busiest rank's assignments, weighted where ranks differ (row_costs.h; rows on
  *              links are then those of the fastest rank within that weighted load), D the busiest
- * source's, n the replicas on the busiest link (those a rank receives, or experts it sends, each
- * counted once): T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s D is there
- * because balancing does not shorten what the busiest source sends.  If compute_s_per_row and
- * comm_s_per_row are 0, only balance counts, as in `exact`. Search       Among the plans of
- * alias_balance.h with at most n replicas per link, n = 0, 1, 2,
+ *              source's, n the replicas on the busiest link (those a rank receives, or experts it
+ *              sends, each counted once):
+ *                T = B compute_s_per_row + max(B, D) comm_s_per_row + n replica_s
+ *              D is there because balancing does not shorten what the busiest source sends.  If
+ *              compute_s_per_row and comm_s_per_row are 0, only balance counts, as in `exact`.
+ * Search       Among the plans of alias_balance.h with at most n replicas per link, n = 0, 1, 2,
  *              ... up to what `exact` uses, the one with the least T; n stops where n replica_s
  *              exceeds what the mean load could save.
  * Shortcuts    If one replica per link gets as low as the mean load would with two, larger n are

@@ -156,7 +156,8 @@ typedef struct {
 /* How the generation comes to its end. */
 typedef struct {
     ek_core_reason reason;
-    int silent;                    /* SILENT: the worker */
+    int silent;                    /* SILENT: the worker, */
+    double silent_s;               /* and the time after which it was */
     int64_t kill_at;               /* mpiexec is killed then; 0: it is not */
     int kill_sent;                 /* it was */
     int told, short_grace;         /* the interrupt was forwarded; workers have little time left */

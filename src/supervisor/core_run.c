@@ -220,7 +220,10 @@ static void note_end_seen(ek_core *c, int64_t now)
  * silent, has more time. */
 static int is_any_silent(ek_core *c)
 {
-    c->ending.silent = ek_heartbeats_silent(&c->heartbeats, 1 << c->history.failed);
+    double timeout_s = ek_heartbeats_timeout_s(&c->heartbeats, 1 << c->history.failed);
+
+    c->ending.silent = ek_heartbeats_silent(&c->heartbeats, timeout_s);
+    c->ending.silent_s = timeout_s;
     return c->ending.silent >= 0;
 }
 

@@ -59,19 +59,17 @@ void ek_heartbeats_leave(ek_heartbeats *h, int worker)
         h->heard[worker] = LEFT;
 }
 
-double ek_heartbeats_timeout_s(const ek_heartbeats *h)
+double ek_heartbeats_timeout_s(const ek_heartbeats *h, double factor)
 {
     double least = intervals_least * (double)interval_ns(h), lag = lag_factor * (double)h->longest;
 
-    return (lag > least ? lag : least) / 1e9;
+    return factor * (lag > least ? lag : least) / 1e9;
 }
 
-int ek_heartbeats_silent(const ek_heartbeats *h, double factor)
+int ek_heartbeats_silent(const ek_heartbeats *h, double timeout_s)
 {
-    double timeout = factor * ek_heartbeats_timeout_s(h) * 1e9;
-
     for (int i = 0; i < h->n; i++)
-        if (h->heard[i] >= 0 && (double)(h->clock - h->heard[i]) > timeout)
+        if (h->heard[i] >= 0 && (double)(h->clock - h->heard[i]) > timeout_s * 1e9)
             return i;
     return -1;
 }

@@ -38,9 +38,9 @@ void ek_heartbeats_fini(ek_heartbeats *h);
 void ek_heartbeats_hear(ek_heartbeats *h, int worker, int64_t now);
 void ek_heartbeats_leave(ek_heartbeats *h, int worker);
 
-/* Seconds after which a worker is silent. */
-double ek_heartbeats_timeout_s(const ek_heartbeats *h);
-/* A worker that is silent for `factor` times that; -1: none. */
-int ek_heartbeats_silent(const ek_heartbeats *h, double factor);
+/* Seconds after which a worker is silent, times `factor`. */
+double ek_heartbeats_timeout_s(const ek_heartbeats *h, double factor);
+/* A worker that is silent after that time; -1: none. */
+int ek_heartbeats_silent(const ek_heartbeats *h, double timeout_s);
 
 #endif

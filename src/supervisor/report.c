@@ -110,8 +110,7 @@ static void describe_end(ek_supervisor *x, FILE *f)
         fprintf(f, "), terminated");
     } else if (c->ending.reason == EK_REASON_SILENT) {
         fprintf(f, "rank %d on %s has not responded for %.1f s, terminated", c->ending.silent,
-                x->generation.job.workers[c->ending.silent].host,
-                ek_heartbeats_timeout_s(&c->heartbeats));
+                x->generation.job.workers[c->ending.silent].host, c->ending.silent_s);
     } else if (c->ending.reason == EK_REASON_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (ek_job_state_death(&x->generation.job, who, sizeof(who))) {

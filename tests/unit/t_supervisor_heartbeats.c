@@ -33,10 +33,10 @@ static void worker_that_is_not_heard_for_ten_intervals_is_silent(void)
 
     beat(&h, 5, -1, &now);
     beat(&h, 10, 1, &now);
-    CHECK_INT(ek_heartbeats_silent(&h, 1), -1);
+    CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 1)), -1);
     beat(&h, 1, 1, &now);
-    CHECK_INT(ek_heartbeats_silent(&h, 1), 1);
-    CHECK_INT(ek_heartbeats_silent(&h, 2), -1);
+    CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 1)), 1);
+    CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 2)), -1);
     ek_heartbeats_fini(&h);
 }
 
@@ -46,11 +46,11 @@ static void worker_that_has_never_been_heard_or_has_left_is_not_silent(void)
     ek_heartbeats h = begin_heartbeats(WORKERS, &now);
 
     beat(&h, 50, 2, &now);
-    CHECK_INT(ek_heartbeats_silent(&h, 1), -1);
+    CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 1)), -1);
     ek_heartbeats_leave(&h, 1);
     ek_heartbeats_hear(&h, 1, now); /* sent before it left */
     beat(&h, 50, 1, &now);
-    CHECK_INT(ek_heartbeats_silent(&h, 1), -1);
+    CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 1)), -1);
     ek_heartbeats_hear(&h, WORKERS, now);
     ek_heartbeats_hear(&h, -1, now);
     ek_heartbeats_fini(&h);
@@ -65,10 +65,10 @@ static void time_in_which_no_worker_is_heard_does_not_count(void)
     for (int i = 0; i < 3; i++) {
         now += 60000 * ms;
         ek_heartbeats_hear(&h, 0, now); /* the first of what has come meanwhile */
-        CHECK_INT(ek_heartbeats_silent(&h, 1), -1);
+        CHECK_INT(ek_heartbeats_silent(&h, ek_heartbeats_timeout_s(&h, 1)), -1);
         beat(&h, 2, -1, &now);
     }
-    CHECK(ek_heartbeats_timeout_s(&h) < 2);
+    CHECK(ek_heartbeats_timeout_s(&h, 1) < 2);
     ek_heartbeats_fini(&h);
 }
 
@@ -77,13 +77,13 @@ static void worker_that_has_lagged_before_has_more_time(void)
     int64_t now;
     ek_heartbeats h = begin_heartbeats(WORKERS, &now);
 
-    CHECK(ek_heartbeats_timeout_s(&h) == 1);
+    CHECK(ek_heartbeats_timeout_s(&h, 1) == 1);
     beat(&h, 5, -1, &now);
     beat(&h, 8, 1, &now);
     beat(&h, 1, -1, &now);
-    CHECK(ek_heartbeats_timeout_s(&h) > 3 && ek_heartbeats_timeout_s(&h) < 4);
+    CHECK(ek_heartbeats_timeout_s(&h, 1) > 3 && ek_heartbeats_timeout_s(&h, 1) < 4);
     CHECK_INT(ek_heartbeats_begin(&h, WORKERS), EK_OK);
-    CHECK(ek_heartbeats_timeout_s(&h) > 3);
+    CHECK(ek_heartbeats_timeout_s(&h, 1) > 3);
     ek_heartbeats_fini(&h);
 }
 
@@ -94,7 +94,7 @@ static void many_workers_send_heartbeats_more_rarely(void)
 
     CHECK_INT(ek_heartbeat_ms(4), EK_HEARTBEAT_MS);
     CHECK_INT(ek_heartbeat_ms(1000), 1000);
-    CHECK(ek_heartbeats_timeout_s(&h) == 10);
+    CHECK(ek_heartbeats_timeout_s(&h, 1) == 10);
     ek_heartbeats_fini(&h);
 }
 

@@ -171,8 +171,9 @@ static void silent_worker_is_named_with_its_host(void)
     begin();
     sup.core.ending.reason = EK_REASON_SILENT;
     sup.core.ending.silent = 1;
+    sup.core.ending.silent_s = 2;
     sup.generation.job.workers = workers;
-    check_loss("rank 1 on b has not responded for 1.0 s, terminated");
+    check_loss("rank 1 on b has not responded for 2.0 s, terminated");
 }
 
 static void other_ends_are_named(void)
