@@ -306,7 +306,7 @@ static inline int equal_least_nodes(const ek_pass *p)
             int32_t rank = m->mesh->edp_rank * m->mesh->ep + m->mesh->ep_rank;
             int here = ek_plan_slot(&m->w->placement, rank, e) >= 0;
 
-            if (here != (m->w->up[e].p != NULL || (m->w->waves != NULL && m->w->up[e].out > 0)))
+            if (here != (m->w->up[e].out > 0))
                 n = 0;
             least = n < least ? n : least;
         }
@@ -612,7 +612,8 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                           .model_chunks = l->model_chunks,
                           .zero = l->zero,
                           .spare_slots = equal_spare(l),
-                          .persistent_slots = equal_horizon(l)};
+                          .persistent_slots = equal_horizon(l),
+                          .migrates = equal_moves(l)};
     ek_disk_io io = ek_disk_io_system;
     ek_offload_config offload = {.dir = "/dev/shm",
                                  .entries = l->entries,
@@ -738,7 +739,6 @@ static inline int equal_legal(const equal_layout *l)
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
            (l->pp > 1 || l->model_chunks == 1) &&
            l->pp * l->model_chunks <= equal_layers(l->model) &&
-           (!equal_moves(l) || l->zero == 0 || stage == l->ep * l->etp) &&
            (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_horizon(l));
 }
 

@@ -84,7 +84,6 @@ typedef struct {
      * received experts. */
     void (*holds)(void *context, int32_t layer, int32_t slot, int32_t expert);
     void *context;
-    int moves;    /* experts migrate: reserve staging */
     size_t align; /* of state blocks, a power of two */
 } ek_model_memory;
 
@@ -115,6 +114,9 @@ typedef struct {
                              can be placed in any; 0: only the slots that hold experts initially */
     int32_t transient_slots; /* with persistent_slots: how many of a rank's slots, the last ones,
                                 have none, as they are for transient replicas */
+    int migrates;            /* experts may migrate (model/experts/migrate.h): `state` has staging
+                                memory, and where several ranks hold the same experts, every slot
+                                has a bucket of its own */
     int embed_columns; /* data parallel ranks hold column ranges of the embedding instead of all of
                           it; not with a tied head */
     int64_t bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB, 16 of experts on disk, or
@@ -147,8 +149,7 @@ struct ek_model {
     ek_arena arena;             /* weights, gradients, moments, packed forms */
     ek_arena state;             /* memory that cfg.state provides */
     void *staging[2];           /* in `state`, alternating between layers: [slots] entries of
-                                   ek_param_buckets_staging_bytes, of which R [9 hidden ff] are used;
-                                   NULL: none */
+                                   ek_param_buckets_staging_bytes; NULL: none */
     size_t staging_at[2];       /* offsets in `state` */
     ek_arena tables;            /* tables that describe the weights */
 };

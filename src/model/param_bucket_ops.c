@@ -44,12 +44,9 @@ static const char *master_of(const ek_model *m, const ek_param_bucket *u, const 
     return (const char *)u->p + p->offset * (int64_t)real_size(m);
 }
 
-ek_status ek_param_bucket_pack_weight(const ek_model *m, const ek_param_bucket *u,
-                                      const ek_param *p, int uses)
+ek_status ek_param_pack(const ek_model *m, const ek_weight *w, const void *master, int uses)
 {
     const ek_kernels *k = m->k;
-    const ek_weight *w = p->w;
-    const char *master = master_of(m, u, p);
 
     if ((uses & EK_USE_FORWARD) && has_form(w, w->forward))
         EK_TRY(k->pack(k, w->out, w->in, EK_PACKED_FORWARD, master, w->forward));
@@ -94,7 +91,7 @@ ek_status ek_param_bucket_pack(const ek_model *m, const ek_param_bucket *u, int 
             EK_TRY(k->pack(k, 1, n, EK_PACKED_FORWARD, master_of(m, u, p), w->forward));
         } else {
             end = i + 1;
-            EK_TRY(ek_param_bucket_pack_weight(m, u, p, uses));
+            EK_TRY(ek_param_pack(m, w, master_of(m, u, p), uses));
         }
     }
     return EK_OK;

@@ -76,13 +76,20 @@ static int is_of_expert(const ek_model *m, const ek_param *p)
     return is_offloaded(m, p) || (m->cfg.trained && p->slot >= 0 && m->cfg.mesh->edp > 1);
 }
 
+/* Whether an expert may migrate to any slot, so that all of them are cut alike over the ranks of
+ * their group, and summed over it in the same order. */
+static int keeps_slots_alike(const ek_model *m)
+{
+    return m->cfg.migrates && m->cfg.mesh->edp > 1 && (m->cfg.zero > 0 || m->cfg.persistent_slots);
+}
+
 /* Whether a weight starts a new bucket; n: elements of the current one with it. */
 static int starts_bucket(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
                          int64_t bucket)
 {
     if (is_of_expert(m, p) && p->slot == slot_before)
         return 0;
-    return n > bucket || (m->cfg.state != NULL && p->slot != slot_before);
+    return n > bucket || ((m->cfg.state != NULL || keeps_slots_alike(m)) && p->slot != slot_before);
 }
 
 /* Elements that come into a bucket with param i, of those before `to`. */
@@ -207,14 +214,22 @@ static int64_t range_overlap(int64_t a, int64_t a_end, int64_t b, int64_t b_end,
     return from < to ? to - from : 0;
 }
 
+int64_t ek_param_owned_by(const ek_param_bucket *u, const ek_param *p, int rank, int64_t *first)
+{
+    int64_t end = p->offset + ek_weight_elements(p->w), at;
+    int64_t n = range_overlap(p->offset, end, u->first[rank], u->first[rank + 1], &at);
+
+    *first = at - p->offset;
+    return n;
+}
+
 /* Sets the ranges of a weight that this rank owns and keeps. */
 static void set_weight_ranges(const ek_param_bucket *u, ek_param *p)
 {
     ek_weight *w = p->w;
     int64_t end = p->offset + ek_weight_elements(w), first;
 
-    w->own = range_overlap(p->offset, end, u->first[u->rank], u->first[u->rank + 1], &first);
-    w->own_first = first - p->offset;
+    w->own = ek_param_owned_by(u, p, u->rank, &w->own_first);
     w->kept = range_overlap(p->offset, end, u->kept_first, u->kept_first + u->kept, &first);
     w->kept_first = first - p->offset;
     if (p->copy || p->idle)
@@ -465,9 +480,30 @@ void ek_param_bucket_attach_forms(const ek_model *m, const ek_param_bucket *u, v
     point_forms(m, u, EK_PACKED_BACKWARD, forms[m->k->one_form ? 0 : 1]);
 }
 
+int ek_param_buckets_sends_whole_masters(const ek_model *m)
+{
+    return m->cfg.zero > 0 && m->cfg.zero < 3 && m->cfg.mesh->edp > 1;
+}
+
+/* Numbers of an expert, and of them those that this rank keeps; the same in all of its slots. */
+static int64_t expert_numbers(const ek_model *m, int64_t *kept)
+{
+    int64_t whole = 3 * m->spec.hidden * m->local.ff;
+
+    *kept = whole;
+    for (int64_t i = 0; i + 1 < m->n_params && m->cfg.zero > 0; i++)
+        if (m->params[i].slot >= 0) {
+            *kept = m->params[i].w->kept + m->params[i + 1].w->kept;
+            break;
+        }
+    return whole;
+}
+
 size_t ek_param_buckets_staging_bytes(const ek_model *m)
 {
-    size_t bytes = (size_t)(9 * m->spec.hidden * m->local.ff) * real_size(m);
+    int64_t kept, whole = expert_numbers(m, &kept);
+    int64_t masters = ek_param_buckets_sends_whole_masters(m) ? whole : kept;
+    size_t bytes = (size_t)(masters + 2 * kept) * real_size(m);
     size_t align = m->cfg.state != NULL ? m->cfg.state->align : 1;
 
     return (bytes + align - 1) / align * align;
@@ -479,7 +515,7 @@ static void reserve_staging(ek_model *m)
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots -
                     m->cfg.transient_slots;
 
-    for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.state->moves; i++) {
+    for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.migrates; i++) {
         ek_arena_round(&m->state, m->cfg.state->align);
         m->staging_at[i] = m->state.used;
         m->staging[i] = ek_arena_alloc(&m->state, slots, ek_param_buckets_staging_bytes(m));

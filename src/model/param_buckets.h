@@ -134,8 +134,15 @@ void ek_param_buckets_destroy(ek_param_buckets **us);
  * sizes the shared buffers. */
 void ek_param_buckets_reserve(ek_model *m);
 
-/* Bytes from one entry of the staging (ek_model.staging) to the next. */
+/* Bytes from one entry of the staging (ek_model.staging) to the next: masters and both moments of
+ * an expert. */
 size_t ek_param_buckets_staging_bytes(const ek_model *m);
+/* Whether an expert that migrates arrives with the masters of all ranks that shard it, which this
+ * rank reads or packs, though it keeps only its own range of them (ZeRO 1 and 2). */
+int ek_param_buckets_sends_whole_masters(const ek_model *m);
+/* Elements of a weight that a rank of its bucket's group owns (unless it is idle), from *first on;
+ * by ranges alone. */
+int64_t ek_param_owned_by(const ek_param_bucket *u, const ek_param *p, int rank, int64_t *first);
 
 /* The shared buffer of a kind that a module uses. */
 ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_kind kind,
@@ -177,10 +184,10 @@ void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u);
 /* Sets ek_param.idle and updates the range that this rank owns. */
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle);
 
-/* Make packed forms (EK_USE_*) from u->p: of a bucket; of one of its weights. */
+/* Make packed forms (EK_USE_*): of a bucket, from u->p; of a weight, from its whole master. */
 EK_CHECKED ek_status ek_param_bucket_pack(const ek_model *m, const ek_param_bucket *u, int uses);
-EK_CHECKED ek_status ek_param_bucket_pack_weight(const ek_model *m, const ek_param_bucket *u,
-                                                 const ek_param *p, int uses);
+EK_CHECKED ek_status ek_param_pack(const ek_model *m, const ek_weight *w, const void *master,
+                                   int uses);
 /* Bytes moved by packing all forms of a bucket: masters read, forms written. */
 double ek_param_bucket_pack_bytes(const ek_model *m, const ek_param_bucket *u);
 /* Appends the ops that complete the step's gradients; returns the op after which g_kept of every

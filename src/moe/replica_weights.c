@@ -113,9 +113,9 @@ double ek_moe_replica_bytes(const ek_moe *m)
     for (int backward = 0; backward < 2; backward++)
         bytes += weight_bytes(k, 2 * f, d, backward) + weight_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
-    /* and those of persistent ones: gradients reduced and sent back, once a step */
+    /* and those of persistent ones: gradients reduced and sent back */
     return (double)(m->stats.slices * bytes) +
-           (double)(m->persistent * m->mesh->edp * m->mesh->etp * 6 * f * d) *
+           (double)(m->stats.shared * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
 }
 
@@ -634,6 +634,7 @@ void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 
     if (m->persistent == 0)
         return;
+    m->stats.shared += m->persistent;
     /* The primary's has those of the last micro-batch's transient replicas by then. */
     dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_share_reduce, -1, bytes, dep, m->ids.reduce);
     m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, -1, bytes, dep, -1);

@@ -26,8 +26,10 @@
  *
  * Persistent replicas, where the planner has both kinds: a transient replica comes from the primary
  *             and its gradients are summed into the primary's, as without them.  After the last
- *             backward of a step the gradients of all persistent copies are summed, the primary
- *             first.  So no gradient is counted twice, and all persistent copies get the same bits.
+ *             backward of a step (with ZeRO 2 and 3 over several ranks of each expert: after each
+ *             backward, as gradients are reduced then) the gradients of all persistent copies are
+ *             summed, the primary first.  So no gradient is counted twice, and all persistent
+ *             copies get the same bits.
  *
  * Memory      all layers share a slot's packed weights, of which there can be two sets
  *             (ek_moe_config.replica_sets): layers alternate between them, so that the next layer's
@@ -128,7 +130,7 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep);
 int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep);
 EK_CHECKED ek_status ek_replicas_fetch_forward(void *self, const ek_op *op);
 
-/* Appends, after the layer's last backward of a step (dep), the all-reduce of gradients over the
+/* Appends, after a backward of the layer (dep), the all-reduce of the gradients in memory over the
  * persistent copies of each expert.  Readers of these gradients wait for m->ids.reduce unless it is
  * negative. */
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);

@@ -48,7 +48,7 @@ static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t la
 static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
 {
     return first_shard(s, m, m->spec.layers) +
-           (s->memory.moves ? 2 * OF_EXPERT * ek_state_slots(m) : 0);
+           (m->cfg.migrates ? 2 * OF_EXPERT * ek_state_slots(m) : 0);
 }
 
 /* Sets a shard's byte offsets to number `first` of masters and moments. */
@@ -170,7 +170,7 @@ static void fill_table(ek_rank_state *s, ek_model *m)
     for (int64_t l = 0; l < m->spec.layers; l++)
         if (ek_model_has_moe_layer(m, l))
             set_slot_shards(s, m, l);
-    for (int buf_idx = 0; buf_idx < 2 && s->memory.moves; buf_idx++)
+    for (int buf_idx = 0; buf_idx < 2 && m->cfg.migrates; buf_idx++)
         set_staging_shards(s, m, buf_idx);
 }
 
@@ -244,10 +244,9 @@ static int64_t list_extents(const ek_model *m, const void *base, ek_journal_exte
 
 /* Bytes of the blocks: of each parameter bucket, then of each staging slot.  Returns their number.
  */
-static int64_t list_block_sizes(const ek_rank_state *s, const ek_model *m, size_t end,
-                                size_t *bytes)
+static int64_t list_block_sizes(const ek_model *m, size_t end, size_t *bytes)
 {
-    int64_t n = 0, staged_slots = s->memory.moves ? ek_state_slots(m) : 0;
+    int64_t n = 0, staged_slots = m->cfg.migrates ? ek_state_slots(m) : 0;
     size_t buckets_end = staged_slots > 0 ? m->staging_at[0] : end;
 
     for (int32_t i = 0; i < m->buckets->n; i++, n++)
@@ -264,7 +263,7 @@ static ek_status create_segment(void *context, const ek_model *m, size_t bytes, 
 {
     ek_rank_state *s = context;
     size_t front = ek_journal_bytes(list_extents(m, NULL, NULL, NULL), m->k->threads);
-    int64_t n = list_block_sizes(s, m, bytes, NULL);
+    int64_t n = list_block_sizes(m, bytes, NULL);
     size_t *block_bytes = calloc((size_t)n + 1, sizeof(*block_bytes));
     ek_status st = EK_OK;
 
@@ -273,7 +272,7 @@ static ek_status create_segment(void *context, const ek_model *m, size_t bytes, 
                    "no memory for %lld state blocks", (long long)n);
     s->tensors = list_tensors(s, (ek_model *)(uintptr_t)m, NULL);
     front += ek_shard_table_bytes(count_shards(s, m));
-    list_block_sizes(s, m, bytes, block_bytes);
+    list_block_sizes(m, bytes, block_bytes);
     EK_TRY_OUT(ek_segment_create(&s->id, s->ranks, s->fingerprint, s->out, front, block_bytes, n,
                                  &s->segment));
     s->segment.head->supervisor_id = s->supervisor_id;

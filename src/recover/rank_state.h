@@ -27,7 +27,7 @@ typedef struct {
     int32_t ranks;
     uint64_t fingerprint, supervisor_id;
     const char *out;        /* borrowed */
-    ek_model_memory memory; /* for the model's config; the caller sets memory.moves before */
+    ek_model_memory memory; /* for the model's config */
     const ek_model *model;
     ek_segment segment;
     ek_journal journal;

@@ -4,6 +4,7 @@ predicted memory."""
 import json
 import os
 import re
+import shutil
 import subprocess
 
 import ek_cli
@@ -221,11 +222,36 @@ class Ranks(ek_cli.Case):
                 self.assertGreater(told["replica_mb"], 0)
         self.assertEqual(got[-1]["rank_max_over_mean_before"], want[-1]["rank_max_over_mean"])
         self.assertGreater(sum(m["experts_moved"] for m in ek_cli.metrics(self.path("eplb"))), 0)
-        cut = ek_cli.run("train", "--data", self.data, "--model", self.config, "--out",
-                         self.path("cut"), "--seq", 32, "--ranks", 4, "--ep", 2, "--zero", 1,
-                         "--balance", "place")
-        self.assertEqual((cut.returncode, cut.stdout), (2, ""), cut.stderr)
-        self.assertRegex(cut.stderr, "--balance place .* --zero 1")
+
+    def test_sharded_experts_move(self):
+        """Two ranks hold each expert and shard its state; a resumed run places them anew."""
+        trace = self.path("trace.npy")
+        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2,
+                "--tokens", 64, "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 6, "--dtype", "fp64",
+                 "--replay-routing", trace)
+        _, want = self.train("off", *steps, "--balance", "off")
+
+        def check(name):
+            got = ek_cli.metrics(self.path(name))
+            self.assertEqual(len(got), len(want))
+            for a, b in zip(want, got):
+                for key in "loss", "aux_loss", "grad_norm":
+                    self.assertLess(abs(b[key] / a[key] - 1), 1e-9, (name, key))
+            return got
+
+        for zero, policy in (1, "place"), (2, "replicate"), (3, "eplb"):
+            summary, _ = self.train(policy, *steps, "--ranks", 4, "--ep", 2, "--zero", zero, "--balance", policy,
+                                    "--plan-every", 2, "--save-every", 3, "--keep", 2)
+            self.assertEqual(summary["balance"]["policy"], policy)
+            moved = [m["experts_moved"] for m in check(policy)]
+            self.assertEqual(moved[0], 0)  # before there are loads to go by
+            self.assertGreater(sum(moved[1:]), 0, policy)
+            shutil.rmtree(self.path(policy, "checkpoint", "step-00000006"))
+            r = run("train", "--data", self.path("data.bin"), "--out", self.path(policy), "--resume", *QUIET)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            self.assertGreater(sum(m["experts_moved"] for m in check(policy)[3:]), 0, policy)
 
     def check_layers(self, step, layers):
         """Figures of a step are those of the worst layer, or sums over layers."""

@@ -1,6 +1,6 @@
-/* Migration of experts: weights, masters and moments arrive bit for bit in their new slots, packed
- * forms match the masters, and every weight has exactly one owner; if state outlives the processes,
- * a complete copy of every expert exists at any instant. */
+/* Migration of experts: weights, masters and moments arrive bit for bit in their new slots, also if
+ * ranks shard them; packed forms match the masters, and every number has exactly one owner; if
+ * state outlives the processes, a complete copy of every expert exists at any instant. */
 #include "model/experts/migrate.h"
 #include "model/hf/names.h"
 #include "model/hf/weights.h"
@@ -53,8 +53,11 @@ static void each_number(ek_model *m, int check, mover *v)
         for (int64_t r = 0; r < a.rows; r++)
             for (int64_t c = 0; c < a.cols; c++) {
                 int64_t at = a.first + r * a.ld + c - a.w->kept_first;
-                double *arrays[] = {a.w->p_kept, a.w->m, a.w->v};
+                double *arrays[] = {a.w->p_kept, a.w->m, a.w->v}, *read = a.w->p;
 
+                if (check && v->zero < 3 &&
+                    read[a.first + r * a.ld + c] != number_of(0, &t, a.row + r, a.col + c))
+                    v->failed = 1;
                 for (int kind = 0; kind < 3 && at >= 0 && at < a.w->kept; kind++) {
                     double want = number_of(kind, &t, a.row + r, a.col + c);
 
@@ -218,9 +221,12 @@ static ek_status move_about(mover *v)
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     int node_of[RANKS_MAX];
-    ek_model_memory memory = {witness_take, witness_holds, v, 1, 4096};
-    ek_model_config mc = {
-        .trained = 1, .zero = v->zero, .spare_slots = 1, .persistent_slots = v->persistent};
+    ek_model_memory memory = {witness_take, witness_holds, v, 4096};
+    ek_model_config mc = {.trained = 1,
+                          .zero = v->zero,
+                          .spare_slots = 1,
+                          .persistent_slots = v->persistent,
+                          .migrates = 1};
 
     for (int r = 0; r < v->ranks; r++)
         node_of[r] = v->of_node > 0 ? r / v->of_node : 0;
@@ -232,6 +238,7 @@ static ek_status move_about(mover *v)
     EK_TRY(ek_model_create(&spec, k, &mc, &m));
     CHECK(ek_model_can_migrate(m));
     each_number(m, 0, v);
+    EK_TRY(ek_model_pack(m)); /* whole masters */
     if (v->seen != NULL)
         begin_watch(v, m);
     EK_TRY(ek_comm_barrier(v->world));
@@ -305,6 +312,18 @@ static void homes_change_places(void)
     move_over(4, 2, 2, 1, 0, NULL);
 }
 
+/* Ranges of 2, 3 and 4 ranks, that nothing divides. */
+static void sharded_experts_move(void)
+{
+    for (int zero = 1; zero <= 3; zero++)
+        for (int persistent = 0; persistent < 2; persistent++) {
+            move_over(4, 2, 1, zero, persistent, NULL);
+            move_over(6, 2, 1, zero, persistent, NULL);
+            move_over(8, 2, 1, zero, persistent, NULL);
+            move_over(8, 2, 2, zero, persistent, NULL);
+        }
+}
+
 static void replicas_come_to_stay(void)
 {
     move_over(2, 2, 1, 2, 1, NULL);
@@ -322,6 +341,7 @@ static void from_the_own_node(void)
     CHECK(crossed > 0 && crossed < moved);
     move_between(8, 2, 4, 2, 0, 1, NULL, &crossed);
     move_between(6, 2, 3, 1, 0, 1, NULL, &crossed);
+    move_between(6, 2, 3, 1, 1, 1, NULL, &crossed);
 }
 
 static void watch(int ranks, int ep, int etp, int persistent)
@@ -344,9 +364,7 @@ static void whole_at_any_instant(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(homes_change_places),
-    EK_CASE(replicas_come_to_stay),
-    EK_CASE(from_the_own_node),
-    EK_CASE(whole_at_any_instant),
+    EK_CASE(homes_change_places), EK_CASE(sharded_experts_move), EK_CASE(replicas_come_to_stay),
+    EK_CASE(from_the_own_node),   EK_CASE(whole_at_any_instant),
 };
 EK_TEST_MAIN(cases)

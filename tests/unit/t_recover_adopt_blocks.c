@@ -34,7 +34,8 @@ static int32_t first_generation; /* for begin() */
 static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
 {
     ek_model_spec spec = small_spec();
-    ek_model_config mc = {.trained = 1, .spare_slots = spare_slots, .persistent_slots = 1};
+    ek_model_config mc = {
+        .trained = 1, .spare_slots = spare_slots, .persistent_slots = 1, .migrates = 1};
     int32_t lacks = -1;
     ek_segment_id id;
 
@@ -43,7 +44,6 @@ static ek_status begin(start *s, int32_t spare_slots, int64_t *missing)
     EK_TRY(ek_recover_find(&s->found, NULL, run_of_test(), 0, first_generation, &no_update));
     id = (ek_segment_id){run_of_test(), s->found.generation, 0};
     ek_state_reserve(&s->state, &id, 1, 7, 0, "/t_recover_adopt_blocks");
-    s->state.memory.moves = 1;
     mc.state = &s->state.memory;
     EK_TRY(ek_model_create(&spec, s->k, &mc, &s->m));
     EK_TRY(ek_state_start(&s->state, s->m, STEPS));

@@ -1,6 +1,6 @@
 /* Training with every planner, on very uneven loads: the same losses as one rank alone, and a
- * better balance of ranks; a planner that takes too long is switched off.  Ranks are threads.
- */
+ * better balance of ranks, also where experts move whose state several ranks shard (ZeRO); a
+ * planner that takes too long is switched off.  Ranks are threads. */
 #include "balance/workload.h"
 #include "equal_threads.h"
 
@@ -93,6 +93,70 @@ static void planners_are_at_work(void)
     }
 }
 
+static int makes_replicas(const ek_planner *p)
+{
+    return p == &ek_planner_replicate || p == &ek_planner_eplb || p == &random_persistent_plan;
+}
+
+/* Two and three groups of ranks with the same experts; slices; stages; with ZeRO 2 and 3 several
+ * micro-batches, after each of which gradients are reduced. */
+static equal_layout over_groups(int i, int balance, int zero)
+{
+    static const int of[][5] = {
+        {4, 2, 1, 1, 1}, {6, 2, 1, 1, 1}, {6, 3, 1, 1, 1}, {8, 2, 2, 1, 1}, {8, 2, 1, 2, 1},
+    };
+    equal_layout l = over(of[i][0], balance);
+
+    l.ep = of[i][1];
+    l.etp = of[i][2];
+    l.pp = of[i][3];
+    l.model_chunks = of[i][4];
+    l.zero = zero;
+    l.shape = zero > 1 ? 5 : 1;
+    return l;
+}
+
+enum { OVER_GROUPS = 5 };
+
+/* Experts move, and have replicas, where several ranks shard their state. */
+static void sharded_experts_move(void)
+{
+    for (int balance = 1; balance < EQUAL_PLANNERS; balance++) {
+        const ek_planner *p = equal_planners[balance];
+        int64_t moved = 0;
+
+        for (int at = 0; p->plan_persistent != NULL && at < 3 * OVER_GROUPS; at++) {
+            int i = at % OVER_GROUPS, zero = 1 + at / OVER_GROUPS;
+            equal_layout l = over_groups(i, balance, zero);
+            equal_result r;
+
+            l.mode = (i + zero) % 3 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
+            if ((i + zero + balance) % OVER_GROUPS > (EK_T_SLOW ? 0 : 2))
+                continue;
+            r = at_work(&l);
+            moved += r.moved;
+            if (r.moved == 0 && p != &ek_planner_auto) /* which may find that no move pays */
+                EK_T_FAIL("%s: no expert moved", equal_text(&l));
+            CHECK(!makes_replicas(p) || r.persistent_rows > 0);
+        }
+        CHECK(p->plan_persistent == NULL || moved > 0);
+    }
+}
+
+/* What such ranks save is what they have, and any others go on with it; and the other way round. */
+static void sharded_experts_that_moved_are_saved(void)
+{
+    for (int zero = 1; zero <= 3; zero++) {
+        equal_layout moved = over_groups(zero, 3, zero), other = over(2 + zero % 2, 0);
+
+        other.shape = moved.shape;
+        equal_check_pair(&moved, &other, 20 + zero);
+        equal_check_pair(&other, &moved, 10 + zero);
+        if (EK_T_SLOW)
+            break;
+    }
+}
+
 static ek_status sleepy(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     usleep(60000);
@@ -116,6 +180,8 @@ static void who_takes_too_long_is_left_out(void)
 static const ek_case cases[] = {
     EK_CASE(every_planner_trains_as_one_rank),
     EK_CASE(planners_are_at_work),
+    EK_CASE(sharded_experts_move),
+    EK_CASE(sharded_experts_that_moved_are_saved),
     EK_CASE(who_takes_too_long_is_left_out),
 };
 EK_TEST_MAIN(cases)

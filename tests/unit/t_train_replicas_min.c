@@ -114,6 +114,19 @@ static void on_other_nodes(void)
     check_both_kinds(check_hosts(&stages, 2));
 }
 
+/* Two groups shard each expert, and each has it on two of its own nodes. */
+static void sharded_experts_lie_on_two_nodes(void)
+{
+    for (int zero = 1; zero <= 3; zero++)
+        for (int keeper = zero % 2; keeper < (EK_T_SLOW ? 1 : 2); keeper++) {
+            equal_layout l = on_nodes(keeper, 8, 4, 2);
+
+            l.pp = 1;
+            l.zero = zero;
+            check_hosts(&l, 2);
+        }
+}
+
 static ek_status sleepy(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     usleep(60000);
@@ -173,6 +186,7 @@ static void replicas_are_the_same_bits(void)
 static const ek_case cases[] = {
     EK_CASE(experts_lie_on_two_nodes),
     EK_CASE(on_other_nodes),
+    EK_CASE(sharded_experts_lie_on_two_nodes),
     EK_CASE(without_a_slot_for_transient_replicas),
     EK_CASE(without_the_planner_persistent_copies_serve),
     EK_CASE(as_far_as_nodes_suffice),

@@ -7,22 +7,16 @@
 
 #include <string.h>
 
-enum { TAG_STATE = 3, ARRAYS = 6 }; /* master and two moments, of two matrices */
+enum { TAG_STATE = 3, MATRICES = 2, MOMENTS = 2 };
 
 int ek_model_can_migrate(const ek_model *m)
 {
-    return m->cfg.trained && (m->cfg.zero == 0 || m->cfg.mesh->edp == 1);
+    return m->cfg.trained && (m->cfg.migrates || m->cfg.zero == 0 || m->cfg.mesh->edp == 1);
 }
 
 static ek_moe_weights *experts_of(const ek_migration *mg)
 {
     return &mg->m->layers[mg->layer].experts;
-}
-
-/* Elements of one expert on this rank. */
-static int64_t expert_elements(const ek_migration *mg)
-{
-    return 3 * mg->m->spec.hidden * experts_of(mg)->ff;
 }
 
 int ek_migration_buf_idx(const ek_model *m, int32_t layer)
@@ -38,23 +32,29 @@ void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m)
 {
     int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots -
                     m->cfg.transient_slots;
-    int64_t expert = 3 * 3 * m->spec.hidden * m->local.ff;
 
     /* Expected use: policies that only move primary copies move few experts at once. */
-    return ek_arena_alloc_expected(a, slots * expert,
-                                   m->cfg.persistent_slots ? (slots + 1) / 2 * expert : 0,
-                                   ek_dtype_size(m->k->real));
+    return ek_arena_alloc_expected(a, slots, m->cfg.persistent_slots ? (slots + 1) / 2 : 0,
+                                   ek_param_buckets_staging_bytes(m));
+}
+
+/* Groups from and to which masters are sent. */
+static int groups_of(const ek_model *m)
+{
+    return ek_param_buckets_sends_whole_masters(m) ? m->cfg.mesh->edp : 1;
 }
 
 void ek_migration_reserve(ek_migration *mg, ek_arena *a, ek_model *m, int32_t layer, void *staging)
 {
     const ek_moe_weights *w = &m->layers[layer].experts;
-    int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots;
+    int64_t slots = w->placement.slots, all = m->cfg.mesh->ep * slots, groups = groups_of(m);
+    int64_t received = slots * MATRICES * (groups + MOMENTS);
+    int64_t sent = all * MATRICES * (groups + MOMENTS);
 
     *mg = (ek_migration){.m = m, .layer = layer, .op = -1};
     mg->in = ek_arena_alloc(a, slots, sizeof(*mg->in));
-    mg->out = ek_arena_alloc(a, all, sizeof(*mg->out));
-    mg->coll = ek_arena_alloc(a, ARRAYS * (slots + all), sizeof(*mg->coll));
+    mg->out = ek_arena_alloc(a, all * groups, sizeof(*mg->out));
+    mg->coll = ek_arena_alloc(a, received + sent, sizeof(*mg->coll));
     mg->expert_of = ek_arena_alloc(a, all, sizeof(*mg->expert_of));
     mg->n_sends = ek_arena_alloc(a, m->cfg.mesh->ep, sizeof(*mg->n_sends));
     mg->staging = staging;
@@ -95,30 +95,31 @@ static ek_status fill_rank(ek_migration *mg, const ek_placement *to, int32_t ran
     return EK_OK;
 }
 
-/* Stage rank of expert rank `rank` of this rank's group, with the same etp shard. */
-static int stage_rank_of(const ek_migration *mg, int32_t rank)
+/* Stage rank of a place in a group, with the same etp shard as this rank. */
+static int stage_rank_of(const ek_migration *mg, int32_t group, int32_t rank)
 {
     const ek_mesh *mesh = mg->m->cfg.mesh;
 
-    return (mesh->edp_rank * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
+    return (group * mesh->ep + rank) * mesh->etp + mesh->etp_rank;
 }
 
-static int same_node(const ek_migration *mg, int32_t a, int32_t b)
+static int same_node(const ek_migration *mg, int32_t group, int32_t a, int32_t b)
 {
     const ek_comm *stage = mg->m->cfg.mesh->stage;
 
-    return ek_comm_node(stage, stage_rank_of(mg, a)) == ek_comm_node(stage, stage_rank_of(mg, b));
+    return ek_comm_node(stage, stage_rank_of(mg, group, a)) ==
+           ek_comm_node(stage, stage_rank_of(mg, group, b));
 }
 
-/* The rank that sends an expert's state to rank `to`: a near one, then the one with the fewest
- * sends, then the one with the primary copy. */
-static int32_t sender_of(const ek_migration *mg, int32_t expert, int32_t to)
+/* The place in a group that sends an expert's state to place `to`: a near one, then the one with
+ * the fewest sends, then the one with the primary copy. */
+static int32_t sender_of(const ek_migration *mg, int32_t group, int32_t expert, int32_t to)
 {
     const ek_placement *p = &experts_of(mg)->placement;
     int32_t best = p->primary[expert] / p->slots;
 
     for (int32_t r = 0; r < mg->m->cfg.mesh->ep && mg->m->cfg.persistent_slots; r++) {
-        int nearer = same_node(mg, r, to) - same_node(mg, best, to);
+        int nearer = same_node(mg, group, r, to) - same_node(mg, group, best, to);
 
         if (ek_slot_find(p->expert_of + r * p->slots, p->slots, expert) >= 0 &&
             (nearer > 0 || (nearer == 0 && mg->n_sends[r] < mg->n_sends[best])))
@@ -127,45 +128,59 @@ static int32_t sender_of(const ek_migration *mg, int32_t expert, int32_t to)
     return best;
 }
 
-/* Adds the transfer of an expert to a slot of rank `to`. */
-static void list_move(ek_migration *mg, int32_t expert, int32_t to, int32_t slot)
+/* Adds the transfer of an expert to a slot of place `to` of a group. */
+static void list_move(ek_migration *mg, int32_t group, int32_t expert, int32_t to, int32_t slot)
 {
     const ek_placement *p = &experts_of(mg)->placement;
-    int32_t me = mg->m->cfg.mesh->ep_rank, from = sender_of(mg, expert, to);
+    const ek_mesh *mesh = mg->m->cfg.mesh;
+    int32_t me = mesh->ep_rank, from = sender_of(mg, group, expert, to);
     int32_t here = ek_slot_find(p->expert_of + me * p->slots, p->slots, expert);
 
     mg->n_sends[from]++;
-    mg->experts_moved++;
-    mg->crossed += !same_node(mg, from, to);
-    if (to == me)
-        mg->in[mg->n_in++] = (ek_move){expert, slot, stage_rank_of(mg, from)};
     if (from == me)
-        mg->out[mg->n_out++] = (ek_move){expert, here, stage_rank_of(mg, to)};
+        mg->out[mg->n_out++] = (ek_move){expert, here, to, group};
+    if (group != mesh->edp_rank)
+        return;
+    mg->experts_moved++;
+    mg->crossed += !same_node(mg, group, from, to);
+    if (to == me)
+        mg->in[mg->n_in++] = (ek_move){expert, slot, from, group};
 }
 
-/* Lists this rank's transfers, in the order of experts. */
-static void list_moves(ek_migration *mg)
+/* Lists this rank's transfers for a group, in the order of experts. */
+static void list_group_moves(ek_migration *mg, int32_t group)
 {
     const ek_placement *p = &experts_of(mg)->placement;
     int32_t slots = p->slots;
 
-    mg->n_in = mg->n_out = 0;
-    mg->experts_moved = mg->crossed = 0;
     memset(mg->n_sends, 0, (size_t)mg->m->cfg.mesh->ep * sizeof(*mg->n_sends));
-    mg->changes = 0;
-    if (mg->m->cfg.state != NULL) /* slots that are only emptied have to be reported, too */
-        mg->changes = memcmp(mg->expert_of, p->expert_of,
-                             (size_t)(mg->m->cfg.mesh->ep * slots) * sizeof(*p->expert_of)) != 0;
-    if (experts_of(mg)->ff ==
-        0) /* this rank has no slice, nor have the ranks that it would exchange with */
-        return;
     for (int32_t e = 0; e < p->experts; e++)
         for (int32_t r = 0; r < mg->m->cfg.mesh->ep; r++) {
             int32_t slot = ek_slot_find(mg->expert_of + r * slots, slots, e);
 
             if (slot >= 0 && ek_slot_find(p->expert_of + r * slots, slots, e) < 0)
-                list_move(mg, e, r, slot);
+                list_move(mg, group, e, r, slot);
         }
+}
+
+/* Lists this rank's transfers. */
+static void list_moves(ek_migration *mg)
+{
+    const ek_placement *p = &experts_of(mg)->placement;
+    const ek_mesh *mesh = mg->m->cfg.mesh;
+
+    mg->n_in = mg->n_out = 0;
+    mg->experts_moved = mg->crossed = 0;
+    mg->changes = 0;
+    if (mg->m->cfg.state != NULL) /* slots that are only emptied have to be reported, too */
+        mg->changes = memcmp(mg->expert_of, p->expert_of,
+                             (size_t)(mesh->ep * p->slots) * sizeof(*p->expert_of)) != 0;
+    if (experts_of(mg)->ff ==
+        0) /* this rank has no slice, nor have the ranks that it would exchange with */
+        return;
+    for (int32_t group = 0; group < mesh->edp; group++)
+        if (group == mesh->edp_rank || groups_of(mg->m) > 1)
+            list_group_moves(mg, group);
     mg->changes |= mg->experts_moved > 0;
 }
 
@@ -284,17 +299,41 @@ ek_status ek_migrate_assume(ek_migration *mg, const ek_placement *to, const int6
 
 /* --- transfers -------------------------------------------------------------------------------- */
 
-/* The arrays of one slot's state. */
-static void state_arrays(const ek_migration *mg, int32_t slot, void **arrays, int64_t *n)
+static int64_t real_size(const ek_migration *mg)
 {
-    const ek_param *p = &mg->m->params[experts_of(mg)->param_of[slot]];
+    return (int64_t)ek_dtype_size(mg->m->k->real);
+}
 
-    for (int i = 0; i < ARRAYS; i++) {
-        const ek_weight *w = p[i / 3].w;
+/* The parameters of a slot's two matrices. */
+static const ek_param *params_of(const ek_migration *mg, int32_t slot)
+{
+    return &mg->m->params[experts_of(mg)->param_of[slot]];
+}
 
-        arrays[i] = i % 3 == 0 ? w->p_kept : i % 3 == 1 ? w->m : w->v;
-        n[i] = ek_weight_elements(w);
+/* A matrix in a staging entry: its masters, then both moments, of the range that this rank keeps;
+ * masters are whole where they come from all groups. */
+typedef struct {
+    const ek_param_bucket *bucket;
+    int64_t masters, kept_first, kept; /* numbers; of the kept range, its first among masters */
+    char *at[1 + MOMENTS];
+} staged_matrix;
+
+/* The matrix at *at, which is moved to its end. */
+static staged_matrix stage_matrix(const ek_migration *mg, const ek_param *p, char **at)
+{
+    const ek_weight *w = p->w;
+    staged_matrix x = {
+        .bucket = &mg->m->buckets->bucket[p->bucket], .masters = w->kept, .kept = w->kept};
+
+    if (groups_of(mg->m) > 1) {
+        x.masters = ek_weight_elements(w);
+        x.kept_first = w->kept_first;
     }
+    x.at[0] = *at;
+    x.at[1] = x.at[0] + x.masters * real_size(mg);
+    x.at[2] = x.at[1] + x.kept * real_size(mg);
+    *at = x.at[2] + x.kept * real_size(mg);
+    return x;
 }
 
 static char *staging_entry(const ek_migration *mg, int32_t i)
@@ -302,29 +341,64 @@ static char *staging_entry(const ek_migration *mg, int32_t i)
     return (char *)mg->staging + i * (int64_t)ek_param_buckets_staging_bytes(mg->m);
 }
 
+static ek_status recv_numbers(ek_migration *mg, void *to, int64_t n, int peer)
+{
+    return n == 0 ? EK_OK
+                  : ek_comm_recv(mg->m->cfg.mesh->stage, to, n * real_size(mg), peer, TAG_STATE,
+                                 &mg->coll[mg->n_coll++]);
+}
+
+static ek_status send_numbers(ek_migration *mg, void *from, int64_t n, int peer)
+{
+    return n == 0 ? EK_OK
+                  : ek_comm_send(mg->m->cfg.mesh->stage, from, n * real_size(mg), peer, TAG_STATE,
+                                 &mg->coll[mg->n_coll++]);
+}
+
+/* Between two ranks, messages start in the order of experts, matrices, arrays. */
+static ek_status recv_matrix(ek_migration *mg, const ek_move *move, const ek_param *p, char **at)
+{
+    const ek_mesh *mesh = mg->m->cfg.mesh;
+    staged_matrix x = stage_matrix(mg, p, at);
+    int peer = stage_rank_of(mg, mesh->edp_rank, move->rank);
+
+    for (int32_t group = 0; group < mesh->edp && groups_of(mg->m) > 1; group++) {
+        int64_t first, n = ek_param_owned_by(x.bucket, p, group, &first);
+
+        if (group != mesh->edp_rank)
+            EK_TRY(recv_numbers(mg, x.at[0] + first * real_size(mg), n,
+                                stage_rank_of(mg, group, move->rank)));
+    }
+    EK_TRY(recv_numbers(mg, x.at[0] + x.kept_first * real_size(mg), x.kept, peer));
+    for (int i = 1; i <= MOMENTS; i++)
+        EK_TRY(recv_numbers(mg, x.at[i], x.kept, peer));
+    return EK_OK;
+}
+
+static ek_status send_matrix(ek_migration *mg, const ek_move *move, const ek_param *p)
+{
+    const ek_weight *w = p->w;
+    int peer = stage_rank_of(mg, move->group, move->rank);
+
+    EK_TRY(send_numbers(mg, w->p_kept, w->kept, peer));
+    if (move->group != mg->m->cfg.mesh->edp_rank)
+        return EK_OK;
+    EK_TRY(send_numbers(mg, w->m, w->kept, peer));
+    return send_numbers(mg, w->v, w->kept, peer);
+}
+
 static ek_status start_transfers(ek_migration *mg)
 {
-    ek_comm *stage = mg->m->cfg.mesh->stage;
-    int64_t real = (int64_t)ek_dtype_size(mg->m->k->real), n[ARRAYS];
-    void *arrays[ARRAYS];
-
     mg->n_coll = 0;
     for (int32_t i = 0; i < mg->n_in; i++) {
-        char *to = staging_entry(mg, i);
+        char *at = staging_entry(mg, i);
 
-        state_arrays(mg, mg->in[i].slot, arrays, n);
-        for (int j = 0; j < ARRAYS; j++) {
-            EK_TRY(ek_comm_recv(stage, to, n[j] * real, mg->in[i].peer, TAG_STATE,
-                                &mg->coll[mg->n_coll++]));
-            to += n[j] * real;
-        }
+        for (int j = 0; j < MATRICES; j++)
+            EK_TRY(recv_matrix(mg, &mg->in[i], &params_of(mg, mg->in[i].slot)[j], &at));
     }
-    for (int32_t i = 0; i < mg->n_out; i++) {
-        state_arrays(mg, mg->out[i].slot, arrays, n);
-        for (int j = 0; j < ARRAYS; j++)
-            EK_TRY(ek_comm_send(stage, arrays[j], n[j] * real, mg->out[i].peer, TAG_STATE,
-                                &mg->coll[mg->n_coll++]));
-    }
+    for (int32_t i = 0; i < mg->n_out; i++)
+        for (int j = 0; j < MATRICES; j++)
+            EK_TRY(send_matrix(mg, &mg->out[i], &params_of(mg, mg->out[i].slot)[j]));
     return EK_OK;
 }
 
@@ -373,29 +447,37 @@ static void describe_transfer(void *self, const ek_op *op, char *text, size_t ca
         }
 }
 
-/* Copies received state into its slots and packs it. */
+/* Copies a received matrix into its slot and packs it. */
+static ek_status install_matrix(const ek_migration *mg, const ek_param *p, char **at)
+{
+    const ek_model *m = mg->m;
+    const ek_weight *w = p->w;
+    size_t real = (size_t)real_size(mg);
+    staged_matrix x = stage_matrix(mg, p, at);
+
+    if (groups_of(m) > 1 && w->p != NULL) /* the kept range is a part of it */
+        memcpy(w->p, x.at[0], (size_t)x.masters * real);
+    else
+        memcpy(w->p_kept, x.at[0] + (size_t)x.kept_first * real, (size_t)x.kept * real);
+    memcpy(w->m, x.at[1], (size_t)x.kept * real);
+    memcpy(w->v, x.at[2], (size_t)x.kept * real);
+    if (x.bucket->sharded && m->cfg.zero == 3)
+        return EK_OK; /* gathered and packed when the layer needs it */
+    return ek_param_pack(m, w, x.at[0], EK_USE_FORWARD | EK_USE_BACKWARD);
+}
+
 static ek_status op_install(void *self, const ek_op *op)
 {
     const ek_migration *mg = self;
-    const ek_model *m = mg->m;
-    int64_t real = (int64_t)ek_dtype_size(m->k->real), n[ARRAYS];
-    void *arrays[ARRAYS];
 
     (void)op;
     for (int32_t i = 0; i < mg->n_in; i++)
         report_held(mg, mg->in[i].slot, -1);
     for (int32_t i = 0; i < mg->n_in; i++) {
-        const ek_param *p = &m->params[experts_of(mg)->param_of[mg->in[i].slot]];
-        const char *from = staging_entry(mg, i);
+        char *at = staging_entry(mg, i);
 
-        state_arrays(mg, mg->in[i].slot, arrays, n);
-        for (int j = 0; j < ARRAYS; j++) {
-            memcpy(arrays[j], from, (size_t)(n[j] * real));
-            from += n[j] * real;
-        }
-        for (int j = 0; j < 2; j++)
-            EK_TRY(ek_param_bucket_pack_weight(m, &m->buckets->bucket[p[j].bucket], &p[j],
-                                               EK_USE_FORWARD | EK_USE_BACKWARD));
+        for (int j = 0; j < MATRICES; j++)
+            EK_TRY(install_matrix(mg, &params_of(mg, mg->in[i].slot)[j], &at));
     }
     report_slots(mg);
     for (int32_t i = 0; i < mg->n_in; i++)
@@ -403,8 +485,25 @@ static ek_status op_install(void *self, const ek_op *op)
     return EK_OK;
 }
 
+/* Bytes that this rank sends; that it receives. */
+static double bytes_out(const ek_migration *mg)
+{
+    double numbers = 0;
+
+    for (int32_t i = 0; i < mg->n_out; i++)
+        for (int j = 0; j < MATRICES; j++)
+            numbers += (double)params_of(mg, mg->out[i].slot)[j].w->kept *
+                       (mg->out[i].group == mg->m->cfg.mesh->edp_rank ? 1 + MOMENTS : 1);
+    return numbers * (double)real_size(mg);
+}
+
+static double bytes_in(const ek_migration *mg)
+{
+    return (double)mg->n_in * (double)ek_param_buckets_staging_bytes(mg->m);
+}
+
 static ek_op migration_op(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane,
-                          int32_t moves)
+                          double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -413,8 +512,7 @@ static ek_op migration_op(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_la
                    .layer = mg->layer,
                    .micro = -1,
                    .part = -1,
-                   .bytes = 3.0 * (double)expert_elements(mg) * moves *
-                            (double)ek_dtype_size(mg->m->k->real),
+                   .bytes = bytes,
                    .describe = lane == EK_LANE_NET ? describe_transfer : NULL};
 }
 
@@ -425,7 +523,7 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
     if (!mg->changes || mg->started)
         return;
     mg->started = 1;
-    op = migration_op(mg, EK_OP_MOVE_EXPERTS, op_transfer_state, EK_LANE_NET, mg->n_out);
+    op = migration_op(mg, EK_OP_MOVE_EXPERTS, op_transfer_state, EK_LANE_NET, bytes_out(mg));
     mg->op = ek_graph_after(g, &op, dep);
     if (mg->m->cfg.state == NULL)
         return;
@@ -440,7 +538,7 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 
     if (!mg->changes)
         return dep;
-    op = migration_op(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, mg->n_in);
+    op = migration_op(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, bytes_in(mg));
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

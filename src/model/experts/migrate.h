@@ -12,12 +12,16 @@
  * on the receiver's node if there is one, and among these the one with the fewest sends.  Every
  * expert-parallel group (edp) does the same independently, with the nodes of its own ranks.
  *
+ * ZeRO        ranks at the same place of several groups shard an expert's state, in all slots alike
+ *             (ek_model_config.migrates): a range moves within its group.  With ZeRO 1 and 2, where
+ *             every rank reads or packs whole masters, the ranges of masters also come from the
+ *             other groups, from their ranks at the sender's place; with ZeRO 3 they are gathered
+ *             when the layer needs them, so that it has to be installed before.
+ *
  * Crashes     if state outlives the process (cfg.state), received state stays in persistent staging
  *             memory until all ranks have received theirs; only then are slots overwritten.  So at
  *             any time one complete copy of each moving expert exists, and cfg.state->holds has
- *             reported where.
- *
- * Needs       ranks that keep whole masters and moments of their experts: --zero 0, or edp 1. */
+ *             reported where. */
 #ifndef MODEL_EXPERTS_MIGRATE_H
 #define MODEL_EXPERTS_MIGRATE_H
 
@@ -27,7 +31,7 @@
 /* One transfer of an expert's state. */
 typedef struct {
     int32_t expert, slot; /* slot of this rank that sends or receives it */
-    int peer;             /* rank of the stage */
+    int32_t rank, group;  /* the sender's place in a group; the receiver's place and its group */
 } ek_move;
 
 /* The transfers of one layer. */
@@ -35,12 +39,12 @@ typedef struct {
     ek_model *m;
     int32_t layer;
     int32_t n_in, n_out;
-    ek_move *in, *out; /* [slots], [ep * slots] */
-    ek_coll **coll;    /* [6 (n_in + n_out)] */
+    ek_move *in, *out; /* [slots], [ep * slots], times edp with ZeRO 1 and 2 */
+    ek_coll **coll;
     int32_t n_coll;
     void *staging;      /* R: received state, until its slots have been sent */
     int32_t *expert_of; /* [ep * slots], scratch */
-    int32_t *n_sends;   /* [ep] experts that each rank sends */
+    int32_t *n_sends;   /* [ep] experts that each rank of a group sends */
     int64_t
         experts_moved; /* experts whose state is sent, over all ranks of an expert-parallel group */
     int64_t crossed;   /* of these, between nodes; for tests */
@@ -50,11 +54,12 @@ typedef struct {
     int32_t op;        /* in the graph being built */
 } ek_migration;
 
-/* Whether this model supports migration. */
+/* Whether this model supports migration: ranks that shard experts shard all slots alike. */
 int ek_model_can_migrate(const ek_model *m);
 
-/* Staging memory for received state: R [slots, 9 hidden ff].  Two buffers alternate between the
- * layers of a model; the first function gives the buffer of a layer. */
+/* Staging memory for received state: an entry for each slot with state
+ * (ek_param_buckets_staging_bytes).  Two buffers alternate between the layers of a model; the first
+ * function gives the buffer of a layer. */
 int ek_migration_buf_idx(const ek_model *m, int32_t layer);
 void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m);
 

@@ -3,7 +3,8 @@
  *   ek_rebalance_step          before a step: decides; the tables of the layers describe the new
  *                              placements from here on
  *   ek_rebalance_build_start   first in the step's graph: starts to send expert state
- *   ek_rebalance_build_layer   before the forward of a layer: installs what has arrived
+ *   ek_rebalance_build_layer   before the forward of a layer, and before its weights are gathered
+ *                              (ZeRO 3): installs what has arrived
  *
  * All ranks of a stage decide alike, from the same loads.  Functions that change a placement are
  * collective. */
@@ -63,7 +64,8 @@ int64_t ek_rebalance_moved(const ek_rebalance *b);
 
 /* Append the ops of the migrations.  start: of the first two layers with experts.  layer: what has
  * to be done before layer l, whose staging buffer the layer after the next uses; returns the op
- * that the layer's ops depend on.  all: nothing else, to a graph that the caller has reset. */
+ * that the layer's ops depend on, dep if there is nothing to do.  all: nothing else, to a graph
+ * that the caller has reset. */
 void ek_rebalance_build_start(ek_rebalance *b, ek_graph *g);
 int32_t ek_rebalance_build_layer(ek_rebalance *b, ek_graph *g, int32_t l, int32_t dep);
 EK_CHECKED ek_status ek_rebalance_build_all(ek_rebalance *b, ek_graph *g);

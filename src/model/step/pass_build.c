@@ -132,10 +132,22 @@ static int32_t add_op(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane
 
 /* --- work items ------------------------------------------------------------------------------- */
 
-/* Makes the weights of a module ready; those of `next` are gathered while this one computes. */
+/* Makes the weights of a module ready; those of `next` are gathered while this one computes, so
+ * experts that have migrated are in their slots before. */
 static int32_t build_use(const work *w, int32_t module, int32_t next, int uses, int32_t dep)
 {
+    const int32_t modules[] = {module, w->p->model->cfg.zero == 3 ? next : EK_MODULE_NONE};
+
+    for (int i = 0; i < 2; i++)
+        if (modules[i] >= 0)
+            dep = ek_rebalance_build_layer(&w->p->rebalance, w->g, modules[i], dep);
     return ek_param_buckets_build_use(w->p->model, w->g, module, next, uses, dep);
+}
+
+/* Whether gradients of experts are reduced, and leave their buffers, after each micro-batch. */
+static int reduces_each_micro(const ek_model *m)
+{
+    return m->cfg.zero >= 2 && m->cfg.mesh->edp > 1;
 }
 
 /* The MoE layer whose replicas may be sent during the forward of layer l: the next routed layer of
@@ -164,7 +176,6 @@ static void build_forward(const work *w)
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
 
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
-        dep = ek_rebalance_build_layer(&p->rebalance, w->g, l, dep);
         p->moe[l].ids.next_forward = next_moe(w, l);
         dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
                                      dep);
@@ -231,7 +242,7 @@ static void build_backward(const work *w)
 
         dep = build_use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(&p->backward, w->g, l, w->micro, dep);
-        if (w->last_backward)
+        if (w->last_backward || reduces_each_micro(m))
             ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
         ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].ids.reduce,
                                       dep);

@@ -274,12 +274,9 @@ void ek_run_set_slots(const ek_run *r, ek_model_config *mc)
 
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
 {
-    const ek_planner *p;
-
     if (!is_balanced(r))
         r->training.moe.planner = NULL;
-    p = r->training.moe.planner;
-    if (p == NULL)
+    if (r->training.moe.planner == NULL)
         return EK_OK;
     if (r->cfg->record_plans && r->mesh->at == 0)
         EK_TRY(ek_plan_record_listener(&r->records.plans, r->source.spec.layers,
@@ -292,14 +289,6 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     EK_TRY(ek_replicas_check(r->mesh, r->options.spare_slots));
     if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
         r->training.moe.plan_every = r->training.moe.horizon = 0;
-    if (p->plan_persistent == NULL || r->cfg->zero == 0 || r->mesh->edp == 1)
-        return EK_OK;
-    EK_REQUIRE(
-        !ek_planner_fills_slots(p), EK_EINVAL,
-        "--balance %s migrates experts with optimizer state, which --zero %d shards over the "
-        "%d ranks that hold the same experts; use --zero 0, larger --ep, or --balance exact",
-        p->name, r->cfg->zero, r->mesh->edp);
-    r->training.moe.plan_every = r->training.moe.horizon = 0;
     return EK_OK;
 }
 

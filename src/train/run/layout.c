@@ -134,12 +134,9 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
-    if (c->elastic && !c->dry_run) {
-        const ek_moe_config *moe = &r->training.moe;
-
-        r->memory.state.memory.moves = ek_moe_may_place(moe) && moe->plan_every > 0;
+    mc.migrates = ek_moe_may_place(&r->training.moe) && r->training.moe.plan_every > 0;
+    if (c->elastic && !c->dry_run)
         mc.state = &r->memory.state.memory;
-    }
     if (strcmp(c->offload, "experts") == 0)
         return create_offloaded(r, &mc);
     return create_model(r, &mc);

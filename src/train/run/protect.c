@@ -150,16 +150,14 @@ static void ignore_slot(void *context, int32_t layer, int32_t slot, int32_t expe
 static ek_status lay_out_addresses(const ek_run *r, const ek_model_config *like, ek_arena *arena,
                                    ek_model **m, double *bytes)
 {
-    ek_model_memory state = {.take = take_addresses,
-                             .holds = ignore_slot,
-                             .context = arena,
-                             .moves = 1,
-                             .align = EK_SEGMENT_ALIGN};
+    ek_model_memory state = {
+        .take = take_addresses, .holds = ignore_slot, .context = arena, .align = EK_SEGMENT_ALIGN};
     ek_model_config mc = *like;
     size_t activations;
 
     mc.never_touched = 1;
     mc.state = &state;
+    mc.migrates = 1;
     ek_run_set_slots(r, &mc);
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, m));
     EK_TRY(ek_trainer_measure(*m, &r->training, &activations));
