@@ -92,12 +92,18 @@ static inline int equal_horizon(const equal_layout *l)
     return equal_moves(l) && (l->others != NULL || ek_planner_fills_slots(p));
 }
 
+/* Whether each rank gathers all experts in some steps: not where spare slots have state. */
+static inline int equal_gathers_all(const equal_layout *l)
+{
+    return l->gather < 0 || (l->gather != 0 && l->ways != EQUAL_GIVEN && !equal_horizon(l));
+}
+
 /* Spare slots of a rank. */
 static inline int equal_spare(const equal_layout *l)
 {
     ek_model_spec spec;
 
-    if (l->gather < 0 || (l->gather != 0 && l->ways != EQUAL_GIVEN)) {
+    if (equal_gathers_all(l)) {
         equal_spec(l->model, &spec);
         return (int)spec.experts;
     }
@@ -196,7 +202,9 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
         .moe = {.degree = l->degree,
                 .a2a = l->a2a,
                 .gather = l->ways == EQUAL_GIVEN ? l->gather : 0,
-                .gather_most = l->ways != EQUAL_GIVEN && l->gather != 0 ? EK_GATHER_ALL : 0,
+                .gather_most = l->ways == EQUAL_GIVEN || l->gather == 0 ? 0
+                               : equal_gathers_all(l)                   ? EK_GATHER_ALL
+                                                                        : l->etp,
                 .smart_group = l->group,
                 .force_balance = l->model == 14 && l->replay == NULL,
                 .replay = l->replay,
@@ -268,7 +276,8 @@ static inline int equal_divisor(int n, uint64_t bits)
 static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
 {
     uint64_t bits = ek_random_bits(23, (uint64_t)l->ranks, (uint64_t)i) >> 7;
-    int gather = bits / 256 % 3 == 0 ? EK_GATHER_ALL : equal_divisor(l->etp, bits / 1024);
+    int gather = bits / 256 % 3 == 0 && equal_gathers_all(l) ? EK_GATHER_ALL
+                                                             : equal_divisor(l->etp, bits / 1024);
 
     return (ek_moe_traffic){1 + (int)(bits % (uint64_t)l->degree), (ek_a2a)(bits / 64 % 3),
                             l->gather != 0 ? gather : 0};
@@ -739,7 +748,7 @@ static inline int equal_legal(const equal_layout *l)
     return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
            (l->pp > 1 || l->model_chunks == 1) &&
            l->pp * l->model_chunks <= equal_layers(l->model) &&
-           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather == 0 || !equal_horizon(l));
+           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather >= 0 || !equal_horizon(l));
 }
 
 /* The i-th layout of `ranks` ranks. */

@@ -16,14 +16,16 @@ static int32_t count_slots(const ek_model_spec *spec, const ek_mesh *mesh, ek_re
     return (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep) + slots.spare;
 }
 
-/* Slices in a rank's slots that are not persistent; -1: there can be none. */
+/* Slices in a rank's slots that are not persistent; -1: there can be none.  Of a persistent copy
+ * the rank has one. */
 static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh,
                                 ek_replica_slots slots, int members)
 {
-    if (slots.transient >= 0)
-        return slots.transient > 0 ? slots.transient : -1;
-    return (int32_t)((int64_t)count_slots(spec, mesh, slots) * members -
-                     ek_range_length(spec->experts, mesh->ep, mesh->ep_rank));
+    int64_t all = (int64_t)count_slots(spec, mesh, slots) * members;
+    int64_t kept = slots.transient >= 0 ? count_slots(spec, mesh, slots) - slots.transient
+                                        : ek_range_length(spec->experts, mesh->ep, mesh->ep_rank);
+
+    return slots.transient == 0 && all == kept ? -1 : (int32_t)(all - kept);
 }
 
 /* Bytes of a packed matrix; kernels that do not pack read the master weights. */
@@ -63,7 +65,7 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     size_t real = ek_dtype_size(k->real);
 
     at->n = transient_slices(spec, mesh, slots, members);
-    at->first = slots.transient > 0 ? count_slots(spec, mesh, slots) - slots.transient : 0;
+    at->first = slots.transient >= 0 ? count_slots(spec, mesh, slots) - slots.transient : -1;
     at->sets = sets;
     at->calls = 0;
     at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
@@ -143,10 +145,8 @@ static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
     const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
     int32_t i = slot * m->x.members + slice, first = m->scratch->replicas->first;
 
-    if (first > 0)
-        return &m->scratch->replicas->slot[slot - first];
     for (int32_t s = 0; s < slot; s++)
-        i -= persistent[s] >= 0;
+        i -= first >= 0 ? s < first : persistent[s] >= 0;
     i -= persistent[slot] >= 0 && slice > own_slice(m);
     return &m->scratch->replicas->slot[i];
 }
@@ -231,12 +231,20 @@ static int32_t primary_rank(const group_route *r, int32_t expert)
     return (r->primary[expert] - r->first) / r->slots;
 }
 
-/* Whether a rank that holds an expert takes part in its messages: persistent replicas neither fetch
- * nor send anything for transient ones. */
+/* The expert rank from which a rank that holds an expert gets what it lacks of it: itself if it has
+ * a persistent copy, of which its shards gather each other's slices; else the primary's. */
+static int32_t source_rank(const group_route *r, int32_t expert, int32_t rank)
+{
+    return r->kept != NULL && ek_slot_find(r->kept + rank * r->slots, r->slots, expert) >= 0
+               ? rank
+               : primary_rank(r, expert);
+}
+
+/* Whether a rank that holds an expert takes part in its messages: where no slices are gathered,
+ * persistent replicas neither fetch nor send anything. */
 static int takes_part(const group_route *r, int32_t expert, int32_t rank)
 {
-    return r->kept == NULL || rank == primary_rank(r, expert) ||
-           ek_slot_find(r->kept + rank * r->slots, r->slots, expert) < 0;
+    return r->m->x.members > 1 || source_rank(r, expert, rank) == primary_rank(r, expert);
 }
 
 enum { ALL_WAVES = -1 };
@@ -251,7 +259,7 @@ static int32_t wave_of(const group_route *r, int32_t expert)
  * gathered.  Returns how many there are. */
 static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wave)
 {
-    int all = r->m->x.members > 1;
+    int all = r->m->x.members > 1 && r->kept != NULL;
     int32_t n = all ? r->m->x.experts : 0;
 
     for (int32_t e = 0; e < r->m->x.experts; e++)
@@ -266,21 +274,23 @@ static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wa
     return n;
 }
 
-/* The ranks of the stage that compute with a slice of this rank's group, its primary first. */
+/* The ranks of the stage whose messages for a slice of this rank's group this rank takes part in:
+ * those that compute with the slice and have the same source, which comes first; or all that have
+ * it persistently, the primary first. */
 static int list_ranks(const group_route *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
     int members = r->m->x.members, first = mesh->etp_rank / members * members;
-    int32_t primary = primary_rank(r, expert);
+    int32_t source = source_rank(r, expert, mesh->ep_rank);
     int n = 0;
 
-    ranks[n++] = (mesh->edp_rank * mesh->ep + primary) * mesh->etp + first + slice;
+    ranks[n++] = (mesh->edp_rank * mesh->ep + source) * mesh->etp + first + slice;
     for (int32_t rank = 0; rank < mesh->ep; rank++) {
         if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
-            !takes_part(r, expert, rank))
+            source_rank(r, expert, rank) != source)
             continue;
         for (int i = 0; i < members; i++)
-            if (rank != primary || i != slice)
+            if ((rank != source || i != slice) && (r->kept != NULL || i == slice))
                 ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + first + i;
     }
     return n;
@@ -370,6 +380,8 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
                           (int)((own->calls + 2 * (unsigned)(number * members + i)) % EK_COMM_TAGS),
                       .f = ek_slice_width(m, i)};
 
+        if (r->kept == NULL && i != own_slice(m))
+            continue; /* of persistent copies a shard has one slice */
         ek_slot_weights_of(m, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
@@ -419,7 +431,7 @@ static int has_replicas(const ek_moe *m)
     const ek_planner *p = m->planning->planner;
 
     return m->scratch->replicas != NULL && m->scratch->replicas->n >= 0 &&
-           (p == NULL || p->plan_transient != NULL) &&
+           (p == NULL || p->plan_transient != NULL || m->x.members > 1) &&
            (m->cfg->planner != NULL || m->x.members > 1 || m->x.local);
 }
 
@@ -527,7 +539,7 @@ static double bytes_of(const ek_moe *m, ek_dtype type)
 {
     int64_t here = ek_range_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
     int64_t slices = (int64_t)m->x.slots * m->x.members -
-                     (m->scratch->replicas->first > 0 ? m->scratch->replicas->first : here);
+                     (m->scratch->replicas->first >= 0 ? m->scratch->replicas->first : here);
 
     return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
 }

@@ -22,7 +22,9 @@
  *             r < etp the shards of an expert rank form r groups, whose members fetch the slices
  *             that they lack, of every expert they serve, so that a row is sent to one member of
  *             each group only.  With r = 0 every rank fetches every expert, and no rows are sent.
- *             The primary shard of a slice, with its optimizer state, does not depend on r.
+ *             The primary shard of a slice, with its optimizer state, does not depend on r.  The
+ *             shards of a persistent replica gather from each other, and reduce to each other's
+ *             slices, before gradients are summed over persistent copies.
  *
  * Persistent replicas, where the planner has both kinds: a transient replica comes from the primary
  *             and its gradients are summed into the primary's, as without them.  After the last
@@ -57,7 +59,9 @@ typedef struct {
 
 typedef struct ek_replicas {
     int32_t n;          /* slices that a rank may fetch; -1: replicas are persistent only */
-    int32_t first;      /* the first of a rank's slots that they may be in; 0: any that is empty */
+    int32_t first;      /* the first of a rank's slots for transient replicas, if those before are
+                           for persistent ones, of which other slices may be fetched; -1: transient
+                           ones may be in any that is empty */
     int sets;           /* of packed weights: 1 or 2 */
     ek_replica *slot;   /* [n] */
     int32_t cleared[2]; /* in the graph being built, by gradient buffer: the op after which its
@@ -78,8 +82,8 @@ typedef struct {
     int32_t spare, transient;
 } ek_replica_slots;
 
-/* Memory shared by all layers.  members: the largest number of shards that gather their slices;
- * only where transient replicas may be in any empty slot.  sets: of packed weights. */
+/* Memory shared by all layers.  members: the largest number of shards that gather their slices.
+ * sets: of packed weights. */
 ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
                                  const ek_mesh *mesh, ek_replica_slots slots, int members, int sets,
                                  int training);

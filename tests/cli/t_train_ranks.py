@@ -133,9 +133,15 @@ class Ranks(ek_cli.Case):
         said = self.refused(*steps, "--ranks", 4, "--ep", 2, "--etp", 2, "--adaptive-r", "auto",
                             "--smart-groups", 1)
         self.assertRegex(said, "--smart-groups 1: its steps are not tuned, so --adaptive-r cannot")
-        said = self.refused(*steps[:-2], *ranks, "--adaptive-r", "1", "--balance", "replicate")
-        self.assertRegex(said, "--balance replicate keeps experts with optimizer state in every "
-                               "slot, which --adaptive-r 1")
+        # with persistent replicas, which have state in spare slots
+        moves = (*steps[:4], "--steps", 6, *steps[6:-2], "--plan-every", 2, *ranks)
+        _, want = self.train("one", *moves[:8])
+        for r, numbers in ("1", {1}), ("auto", {1, 2}):
+            _, got = self.train("moves", *moves, "--adaptive-r", r, "--balance", "replicate")
+            self.assertEqual({m["adaptive_r"] for m in got}, numbers)
+            self.assertGreater(sum(m["experts_moved"] for m in got), 0)
+            for a, b in zip(want, got):
+                self.assertLess(abs(b["loss"] / a["loss"] - 1), 1e-9)
 
     def test_stages_hold_their_layers(self):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 1, "--steps", 2, "--dtype", "fp64")

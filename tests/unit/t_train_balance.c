@@ -131,7 +131,7 @@ static void sharded_experts_move(void)
             equal_result r;
 
             l.mode = (i + zero) % 3 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
-            if ((i + zero + balance) % OVER_GROUPS > (EK_T_SLOW ? 0 : 2))
+            if ((i + zero + balance) % OVER_GROUPS > (EK_T_SLOW ? 0 : 1))
                 continue;
             r = at_work(&l);
             moved += r.moved;
@@ -154,6 +154,39 @@ static void sharded_experts_that_moved_are_saved(void)
         equal_check_pair(&other, &moved, 10 + zero);
         if (EK_T_SLOW)
             break;
+    }
+}
+
+/* Slices of experts are gathered that move and have replicas, of which each has its own slices: as
+ * given, other ones in each step, or tuned; also with several groups that shard them. */
+static void gathered_experts_move(void)
+{
+    static const int of[][4] = {{4, 2, 2, 0}, {8, 2, 4, 0}, {8, 2, 2, 0}, {8, 2, 2, 2}};
+
+    for (int balance = 1; balance < EQUAL_PLANNERS; balance++) {
+        const equal_ways ways[] = {EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED};
+        const ek_planner *p = equal_planners[balance];
+
+        for (int at = 0; p->plan_persistent != NULL && at < 12; at++) {
+            int i = at % 4;
+            equal_layout l = over(of[i][0], balance);
+            equal_result r;
+
+            l.ep = of[i][1];
+            l.etp = of[i][2];
+            l.zero = of[i][3];
+            l.shape = i % 2 ? 5 : 1;
+            l.degree = 2;
+            l.ways = ways[at / 4];
+            l.gather = at / 4 == 0 && i == 1 ? 2 : l.etp;
+            if ((at + at / 4 + balance) % 4 != 0 || (EK_T_SLOW && at / 4 != balance % 3))
+                continue;
+            r = at_work(&l);
+            CHECK(r.brought > 0);
+            if (r.moved == 0 && p != &ek_planner_auto)
+                EK_T_FAIL("%s: no expert moved", equal_text(&l));
+            CHECK(!makes_replicas(p) || r.persistent_rows > 0);
+        }
     }
 }
 
@@ -182,6 +215,7 @@ static const ek_case cases[] = {
     EK_CASE(planners_are_at_work),
     EK_CASE(sharded_experts_move),
     EK_CASE(sharded_experts_that_moved_are_saved),
+    EK_CASE(gathered_experts_move),
     EK_CASE(who_takes_too_long_is_left_out),
 };
 EK_TEST_MAIN(cases)

@@ -127,6 +127,27 @@ static void sharded_experts_lie_on_two_nodes(void)
         }
 }
 
+/* Shards of each expert on a node gather each other's slices, also of persistent and transient
+ * replicas. */
+static void gathered_experts_lie_on_two_nodes(void)
+{
+    for (int keeper = 0; keeper < 2; keeper++)
+        for (int ways = EQUAL_GIVEN; ways <= EQUAL_RESTLESS; ways++) {
+            equal_layout l = on_nodes(keeper, 8, 4, 2);
+            const equal_result *r;
+
+            if (EK_T_SLOW && keeper + ways == 1)
+                continue;
+            l.pp = 1;
+            l.etp = l.gather = 2;
+            l.ways = (equal_ways)ways;
+            r = check_hosts(&l, 2);
+            CHECK(r->brought > 0);
+            if (keeper == 1)
+                check_both_kinds(r);
+        }
+}
+
 static ek_status sleepy(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
     usleep(60000);
@@ -187,6 +208,7 @@ static const ek_case cases[] = {
     EK_CASE(experts_lie_on_two_nodes),
     EK_CASE(on_other_nodes),
     EK_CASE(sharded_experts_lie_on_two_nodes),
+    EK_CASE(gathered_experts_lie_on_two_nodes),
     EK_CASE(without_a_slot_for_transient_replicas),
     EK_CASE(without_the_planner_persistent_copies_serve),
     EK_CASE(as_far_as_nodes_suffice),

@@ -135,11 +135,11 @@ ek_status ek_rebalance_set_planner(ek_rebalance *b, const ek_planner *planner)
 {
     EK_REQUIRE(b->cfg->planner != NULL && b->model->cfg.mesh->ep > 1, EK_EINVAL,
                "this run has no planner: it needs --balance and --ep of 2 or more");
-    EK_REQUIRE(!ek_planner_fills_slots(planner) ||
+    EK_REQUIRE(!ek_planner_fills_slots(planner) || ek_planner_fills_slots(b->cfg->planner) ||
                    (b->cfg->gather == 0 && b->cfg->gather_most == 0),
                EK_EINVAL,
-               "planner %s puts experts with state into all slots, and gathering slices "
-               "needs empty ones",
+               "planner %s puts experts with state into all slots, and memory for gathered slices "
+               "is for planners that do not",
                planner->name);
     for (int64_t l = 0; l < b->model->spec.layers; l++)
         if (is_movable(b, l))

@@ -39,8 +39,8 @@ void ek_rebalance_set_recalled(ek_rebalance *b, int recalled);
 
 /* Between steps: changes to another planner of the config; the current persistent placement stays.
  * EK_EINVAL: it makes transient replicas, whose slots require as many experts on each rank as block
- * order gives (ek_rebalance_place fails likewise); or it makes none, and slices are to be
- * gathered. */
+ * order gives (ek_rebalance_place fails likewise); or it has state in all slots, unlike the
+ * config's first planner, and slices are to be gathered. */
 EK_CHECKED ek_status ek_rebalance_set_planner(ek_rebalance *b, const ek_planner *planner);
 /* Stops calling the planner.  Returns its name; NULL if there is none or it has been stopped. */
 const char *ek_rebalance_stop_planner(ek_rebalance *b);

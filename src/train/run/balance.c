@@ -40,12 +40,6 @@ static ek_status check_r(ek_run *r)
     EK_TRY(read_r(c->adaptive_r, etp, &r->options.adaptive_r));
     if (r->options.adaptive_r == etp || (r->options.sizes.ep <= 1 && etp == 1))
         return EK_OK;
-    EK_REQUIRE(
-        m->planner == NULL || !ek_planner_fills_slots(m->planner) || r->options.sizes.ep <= 1,
-        EK_EINVAL,
-        "--balance %s keeps experts with optimizer state in every slot, which --adaptive-r %s "
-        "needs for transient copies; use --adaptive-r etp, or another policy",
-        m->planner->name, c->adaptive_r);
     EK_REQUIRE(r->options.adaptive_r >= 0 || c->smart_group == 0, EK_EINVAL,
                "--smart-groups %d: its steps are not tuned, so --adaptive-r cannot be auto",
                c->smart_group);
@@ -297,18 +291,23 @@ ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc)
     ek_moe_config *c = &r->training.moe;
     int etp = r->mesh != NULL ? r->mesh->etp : 1, ep = r->mesh != NULL ? r->mesh->ep : 1;
     int want = r->options.adaptive_r;
+    int fills = c->planner != NULL && ek_planner_fills_slots(c->planner);
     int64_t experts = r->source.spec.experts, spare = experts - (experts + ep - 1) / ep;
 
     if (want == etp || r->mesh == NULL || !ek_mesh_distributes_experts(r->mesh))
         return EK_OK;
+    if (want < 0 && fills && r->rank == 0)
+        ek_log("balance", EK_LOG_INFO,
+               "--adaptive-r auto: 0 is not tried, as --balance %s keeps state in spare slots",
+               c->planner->name);
     EK_REQUIRE(experts * etp <= EK_COMM_TAGS / 8, EK_EINVAL,
                "--adaptive-r %s of %lld experts with --etp %d needs more than %d messages at once; "
                "use --adaptive-r etp",
                r->cfg->adaptive_r, (long long)experts, etp, EK_COMM_TAGS / 8);
     c->gather = want < 0 ? 1 : want == 0 ? EK_GATHER_ALL : etp / want;
-    c->gather_most = want < 0 ? EK_GATHER_ALL : 0;
+    c->gather_most = want >= 0 ? 0 : fills ? etp : EK_GATHER_ALL;
     r->training.tune_gather = want < 0;
-    if (want > 0 || mc->spare_slots >= spare)
+    if (want > 0 || fills || mc->spare_slots >= spare)
         return EK_OK;
     if (c->planner != NULL && r->rank == 0)
         ek_log("balance", EK_LOG_INFO,

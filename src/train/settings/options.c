@@ -166,9 +166,11 @@ static const ek_option options[] = {
      .offset = FIELD(etp),
      .help = "expert tensor parallel size: ranks over which each expert is sliced"},
     {"adaptive-r", EK_OPTION_TEXT, .field = EK_FIELD_TEXT, .offset = FIELD(adaptive_r),
-     .help = "Tutel's r, the number of --etp ranks that each row is sent to: a divisor of --etp, "
-             "the weight slices of the others being gathered; 0: rows stay local and all experts "
-             "are gathered; auto: tuned during training"},
+     .help =
+         "Tutel's r, the number of --etp ranks that each row is sent to: a divisor of --etp, "
+         "the weight slices of the others being gathered; 0: rows stay local and all experts "
+         "are gathered; auto: tuned during training (without 0 if --balance keeps state in spare "
+         "slots)"},
     {"zero", EK_OPTION_CHOICE, .allowed = "0|1|2|3", .field = EK_FIELD_INT, .offset = FIELD(zero),
      .help = "ZeRO stage over the data parallel ranks: 1: shard optimizer state, 2: also "
              "gradients, 3: also weights"},
