@@ -10,12 +10,14 @@
 
 enum { WORK = 1 << 22 }; /* limit of word operations */
 
-/* Exchanges two experts in all slots if that reduces the imbalance. */
-static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
-                        int64_t *load, int32_t a, int32_t b)
+/* --- two experts ------------------------------------------------------------------------------ */
+
+/* Change of the imbalance by an exchange of two experts whose weights differ by d. */
+static int64_t imbalance_change(ek_replicate_nodes *s, const ek_replicate_place *w,
+                                const int64_t *load, int32_t a, int32_t b, int64_t d)
 {
     const uint64_t *of_a = ek_replicate_mask(s, w, a), *of_b = ek_replicate_mask(s, w, b);
-    int64_t d = weight[b] - weight[a], change = 0;
+    int64_t change = 0;
 
     s->work += ek_replicate_words(s);
     for (int32_t i = 0; i < ek_replicate_words(s); i++)
@@ -27,17 +29,33 @@ static int try_exchange(ek_replicate_nodes *s, const int64_t *weight, ek_replica
             change += ek_replicate_imbalance(s, n, load[n] + more) -
                       ek_replicate_imbalance(s, n, load[n]);
         }
-    if (change >= 0)
-        return 0;
+    return change;
+}
+
+/* Exchanges two experts in all slots. */
+static void exchange_two(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
+                         int64_t *load, int32_t a, int32_t b)
+{
+    const uint64_t *of_a = ek_replicate_mask(s, w, a), *of_b = ek_replicate_mask(s, w, b);
+    int64_t d = weight[b] - weight[a];
+    int32_t only = s->only[a];
+
     for (int32_t i = 0; i < ek_replicate_words(s); i++)
         s->changed[0][i] |= of_a[i] | of_b[i];
     for (int32_t n = 0; n < s->nodes; n++)
         load[n] += d * (ek_replicate_count(s, w, n, a) - ek_replicate_count(s, w, n, b));
     ek_replicate_exchange(s, w, a, b);
-    return 1;
+    s->only[a] = s->only[b];
+    s->only[b] = only;
 }
 
-/* Whether the load of a node of an expert changed in this pass or the last one. */
+/* Whether the load of a node changed in this pass or the last one. */
+static int has_node_changed(const ek_replicate_nodes *s, int32_t node)
+{
+    return (int)((s->changed[0][node / 64] | s->changed[1][node / 64]) >> (node % 64) & 1);
+}
+
+/* Whether that of some node of an expert did. */
 static int has_changed(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t expert)
 {
     const uint64_t *mask = ek_replicate_mask(s, w, expert);
@@ -48,18 +66,60 @@ static int has_changed(const ek_replicate_nodes *s, const ek_replicate_place *w,
     return 0;
 }
 
-/* Tries an expert with those after it; pairs that no change has affected since they were last tried
- * are skipped. */
+/* --- passes ----------------------------------------------------------------------------------- */
+
+/* The first expert from b on whose exchange with a evens out the loads; s->experts: none.  Skips
+ * pairs that no change has affected since they were last tried. */
+static int32_t next_exchange(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
+                             const ek_replicate_place *w, const int64_t *load, int32_t a, int32_t b)
+{
+    int changed = has_changed(s, w, a);
+
+    for (; b < s->experts; b++)
+        if (replicas[a] == replicas[b] && weight[a] != weight[b] &&
+            (changed || has_changed(s, w, b)) &&
+            imbalance_change(s, w, load, a, b, weight[b] - weight[a]) < 0)
+            break;
+    return b;
+}
+
+/* The same for an expert with one replica, without a look at masks. */
+static int32_t next_of_singles(ek_replicate_nodes *s, const int32_t *replicas,
+                               const int64_t *weight, const int64_t *load, int32_t a, int32_t b)
+{
+    const int32_t *node = s->only, experts = s->experts, words = ek_replicate_words(s);
+    int changed = has_node_changed(s, node[a]);
+    int32_t x = node[a];
+    int64_t tried = 0, of_a = weight[a];
+
+    for (; b < experts; b++) {
+        int64_t more = weight[b] - of_a;
+        int32_t y = node[b];
+
+        if (replicas[b] != 1 || more == 0 || (!changed && !has_node_changed(s, y)))
+            continue;
+        tried += words + 1 + (x != y);
+        if (x != y && ek_replicate_evens_out(s, load, x, y, more))
+            break;
+    }
+    s->work += tried;
+    return b;
+}
+
+/* Exchanges an expert with those after it where that evens out the loads. */
 static int exchange_expert(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
                            ek_replicate_place *w, int64_t *load, int32_t a)
 {
     int moved = 0;
 
-    for (int32_t b = a + 1; b < s->experts; b++)
-        if (replicas[a] == replicas[b] && weight[a] != weight[b] &&
-            (has_changed(s, w, a) || has_changed(s, w, b)))
-            moved |= try_exchange(s, weight, w, load, a, b);
-    return moved;
+    for (int32_t b = a + 1;; b++) {
+        b = replicas[a] == 1 ? next_of_singles(s, replicas, weight, load, a, b)
+                             : next_exchange(s, replicas, weight, w, load, a, b);
+        if (b == s->experts)
+            return moved;
+        exchange_two(s, weight, w, load, a, b);
+        moved = 1;
+    }
 }
 
 void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
@@ -70,6 +130,7 @@ void ek_replicate_even(ek_replicate_nodes *s, const int32_t *replicas, const int
     int moved = 1;
 
     ek_replicate_loads(s, weight, w, load);
+    ek_replicate_find_only_nodes(s, w);
     memset(s->changed[0], -1, bytes); /* all */
     while (moved && s->work < end) {
         moved = 0;

@@ -14,9 +14,12 @@ typedef struct {
     ek_replicate_risk risk;
     int reached; /* the risk is within the allowed one */
     int64_t end; /* limit of s->work */
+    int32_t
+        n_stacked; /* experts with several replicas on some node, in s->stacked; -1: not listed */
 } climb;
 
-/* Effect of a change. */
+/* Effect of a change; a later member is filled in only where the earlier ones do not decide whether
+ * it is an improvement. */
 typedef struct {
     int64_t over; /* load above the allowed one, over all nodes */
     int64_t come;
@@ -168,16 +171,18 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     const int32_t *at = c->w->at;
     int32_t e = at[i], g = at[j], a = c->s->node_of[i], b = c->s->node_of[j];
     int64_t more = c->aim->weight[g] - c->aim->weight[e], lack = c->w->lack;
-    difference d;
+    difference d = {0};
 
     c->s->work++;
     if (!ek_replicate_may_swap(c->s, c->w, i, j))
         return 0;
     d.over = excess_change(c, a, more) + excess_change(c, b, -more);
-    d.come = incoming_change(c, a, e, -1) + incoming_change(c, a, g, 1) +
-             incoming_change(c, b, g, -1) + incoming_change(c, b, e, 1);
-    d.stacked = stacked_change(c, a, e, -1) + stacked_change(c, a, g, 1) +
-                stacked_change(c, b, g, -1) + stacked_change(c, b, e, 1);
+    if (d.over == 0)
+        d.come = incoming_change(c, a, e, -1) + incoming_change(c, a, g, 1) +
+                 incoming_change(c, b, g, -1) + incoming_change(c, b, e, 1);
+    if (d.come < 0)
+        d.stacked = stacked_change(c, a, e, -1) + stacked_change(c, a, g, 1) +
+                    stacked_change(c, b, g, -1) + stacked_change(c, b, e, 1);
     if (c->reached && !is_improvement(&d))
         return 0;
     ek_replicate_swap(c->s, c->aim->need, c->w, i, j);
@@ -188,11 +193,14 @@ static int try_slots(climb *c, int32_t i, int32_t j)
     c->load[a] += more;
     c->load[b] -= more;
     c->over += d.over;
+    c->s->only[e] = ek_replicate_only_node(c->s, c->w, e);
+    c->s->only[g] = ek_replicate_only_node(c->s, c->w, g);
+    c->n_stacked = -1;
     return 1;
 }
 
-/* Exchanges two experts with equal numbers of replicas, which leaves the risk unchanged. */
-static int try_experts(climb *c, int32_t a, int32_t b)
+/* What an exchange of two experts with equal numbers of replicas changes. */
+static difference exchange_difference(climb *c, int32_t a, int32_t b)
 {
     int32_t words = ek_replicate_words(c->s);
     const uint64_t *of_a = ek_replicate_mask(c->s, c->w, a);
@@ -204,13 +212,49 @@ static int try_experts(climb *c, int32_t a, int32_t b)
     for (int32_t i = 0; i < words; i++)
         for (uint64_t m = of_a[i] | of_b[i]; m != 0; m &= m - 1) {
             int32_t n = i * 64 + __builtin_ctzll(m);
+
+            c->s->work++;
+            d.over += excess_change(c, n,
+                                    more * (ek_replicate_count(c->s, c->w, n, a) -
+                                            ek_replicate_count(c->s, c->w, n, b)));
+        }
+    for (int32_t i = 0; i < words && d.over == 0; i++)
+        for (uint64_t m = of_a[i] | of_b[i]; m != 0; m &= m - 1) {
+            int32_t n = i * 64 + __builtin_ctzll(m);
             int32_t diff =
                 ek_replicate_count(c->s, c->w, n, a) - ek_replicate_count(c->s, c->w, n, b);
 
-            c->s->work++;
-            d.over += excess_change(c, n, more * diff);
             d.come += incoming_change(c, n, a, -diff) + incoming_change(c, n, b, diff);
         }
+    return d;
+}
+
+/* The same where all replicas, `count` each, are on one node, x and y. */
+static difference difference_of_two(climb *c, int32_t a, int32_t b, int32_t x, int32_t y,
+                                    int32_t count)
+{
+    const ek_replicate_place *now = c->aim->now;
+    int64_t more = (c->aim->weight[b] - c->aim->weight[a]) * count;
+    difference d = {0};
+
+    c->s->work += ek_replicate_words(c->s) + (x == y ? 1 : 2);
+    if (x == y)
+        return d;
+    d.over = excess_change(c, x, more) + excess_change(c, y, -more);
+    if (d.over == 0)
+        d.come = incoming_count(c->s, now, x, b, count) - incoming_count(c->s, now, x, a, count) +
+                 incoming_count(c->s, now, y, a, count) - incoming_count(c->s, now, y, b, count);
+    return d;
+}
+
+/* Exchanges two experts with equal numbers of replicas, which leaves the risk unchanged. */
+static int try_experts(climb *c, int32_t a, int32_t b)
+{
+    int32_t *only = c->s->only, x = only[a], y = only[b];
+    int64_t more = c->aim->weight[b] - c->aim->weight[a];
+    difference d = x >= 0 && y >= 0 ? difference_of_two(c, a, b, x, y, c->aim->replicas[a])
+                                    : exchange_difference(c, a, b);
+
     if (!is_improvement(&d))
         return 0;
     for (int32_t n = 0; n < c->s->nodes; n++)
@@ -218,6 +262,9 @@ static int try_experts(climb *c, int32_t a, int32_t b)
             more * (ek_replicate_count(c->s, c->w, n, a) - ek_replicate_count(c->s, c->w, n, b));
     c->over += d.over;
     ek_replicate_exchange(c->s, c->w, a, b);
+    only[a] = y;
+    only[b] = x;
+    c->n_stacked = -1;
     return 1;
 }
 
@@ -243,10 +290,16 @@ static int is_free(const climb *c, int32_t node, int32_t expert, int32_t n)
     return ek_replicate_count(c->s, c->aim->now, node, expert) > 0 || n > c->s->ranks[node];
 }
 
-/* Whether an expert has several replicas on some node. */
-static int is_stacked(const climb *c, int32_t expert)
+/* Lists the experts with several replicas on some node, ascending. */
+static void list_stacked(climb *c)
 {
-    return c->w->distinct[expert] < c->aim->replicas[expert];
+    if (c->n_stacked >= 0)
+        return;
+    c->n_stacked = 0;
+    for (int32_t e = 0; e < c->s->experts; e++) {
+        c->s->stacked[c->n_stacked] = e;
+        c->n_stacked += c->w->distinct[e] < c->aim->replicas[e];
+    }
 }
 
 /* Whether some node that holds an expert lacks it now. */
@@ -262,6 +315,19 @@ static int is_coming(const climb *c, int32_t expert)
     return 0;
 }
 
+/* Exchanges an expert with those of which a node has several. */
+static int search_stacked(climb *c, int32_t a)
+{
+    int moved = 0;
+    int32_t n;
+
+    list_stacked(c);
+    n = c->n_stacked;
+    for (int32_t i = 0; i < n && c->s->work < c->end; i++)
+        moved |= try_pair(c, a, c->s->stacked[i]);
+    return moved;
+}
+
 /* Exchanges an expert with others, where that may improve: with any if it is on an overloaded node;
  * if replicas of it come, with those on its present nodes and those of which a node has several. */
 static int search_experts(climb *c, int32_t a)
@@ -275,9 +341,10 @@ static int search_experts(climb *c, int32_t a)
         if (ek_replicate_count(s, c->aim->now, n, a) > 0)
             for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
                 moved |= try_pair(c, a, c->w->at[i]);
+    if (!any)
+        return moved | search_stacked(c, a);
     for (int32_t b = 0; b < s->experts && s->work < c->end; b++)
-        if (any || is_stacked(c, b))
-            moved |= try_pair(c, a, b);
+        moved |= try_pair(c, a, b);
     return moved;
 }
 
@@ -317,9 +384,10 @@ static int search_pass(climb *c)
 int ek_replicate_min_move(ek_replicate_nodes *s, const ek_replicate_aim *aim, int64_t *load,
                           ek_replicate_place *w)
 {
-    climb c = {.s = s, .aim = aim, .w = w, .load = load};
+    climb c = {.s = s, .aim = aim, .w = w, .load = load, .n_stacked = -1};
 
     ek_replicate_loads(s, aim->weight, w, load);
+    ek_replicate_find_only_nodes(s, w);
     ek_replicate_risk_of(s, aim->need, w, &c.risk);
     c.end = s->work + WORK;
     c.reached = meets_risk(s, &c.risk, &aim->risk);

@@ -19,126 +19,9 @@
  *              (and N / 64); most swaps O(minimal sets). */
 #include "balance/replicate_place.h"
 
-#include "base/random.h"
-#include "placement/subsets.h"
-
 #include <string.h>
 
-enum {
-    EXACT_NODES = 16, /* up to so many nodes all sets are tried: 65,536 */
-    DRAWN = 1024,     /* sets drawn for each k above that */
-    TRIALS = 1 << 13, /* random swaps tried for a better score */
-    WORK = 1 << 22    /* limit of word operations of each phase of the climb */
-};
-
-static const uint64_t seed = UINT64_C(0x7265706c69636173); /* of drawn sets and swaps */
-static const uint64_t swap_stream = UINT64_C(1) << 63;     /* drawn sets use smaller stream
-                                                              numbers */
-
-/* --- failures --------------------------------------------------------------------------------- */
-
-/* C(n, k), or more than `most` where it is more. */
-static int64_t binomial(int32_t n, int32_t k, int64_t most)
-{
-    int64_t c = 1;
-
-    if (k > n - k)
-        k = n - k;
-    for (int32_t i = 0; i < k && c <= most; i++)
-        c = c * (n - i) / (i + 1);
-    return c;
-}
-
-/* The number of sets of k nodes that are tried. */
-static int64_t sets_of(int32_t nodes, int32_t k)
-{
-    int64_t most = nodes <= EXACT_NODES ? INT64_C(1) << EXACT_NODES : k == 1 ? nodes : DRAWN;
-    int64_t all = binomial(nodes, k, most);
-
-    return all < most ? all : most;
-}
-
-static int32_t most_failures(int32_t nodes)
-{
-    return nodes <= EXACT_NODES ? nodes - 1 : EK_REPLICATE_FAILURES;
-}
-
-void ek_replicate_nodes_reserve(ek_replicate_nodes *s, ek_arena *a, int32_t nodes, int32_t experts,
-                                int32_t slots)
-{
-    memset(s, 0, sizeof(*s));
-    s->nodes = nodes;
-    s->experts = experts;
-    s->slots = slots;
-    s->most = most_failures(nodes);
-    for (int32_t k = 1; k <= s->most; k++)
-        s->words += (int32_t)((sets_of(nodes, k) + 63) / 64);
-    s->node_slots = ek_arena_alloc(a, nodes, sizeof(*s->node_slots));
-    s->ranks = ek_arena_alloc(a, nodes, sizeof(*s->ranks));
-    s->first = ek_arena_alloc(a, nodes + 1, sizeof(*s->first));
-    s->node_of = ek_arena_alloc(a, slots, sizeof(*s->node_of));
-    s->word_of = ek_arena_alloc(a, s->most + 2, sizeof(*s->word_of));
-    s->sets = ek_arena_alloc(a, s->most + 1, sizeof(*s->sets));
-    s->dead = ek_arena_alloc(a, (int64_t)nodes * s->words, sizeof(*s->dead));
-    s->fallen = ek_arena_alloc(a, s->words, sizeof(*s->fallen));
-    s->replica_sets =
-        ek_arena_alloc(a, (int64_t)experts * ek_replicate_words(s), sizeof(*s->replica_sets));
-    s->core = ek_arena_alloc(a, experts, sizeof(*s->core));
-    s->singles = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->singles));
-    s->some = ek_arena_alloc(a, nodes, sizeof(*s->some));
-    s->climb.n_alone = ek_arena_alloc(a, nodes, sizeof(*s->climb.n_alone));
-    s->climb.with_one = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->climb.with_one));
-    s->climb.with_three = ek_arena_alloc(a, ek_replicate_words(s), sizeof(*s->climb.with_three));
-    s->climb.mask =
-        ek_arena_alloc(a, (int64_t)experts * ek_replicate_words(s), sizeof(*s->climb.mask));
-    s->climb.experts = ek_arena_alloc(a, experts, sizeof(*s->climb.experts));
-    s->climb.lost = ek_arena_alloc(a, s->words, sizeof(*s->climb.lost));
-    s->climb.swapped = ek_arena_alloc(a, 2 * ek_replicate_words(s), sizeof(*s->climb.swapped));
-    for (int i = 0; i < 2; i++)
-        s->changed[i] = ek_arena_alloc(a, ek_replicate_words(s), sizeof(**s->changed));
-}
-
-static void fail_nodes(ek_replicate_nodes *s, int32_t k)
-{
-    int32_t set[EK_REPLICATE_FAILURES];
-    int64_t all = binomial(s->nodes, k, s->sets[k]);
-
-    for (int32_t i = 0; i < k; i++)
-        set[i] = i;
-    s->exact &= all == s->sets[k];
-    for (int64_t n = 0; n < s->sets[k]; n++) {
-        int64_t word = s->word_of[k] + n / 64;
-
-        if (all > s->sets[k])
-            ek_subset_draw(seed, set, k, s->nodes, n);
-        for (int32_t i = 0; i < k; i++)
-            s->dead[(int64_t)set[i] * s->words + word] |= UINT64_C(1) << (n % 64);
-        if (all == s->sets[k] && n + 1 < all)
-            ek_subset_next(set, k, s->nodes);
-    }
-}
-
-void ek_replicate_nodes_ready(ek_replicate_nodes *s)
-{
-    s->first[0] = 0;
-    for (int32_t n = 0; n < s->nodes; n++) {
-        s->first[n + 1] = s->first[n] + s->node_slots[n];
-        for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
-            s->node_of[i] = n;
-    }
-    s->alike = 1;
-    for (int32_t n = 1; n < s->nodes; n++)
-        s->alike &= s->ranks[n] == s->ranks[0];
-    memset(s->dead, 0, (size_t)s->nodes * (size_t)s->words * sizeof(*s->dead));
-    s->exact = 1;
-    s->word_of[0] = s->word_of[1] = 0;
-    s->sets[0] = 0;
-    for (int32_t k = 1; k <= s->most; k++) {
-        s->sets[k] = sets_of(s->nodes, k);
-        s->word_of[k + 1] = s->word_of[k] + (int32_t)((s->sets[k] + 63) / 64);
-        fail_nodes(s, k);
-    }
-}
+enum { WORK = 1 << 22 }; /* limit of word operations of each phase of the climb */
 
 /* --- placements ------------------------------------------------------------------------------- */
 
@@ -231,6 +114,33 @@ int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_
     return n;
 }
 
+/* The node of a mask with one; -1: it has several. */
+static int32_t only_node(const uint64_t *mask, int32_t words)
+{
+    int32_t node = -1;
+
+    for (int32_t i = 0; i < words; i++) {
+        if (mask[i] == 0)
+            continue;
+        if (node >= 0 || (mask[i] & (mask[i] - 1)) != 0)
+            return -1;
+        node = i * 64 + __builtin_ctzll(mask[i]);
+    }
+    return node;
+}
+
+int32_t ek_replicate_only_node(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                               int32_t expert)
+{
+    return only_node(ek_replicate_mask(s, w, expert), ek_replicate_words(s));
+}
+
+void ek_replicate_find_only_nodes(ek_replicate_nodes *s, const ek_replicate_place *w)
+{
+    for (int32_t e = 0; e < s->experts; e++)
+        s->only[e] = ek_replicate_only_node(s, w, e);
+}
+
 /* --- scoring ---------------------------------------------------------------------------------- */
 
 static int is_subset(const uint64_t *a, const uint64_t *b, int32_t words)
@@ -320,7 +230,7 @@ static uint64_t fatal_sets(const ek_replicate_nodes *s, const ek_replicate_place
 {
     uint64_t lost = 0;
 
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n && lost != s->all[word]; i++)
         lost |= sets_including(s, ek_replicate_mask(s, w, s->core[i]), word);
     return lost;
 }
@@ -457,7 +367,7 @@ static int spread_slot(ek_replicate_nodes *s, const int32_t *need, ek_replicate_
 
 void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w)
 {
-    int moved = 1;
+    int moved = 1, any = 0;
 
     while (w->lack > 0 && moved) {
         moved = 0;
@@ -465,8 +375,10 @@ void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicat
             if (ek_replicate_count(s, w, s->node_of[i], w->at[i]) > 1 &&
                 lack_of(need, w, w->at[i]) > 0)
                 moved |= spread_slot(s, need, w, i);
+        any |= moved;
     }
-    count_fatal(s, w, NULL, w->fatal);
+    if (any)
+        count_fatal(s, w, NULL, w->fatal);
 }
 
 void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
@@ -477,36 +389,18 @@ void ek_replicate_loads(const ek_replicate_nodes *s, const int64_t *weight,
         load[s->node_of[i]] += weight[w->at[i]];
 }
 
-static int reduces_imbalance(const ek_replicate_nodes *s, const ek_replicate_place *w,
-                             const int64_t *weight, const int64_t *load, int32_t i, int32_t j)
-{
-    int32_t a = s->node_of[i], b = s->node_of[j];
-    int64_t d = weight[w->at[j]] - weight[w->at[i]];
-
-    return ek_replicate_imbalance(s, a, load[a] + d) + ek_replicate_imbalance(s, b, load[b] - d) <
-           ek_replicate_imbalance(s, a, load[a]) + ek_replicate_imbalance(s, b, load[b]);
-}
-
 void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a, int32_t b)
 {
-    for (int32_t i = 0; i < s->slots; i++)
-        if (w->at[i] == a || w->at[i] == b)
-            fill_slot(s, w, i, w->at[i] == a ? b : a);
-}
+    const uint64_t *of_a = ek_replicate_mask(s, w, a), *of_b = ek_replicate_mask(s, w, b);
 
-/* The node of a mask with one; -1: it has several. */
-static int32_t only_node(const uint64_t *mask, int32_t words)
-{
-    int32_t node = -1;
+    for (int32_t k = 0; k < ek_replicate_words(s); k++)
+        for (uint64_t m = of_a[k] | of_b[k]; m != 0; m &= m - 1) {
+            int32_t n = k * 64 + __builtin_ctzll(m);
 
-    for (int32_t i = 0; i < words; i++) {
-        if (mask[i] == 0)
-            continue;
-        if (node >= 0 || (mask[i] & (mask[i] - 1)) != 0)
-            return -1;
-        node = i * 64 + __builtin_ctzll(mask[i]);
-    }
-    return node;
+            for (int32_t i = s->first[n]; i < s->first[n + 1]; i++)
+                if (w->at[i] == a || w->at[i] == b)
+                    fill_slot(s, w, i, w->at[i] == a ? b : a);
+        }
 }
 
 static void set_bit(uint64_t *mask, int32_t bit, int to)
@@ -534,14 +428,13 @@ static void add_to_core(ek_replicate_nodes *s, const uint64_t *mask, int32_t mor
         }
 }
 
-/* Keeps the minimal node sets of a placement, how many experts have each, and the fatal sets. */
+/* Keeps the minimal node sets of a placement, and how many experts have each. */
 static void keep_core(ek_replicate_nodes *s, const ek_replicate_place *w)
 {
     int32_t words = ek_replicate_words(s), n = find_core(s, w);
     size_t bytes = (size_t)words * sizeof(*s->climb.mask);
 
-    for (int32_t word = 0; word < s->words; word++)
-        s->climb.lost[word] = fatal_sets(s, w, n, word);
+    s->climb.has_lost = 0;
     s->climb.n = 0;
     for (int32_t i = 0; i < n; i++)
         if (w->distinct[s->core[i]] > 1)
@@ -598,9 +491,26 @@ static int includes_core(ek_replicate_nodes *s, const uint64_t *mask, uint64_t *
     return 0;
 }
 
-/* Whether a set is fatal with a mask that was not. */
-static int adds_fatal(const ek_replicate_nodes *s, const uint64_t *mask)
+/* The sets of a word that are fatal to the minimal node sets. */
+static uint64_t fatal_to_core(const ek_replicate_nodes *s, int32_t word)
 {
+    int32_t words = ek_replicate_words(s);
+    uint64_t lost = 0;
+
+    for (int32_t i = 0; i < words; i++)
+        for (uint64_t m = s->climb.with_one[i]; m != 0 && lost != s->all[word]; m &= m - 1)
+            lost |= s->dead[(int64_t)(i * 64 + __builtin_ctzll(m)) * s->words + word];
+    for (int32_t i = 0; i < s->climb.n && lost != s->all[word]; i++)
+        lost |= sets_including(s, s->climb.mask + (int64_t)i * words, word);
+    return lost;
+}
+
+/* Whether a set is fatal with a mask that was not. */
+static int adds_fatal(ek_replicate_nodes *s, const uint64_t *mask)
+{
+    for (int32_t word = 0; word < s->words && !s->climb.has_lost; word++)
+        s->climb.lost[word] = fatal_to_core(s, word);
+    s->climb.has_lost = 1;
     for (int32_t word = 0; word < s->words; word++)
         if ((sets_including(s, mask, word) & ~s->climb.lost[word]) != 0)
             return 1;
@@ -669,6 +579,29 @@ static void update_core(ek_replicate_nodes *s, const ek_replicate_place *w, int3
     }
 }
 
+/* Swaps two slots whose experts are nowhere else, if each node alone holds at least two other
+ * experts: the minimal node sets, and how many experts have each, stay the same.  With fewer they
+ * do as well, but finding that out counts as more work, which limits the climb.  Returns whether it
+ * did. */
+static int swap_singles(ek_replicate_nodes *s, ek_replicate_place *w, int32_t i, int32_t j)
+{
+    int32_t a = w->at[i], b = w->at[j], x = s->node_of[i], y = s->node_of[j];
+
+    if (w->distinct[a] > 1 || w->distinct[b] > 1 || s->climb.n_alone[x] < 3 ||
+        s->climb.n_alone[y] < 3 || *count_at(s, w, x, a) > 1 || *count_at(s, w, y, b) > 1)
+        return 0;
+    s->work++;
+    w->at[i] = b;
+    w->at[j] = a;
+    *count_at(s, w, x, a) = *count_at(s, w, y, b) = 0;
+    *count_at(s, w, y, a) = *count_at(s, w, x, b) = 1;
+    set_bit(ek_replicate_mask(s, w, a), x, 0);
+    set_bit(ek_replicate_mask(s, w, a), y, 1);
+    set_bit(ek_replicate_mask(s, w, b), y, 0);
+    set_bit(ek_replicate_mask(s, w, b), x, 1);
+    return 1;
+}
+
 /* Swaps two slots unless that scores worse.  Returns whether it did. */
 static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w,
                     int64_t *fatal, int32_t i, int32_t j)
@@ -679,6 +612,8 @@ static int try_swap(ek_replicate_nodes *s, const int32_t *need, ek_replicate_pla
     int64_t lack = w->lack;
     int sign;
 
+    if (swap_singles(s, w, i, j))
+        return 1;
     memcpy(was[0], ek_replicate_mask(s, w, a), bytes);
     memcpy(was[1], ek_replicate_mask(s, w, b), bytes);
     ek_replicate_swap(s, need, w, i, j);
@@ -703,10 +638,8 @@ static void climb_score(ek_replicate_nodes *s, const int32_t *need, ek_replicate
 {
     int64_t end = s->work + WORK;
 
-    for (uint64_t trial = 0; trial < TRIALS && s->work < end; trial++) {
-        uint64_t bits = ek_random_bits(seed, swap_stream, trial);
-        int32_t i = (int32_t)((bits >> 32) * (uint64_t)s->slots >> 32);
-        int32_t j = (int32_t)((bits & UINT32_MAX) * (uint64_t)s->slots >> 32);
+    for (int32_t t = 0; t < EK_REPLICATE_TRIALS && s->work < end; t++) {
+        int32_t i = s->trial[2 * t], j = s->trial[2 * t + 1];
 
         if (ek_replicate_may_swap(s, w, i, j))
             (void)try_swap(s, need, w, fatal, i, j);
@@ -729,7 +662,7 @@ static void climb_load(ek_replicate_nodes *s, const int32_t *need, const int64_t
                 int64_t d = weight[w->at[j]] - weight[w->at[i]];
 
                 if (d == 0 || s->node_of[i] == s->node_of[j] ||
-                    !reduces_imbalance(s, w, weight, load, i, j) ||
+                    !ek_replicate_evens_out(s, load, s->node_of[i], s->node_of[j], d) ||
                     !try_swap(s, need, w, fatal, i, j))
                     continue;
                 load[s->node_of[i]] += d;

@@ -8,8 +8,10 @@
 
 #include "placement/survivability.h"
 
-/* Largest number of simultaneous failures tried above 16 nodes. */
-enum { EK_REPLICATE_FAILURES = 16 };
+enum {
+    EK_REPLICATE_FAILURES = 16,    /* most simultaneous failures tried above 16 nodes */
+    EK_REPLICATE_TRIALS = 1 << 13, /* random swaps that the climb tries for a better score */
+};
 
 /* Minimal node sets, those that hold an expert and include no such set, of the placement that
  * ek_replicate_climb improves; masks are [(nodes + 63) / 64]. */
@@ -19,6 +21,7 @@ typedef struct {
     int32_t n;                       /* minimal sets of several nodes; */
     uint64_t *mask;                  /* [experts] them, */
     int32_t *experts;                /* [experts] and how many experts have each */
+    int has_lost;                    /* whether `lost` is filled in */
     uint64_t *lost;                  /* [words] the fatal sets, as in ek_replicate_nodes.dead */
     uint64_t *swapped;               /* [2] masks of two experts before a swap */
 } ek_replicate_core;
@@ -36,6 +39,7 @@ typedef struct {
     int32_t *word_of; /* [most + 2] first word of the sets of k nodes */
     int64_t *sets;    /* [most + 1] number of sets of k nodes */
     uint64_t *dead;   /* [nodes][words] one bit per set: the node is in it */
+    uint64_t *all;    /* [words] the bits of all sets */
     uint64_t *fallen; /* [words] sets that are fatal to other layers; see ek_replicate_regard */
     int32_t n_replica_sets;
     uint64_t *replica_sets; /* [experts][(nodes + 63) / 64] minimal node sets that held an expert
@@ -43,6 +47,9 @@ typedef struct {
     int32_t *core;          /* [experts] scratch of the scoring */
     uint64_t *singles;      /* [(nodes + 63) / 64] scratch of the scoring */
     int32_t *some;          /* [nodes] scratch of the search */
+    int32_t *trial;         /* [2 * EK_REPLICATE_TRIALS] pairs of slots */
+    int32_t *stacked;       /* [experts] scratch of the search */
+    int32_t *only;          /* [experts] see ek_replicate_find_only_nodes */
     int alike;              /* all nodes have as many ranks */
     ek_replicate_core climb;
     uint64_t *changed[2]; /* [(nodes + 63) / 64] nodes whose load changed, in two passes of
@@ -81,6 +88,12 @@ void ek_replicate_place_as(const ek_replicate_nodes *s, const ek_replicate_place
 int32_t ek_replicate_nodes_with(const ek_replicate_nodes *s, const ek_replicate_place *w,
                                 int32_t expert, int32_t *nodes);
 
+/* The node that alone holds an expert; -1: several do.  For all experts: s->only, which searches
+ * keep up to date. */
+int32_t ek_replicate_only_node(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                               int32_t expert);
+void ek_replicate_find_only_nodes(ek_replicate_nodes *s, const ek_replicate_place *w);
+
 /* Words of a mask of nodes, and the mask of those that hold an expert. */
 static inline int32_t ek_replicate_words(const ek_replicate_nodes *s)
 {
@@ -105,6 +118,21 @@ static inline int64_t ek_replicate_imbalance(const ek_replicate_nodes *s, int32_
                                              int64_t load)
 {
     return s->alike ? load * load : load * load / s->ranks[node];
+}
+
+/* Whether the imbalance falls if node x gets `more` load from node y, another one; more is not 0.
+ */
+static inline int ek_replicate_evens_out(const ek_replicate_nodes *s, const int64_t *load,
+                                         int32_t x, int32_t y, int64_t more)
+{
+    int64_t half = load[x] - load[y] + more; /* where ranks are alike it changes by 2 more half */
+
+    if (s->alike)
+        return half != 0 && (more < 0) != (half < 0);
+    return ek_replicate_imbalance(s, x, load[x] + more) - ek_replicate_imbalance(s, x, load[x]) +
+               ek_replicate_imbalance(s, y, load[y] - more) -
+               ek_replicate_imbalance(s, y, load[y]) <
+           0;
 }
 
 /* Fills order [experts] with the experts by ascending key; equal keys by number. */
@@ -160,7 +188,8 @@ void ek_replicate_swap(const ek_replicate_nodes *s, const int32_t *need, ek_repl
 void ek_replicate_exchange(const ek_replicate_nodes *s, ek_replicate_place *w, int32_t a,
                            int32_t b);
 
-/* Swaps slots of two nodes while that reduces the lack; then counts fatal sets. */
+/* Swaps slots of two nodes while that reduces the lack, and updates what ek_replicate_score filled
+ * in. */
 void ek_replicate_repair(ek_replicate_nodes *s, const int32_t *need, ek_replicate_place *w);
 /* Evens out the nodes' loads without changing the risk: exchanges experts with equal numbers of
  * replicas.  weight [experts]: load of a replica, 2^24 being the total of all assignments; load

@@ -62,25 +62,78 @@ uint64_t ek_random_stream(const char *name)
     return h;
 }
 
-uint64_t ek_random_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t index)
+/* A permutation of 0 ... 4^half - 1: a Feistel network of half-words.  With few of them the values
+ * of its round function are kept. */
+enum { ROUNDS = 6, KEPT_HALF = 5 };
+
+typedef struct {
+    uint64_t seed, stream, mask;
+    int half;
+    uint32_t known[ROUNDS]; /* bits: kept values */
+    uint32_t kept[ROUNDS][1 << KEPT_HALF];
+} permutation;
+
+static void start_permutation(permutation *p, uint64_t seed, uint64_t stream, uint64_t n)
 {
     int half = 1;
-    uint64_t mask, x = index;
 
     while (half < 32 && (1ull << (2 * half)) < n)
         half++;
-    mask = (1ull << half) - 1;
-    do {
-        uint64_t left = x >> half, right = x & mask;
+    p->seed = seed;
+    p->stream = stream;
+    p->half = half;
+    p->mask = (1ull << half) - 1;
+    for (int round = 0; round < ROUNDS; round++)
+        p->known[round] = 0;
+}
 
-        for (uint64_t round = 0; round < 6; round++) {
-            uint64_t f = ek_random_bits(seed ^ (round << 56), stream, right) & mask;
-            uint64_t next = left ^ f;
+static uint64_t round_value(permutation *p, uint64_t round, uint64_t right)
+{
+    uint32_t bit = 1u << (right % 32), value;
+
+    if (p->half <= KEPT_HALF && (p->known[round] & bit) != 0)
+        return p->kept[round][right];
+    value = (uint32_t)(ek_random_bits(p->seed ^ (round << 56), p->stream, right) & p->mask);
+    if (p->half <= KEPT_HALF) {
+        p->known[round] |= bit;
+        p->kept[round][right] = value;
+    }
+    return value;
+}
+
+/* The image of an index below n: the domain is the smallest power of 4 >= n, at most 4 tries on
+ * average. */
+static uint64_t permute_index(permutation *p, uint64_t n, uint64_t index)
+{
+    uint64_t x = index;
+
+    do {
+        uint64_t left = x >> p->half, right = x & p->mask;
+
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ round_value(p, round, right);
 
             left = right;
             right = next;
         }
-        x = left << half | right;
-    } while (x >= n); /* the domain is the smallest power of 4 >= n: at most 4 tries on average */
+        x = left << p->half | right;
+    } while (x >= n);
     return x;
+}
+
+uint64_t ek_random_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t index)
+{
+    permutation p;
+
+    start_permutation(&p, seed, stream, n);
+    return permute_index(&p, n, index);
+}
+
+void ek_random_permute_first(uint64_t seed, uint64_t stream, int32_t n, int32_t k, int32_t *images)
+{
+    permutation p;
+
+    start_permutation(&p, seed, stream, (uint64_t)n);
+    for (int32_t i = 0; i < k; i++)
+        images[i] = (int32_t)permute_index(&p, (uint64_t)n, (uint64_t)i);
 }

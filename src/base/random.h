@@ -22,5 +22,7 @@ uint64_t ek_random_stream(const char *name);
 /* Position of `index` in a seeded permutation of [0, n): a bijection without a table (Feistel
  * network with cycle walking).  0 <= index < n. */
 uint64_t ek_random_permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t index);
+/* The same for indices 0 ... k - 1 at once, in less time: images [k]. */
+void ek_random_permute_first(uint64_t seed, uint64_t stream, int32_t n, int32_t k, int32_t *images);
 
 #endif

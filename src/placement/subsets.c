@@ -18,6 +18,5 @@ void ek_subset_draw(uint64_t seed, int32_t *set, int32_t k, int32_t n, int64_t n
 {
     uint64_t stream = ((uint64_t)k << 32) | (uint64_t)number;
 
-    for (int32_t i = 0; i < k; i++)
-        set[i] = (int32_t)ek_random_permute(seed, stream, (uint64_t)n, (uint64_t)i);
+    ek_random_permute_first(seed, stream, n, k, set);
 }

@@ -176,6 +176,56 @@ static void is_no_worse_than_before(void)
     CHECK(all_loads < 1.005 && all_moved < 1);
 }
 
+/* --- the same plans --------------------------------------------------------------------------- */
+
+/* Loads of whole numbers, the same with any libm. */
+static void draw_whole_loads(fixture *f, uint64_t seed)
+{
+    for (int32_t e = 0; e < f->s.experts; e++) {
+        int64_t n = (int64_t)(ek_random_bits(seed, 8, (uint64_t)e) % 1000);
+
+        for (int32_t r = 0; r < f->s.ranks; r++)
+            f->counts[(int64_t)r * f->s.experts + e] = 20 + n * n / (100 + 5 * (e % 40));
+    }
+}
+
+/* FNV-1a of the experts of all slots after three plans, each from the placement of the one before.
+ */
+static uint64_t hash_plans(const shape *s)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    fixture f;
+
+    setup(&f, s);
+    for (uint64_t k = 0; k < 3; k++) {
+        draw_whole_loads(&f, k);
+        (void)plan(&f);
+        for (int32_t i = 0; i < s->ranks * s->slots; i++)
+            h = (h ^ (uint64_t)(uint32_t)f.p.placement.expert_of[i]) * UINT64_C(0x100000001b3);
+    }
+    teardown(&f);
+    return h;
+}
+
+/* Of the build before short cuts in the searches: they may change no plan. */
+static void plans_are_those_without_short_cuts(void)
+{
+    static const uint64_t recorded[] = {
+        UINT64_C(0xa92e21b8b6957958), UINT64_C(0xe417d5b47081afd0), UINT64_C(0x9f619699472845f9),
+        UINT64_C(0xc3a4d1e7e884ca88), UINT64_C(0x13ba01e807a3360e), UINT64_C(0xc9224d32cc804d30),
+        UINT64_C(0x0756214530b723cd), UINT64_C(0x9bb2471d39ccd7d0), UINT64_C(0xd23a6f1127820c67),
+        UINT64_C(0x35cfeb539b28346f), UINT64_C(0x1a719edf87051bdd), UINT64_C(0x31fd24acd7b57adf),
+        UINT64_C(0x61a72d13ecae5e82),
+    };
+
+    for (size_t i = 0; i < sizeof(earlier) / sizeof(*earlier); i++) {
+        uint64_t h = hash_plans(&earlier[i].s);
+
+        if (h != recorded[i])
+            EK_T_FAIL("case %d: hash 0x%016llx", (int)i, (unsigned long long)h);
+    }
+}
+
 /* --- many ranks ------------------------------------------------------------------------------- */
 
 /* The cost of an assignment of nodes, of risk and of moves must not grow with ranks^3, or this
@@ -202,6 +252,7 @@ static void plans_at_a_thousand_ranks(void)
 
 static const ek_case cases[] = {
     EK_CASE(is_no_worse_than_before),
+    EK_CASE(plans_are_those_without_short_cuts),
     EK_CASE(plans_at_a_thousand_ranks),
 };
 EK_TEST_MAIN(cases)

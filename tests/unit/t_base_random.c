@@ -88,7 +88,24 @@ static void permutations(void)
     CHECK(ek_random_permute(1, 1, UINT64_C(1) << 40, 5) < UINT64_C(1) << 40);
 }
 
-static const ek_case cases[] = {EK_CASE(known_answers), EK_CASE(uniform_moments),
-                                EK_CASE(normal_moments), EK_CASE(arguments_matter),
-                                EK_CASE(permutations)};
+static void the_first_images_are_those_of_each_index(void)
+{
+    static const int32_t sizes[] = {1, 2, 5, 32, 100, 1000, 1024, 1025, 5000};
+    int32_t images[64];
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+        for (uint64_t stream = 0; stream < 20; stream++) {
+            int32_t k = sizes[i] < 64 ? sizes[i] : 64;
+
+            ek_random_permute_first(3, stream, sizes[i], k, images);
+            for (int32_t j = 0; j < k; j++)
+                CHECK_INT(images[j],
+                          (int32_t)ek_random_permute(3, stream, (uint64_t)sizes[i], (uint64_t)j));
+        }
+}
+
+static const ek_case cases[] = {
+    EK_CASE(known_answers),  EK_CASE(uniform_moments),
+    EK_CASE(normal_moments), EK_CASE(arguments_matter),
+    EK_CASE(permutations),   EK_CASE(the_first_images_are_those_of_each_index)};
 EK_TEST_MAIN(cases)
