@@ -454,27 +454,51 @@ static void notes_of_no_use(void)
 
 /* --- settings to choose from ------------------------------------------------------------------ */
 
+static void open_mesh(int ranks, int ep, int etp, const int *node_of, ek_mesh *mesh,
+                      ek_comm **world)
+{
+    CHECK(ek_comm_open_threads(ranks, world) == EK_OK);
+    for (int i = 0; i < ranks; i++)
+        ek_comm_set_nodes(world[i], node_of);
+    *mesh = (ek_mesh){.size = ranks, .ep = ep, .etp = etp, .world = world[0]};
+}
+
+static void close_mesh(int ranks, ek_comm **world)
+{
+    for (int i = 0; i < ranks; i++)
+        ek_comm_close(&world[i]);
+}
+
 static int count_given(int ranks, int ep, int etp, const int *node_of, ek_tune_fixed given,
                        ek_moe_traffic *out)
 {
     ek_comm *world[8];
-    ek_mesh mesh = {.size = ranks, .ep = ep, .etp = etp};
+    ek_mesh mesh;
     int n;
 
-    CHECK(ek_comm_open_threads(ranks, world) == EK_OK);
-    for (int i = 0; i < ranks; i++)
-        ek_comm_set_nodes(world[i], node_of);
-    mesh.world = world[0];
+    open_mesh(ranks, ep, etp, node_of, &mesh, world);
     n = ek_tune_settings(&mesh, &given, out);
-    for (int i = 0; i < ranks; i++)
-        ek_comm_close(&world[i]);
+    close_mesh(ranks, world);
     return n;
+}
+
+static ek_a2a by_topology(int ranks, int ep, const int *node_of, double bytes)
+{
+    ek_comm *world[8];
+    ek_mesh mesh;
+    ek_a2a a2a;
+
+    open_mesh(ranks, ep, 1, node_of, &mesh, world);
+    a2a = ek_tune_a2a_by_topology(&mesh, bytes);
+    close_mesh(ranks, world);
+    return a2a;
 }
 
 static int count(int ranks, int ep, int etp, const int *node_of, int degree, int a2a,
                  ek_moe_traffic *out)
 {
-    return count_given(ranks, ep, etp, node_of, (ek_tune_fixed){degree, a2a, 1, 0}, out);
+    return count_given(ranks, ep, etp, node_of, (ek_tune_fixed){degree, a2a, 1, 0, EK_A2A_LINEAR},
+                       out);
 }
 
 /* Slices of 6 shards that may be gathered; how many settings. */
@@ -482,7 +506,8 @@ static int count_r(int gather, int all, ek_moe_traffic *out)
 {
     static const int apart[6] = {0, 1, 2, 3, 4, 5};
 
-    return count_given(6, 1, 6, apart, (ek_tune_fixed){1, EK_A2A_LINEAR, gather, all}, out);
+    return count_given(6, 1, 6, apart,
+                       (ek_tune_fixed){1, EK_A2A_LINEAR, gather, all, EK_A2A_LINEAR}, out);
 }
 
 static void settings_fit_the_mesh(void)
@@ -516,6 +541,27 @@ static void settings_fit_the_mesh(void)
     CHECK(s[0].degree == 2 && s[0].a2a == EK_A2A_PAIRWISE);
 }
 
+/* Short messages between nodes with several ranks each go by node, and those settings come first.
+ */
+static void the_topology_gives_the_first(void)
+{
+    static const int together[8] = {0}, apart[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int twos[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+    ek_moe_traffic s[EK_TUNE_SETTINGS];
+    ek_tune_fixed given = {.a2a = -1, .gather = 1, .first = EK_A2A_2DH};
+
+    CHECK(by_topology(8, 8, twos, 1024) == EK_A2A_2DH);
+    CHECK(by_topology(8, 8, twos, 65536) == EK_A2A_LINEAR);
+    CHECK(by_topology(8, 8, together, 1024) == EK_A2A_LINEAR);
+    CHECK(by_topology(8, 8, apart, 1024) == EK_A2A_LINEAR);
+    CHECK(by_topology(8, 2, twos, 1024) == EK_A2A_LINEAR); /* groups inside nodes */
+    CHECK_INT(count_given(8, 8, 1, twos, given, s), 12);
+    CHECK(s[0].degree == 1 && s[0].a2a == EK_A2A_2DH && s[3].a2a == EK_A2A_2DH);
+    CHECK(s[4].a2a == EK_A2A_LINEAR && s[8].a2a == EK_A2A_PAIRWISE && s[11].degree == 8);
+    CHECK_INT(count_given(8, 8, 1, apart, given, s), 8); /* not worth trying */
+    CHECK(s[0].a2a == EK_A2A_LINEAR && s[7].a2a == EK_A2A_PAIRWISE);
+}
+
 static void buckets_by_capacity(void)
 {
     CHECK_INT(ek_tune_bucket_of(1024, 2, 8, 0), 2);
@@ -543,6 +589,7 @@ static const ek_case cases[] = {
     EK_CASE(the_last_ones_are_kept),
     EK_CASE(notes_of_no_use),
     EK_CASE(settings_fit_the_mesh),
+    EK_CASE(the_topology_gives_the_first),
     EK_CASE(buckets_by_capacity),
 };
 EK_TEST_MAIN(cases)

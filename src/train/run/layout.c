@@ -8,6 +8,7 @@
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
 #include "train/run/state.h"
+#include "train/tune/tune.h"
 
 #include <string.h>
 
@@ -120,6 +121,25 @@ static ek_status create_offloaded(ek_run *r, ek_model_config *mc)
     return create_model(r, mc);
 }
 
+/* Chooses the all-to-all that training begins with, and keeps where it is not tuned. */
+static void choose_a2a(ek_run *r)
+{
+    ek_trainer_config *t = &r->training;
+    const ek_model_spec *spec = &r->source.spec;
+    double rows; /* of a micro-batch, from a rank to another */
+
+    if (!t->tune_a2a || r->mesh == NULL || !ek_mesh_distributes_experts(r->mesh))
+        return;
+    rows = (double)(t->micro_batch * t->seq) / r->mesh->stage_size *
+           (double)(t->top_k > 0 ? t->top_k : spec->top_k) / r->mesh->ep;
+    t->moe.a2a = ek_tune_a2a_by_topology(r->mesh, rows * (double)spec->hidden *
+                                                      (double)ek_dtype_size(r->kernels->comp));
+    if (t->moe.a2a == EK_A2A_2DH && r->rank == 0)
+        ek_log("tune", EK_LOG_INFO,
+               "all-to-all 2dh%s: messages between ranks are short, and hosts have several ranks",
+               t->moe.smart_group > 0 ? "" : " to begin with");
+}
+
 ek_status ek_run_layout_model(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -134,6 +154,7 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
+    choose_a2a(r);
     mc.migrates = ek_moe_may_place(&r->training.moe) && r->training.moe.plan_every > 0;
     if (c->elastic && !c->dry_run)
         mc.state = &r->memory.state.memory;

@@ -187,7 +187,8 @@ static const ek_option options[] = {
              "this many ranks; 0: off"},
     {"a2a", EK_OPTION_CHOICE, .allowed = "linear|pairwise|2dh|auto", .field = EK_FIELD_TEXT,
      .offset = FIELD(a2a),
-     .help = "all-to-all algorithm of MoE layers; auto: tuned during training"},
+     .help = "all-to-all algorithm of MoE layers; auto: by topology and message size at first, "
+             "then tuned during training"},
     {"balance", EK_OPTION_CHOICE,
      .allowed = "off|shadow|place|prophet|replicate|exact|auto|fastermoe|eplb",
      .field = EK_FIELD_TEXT, .offset = FIELD(balance),

@@ -24,7 +24,8 @@ int ek_traffic_settings(const ek_model *m, const ek_traffic_config *cfg, ek_moe_
     given = (ek_tune_fixed){.degree = cfg->tune_degree ? 0 : out[0].degree,
                             .a2a = cfg->tune_a2a ? -1 : (int)c->a2a,
                             .gather = c->gather != 0 ? c->gather : 1,
-                            .gather_all = c->gather_most == EK_GATHER_ALL};
+                            .gather_all = c->gather_most == EK_GATHER_ALL,
+                            .first = c->a2a};
     if (cfg->tune_gather)
         given.gather = 0;
     return ek_tune_settings(m->cfg.mesh, &given, out);

@@ -10,7 +10,8 @@
 
 typedef struct {
     const ek_moe_config *moe;
-    int tune_degree, tune_a2a, tune_gather; /* 1: instead of moe's degree, a2a, gather */
+    int tune_degree, tune_a2a, tune_gather; /* 1: instead of moe's degree, a2a, gather; moe's a2a
+                                               is tried first */
 } ek_traffic_config;
 
 typedef struct {

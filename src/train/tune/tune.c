@@ -44,27 +44,62 @@ static int has_nodes(const ek_mesh *mesh)
     return 0;
 }
 
+/* Whether 2DH differs from linear. */
+static int has_hierarchy(const ek_mesh *mesh)
+{
+    return mesh->ep * mesh->etp > 2 && has_nodes(mesh);
+}
+
+/* On 4 and 8 nodes of 2 and 4 ranks, messages of 1 KiB take 1.4 to 1.6 times as long with linear as
+ * with 2DH, of 4 KiB 1.0 to 1.2 times, of 16 KiB as long, longer ones a little less
+ * (bench/results/pipelining.md). */
+static const double short_message = 8 << 10;
+
+ek_a2a ek_tune_a2a_by_topology(const ek_mesh *mesh, double bytes)
+{
+    return bytes <= short_message && has_hierarchy(mesh) ? EK_A2A_2DH : EK_A2A_LINEAR;
+}
+
+enum { ALL_TO_ALLS = EK_A2A_2DH + 1 };
+
+/* Lists all-to-alls, the given one first; returns their number. */
+static int list_all_to_alls(const ek_mesh *mesh, const ek_tune_fixed *fixed, ek_a2a *out)
+{
+    int worth[] = {1, mesh->ep * mesh->etp > 2, has_hierarchy(mesh)}, n = 0;
+
+    if (fixed->a2a >= 0) {
+        out[0] = (ek_a2a)fixed->a2a;
+        return 1;
+    }
+    if (worth[fixed->first])
+        out[n++] = fixed->first;
+    for (int a = EK_A2A_LINEAR; a < ALL_TO_ALLS; a++)
+        if (worth[a] && a != (int)fixed->first)
+            out[n++] = (ek_a2a)a;
+    return n;
+}
+
 /* Appends all degrees and all-to-alls for one `gather`; returns their number. */
 static int add_settings(const ek_mesh *mesh, const ek_tune_fixed *fixed, int gather, int cap,
                         ek_moe_traffic *out)
 {
     static const int degrees[] = {1, 2, 4, 8};
-    int ep_ranks = mesh->ep * mesh->etp, n = 0;
-    int worth[] = {1, ep_ranks > 2, ep_ranks > 2 && has_nodes(mesh)};
+    ek_a2a a2a[ALL_TO_ALLS];
+    int all = list_all_to_alls(mesh, fixed, a2a), n = 0;
+    int n_degrees = fixed->degree > 0 || mesh->ep * mesh->etp == 1 ? 1 : 4;
 
-    for (int a = EK_A2A_LINEAR; a <= EK_A2A_2DH; a++)
-        for (int d = 0; d < 4; d++)
-            if (n < cap && (fixed->a2a >= 0 ? a == fixed->a2a : worth[a]) &&
-                (fixed->degree > 0 ? d == 0 : ep_ranks > 1 || d == 0))
-                out[n++] = (ek_moe_traffic){fixed->degree > 0 ? fixed->degree : degrees[d],
-                                            (ek_a2a)a, gather};
+    for (int a = 0; a < all; a++)
+        for (int d = 0; d < n_degrees && n < cap; d++)
+            out[n++] =
+                (ek_moe_traffic){fixed->degree > 0 ? fixed->degree : degrees[d], a2a[a], gather};
     return n;
 }
 
 int ek_tune_settings(const ek_mesh *mesh, const ek_tune_fixed *fixed, ek_moe_traffic *out)
 {
-    ek_tune_fixed gather_all = {fixed->degree > 0 ? fixed->degree : 1,
-                                fixed->a2a >= 0 ? fixed->a2a : EK_A2A_LINEAR, EK_GATHER_ALL, 0};
+    ek_tune_fixed gather_all = {.degree = fixed->degree > 0 ? fixed->degree : 1,
+                                .a2a = fixed->a2a >= 0 ? fixed->a2a : EK_A2A_LINEAR,
+                                .gather = EK_GATHER_ALL};
     int cap = EK_TUNE_SETTINGS - 1, n = 0;
 
     if (fixed->gather > 0)

@@ -77,12 +77,19 @@ typedef struct {
     int a2a;        /* >= 0: likewise */
     int gather;     /* not 0: likewise (ek_dispatch_layout_set_gather) */
     int gather_all; /* 1: EK_GATHER_ALL is a candidate, too */
+    ek_a2a first;   /* all-to-all of the first settings, if it is tuned and worth trying */
 } ek_tune_fixed;
 
-/* Fills out [EK_TUNE_SETTINGS] with the settings worth trying on a mesh, the simplest first;
- * returns their number.  Pairwise all-to-all for groups of more than two ranks; 2DH for groups on
- * several nodes with several ranks on a node.  If everything is gathered no rows are dispatched,
- * and there is one setting for it.  1 if no rows are dispatched to other ranks at all. */
+/* The all-to-all to use before any is measured, for messages of `bytes` between two ranks: 2DH for
+ * short ones if groups have several nodes with several ranks on a node, where it makes fewer and
+ * longer messages of them; else linear. */
+ek_a2a ek_tune_a2a_by_topology(const ek_mesh *mesh, double bytes);
+
+/* Fills out [EK_TUNE_SETTINGS] with the settings worth trying on a mesh, the simplest first, but
+ * those with fixed->first before the others of their gather; returns their number.  Pairwise
+ * all-to-all for groups of more than two ranks; 2DH for groups on several nodes with several ranks
+ * on a node.  If everything is gathered no rows are dispatched, and there is one setting for it.  1
+ * if no rows are dispatched to other ranks at all. */
 int ek_tune_settings(const ek_mesh *mesh, const ek_tune_fixed *fixed, ek_moe_traffic *out);
 
 /* The bucket of a step: the mean rows of an expert, times the capacity factor if there is one,
