@@ -56,7 +56,7 @@ static int64_t text_positions(const ek_lm_config *cfg, const ek_model_spec *spec
     return cfg->positions == 0 ? 0 : n < most ? n : most;
 }
 
-/* One layer of a ring is in buffers, on its way; of the others all but one stay. */
+/* One layer of a ring is in buffers, on its way; of the others all but those of a wave stay. */
 static ek_status make_ring(const ek_lm_config *cfg, const ek_model_spec *spec, const ek_kernels *k,
                            ek_expert_choice *out)
 {
@@ -69,16 +69,21 @@ static ek_status make_ring(const ek_lm_config *cfg, const ek_model_spec *spec, c
         out->room.slots -= out->room.slots % spec->experts;
     }
     if (is_auto(cfg->expert_eviction)) /* else layers move in a circle, and none stays */
-        out->kept = out->room.slots - spec->experts;
+        out->kept =
+            out->room.slots - (spec->experts < EK_EXPERT_WAVE ? spec->experts : EK_EXPERT_WAVE);
     return EK_OK;
 }
 
-/* Most slots keep their experts in a pass. */
+/* Most slots keep their experts in a pass; up to an eighth are for a wave, and lent as buffers. */
 static void complete_cache(ek_expert_choice *c)
 {
+    int64_t moving = c->room.slots / 8, most = EK_EXPERTS_LENT + EK_EXPERT_WAVE;
+
     if (c->room.buffers == 0)
         c->room.buffers = ek_expert_files_buffers(c->room.slots);
-    c->kept = c->room.slots - c->room.slots / 16 - 1;
+    moving = moving < most ? moving : most;
+    moving = moving > c->room.slots / 16 ? moving : c->room.slots / 16;
+    c->kept = c->room.slots - moving - 1;
 }
 
 ek_status ek_expert_choice_make(const ek_lm_config *cfg, const ek_model_spec *spec,

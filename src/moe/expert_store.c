@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-    WAVE = 8, /* experts that are read together: while they are multiplied, the next arrive */
     PASS_TENTHS = 8, /* a batch that needs more than so many tenths of the experts is a pass */
     MANY_TOKENS = 16 /* of so many some experts of the next layer are certain */
 };
@@ -28,6 +27,8 @@ struct ek_expert_store {
     int pass;
 
     /* from one call to the next */
+    int32_t *lent; /* [lendable], slots of the pool whose memory the source has, */
+    int32_t n_lent;
     int32_t fetched;     /* layers after this one of which all experts were prefetched */
     int32_t n_predicted; /* experts of the next layer that were predicted, */
     int32_t *predicted;  /* [experts] */
@@ -100,8 +101,10 @@ static ek_status alloc_lists(ek_expert_store *s)
     s->needed = calloc(n, sizeof(*s->needed));
     s->predicted = calloc(n, sizeof(*s->predicted));
     s->in_slot = calloc((size_t)s->cfg.slots, sizeof(*s->in_slot));
+    s->lent = calloc((size_t)s->cfg.source.lendable + 1, sizeof(*s->lent));
     EK_REQUIRE(s->missing != NULL && s->at != NULL && s->pool_slot != NULL && s->forms != NULL &&
-                   s->needed != NULL && s->predicted != NULL && s->in_slot != NULL,
+                   s->needed != NULL && s->predicted != NULL && s->in_slot != NULL &&
+                   s->lent != NULL,
                EK_ENOMEM, "no memory for lists of %d experts", (int)s->cfg.experts);
     return EK_OK;
 }
@@ -141,6 +144,7 @@ void ek_expert_store_destroy(ek_expert_store **ps)
     free(s->needed);
     free(s->predicted);
     free(s->in_slot);
+    free(s->lent);
     free(s);
     *ps = NULL;
 }
@@ -263,6 +267,34 @@ static void prefetch_pass(ek_expert_store *s)
         prefetch_layer(s, (s->layer + 1 + s->fetched) % s->cfg.layers);
 }
 
+/* In a pass the source is lent slots, but for those that experts keep and those of a wave. */
+static void lend_slots(ek_expert_store *s)
+{
+    const ek_expert_store_config *c = &s->cfg;
+    int32_t most = c->slots - c->kept - EK_EXPERT_WAVE;
+
+    most = most < c->source.lendable ? most : c->source.lendable;
+    while (s->n_lent < most) {
+        int32_t slot = ek_slot_pool_take_empty(s->pool);
+
+        if (slot < 0)
+            return;
+        s->lent[s->n_lent++] = slot;
+        s->stats.lent = s->n_lent > s->stats.lent ? s->n_lent : s->stats.lent;
+        c->source.lend(c->source.context, s->in_slot[slot].memory);
+    }
+}
+
+static void take_slots_back(ek_expert_store *s)
+{
+    for (; s->n_lent > 0; s->n_lent--) {
+        int32_t slot = s->lent[s->n_lent - 1];
+
+        s->in_slot[slot].memory = s->cfg.source.take_back(s->cfg.source.context);
+        ek_slot_pool_drop(s->pool, slot);
+    }
+}
+
 /* As many as there are buffers: the others would be read no sooner. */
 static void prefetch_predicted(ek_expert_store *s, const ek_expert_wave *call)
 {
@@ -366,9 +398,9 @@ static int32_t take_slot(ek_expert_store *s, int32_t expert)
 /* Experts of a wave: in a pass no more than there are slots of which nothing is kept. */
 static int32_t wave_size(const ek_expert_store *s)
 {
-    int32_t moving = s->cfg.slots - s->cfg.kept;
+    int32_t moving = s->cfg.slots - s->cfg.kept - s->n_lent;
 
-    return !s->pass || moving >= WAVE ? WAVE : moving > 0 ? moving : 1;
+    return !s->pass || moving >= EK_EXPERT_WAVE ? EK_EXPERT_WAVE : moving > 0 ? moving : 1;
 }
 
 /* The next wave of missing experts, from number i on of `missing`: gives them slots, and returns
@@ -391,10 +423,14 @@ ek_status ek_expert_store_run(ek_expert_store *s, const ek_expert_wave *call)
 {
     int fetched_in_advance = enter_layer(s, call->w);
     int32_t held, missing = use_held(s, call, &held), fetched;
-    int32_t most = s->cfg.source.buffers > 0 ? missing : 2 * WAVE;
+    int32_t most = s->cfg.source.buffers > 0 ? missing : 2 * EK_EXPERT_WAVE;
 
     if (fetched_in_advance)
         drop_unneeded(s);
+    if (s->pass)
+        lend_slots(s);
+    else
+        take_slots_back(s);
     fetched = prefetch_missing(s, call, 0, most, missing);
     if (s->pass)
         prefetch_pass(s);

@@ -17,7 +17,8 @@
  *              idle: while attention computes, say.  Many tokens, as of a prompt, make this certain
  *              for enough experts; for single ones it is an option, as wrong guesses cost bytes.
  * What a layer turns out not to need is dropped.  In a pass `kept` experts, evenly spread over the
- * layers, keep their slots (store/slot_pool.h).
+ * layers, keep their slots (store/slot_pool.h), and memory of most others is lent to the source: so
+ * much is on its way that the disk is busy under attention, too.
  *
  * Memory       slots, from the kernels' memory.
  * Forms        an expert may arrive as values, which costs no time.  Products of packed weights are
@@ -29,6 +30,9 @@
 
 #include "moe/layer.h"
 #include "store/slot_pool.h"
+
+/* Experts that are multiplied together: while they are, the next ones arrive. */
+enum { EK_EXPERT_WAVE = 8 };
 
 typedef struct ek_expert_store ek_expert_store;
 
@@ -55,9 +59,13 @@ typedef struct {
     /* Packs an expert that was read as values, if there is memory to do so; may exchange the slot's
      * memory, too.  NULL: all are packed. */
     ek_status (*pack)(void *context, ek_expert_form *expert);
+    /* Lends memory of a slot as one more buffer, and takes memory of a slot back. */
+    void (*lend)(void *context, void *memory);
+    void *(*take_back)(void *context);
     void *context;
-    int32_t buffers; /* experts that it holds when they are prefetched; 0: none of its own, and a
-                        few are prefetched at a time */
+    int32_t buffers;  /* experts that it holds when they are prefetched; 0: none of its own, and a
+                         few are prefetched at a time */
+    int32_t lendable; /* buffers that can be lent to it; 0: none */
 } ek_expert_source;
 
 /* A MoE layer of the model. */
@@ -88,6 +96,7 @@ typedef struct {
     int64_t read_bytes; /* of experts' forms */
     int64_t read_ns;    /* time in the source's read */
     int64_t passes;     /* layers that were run as part of a pass */
+    int64_t lent;       /* slots that were lent at once, at most */
     int64_t predicted, confirmed; /* experts predicted for a layer; those that it needed */
 } ek_expert_store_stats;
 

@@ -238,6 +238,17 @@ int32_t ek_slot_pool_take_in_pass(ek_slot_pool *p, int32_t layer, int32_t expert
     return take_slot(p, layer, expert, IN_PASS);
 }
 
+int32_t ek_slot_pool_take_empty(ek_slot_pool *p)
+{
+    int32_t slot = find_victim(p, &p->real, IN_PASS);
+
+    if (slot >= 0) {
+        set_item(p, &p->real, slot, -1);
+        p->real.slots[slot].pins = 1;
+    }
+    return slot;
+}
+
 void ek_slot_pool_unpin(ek_slot_pool *p, int32_t slot)
 {
     p->real.slots[slot].pins--;

@@ -39,6 +39,9 @@ int32_t ek_slot_pool_find(const ek_slot_pool *p, int32_t layer, int32_t expert);
 int32_t ek_slot_pool_use(ek_slot_pool *p, int32_t layer, int32_t expert);
 /* Gives an expert without a slot an empty or evicted one, pinned; -1: all slots are pinned. */
 int32_t ek_slot_pool_take(ek_slot_pool *p, int32_t layer, int32_t expert);
+/* Empties the slot that gives way in a pass next, pins it, and returns it; -1: all are pinned.
+ * ek_slot_pool_drop puts it back. */
+int32_t ek_slot_pool_take_empty(ek_slot_pool *p);
 /* Names an expert that gives way in a pass only if no other can. */
 void ek_slot_pool_keep(ek_slot_pool *p, int32_t layer, int32_t expert);
 /* As ek_slot_pool_take, in a pass: of the experts that are not kept, the one that was used longest

@@ -200,6 +200,8 @@ static const ek_expert_files_config stores[] = {
     {.slots = 2 * EXPERTS, .ring = 1, .kept = 0, .buffer_bytes = 1 << 16, .backend = EK_DISK_POOL},
     {.slots = 3 * EXPERTS, .ring = 1, .kept = 2 * EXPERTS, .buffer_bytes = 1 << 20},
     {.slots = 4 * EXPERTS, .ring = 1, .kept = 3 * EXPERTS},
+    {.slots = 15, .kept = 3, .buffer_bytes = 1 << 17},
+    {.slots = 18, .kept = 2, .lookahead = 1, .backend = EK_DISK_POOL, .buffer_bytes = 1 << 16},
 };
 
 /* Experts that the file has whole and as C stay as they were read, and are packed when they are
@@ -215,6 +217,19 @@ static void check_packed(const fixture *f, const ek_expert_files *x,
     if ((packed > 0) != packs && (!packs || cfg->slots > 2 * EXPERTS))
         EK_T_FAIL("%s, %lld slots%s: %lld experts packed", f->k->name, (long long)cfg->slots,
                   cfg->ring ? ", a ring" : "", (long long)packed);
+}
+
+/* In passes, slots that no expert keeps are lent, but for a wave of 8, if experts that are read fit
+ * in a slot. */
+static void check_lent(const fixture *f, const ek_expert_files *x,
+                       const ek_expert_files_config *cfg, int sliced)
+{
+    int64_t lent = ek_expert_files_get_stats(x).store.lent, most = cfg->slots - cfg->kept - 8;
+
+    if (cfg->mapped || cfg->ring || cfg->slots > ITEMS || most < 0)
+        most = 0;
+    if (lent != most && (lent != 0 || (!sliced && !f->spec.dense[0])))
+        EK_T_FAIL("%s, %lld slots: %lld lent", f->k->name, (long long)cfg->slots, (long long)lent);
 }
 
 /* from, step: which stores. */
@@ -243,6 +258,7 @@ static void compare(const ek_kernels *k, int dense_first, int sliced, size_t fro
         }
         check_counts(x, m, &stores[i]);
         check_packed(&f, x, &stores[i], sliced);
+        check_lent(&f, x, &stores[i], sliced);
         ek_expert_files_close(&x);
         ek_model_destroy(&m);
     }
@@ -331,6 +347,7 @@ static void a_failed_read_leaves_no_wrong_expert(void)
 {
     cut_file_short(&(ek_expert_files_config){.slots = 3});
     cut_file_short(&(ek_expert_files_config){.slots = 3, .mapped = 1});
+    cut_file_short(&(ek_expert_files_config){.slots = 15, .kept = 3, .buffer_bytes = 1 << 16});
 }
 
 /* Reads of four texts in two blocks each, with 3 of 4 layers in slots. */

@@ -208,6 +208,35 @@ static void a_kept_expert_gives_way_if_no_other_can(void)
     ek_slot_pool_destroy(&p);
 }
 
+/* Slots that are emptied are those of experts that are not kept, the one used longest ago first; no
+ * expert is in them until they are put back. */
+static void emptied_slots_are_those_that_give_way_in_a_pass(void)
+{
+    ek_slot_pool *p = pool_of(4, EK_EVICT_AUTO);
+    int32_t first, second;
+
+    ek_slot_pool_keep(p, 0, 0);
+    ek_slot_pool_keep(p, 0, 2);
+    for (int32_t e = 0; e < 4; e++)
+        CHECK(!use(p, 0, e));
+    CHECK(use(p, 0, 1));
+    first = ek_slot_pool_find(p, 0, 3);
+    second = ek_slot_pool_find(p, 0, 1);
+    CHECK_INT(ek_slot_pool_take_empty(p), first);
+    CHECK_INT(ek_slot_pool_take_empty(p), second);
+    CHECK_INT(ek_slot_pool_find(p, 0, 3), -1);
+    CHECK(use(p, 0, 0) && use(p, 0, 2));
+    for (int32_t e = 0; e < EXPERTS; e++) {
+        int32_t slot = ek_slot_pool_take_in_pass(p, 1, e);
+
+        CHECK(slot >= 0 && slot != first && slot != second);
+        ek_slot_pool_unpin(p, slot);
+    }
+    ek_slot_pool_drop(p, second);
+    CHECK_INT(ek_slot_pool_take(p, 2, 0), second);
+    ek_slot_pool_destroy(&p);
+}
+
 static void impossible_pools_are_refused(void)
 {
     ek_slot_pool *p = NULL;
@@ -226,6 +255,7 @@ static const ek_case cases[] = {
     EK_CASE(auto_is_near_the_better_of_both),
     EK_CASE(kept_experts_stay_in_passes),
     EK_CASE(a_kept_expert_gives_way_if_no_other_can),
+    EK_CASE(emptied_slots_are_those_that_give_way_in_a_pass),
     EK_CASE(impossible_pools_are_refused),
 };
 EK_TEST_MAIN(cases)

@@ -113,6 +113,20 @@ static ek_status pack_expert(void *context, ek_expert_form *expert)
     return ek_expert_reads_pack(x->reads, expert);
 }
 
+static void lend(void *context, void *memory)
+{
+    ek_expert_files *x = context;
+
+    ek_expert_reads_lend(x->reads, memory);
+}
+
+static void *take_back(void *context)
+{
+    ek_expert_files *x = context;
+
+    return ek_expert_reads_take_back(x->reads);
+}
+
 static void set_store(ek_expert_files *x, ek_expert_store *store)
 {
     for (int32_t l = ek_model_next_moe(x->m, -1); l < (int32_t)x->m->spec.layers;
@@ -146,13 +160,18 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
                                 .down_bytes = down_bytes(x->m),
                                 .slot_bytes = ek_expert_files_slot_bytes(x->m),
                                 .eviction = cfg->eviction,
-                                .source = {x->maps != NULL ? NULL : prefetch, drop, read_experts,
-                                           x->maps != NULL ? NULL : pack_expert, x, 0},
+                                .source = {.drop = drop, .read = read_experts, .context = x},
                                 .lookahead = x->lookahead,
                                 .predict_tokens = cfg->lookahead};
 
-    if (x->reads != NULL)
+    if (x->reads != NULL) {
+        c.source.prefetch = prefetch;
+        c.source.pack = pack_expert;
+        c.source.lend = lend;
+        c.source.take_back = take_back;
         c.source.buffers = ek_expert_reads_buffers(x->reads);
+        c.source.lendable = ek_expert_reads_lendable(x->reads);
+    }
     x->slots = c.slots;
     EK_TRY(ek_expert_store_create(&c, &x->store));
     set_store(x, x->store);
@@ -162,8 +181,11 @@ static ek_status open_store(ek_expert_files *x, const ek_expert_files_config *cf
 /* Opens what experts are read by. */
 static ek_status open_source(ek_expert_files *x, const ek_expert_files_config *cfg)
 {
-    ek_expert_reads_config reads = {cfg->buffer_bytes, ek_expert_files_slot_bytes(x->m),
-                                    cfg->backend, cfg->io};
+    ek_expert_reads_config reads = {.buffer_bytes = cfg->buffer_bytes,
+                                    .lendable = cfg->ring ? 0 : EK_EXPERTS_LENT,
+                                    .slot_bytes = ek_expert_files_slot_bytes(x->m),
+                                    .backend = cfg->backend,
+                                    .io = cfg->io};
     ek_value_source from;
 
     if (!cfg->mapped)
@@ -219,7 +241,7 @@ void ek_expert_files_close(ek_expert_files **px)
 int64_t ek_expert_files_untouched(const ek_expert_files *x)
 {
     ek_expert_files_stats s = ek_expert_files_get_stats(x);
-    int64_t read = s.store.uses - s.store.hits, buffers = 0;
+    int64_t read = s.store.uses - s.store.hits + s.store.lent, buffers = 0;
 
     if (x->reads != NULL)
         buffers = (int64_t)ek_expert_reads_buffer_bytes(x->reads) - s.disk_bytes;

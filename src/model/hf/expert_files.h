@@ -9,6 +9,10 @@
 #include "moe/expert_store.h"
 #include "store/disk.h"
 
+/* Slots of a cache that may be lent as buffers in a pass (moe/expert_store.h): with its own buffers
+ * as many as a ring has for a layer of 64 experts. */
+enum { EK_EXPERTS_LENT = 53 };
+
 typedef struct ek_expert_files ek_expert_files;
 
 typedef struct {

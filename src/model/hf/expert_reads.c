@@ -37,8 +37,8 @@ struct ek_expert_reads {
     ek_disk_file **opened; /* [n_opened], files and their paths */
     const char **paths;
     int64_t n_opened;
-    reading *readings; /* [buffers] */
-    int32_t buffers;
+    reading *readings; /* [own + lendable], of which there are `buffers` now */
+    int32_t buffers, own, lendable;
     int in_place;    /* experts stay where they were read */
     size_t room;     /* of a buffer */
     ek_arena memory; /* the buffers: huge pages, which a drive fills faster */
@@ -135,8 +135,8 @@ static ek_status alloc_buffers(ek_expert_reads *x, size_t bytes)
     int64_t most = (int64_t)(bytes / x->room), all = x->m->spec.layers * x->m->spec.experts;
 
     most = most < all ? most : all;
-    x->buffers = most > EK_EXPERT_BUFFERS ? (int32_t)most : EK_EXPERT_BUFFERS;
-    x->readings = calloc((size_t)x->buffers, sizeof(*x->readings));
+    x->buffers = x->own = most > EK_EXPERT_BUFFERS ? (int32_t)most : EK_EXPERT_BUFFERS;
+    x->readings = calloc((size_t)(x->own + x->lendable), sizeof(*x->readings));
     EK_REQUIRE(x->readings != NULL, EK_ENOMEM, "no memory for the experts' files");
     EK_TRY(ek_arena_init(&x->memory, (size_t)x->buffers * x->room, "buffers to read experts"));
     for (int i = 0; i < x->buffers; i++)
@@ -175,7 +175,7 @@ out:
 
 static ek_status open_disk(ek_expert_reads *x, const ek_expert_reads_config *c)
 {
-    size_t depth = c->buffer_bytes / EK_DISK_PIECE;
+    size_t depth = (c->buffer_bytes + (size_t)c->lendable * c->slot_bytes) / EK_DISK_PIECE;
     ek_disk_config disk = {.backend = c->backend, .io = c->io, .depth = DEPTH};
 
     if (depth > DEPTH)
@@ -202,6 +202,7 @@ ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *files,
     EK_TRY_OUT(open_files(x));
     fits = x->room <= config->slot_bytes;
     x->room = fits ? config->slot_bytes : x->room;
+    x->lendable = fits && m->k->memory == NULL ? config->lendable : 0;
     EK_TRY_OUT(alloc_buffers(x, config->buffer_bytes));
     if (fits)
         EK_TRY_OUT(find_values(x, &x->in_place));
@@ -221,7 +222,7 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
     ek_disk_destroy(&x->disk); /* buffers are not written any more */
     ek_filler_destroy(&x->filler);
     ek_arena_fini(&x->memory);
-    for (int i = 0; x->readings != NULL && i < x->buffers; i++)
+    for (int i = 0; x->readings != NULL && i < x->own + x->lendable; i++)
         ek_file_batch_free(&x->readings[i].batch);
     free(x->readings);
     free(x->queue);
@@ -233,12 +234,17 @@ void ek_expert_reads_destroy(ek_expert_reads **px)
 
 int32_t ek_expert_reads_buffers(const ek_expert_reads *x)
 {
-    return x->buffers;
+    return x->own;
+}
+
+int32_t ek_expert_reads_lendable(const ek_expert_reads *x)
+{
+    return x->lendable;
 }
 
 size_t ek_expert_reads_buffer_bytes(const ek_expert_reads *x)
 {
-    return (size_t)x->buffers * x->room;
+    return (size_t)x->own * x->room;
 }
 
 void ek_expert_reads_traffic(const ek_expert_reads *x, int64_t *disk, int64_t *used)
@@ -426,6 +432,21 @@ static reading *require_free(ek_expert_reads *x)
     cancel_reading(x, last);
     last->cancelled = wait_requests(x, last) == EK_PENDING;
     return last;
+}
+
+void ek_expert_reads_lend(ek_expert_reads *x, void *memory)
+{
+    x->readings[x->buffers++].buffer = memory;
+}
+
+void *ek_expert_reads_take_back(ek_expert_reads *x)
+{
+    reading *r = require_free(x), *last = &x->readings[--x->buffers], given = *r;
+
+    *r = *last; /* whose requests stay where they are */
+    given.batch.n = 0;
+    *last = given;
+    return given.buffer;
 }
 
 /* Makes sure that an expert is in flight. */

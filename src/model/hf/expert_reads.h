@@ -20,6 +20,8 @@ enum { EK_EXPERT_BUFFERS = 3 };
 typedef struct {
     size_t buffer_bytes; /* of all buffers: as many as it has room for, EK_EXPERT_BUFFERS at
                             least */
+    int32_t lendable;    /* buffers that can be lent to it besides, if a slot's memory is the host's
+                            and enough for one */
     size_t slot_bytes;   /* memory of a slot: buffers that may become one have as many */
     ek_disk_backend backend;
     const ek_disk_io *io; /* NULL: the real system calls */
@@ -36,9 +38,15 @@ EK_CHECKED ek_status ek_expert_reads_create(ek_model *m, const ek_slice_set *fil
                                             ek_expert_reads **out);
 void ek_expert_reads_destroy(ek_expert_reads **r);
 
+/* Its own, and how many more can be lent to it. */
 int32_t ek_expert_reads_buffers(const ek_expert_reads *r);
-/* Bytes of all of them. */
+int32_t ek_expert_reads_lendable(const ek_expert_reads *r);
+/* Bytes of its own. */
 size_t ek_expert_reads_buffer_bytes(const ek_expert_reads *r);
+
+/* As lend and take_back of ek_expert_source: memory of a slot. */
+void ek_expert_reads_lend(ek_expert_reads *r, void *memory);
+void *ek_expert_reads_take_back(ek_expert_reads *r);
 
 /* As prefetch, drop and read of ek_expert_source.  A read that fails with EK_EIO is made once more.
  */
