@@ -48,13 +48,13 @@ import tempfile
 import time
 
 import state_copies
-from harm import KINDS, Run, Wrong, check_steps, recoveries, say, worst_difference
+from harm import (INTERRUPTED, KINDS, Run, Wrong, check_steps, recoveries, say,
+                  worst_difference)
 from nodes import MIXTRAL, Cluster, add_options
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WEIGHTS = "worker:3,node:3,two-nodes:1,freeze:3,cut:3,freeze-node:1,recovery:1"
 NEED_WORKERS = ("worker", "freeze", "recovery")
-INTERRUPTED = 130
 UNNOTICED = 30  # steps after which a failure counts as survived without a restart
 MODEL = {**MIXTRAL, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2,
          "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 32}
@@ -234,22 +234,6 @@ class Defaults(Run):
                 self.taken() >= last["first_step"] + 4)
 
     # ---- its end
-
-    def interrupt(self):
-        self.process.send_signal(signal.SIGINT)
-        try:
-            status = self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            raise Wrong("it does not end within 60 s of an interrupt") from None
-        if status != INTERRUPTED:
-            raise Wrong("interrupted, it ended with status %d" % status)
-        left = [p for n in ["head", *self.nodes] for p in self.workers(n)]
-        if left or self.all_workers():
-            raise Wrong("processes %s are left" % (left or self.all_workers()))
-        for pid in self.holders():
-            names = os.listdir("/proc/%d/root/dev/shm" % pid)
-            if [n for n in names if n.startswith("evenkeel-")]:
-                raise Wrong("shared memory is left: %s" % names)
 
     def check_no_step_lost(self):
         """Returns how often the run went back without copies, and the steps that this has cost."""

@@ -16,6 +16,8 @@ KINDS = ("worker", "node", "two-nodes", "freeze", "freeze-node", "cut", "part", 
 PHASES = ("detect", "ending", "hand_over", "probe", "launch", "connect", "plan", "transfer",
           "first_step")
 RECOVERY = ("launch", "transfer", "step")
+INTERRUPTED = 130  # exit status
+SOON_S = 20        # a node that is away longer is not waited for
 
 
 def say(text):
@@ -492,6 +494,28 @@ class Run:
         return (not self.due and last["ranks"] == self.o.nodes and
                 len(self.lines("metrics.jsonl")) >= last["first_step"] + 4)
 
+    def is_over(self):
+        """Whether the run goes on after all faults, and on all nodes that do not stay away."""
+        now = time.monotonic()
+        away = [what for at, what in self.due if at - now > SOON_S]
+        return (len(away) == len(self.due) and (not self.failures or self.recovered()) and
+                self.generations()[-1]["ranks"] == self.o.nodes - len(away))
+
+    def interrupt(self):
+        """Ends the run, which leaves no process and no shared memory."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            status = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            raise Wrong("it does not end within 60 s of an interrupt") from None
+        if status != INTERRUPTED:
+            raise Wrong("interrupted, it ended with status %d" % status)
+        left = [p for n in ["head", *self.nodes] for p in self.workers(n)]
+        if left or self.all_workers():
+            raise Wrong("processes %s are left" % (left or self.all_workers()))
+        if self.kept():
+            raise Wrong("shared memory is left, of generations %s" % sorted(self.kept()))
+
     def harm_at_random(self):
         o, rng = self.o, random.Random(self.o.seed)
         kinds = []
@@ -540,6 +564,12 @@ class Run:
             self.harm_by_list(read_script(o.script, self.nodes))
         else:
             self.harm_at_random()
+        if o.interrupt:
+            self.wait(self.is_over)
+            enough = len(self.lines("metrics.jsonl")) + o.interrupt
+            self.wait(lambda: len(self.lines("metrics.jsonl")) >= enough)
+            if self.running():
+                self.interrupt()
         self.wait(lambda: False)
         if o.show:
             self.show()

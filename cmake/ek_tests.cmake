@@ -122,6 +122,14 @@ foreach(name t_train_equal t_train_offload_layouts)
   set_property(TEST ${name}.all APPEND PROPERTY ENVIRONMENT EK_TEST_ALL=1)
 endforeach()
 
+# The same of scripts whose tests take the MPIs in turn.
+foreach(name t_elastic_ends t_elastic_lost t_ranks)
+  get_test_property(${name} ENVIRONMENT environment)
+  add_test(NAME ${name}.all COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/crash/${name}.py)
+  ek_register(${name}.all "crash;long" 7200)
+  set_tests_properties(${name}.all PROPERTIES ENVIRONMENT "${environment};EK_TEST_ALL=1")
+endforeach()
+
 # Kernels for CUDA, on the host (cmake/ek_cuda.cmake), and as t_..._gpu on a GPU.
 file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/cuda/t_*.c)
 foreach(source IN LISTS programs)

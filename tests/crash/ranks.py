@@ -1,6 +1,6 @@
 """Jobs of several ranks under faults, shared by t_ranks.py and t_ranks_long.py.
 
-Every test exists once for each MPI of this build.  A Job is one run of a small model in double
+A test is run with each MPI of this build, or with one of them.  A Job is one run of a small model in double
 precision, for which every layout gives the same losses.  Disaster has the checks that hold
 after any fault: the job ends soon, reports the cause once, leaves no process and no incomplete
 checkpoint, and another layout can continue it."""
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 
@@ -170,7 +171,7 @@ class Job:
 
 
 class Disaster(ek_cli.Case):
-    """Tests of one command; `command` is set by both()."""
+    """Tests of one command; `command` is set by both() or in_turn()."""
 
     command = None
     steps = 12
@@ -365,9 +366,29 @@ class Disaster(ek_cli.Case):
         self.go_on(rng.choice(((1, ""), *layouts)))
 
 
+def make_class(scope, case, name, command, without=()):
+    """The tests of a class under one MPI, but for some."""
+    scope[case.__name__ + name] = type(
+        case.__name__ + name, (case,),
+        {"command": command, "__module__": "__main__", **dict.fromkeys(without)})
+
+
 def both(scope, *cases, first=False):
     """Creates each of these test classes for each installed MPI, or for the first one only."""
     for case in cases:
         for name, command in list(flavours().items())[:1 if first else None]:
-            scope[case.__name__ + name] = type(
-                case.__name__ + name, (case,), {"command": command, "__module__": "__main__"})
+            make_class(scope, case, name, command)
+
+
+def in_turn(scope, *cases):
+    """The same, but each test is for one of the MPIs; with EK_TEST_ALL, as in the long tests, for
+    each of them."""
+    if os.environ.get("EK_TEST_ALL"):
+        both(scope, *cases)
+        return
+    for number, case in enumerate(cases):
+        tests = unittest.defaultTestLoader.getTestCaseNames(case)
+        found = flavours().items()
+        for i, (name, command) in enumerate(found):
+            make_class(scope, case, name, command,
+                       [t for k, t in enumerate(tests) if (k + number) % len(found) != i])

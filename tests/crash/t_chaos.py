@@ -1,18 +1,17 @@
 """Loss of nodes and workers of a cluster, so that state crosses a network; and a full disk.
 All other faults are in t_chaos_long.py."""
 
-import json
-import os
-
 import chaos
 from ranks import FAILED, ek_cli
 
 
 class Lost(chaos.Chaos):
+    batch = 18
+
     def test_nodes_and_workers(self):
         """No step is lost: what one node has, another one has, too, and goes on with."""
         found = self.chaos("--failures", 4, "--kinds", "node,worker", "--seed", 3, "--lossless",
-                           "--down", 2, train=("--batch", 18))
+                           "--down", 2)
         self.assertEqual(len(found["failures"]), 4)
         self.assertIn("node", [f["kind"] for f in found["failures"]])
         self.assertGreaterEqual(len(found["recoveries"]), 3)
@@ -24,10 +23,8 @@ class Lost(chaos.Chaos):
             self.assertEqual(r["received_mb"], 0, r)
 
     def test_a_node_comes_back(self):
-        """Its memory is preallocated before it joins.  The remaining training takes at least four
-        times as long as the node is away."""
-        found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2,
-                           train=("--batch", 18))
+        """Its memory is preallocated before it joins."""
+        found = self.chaos("--script", self.script("0.1 node"), "--lossless", "--down", 2)
         self.assertEqual([r["ranks"] for r in found["joins"]], [self.nodes], found)
         self.assertGreater(found["joins"][0]["prealloc_mb"], 0)
 
@@ -35,8 +32,8 @@ class Lost(chaos.Chaos):
         """It holds the only copy of some experts and announces that it will be reclaimed: it hands
         them over to the others, through memory."""
         found = self.chaos("--script", self.script("0.5 notice node2"), "--lossless", "--down", 600,
-                           "--notice", 0, train=("--balance", "off", "--batch", 18,
-                                                 "--replicas-min", 1, "--spare-slots", 0))
+                           "--notice", 0, train=("--balance", "off", "--replicas-min", 1,
+                                                 "--spare-slots", 0))
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
         self.assertGreater(found["recoveries"][0]["hand_over"], 0)
 
@@ -44,14 +41,10 @@ class Lost(chaos.Chaos):
         """A node is lost and, in the first step after that, a worker.  The number of ranks stays
         the same, but some experts have no replica any more: they get one at once, by the known
         loads, although the planner would only run after a thousand steps."""
-        self.nodes, self.steps = 4, 120
-        out = self.path("kept")
+        self.nodes, self.batch = 4, 24
         self.chaos("--script", self.script("0.3 recovery:step"), "--lossless", "--down", 600,
-                   "--keep", out, reference=False,
-                   train=("--spare-slots", 1, "--plan-every", 1000, "--batch", 24))
-        replicas = [m["replicas"] for m in ek_cli.metrics(out)]
-        starts = [json.loads(line) for line in
-                  ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines()]
+                   train=("--spare-slots", 1, "--plan-every", 1000))
+        replicas, starts = [m["replicas"] for m in self.metrics()], self.generations()
         k = [g["ranks"] for g in starts].index(3)
         self.assertEqual(starts[k - 1]["ranks"], 4)
         self.assertGreater(starts[k]["generation"], starts[k - 1]["generation"] + 1,
@@ -61,56 +54,53 @@ class Lost(chaos.Chaos):
     def test_a_node_is_lost_with_a_slot_for_transient_replicas(self):
         """auto on three nodes of four slots, the last of which takes no persistent replicas; the two
         that go on need all of theirs for two copies of each of the four experts."""
-        self.steps, out = 60, self.path("kept")
+        self.batch, self.micro_batch, self.seq = 48, 48, 64
         found = self.chaos("--script", self.script("0.5 node"), "--lossless", "--down", 600,
-                           "--keep", out, train=("--balance", "auto", "--spare-slots", 2, "--seq",
-                                                 64, "--batch", 48, "--micro-batch", 48,
-                                                 "--record-plans"))
+                           "--interrupt", 0, "--reference", train=(
+                               "--steps", 60, "--balance", "auto", "--spare-slots", 2,
+                               "--record-plans"))
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
         replicas = {2: [], 3: []}  # of a step, which has one micro-batch, in two layers
-        for m in ek_cli.metrics(out)[1:]:
+        for m in self.metrics()[1:]:
             replicas[m["ranks"]].append(m["replicas"])
         self.assertGreaterEqual(min(replicas[3]), 2 * 4)  # two copies of each expert
         self.assertEqual(set(replicas[2]), {2 * (2 * 4 - 4)}, replicas)
 
 
 class ByDefault(chaos.Chaos):
-    balance = ""
+    balance, batch = "", 18
 
     def test_a_lost_node_costs_no_step(self):
         """No option says so: every expert is on two nodes."""
-        found = self.chaos("--script", self.script("3 node"), "--lossless", "--down", 600,
-                           train=("--batch", 18))
+        found = self.chaos("--script", self.script("3 node"), "--lossless", "--down", 600)
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
         self.assertEqual(found["went_back"], 0)
 
-
     def test_a_node_that_joins_the_only_one_gets_copies(self):
         """The first step makes them, so nothing warns of experts that one node has alone."""
-        self.nodes, out = 2, self.path("kept")
-        found = self.chaos("--script", self.script("2 node"), "--lossless", "--down", 2, "--keep",
-                           out, train=("--batch", 18))
+        self.nodes = 2
+        found = self.chaos("--script", self.script("2 node"), "--lossless", "--down", 2)
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(2, 1)])
         self.assertEqual([r["ranks"] for r in found["joins"]], [2])
-        replicas = {m["replicas"] for m in ek_cli.metrics(out)[-10:]}
+        replicas = {m["replicas"] for m in self.metrics()[-10:]}
         self.assertGreaterEqual(min(replicas), 2 * 4, "two layers of four experts")
         self.assertNotIn("on one host only", found["said"])
 
 
 class Saved(chaos.Chaos):
+    batch = 18
+
     def test_automatic_checkpoint_bounds_what_a_lost_node_costs(self):
         """Each node has experts alone, and is expected to last for four seconds at first.  What is
         lost with one are at most the steps of an interval, and those during a save, which an
         interval holds as well."""
-        out = self.path("kept")
-        found = self.chaos("--script", self.script("8 node"), "--down", 600, "--keep", out,
+        found = self.chaos("--script", self.script("8 node"), "--down", 600,
                            train=("--balance", "auto", "--replicas-min", 1, "--spare-slots", 0,
-                                  "--batch", 18, "--host-mtbf", 0.001))
+                                  "--host-mtbf", 0.001))
         self.assertEqual(found["went_back"], 1)
-        first, last = (json.loads(line) for line in
-                       ek_cli.read(os.path.join(out, "generations.jsonl")).splitlines())
+        first, last = self.generations()
         self.assertEqual((first["ranks"], last["ranks"], last["from"]), (3, 2, "checkpoint"))
-        interval = [m["save_interval"] for m in ek_cli.metrics(out)[:last["first_step"]]
+        interval = [m["save_interval"] for m in self.metrics()[:last["first_step"]]
                     if "save_interval" in m]
         self.assertLessEqual(last["steps_again"], 2 * max(interval), interval)
         self.assertGreater(last["first_step"], last["steps_again"], "most of all steps are to be kept")
@@ -120,7 +110,7 @@ class Saved(chaos.Chaos):
 class Refused(chaos.Chaos):
     def test_parts_that_one_host_alone_has(self):
         self.nodes = 2
-        said = self.chaos("--failures", 1, train=("--pp", 2), reference=False, status=FAILED)
+        said = self.chaos("--failures", 1, train=("--pp", 2), status=FAILED)
         self.assertRegex(said, r"(?s)ended with status 2:.*--elastic: with --pp 2 --tp 1 one host")
 
 
@@ -128,7 +118,7 @@ class FullDisk(chaos.Chaos):
     def test_of_the_run(self):
         """It ends with a message, and goes on from memory when there is room again."""
         found = self.chaos("--script", self.script("0.5 full-disk"), "--lossless", "--down", 2,
-                           train=("--save-every", 10), reference=False)
+                           train=("--save-every", 10))
         self.assertEqual(found["starts"], 2)
 
 

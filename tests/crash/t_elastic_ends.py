@@ -168,7 +168,7 @@ class OtherUsers(Elastic):
         self.assertTrue(all(map(os.path.exists, names)))  # clean does not touch them, either
 
 
-ranks.both(globals(), Ends)
+ranks.in_turn(globals(), Ends)
 # The other MPI takes its time to end a job.
 ranks.both(globals(), OtherUsers, first=True)
 del Ends, OtherUsers, Elastic

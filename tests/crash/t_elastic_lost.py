@@ -94,7 +94,7 @@ class Lost(Elastic):
                               "%s\n" % (last["steps_again"], said), err)
 
 
-ranks.both(globals(), Lost)
+ranks.in_turn(globals(), Lost)
 del Lost, Elastic
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ class Well(ranks.Disaster):
             self.assert_gone(j, within=1)
 
 
-ranks.both(globals(), Killed, Stopped, FullDisk, Mistakes, Asked, Well)
+ranks.in_turn(globals(), Killed, Stopped, FullDisk, Mistakes, Asked, Well)
 del Killed, Stopped, FullDisk, Mistakes, Asked, Well
 
 if __name__ == "__main__":
