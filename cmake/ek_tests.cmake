@@ -14,7 +14,10 @@
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
 #   tools                     static checks
 # Labels are the folders' names, fuzz, static, long, and plain: tests of times, of documents, of
-# scripts, or of terminals, which do not run with sanitizers, as other tests call what they call.
+# scripts, of terminals, or of jobs that are started and ended, which do not run with sanitizers, as
+# other tests call what they call.
+#
+# Test programs are compiled with few optimizations: it is the layers' time that matters.
 
 if(CMAKE_BUILD_TYPE STREQUAL "Checked")
   set(EK_TEST_SLOWNESS 3)
@@ -42,13 +45,16 @@ set(EK_TEST_ENVIRONMENT
   OMPI_MCA_mpi_yield_when_idle=1
   OMPI_MCA_btl_vader_single_copy_mechanism=none)
 
+add_library(ek_test_flags INTERFACE)
+target_compile_options(ek_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
+
 # ek_register(name label seconds): what every test has in common.
 function(ek_register name label seconds)
   if(name MATCHES "_long$")
     list(APPEND label long)
     set(seconds 7200)
   endif()
-  if(name MATCHES "^t_(bench|bench_balance|cluster|documented_commands|hangup|live_line|long_runs)$")
+  if(name MATCHES "^t_(bench|bench_balance|cluster|documented_commands|fit|hangup|launch|live_line|long_runs)$")
     list(APPEND label plain)
   endif()
   if(seconds LESS 300) # a limit ends what hangs; a busy machine fails no test
@@ -70,7 +76,7 @@ function(ek_add_program source label seconds)
   endif()
   add_executable(${name} ${source})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE ek_${layer})
+  target_link_libraries(${name} PRIVATE ek_${layer} ek_test_flags)
   target_compile_definitions(${name} PRIVATE EK_TEST_DATA="${CMAKE_SOURCE_DIR}/tests")
   add_test(NAME ${name} COMMAND ${name})
   ek_register(${name} ${label} ${seconds})
@@ -156,7 +162,7 @@ function(ek_add_mpi_program source seconds)
     string(TOUPPER ${flavour} upper)
     add_executable(${name}_${flavour} ${source})
     target_include_directories(${name}_${flavour} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-    target_link_libraries(${name}_${flavour} PRIVATE ek_${layer})
+    target_link_libraries(${name}_${flavour} PRIVATE ek_${layer} ek_test_flags)
     ek_use_mpi(${name}_${flavour} ${flavour})
     foreach(ranks 2 3 4)
       set(test ${name}.${flavour}.${ranks})

@@ -1,4 +1,5 @@
-/* Ranks that are threads of one process: message queues under one mutex.  For tests.
+/* Ranks that are threads of one process: message queues under one mutex.  For tests and plans of
+ * runs.
  *
  * A message is copied from the send to the receive buffer when both sides have called, and a send
  * finishes only then: code that relies on buffered sends hangs here. */
@@ -42,7 +43,8 @@ typedef struct {
     int users; /* open worlds, plus one while they are created */
     int groups;
     group *known;
-    pending_call **queue; /* [ranks of the world] unmatched calls of messages to a rank */
+    int ranks;            /* of the world */
+    pending_call **queue; /* [ranks x ranks] unmatched calls of messages from one rank to another */
     pending_call *free_list;
     call_block *blocks;
     int failed; /* rank + 1 of the first rank that failed; 0: none */
@@ -83,6 +85,14 @@ static void free_call(hub *h, pending_call *l)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
+/* from, to: of p's group. */
+static pending_call **queue_of(const thread_rank *p, int from, int to)
+{
+    hub *h = p->hub;
+
+    return &h->queue[(size_t)p->world_rank[from] * (size_t)h->ranks + (size_t)p->world_rank[to]];
+}
+
 /* The oldest matching call of the other side; NULL: none. */
 static pending_call **find_match(pending_call **queue, const pending_call *l)
 {
@@ -115,7 +125,7 @@ static void deliver_message(pending_call *send, pending_call *recv)
 static ek_status post_call(const thread_rank *p, pending_call call, ek_message *m)
 {
     hub *h = p->hub;
-    pending_call **queue = &h->queue[p->world_rank[call.to]], **found, *mine, *other;
+    pending_call **queue = queue_of(p, call.from, call.to), **found, *mine, *other;
 
     EK_REQUIRE(h->failed == 0, EK_ECOMM, "rank %d has failed: %s", h->failed - 1, h->reason);
     found = find_match(queue, &call);
@@ -289,20 +299,25 @@ static void free_hub(hub *h)
     free(h);
 }
 
+/* Removes a rank's unmatched calls from a queue. */
+static void remove_from(const thread_rank *p, pending_call **at)
+{
+    while (*at != NULL) {
+        const pending_call *l = *at;
+
+        if (l->group == p->group && (l->incoming ? l->to : l->from) == p->rank)
+            *at = l->next;
+        else
+            at = &(*at)->next;
+    }
+}
+
 /* Removes this rank's unmatched calls, after a failure: their buffers become invalid. */
 static void remove_calls(const thread_rank *p)
 {
     for (int r = 0; r < p->n; r++) {
-        pending_call **at = &p->hub->queue[p->world_rank[r]];
-
-        while (*at != NULL) {
-            const pending_call *l = *at;
-
-            if (l->group == p->group && (l->incoming ? l->to : l->from) == p->rank)
-                *at = l->next;
-            else
-                at = &(*at)->next;
-        }
+        remove_from(p, queue_of(p, r, p->rank));
+        remove_from(p, queue_of(p, p->rank, r));
     }
 }
 
@@ -361,7 +376,8 @@ static hub *new_hub(int ranks)
 
     if (h == NULL)
         return NULL;
-    h->queue = calloc((size_t)ranks, sizeof(pending_call *));
+    h->ranks = ranks;
+    h->queue = calloc((size_t)ranks * (size_t)ranks, sizeof(pending_call *));
     if (h->queue == NULL || pthread_mutex_init(&h->mutex, NULL) != 0) {
         free(h->queue);
         free(h);
