@@ -1,7 +1,8 @@
 /* Alias-method construction for one target, and the search for the smallest target.
  *
  * Complexity   O(ranks + replicas (B + ranks / B + experts / ranks)) per target with blocks of
- *              B = 32 ranks; there are at most EK_ALIAS_SEARCH + 1 targets. */
+ *              B = 32 ranks; there are at most EK_ALIAS_SEARCH + 1 targets, and one more where
+ *              nodes have several ranks, with O(nodes + ranks of a node) more per replica. */
 #include "balance/alias_balance.h"
 
 #include <string.h>
@@ -23,6 +24,12 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->primaries = ek_arena_alloc(a, l->experts, sizeof(*m->primaries));
     m->first_primary = ek_arena_alloc(a, l->ranks + 1, sizeof(*m->first_primary));
     m->rank_of = ek_arena_alloc(a, l->experts, sizeof(*m->rank_of));
+    m->node_of = ek_arena_alloc(a, l->ranks, sizeof(*m->node_of));
+    m->node_first = ek_arena_alloc(a, l->ranks + 1, sizeof(*m->node_first));
+    ek_maxima_reserve(&m->node_gap, a, l->ranks);
+    m->node_visited = ek_arena_alloc(a, l->ranks, sizeof(*m->node_visited));
+    m->last_move = ek_arena_alloc(a, l->experts, sizeof(*m->last_move));
+    m->move_before = ek_arena_alloc(a, slots, sizeof(*m->move_before));
     m->largest = ek_arena_alloc(a, l->ranks, sizeof(*m->largest));
     m->most_left = ek_arena_alloc(a, l->ranks, sizeof(*m->most_left));
     m->largest_first = ek_arena_alloc(a, l->ranks, sizeof(*m->largest_first));
@@ -36,10 +43,22 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->best = ek_arena_alloc(a, slots, sizeof(*m->best));
 }
 
+static void find_nodes(ek_alias *m, const ek_plan_limits *l)
+{
+    m->nodes = 0;
+    for (int32_t r = 0; r < l->ranks; r++) {
+        if (r == 0 || l->node_of == NULL || l->node_of[r] != l->node_of[r - 1])
+            m->node_first[m->nodes++] = r;
+        m->node_of[r] = m->nodes - 1;
+    }
+    m->node_first[m->nodes] = l->ranks;
+}
+
 int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p)
 {
     int32_t n = 0;
 
+    find_nodes(m, l);
     for (int32_t r = 0; r < l->ranks; r++) {
         int32_t largest = -1;
         int64_t most = 0, load = 0;
@@ -164,15 +183,117 @@ static void add_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t fr
     m->given[expert] = 1;
 }
 
-/* Makes the moves for one target, until no rank is above it or no further move is possible; returns
- * their number. */
-static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget)
+/* --- by nodes --------------------------------------------------------------------------------- */
+
+static int64_t largest_gap(const ek_alias *m, int32_t node)
+{
+    int64_t most = 0;
+
+    for (int32_t r = m->node_first[node]; r < m->node_first[node + 1]; r++)
+        most = m->gap.of[r] > most ? m->gap.of[r] : most;
+    return most;
+}
+
+static void start_nodes(ek_alias *m, const ek_plan_limits *l)
+{
+    for (int32_t node = 0; node < m->nodes; node++) {
+        m->node_visited[node] = -1;
+        m->node_gap.of[node] = largest_gap(m, node);
+    }
+    ek_maxima_find(&m->node_gap, m->nodes);
+    for (int32_t e = 0; e < l->experts; e++)
+        m->last_move[e] = -1;
+}
+
+static int32_t larger_gap(const ek_alias *m, int32_t best, int32_t node)
+{
+    int64_t most = best < 0 ? 0 : m->node_gap.of[best];
+
+    return m->node_gap.of[node] > most ? node : best;
+}
+
+/* Marks the nodes that have the expert of move n; returns the one of them with the largest gap; -1:
+ * none has a gap. */
+static int32_t visit_nodes(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t expert)
+{
+    int32_t node = m->node_of[m->rank_of[expert]], best = larger_gap(m, -1, node);
+
+    m->node_visited[node] = n;
+    for (int32_t i = m->last_move[expert]; i >= 0; i = m->move_before[i]) {
+        node = m->node_of[m->moves[i].slot / l->slots];
+        m->node_visited[node] = n;
+        best = larger_gap(m, best, node);
+    }
+    return best;
+}
+
+/* The node with the largest gap of those that are not marked for move n; -1: none has a gap. */
+static int32_t find_other_node(ek_alias *m, int32_t n)
+{
+    int32_t best = ek_maxima_first(&m->node_gap, m->nodes);
+
+    if (best < 0 || m->node_visited[best] != n)
+        return best;
+    best = -1;
+    for (int32_t node = 0; node < m->nodes; node++)
+        if (m->node_visited[node] != n)
+            best = larger_gap(m, best, node);
+    return best;
+}
+
+/* Whether a first copy of an expert on a node keeps rows of its tokens inside that take longer to
+ * send than the copy; loads of sources are not known here, and taken as even. */
+static int keeps_enough_rows(const ek_alias *m, const ek_plan_limits *l, int32_t from, int32_t node)
+{
+    int64_t rows = m->total[m->largest[from]] / m->nodes;
+
+    rows = m->offer.of[from] < rows ? m->offer.of[from] : rows;
+    rows = m->node_gap.of[node] < rows ? m->node_gap.of[node] : rows;
+    return (double)rows * l->costs.comm_s_per_row > l->costs.replica_s;
+}
+
+/* The receiver of move n: of those that lack most on nodes without the expert and on nodes with it,
+ * the one that costs less. */
+static int32_t find_receiver(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from)
+{
+    int32_t with = visit_nodes(m, l, n, m->largest[from]), node = find_other_node(m, n), r;
+
+    if (node < 0 || !keeps_enough_rows(m, l, from, node))
+        node = with;
+    if (node < 0)
+        return ek_maxima_first(&m->gap, l->ranks);
+    for (r = m->node_first[node]; m->gap.of[r] < m->node_gap.of[node];)
+        r++;
+    return r;
+}
+
+/* After move n. */
+static void follow_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from)
+{
+    int32_t expert = m->moves[n].expert;
+
+    m->move_before[n] = m->last_move[expert];
+    m->last_move[expert] = n;
+    for (int i = 0; i < 2; i++) {
+        int32_t node = m->node_of[i == 0 ? from : m->moves[n].slot / l->slots];
+
+        ek_maxima_change(&m->node_gap, m->nodes, node, largest_gap(m, node));
+    }
+}
+
+/* Makes the moves for one target, until no rank is above it or no further move is possible;
+ * by_nodes: to receivers by the links of nodes.  Returns their number. */
+static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int32_t budget,
+                              int by_nodes)
 {
     int32_t n = 0, from, to;
 
     start_target(m, l, target, budget);
+    if (by_nodes)
+        start_nodes(m, l);
     while ((from = ek_maxima_first(&m->offer, l->ranks)) >= 0 &&
-           (to = ek_maxima_first(&m->gap, l->ranks)) >= 0) {
+           (to = by_nodes ? find_receiver(m, l, n, from) : ek_maxima_first(&m->gap, l->ranks)) >=
+               0) {
         int64_t excess = m->load[from] - m->capacity[from];
         int64_t amount = m->offer.of[from] < m->gap.of[to] ? m->offer.of[from] : m->gap.of[to];
 
@@ -184,6 +305,8 @@ static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t targ
         find_largest(m, from, budget);
         update_rank(m, l, from);
         update_rank(m, l, to);
+        if (by_nodes)
+            follow_move(m, l, n - 1, from);
     }
     return n;
 }
@@ -215,7 +338,7 @@ static int32_t drop_idle(ek_alias *m, const ek_plan_limits *l, int32_t n, int64_
 static int64_t try_target(ek_alias *m, const ek_plan_limits *l, int64_t target, int64_t slack,
                           int32_t budget)
 {
-    int32_t n = fill_to_target(m, l, target, budget);
+    int32_t n = fill_to_target(m, l, target, budget, 0);
     int64_t most = ek_row_costs_largest(l, m->load);
     int64_t bound = most > target + slack ? most : target + slack;
 
@@ -227,6 +350,43 @@ static int64_t try_target(ek_alias *m, const ek_plan_limits *l, int64_t target, 
         memcpy(m->best, m->moves, (size_t)n * sizeof(*m->best));
     }
     return most;
+}
+
+static int32_t busiest_link(ek_alias *m, const ek_plan_limits *l, const ek_alias_move *moves,
+                            int32_t n)
+{
+    int32_t most = 0;
+
+    memset(m->given, 0, (size_t)l->experts);
+    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
+    memset(m->slots_left, 0,
+           (size_t)l->ranks * sizeof(*m->slots_left)); /* here: replicas received */
+    for (int32_t i = 0; i < n; i++) {
+        int32_t e = moves[i].expert, from = m->rank_of[e], to = moves[i].slot / l->slots;
+
+        m->slots_left[to]++;
+        m->gives[from] += !m->given[e];
+        m->given[e] = 1;
+        most = m->slots_left[to] > most ? m->slots_left[to] : most;
+        most = m->gives[from] > most ? m->gives[from] : most;
+    }
+    return most;
+}
+
+/* Replaces the plan found by one that heeds the links of nodes, if it is as good otherwise. */
+static void heed_nodes(ek_alias *m, const ek_plan_limits *l, int32_t budget)
+{
+    int32_t n, links;
+
+    if (m->nodes == 1 || m->nodes == l->ranks || m->n_best == 0)
+        return;
+    links = busiest_link(m, l, m->best, m->n_best);
+    n = drop_idle(m, l, fill_to_target(m, l, m->least, budget, 1), m->least);
+    if (n > m->n_best || ek_row_costs_largest(l, m->load) > m->least ||
+        busiest_link(m, l, m->moves, n) > links)
+        return;
+    m->n_best = n;
+    memcpy(m->best, m->moves, (size_t)n * sizeof(*m->best));
 }
 
 int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t budget,
@@ -252,27 +412,13 @@ int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t
             high = target;
         high = reached < high ? reached : high;
     }
+    heed_nodes(m, l, budget);
     return 1;
 }
 
 int32_t ek_alias_busiest_link(ek_alias *m, const ek_plan_limits *l)
 {
-    int32_t most = 0;
-
-    memset(m->given, 0, (size_t)l->experts);
-    memset(m->gives, 0, (size_t)l->ranks * sizeof(*m->gives));
-    memset(m->slots_left, 0,
-           (size_t)l->ranks * sizeof(*m->slots_left)); /* here: replicas received */
-    for (int32_t i = 0; i < m->n_best; i++) {
-        int32_t e = m->best[i].expert, from = m->rank_of[e], to = m->best[i].slot / l->slots;
-
-        m->slots_left[to]++;
-        m->gives[from] += !m->given[e];
-        m->given[e] = 1;
-        most = m->slots_left[to] > most ? m->slots_left[to] : most;
-        most = m->gives[from] > most ? m->gives[from] : most;
-    }
-    return most;
+    return busiest_link(m, l, m->best, m->n_best);
 }
 
 void ek_alias_apply(const ek_alias_move *moves, int32_t n, ek_plan *p)

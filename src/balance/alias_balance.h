@@ -12,7 +12,17 @@
  * experts.
  *
  * A budget bounds the replicas on a link: those a rank receives, and those of its experts that it
- * sends, each counted once however many ranks receive it, because receivers forward it. */
+ * sends, each counted once however many ranks receive it, because receivers forward it.
+ *
+ * Nodes       where nodes have several ranks, which share their node's link to others, the plan
+ *             found is made once more with receivers by these links: on nodes that do not have the
+ *             expert yet, if the rows that the copy keeps inside (a slot serves its node's
+ *             assignments before those of others) take longer to send than the copy; else on nodes
+ *             that have it, as receivers forward it.  With one expert per rank any receiver below
+ *             the target will do for the alias method; with several, one that lacks less may leave
+ *             a gap that needs two experts.  So that plan is used only if it is as even, with no
+ *             more replicas in all and on the busiest rank.  A node here is a run of consecutive
+ *             ranks. */
 #ifndef BALANCE_ALIAS_BALANCE_H
 #define BALANCE_ALIAS_BALANCE_H
 
@@ -37,6 +47,13 @@ typedef struct {
     int32_t *primaries;     /* [experts] sorted by primary rank */
     int32_t *first_primary; /* [ranks + 1] */
     int32_t *rank_of;       /* [experts] primary rank */
+    int32_t nodes;
+    int32_t *node_of;       /* [ranks] from 0 */
+    int32_t *node_first;    /* [nodes + 1], at most ranks + 1: first rank */
+    ek_maxima node_gap;     /* [nodes] the largest gap of its ranks */
+    int32_t *node_visited;  /* [nodes] the move for which the node was seen to have the expert */
+    int32_t *last_move;     /* [experts] its last move; -1: none */
+    int32_t *move_before;   /* [ranks * slots] the move of the same expert before; -1: none */
     int32_t *largest;       /* [ranks] the primary expert that the rank may give of with most
                                left; -1: none */
     int64_t *most_left;     /* [ranks] assignments of `largest` left */
@@ -62,7 +79,8 @@ int64_t ek_alias_start(ek_alias *m, const ek_plan_limits *l, ek_placement *p);
 int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l);
 
 /* Finds the smallest feasible target by bisection from `level` upwards, with at most `budget`
- * replicas per link, and drops moves that lower no maximum: m->best, m->least.  limit: returns 0 if
+ * replicas per link, drops moves that lower no maximum, and heeds the links of nodes: m->best,
+ * m->least.  limit: returns 0 if
  * no plan keeps all ranks at or below it, which is tested first; INT64_MAX: no limit.  Otherwise
  * returns 1. */
 int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t budget,

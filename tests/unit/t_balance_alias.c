@@ -1,5 +1,6 @@
 /* The alias method's search against a plain one, which looks at every rank and every expert for
- * each move: the same moves, in the same order. */
+ * each move: the same moves, in the same order; and plans that heed the links of nodes, which are
+ * as good otherwise. */
 #include "balance/alias_balance.h"
 #include "base/random.h"
 #include "ek_test.h"
@@ -213,8 +214,98 @@ static void moves_are_plain_ones(void)
     CHECK(moves > 1000 && many > 20);
 }
 
+/* --- nodes of several ranks ------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t least;
+    int32_t n, links;
+    int64_t copies; /* of experts on nodes that had none */
+} outcome;
+
+/* Whether moves take what there is, into slots of their own, and reach what the search says. */
+static int are_sound(const layer *x)
+{
+    int64_t load[RANKS], left[EXPERTS], most = 0;
+    unsigned char taken[RANKS * SLOTS] = {0};
+
+    memcpy(load, x->m.start, (size_t)x->l.ranks * sizeof(*load));
+    memcpy(left, x->m.total, (size_t)x->l.experts * sizeof(*left));
+    for (int32_t i = 0; i < x->m.n_best; i++) {
+        const ek_alias_move *v = &x->m.best[i];
+
+        left[v->expert] -= v->amount;
+        load[x->m.rank_of[v->expert]] -= v->amount;
+        load[v->slot / x->l.slots] += v->amount;
+        if (v->amount <= 0 || left[v->expert] < 0 || taken[v->slot]++ > 0 ||
+            x->p.placement.expert_of[v->slot] >= 0)
+            return 0;
+    }
+    for (int32_t r = 0; r < x->l.ranks; r++)
+        most = load[r] > most ? load[r] : most;
+    return most <= x->m.least;
+}
+
+static outcome search_with(layer *x, const int32_t *node_of, double comm_s, double replica_s,
+                           int32_t budget)
+{
+    static unsigned char has[RANKS][EXPERTS];
+    int64_t sum = 0;
+    outcome o = {0};
+
+    memset(has, 0, sizeof(has));
+    x->l.node_of = node_of;
+    x->l.costs = (ek_plan_costs){.comm_s_per_row = comm_s, .replica_s = replica_s};
+    (void)ek_alias_start(&x->m, &x->l, &x->p.placement);
+    for (int32_t e = 0; e < x->l.experts; e++)
+        sum += x->m.total[e];
+    CHECK_INT(ek_alias_search(&x->m, &x->l, (sum + x->l.ranks - 1) / x->l.ranks, budget, INT64_MAX),
+              1);
+    CHECK(are_sound(x));
+    for (int32_t i = 0; i < x->m.n_best; i++) {
+        int32_t e = x->m.best[i].expert, at = x->m.best[i].slot / x->l.slots;
+        int32_t node = node_of != NULL ? node_of[at] : 0;
+
+        o.copies += node_of != NULL && node != node_of[x->m.rank_of[e]] && !has[node][e];
+        has[node][e] = 1;
+    }
+    o.least = x->m.least;
+    o.n = x->m.n_best;
+    o.links = ek_alias_busiest_link(&x->m, &x->l);
+    return o;
+}
+
+/* Cheap copies go to nodes without the expert, expensive ones to nodes with it; nothing else gets
+ * worse, and without nodes nothing changes. */
+static void copies_are_placed_by_the_links_of_nodes(void)
+{
+    int64_t cheap = 0, dear = 0;
+
+    for (int draw = 0; draw < DRAWS; draw++) {
+        int32_t budget = draw % 4 == 0 ? 1 : INT32_MAX, node_of[RANKS], all[RANKS] = {0};
+        outcome plain_one, one_node, o[2];
+        layer x;
+
+        setup(&x, draw);
+        for (int32_t r = 0; r < x.l.ranks; r++)
+            node_of[r] = r / (2 + draw % 3);
+        plain_one = search_with(&x, NULL, 1, 0, budget);
+        one_node = search_with(&x, all, 1, 0, budget);
+        CHECK(one_node.n == plain_one.n && one_node.least == plain_one.least);
+        for (int i = 0; i < 2; i++) {
+            o[i] = search_with(&x, node_of, 1, i == 0 ? 0 : 1e9, budget);
+            CHECK(o[i].least == plain_one.least && o[i].n <= plain_one.n &&
+                  o[i].links <= plain_one.links);
+        }
+        cheap += o[0].copies;
+        dear += o[1].copies;
+        ek_arena_fini(&x.arena);
+    }
+    CHECK(dear > 0 && 10 * cheap > 11 * dear);
+}
+
 static const ek_case cases[] = {
     EK_CASE(moves_are_plain_ones),
+    EK_CASE(copies_are_placed_by_the_links_of_nodes),
 };
 
 EK_TEST_MAIN(cases)
