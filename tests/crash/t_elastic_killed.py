@@ -20,6 +20,7 @@ class Killed(Elastic):
 
     def test_evaluations(self):
         """Evaluations are neither lost nor counted twice, whenever workers are killed."""
+        self.steps = 60  # each of which is evaluated, and most of which are saved as the best
         held_out = ek_cli.write_tokens(os.path.join(os.path.dirname(self.out), "held.bin"),
                                        ek_cli.token_ids(2000, seed=9))
         want = None
