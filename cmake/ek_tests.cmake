@@ -13,9 +13,9 @@
 #                             (to search for more: the preset fuzz, then
 #                             build-fuzz/fuzz_<name> tests/fuzz/corpus/<name>)
 #   tools                     static checks
-# Labels are the folders' names, fuzz, static, long, and plain: tests of times, of documents, of
-# scripts, of terminals, or of jobs that are started and ended, which do not run with sanitizers, as
-# other tests call what they call.
+# Labels are the folders' names, fuzz, static, long, and plain: tests of times, documents, scripts,
+# terminals, jobs, and of commands whose functions other tests call, which do not run with
+# sanitizers.
 #
 # Test programs are compiled with few optimizations: it is the layers' time that matters.
 
@@ -48,13 +48,17 @@ set(EK_TEST_ENVIRONMENT
 add_library(ek_test_flags INTERFACE)
 target_compile_options(ek_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
+set(EK_TEST_PLAIN t_bench t_bench_balance t_cluster t_document_mask t_documented_commands t_dry_run
+  t_eval_export t_evaluate t_fit t_hangup t_launch t_live_line t_long_runs t_run_settings t_tokens
+  t_train_ranks)
+
 # ek_register(name label seconds): what every test has in common.
 function(ek_register name label seconds)
   if(name MATCHES "_long$")
     list(APPEND label long)
     set(seconds 7200)
   endif()
-  if(name MATCHES "^t_(bench|bench_balance|cluster|documented_commands|fit|hangup|launch|live_line|long_runs)$")
+  if(name IN_LIST EK_TEST_PLAIN)
     list(APPEND label plain)
   endif()
   if(seconds LESS 300) # a limit ends what hangs; a busy machine fails no test
@@ -122,7 +126,7 @@ foreach(folder unit cli crash)
 endforeach()
 
 # All drawn layouts of tests that take a sample of them.
-foreach(name t_train_equal t_train_offload_layouts)
+foreach(name t_train_balance t_train_equal t_train_offload_layouts)
   add_test(NAME ${name}.all COMMAND ${name})
   ek_register(${name}.all "unit;long" 7200)
   set_property(TEST ${name}.all APPEND PROPERTY ENVIRONMENT EK_TEST_ALL=1)

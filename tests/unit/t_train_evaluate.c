@@ -58,7 +58,7 @@ static ek_status ask_again(ek_trainer *tr, int step)
 static void planners(void)
 {
     alarm(SECONDS);
-    for (int balance = EK_T_SLOW; balance < EQUAL_PLANNERS; balance += 1 + EK_T_SLOW) {
+    for (int balance = EK_T_SLOW; balance < EQUAL_PLANNERS; balance += 1 + 3 * EK_T_SLOW) {
         asked = equal_planners[balance];
         check((equal_layout){.model = balance % 2 == 0 ? 0 : 2,
                              .shape = 1,

@@ -134,7 +134,7 @@ static void any_r(void)
 /* Plans are made from gate statistics, which are cut like the chunks. */
 static void under_planners(void)
 {
-    for (int balance = 1; balance < EQUAL_DRAWN; balance += 1 + EK_T_SLOW) {
+    for (int balance = 1; balance < EQUAL_DRAWN; balance += 1 + 3 * EK_T_SLOW) {
         equal_layout l = over(2, EQUAL_RESTLESS);
 
         l.degree = 5;
