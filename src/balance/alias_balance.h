@@ -80,9 +80,8 @@ int64_t ek_alias_bound_of_one(const ek_alias *m, const ek_plan_limits *l);
 
 /* Finds the smallest feasible target by bisection from `level` upwards, with at most `budget`
  * replicas per link, drops moves that lower no maximum, and heeds the links of nodes: m->best,
- * m->least.  limit: returns 0 if
- * no plan keeps all ranks at or below it, which is tested first; INT64_MAX: no limit.  Otherwise
- * returns 1. */
+ * m->least.  limit: returns 0 if no plan keeps all ranks at or below it, which is tested first;
+ * INT64_MAX: no limit.  Otherwise returns 1. */
 int ek_alias_search(ek_alias *m, const ek_plan_limits *l, int64_t level, int32_t budget,
                     int64_t limit);
 

@@ -44,9 +44,8 @@ class Ranks(ek_cli.Case):
         layout = ("--tp", 2, "--ep", 2, "--etp", 2, "--zero", 3, "--pipeline-degree", 2)
         _, got = self.train("four", *steps, "--ranks", 4, *layout)
         self.assertEqual(len(got), len(want))
+        self.assert_same_steps(got, want)
         for a, b in zip(want, got):
-            for key in "loss", "aux_loss", "grad_norm":
-                self.assertLess(abs(b[key] / a[key] - 1), 1e-9, key)
             self.assertEqual((a["ranks"], a["comm_bytes"]), (1, 0))
             self.assertEqual((b["ranks"], len(b["peak_rss_mb"])), (4, 4))
             # with ZeRO 3 every parameter lies on one rank alone
@@ -172,38 +171,42 @@ class Ranks(ek_cli.Case):
         self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
         self.assertRegex(r.stderr, "--embed-columns: this model's embedding is its head as well")
 
-    def test_replayed_loads(self):
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W6", "--ranks", 3, "--experts", 4, "--iterations", 8,
-                "--tokens", 50, "--out", trace)
+    def trace(self, name, *more, ranks=2):
+        """The path of made-up loads of four experts."""
+        path = self.path("trace.npy")
+        r = run("workload", "--name", name, "--ranks", ranks, "--experts", 4, *more, "--out", path)
         self.assertEqual(r.returncode, DONE, r.stderr)
+        return path
+
+    def assert_same_steps(self, got, want, *of):
+        self.assertEqual(len(got), len(want))
+        for a, b in zip(want, got):
+            for key in "loss", "aux_loss", "grad_norm":
+                self.assertLess(abs(b[key] / a[key] - 1), 1e-9, (*of, key))
+
+    def test_replayed_loads(self):
+        trace = self.trace("W6", "--iterations", 8, "--tokens", 50, ranks=3)
         steps = ("--batch", 5, "--seq", 32, "--micro-batch", 2, "--steps", 6, "--dtype", "fp64",
                  "--replay-routing", trace)
         _, want = self.train("one", *steps)
         _, got = self.train("three", *steps, "--ranks", 3, "--ep", 3, "--pipeline-degree", 2)
-        for a, b in zip(want, got):
-            for key in "loss", "aux_loss", "grad_norm":
-                self.assertLess(abs(b[key] / a[key] - 1), 1e-9, key)
+        self.assert_same_steps(got, want)
         hot = [m["rank_max_over_mean_before"] for m in got]
         self.assertLess(max(hot[:4]), 1.6)  # 4 experts on 3 ranks
         self.assertGreater(min(hot[4:]), 1.6)
 
     def test_balance(self):
         """Policies change the placement, not the results; their statistics are reported."""
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--iterations", 4,
-                "--tokens", 50, "--out", trace)
-        self.assertEqual(r.returncode, DONE, r.stderr)
+        trace = self.trace("W2", "--iterations", 4, "--tokens", 50)
         steps = ("--batch", 4, "--seq", 32, "--steps", 6, "--dtype", "fp64", "--ranks", 2, "--ep", 2,
                  "--replay-routing", trace)
         _, want = self.train("off", *steps, "--balance", "off")
         self.assertEqual({m["replicas"] + m["plans"] for m in want}, {0})
         for policy in "exact", "eplb", "prophet", "auto":
             summary, got = self.train(policy, *steps, "--balance", policy, "--plan-every", 2)
-            for a, b in zip(want, got):
-                for key in "loss", "aux_loss", "grad_norm":
-                    self.assertLess(abs(b[key] / a[key] - 1), 1e-9, (policy, key))
-                self.assertEqual(b["rank_max_over_mean_before"], a["rank_max_over_mean"])
+            self.assert_same_steps(got, want, policy)
+            self.assertEqual([m["rank_max_over_mean_before"] for m in got],
+                             [m["rank_max_over_mean"] for m in want])
             told = summary["balance"]
             self.assertEqual(told["policy"], policy)
             self.assertGreater(told["rank_max_over_mean_before"], 1.3)
@@ -231,20 +234,14 @@ class Ranks(ek_cli.Case):
 
     def test_sharded_experts_move(self):
         """Two ranks hold each expert and shard its state; a resumed run places them anew."""
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2,
-                "--tokens", 64, "--out", trace)
-        self.assertEqual(r.returncode, DONE, r.stderr)
+        trace = self.trace("W2", "--layers", 2, "--tokens", 64)
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 6, "--dtype", "fp64",
                  "--replay-routing", trace)
         _, want = self.train("off", *steps, "--balance", "off")
 
         def check(name):
             got = ek_cli.metrics(self.path(name))
-            self.assertEqual(len(got), len(want))
-            for a, b in zip(want, got):
-                for key in "loss", "aux_loss", "grad_norm":
-                    self.assertLess(abs(b[key] / a[key] - 1), 1e-9, (name, key))
+            self.assert_same_steps(got, want, name)
             return got
 
         for zero, policy in (1, "place"), (2, "replicate"), (3, "eplb"):
@@ -271,10 +268,7 @@ class Ranks(ek_cli.Case):
 
     def test_balance_of_layers(self):
         """Every layer with experts, of all stages; the others are not in the lists."""
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W7", "--ranks", 2, "--experts", 4, "--layers", 3,
-                "--iterations", 4, "--tokens", 64, "--out", trace)
-        self.assertEqual(r.returncode, DONE, r.stderr)
+        trace = self.trace("W7", "--layers", 3, "--iterations", 4, "--tokens", 64)
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
                  "--replay-routing", trace)
         ranks = ("--ep", 2, "--plan-every", 2)
@@ -347,10 +341,7 @@ class Ranks(ek_cli.Case):
         return served
 
     def test_recorded_plans(self):
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2,
-                "--iterations", 4, "--tokens", 64, "--out", trace)
-        self.assertEqual(r.returncode, DONE, r.stderr)
+        trace = self.trace("W2", "--layers", 2, "--iterations", 4, "--tokens", 64)
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
                  "--replay-routing", trace, "--record-plans", "--ep", 2, "--plan-every", 2)
         # of a transient plan, and of the persistent placement, from the second step on
@@ -440,10 +431,7 @@ class Ranks(ek_cli.Case):
                                  point["semi_ideal_gflops"] * (1 + 1e-9))
 
     def test_roofline(self):
-        trace = self.path("trace.npy")
-        r = run("workload", "--name", "W2", "--ranks", 2, "--experts", 4, "--layers", 2, "--tokens",
-                32, "--out", trace)
-        self.assertEqual(r.returncode, DONE, r.stderr)
+        trace = self.trace("W2", "--layers", 2, "--tokens", 32)
         steps = ("--batch", 4, "--seq", 32, "--steps", 4, "--dtype", "fp32", "--replay-routing",
                  trace)
         ranks = ("--ranks", 2, "--ep", 2)
