@@ -274,8 +274,9 @@ void ek_command_job_leave(ek_command_job *job)
     fflush(stdout);
     fflush(ek_command_err());
     signal(SIGALRM, end_now);
-    ek_worker_leave(job->rank);
+    ek_worker_leaving(job->rank);
     alarm(LEAVE_SECONDS); /* do not wait forever for a rank that hangs */
     ek_job_leave(&job->world);
     alarm(0);
+    ek_worker_left();
 }

@@ -156,12 +156,16 @@ void ek_worker_start(int rank)
         ek_thread_detach(send_heartbeats, (void *)(intptr_t)rank);
 }
 
-void ek_worker_leave(int rank)
+void ek_worker_leaving(int rank)
 {
     ek_worker_message m = {.kind = EK_MESSAGE_LEAVING, .notice = {rank}};
 
     if (ek_worker_environment_read().launched.elastic)
         ek_message_send(&m, ek_command_err());
+}
+
+void ek_worker_left(void)
+{
     ek_worker_link_leave();
 }
 

@@ -36,8 +36,10 @@ void ek_worker_catch(void (*stop)(int sig));
  * connected to the supervisor, and has sent "start", as early as possible, as it may be killed
  * while it joins.  With --elastic a thread sends heartbeats until it exits. */
 void ek_worker_start(int rank);
-/* Before a regular exit of a launched worker: it is not missed. */
-void ek_worker_leave(int rank);
+/* A regular exit of a launched worker: before it leaves the job, its silence is no loss; once it
+ * has left, its death is none. */
+void ek_worker_leaving(int rank);
+void ek_worker_left(void);
 /* In a launched worker that has joined the job: sends "rank"; host as known to MPI. */
 void ek_worker_joined(int rank, const char *host);
 /* Before a failure is printed; status: exit status of the job.  lost: caused by the loss of another

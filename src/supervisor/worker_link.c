@@ -60,16 +60,23 @@ static void send_to_supervisor(int word)
     }
 }
 
-/* Thread: blocks until the supervisor closes the connection or ends, then kills this process. */
-static void *wait_for_end(void *connection)
+/* One byte from the supervisor; 0 if it has closed the connection or ended. */
+static int receive_byte(int fd)
 {
-    int fd = (int)(intptr_t)connection;
     char c;
     ssize_t n;
 
     do
         n = recv(fd, &c, 1, 0);
-    while (n > 0 || (n < 0 && errno == EINTR));
+    while (n < 0 && errno == EINTR);
+    return n > 0;
+}
+
+/* Thread: blocks until the supervisor closes the connection or ends, then kills this process. */
+static void *wait_for_end(void *connection)
+{
+    while (receive_byte((int)(intptr_t)connection)) {
+    }
     kill(getpid(), SIGKILL);
     return NULL;
 }
@@ -113,8 +120,10 @@ void ek_worker_link_join(int rank)
         to_supervisor = -1;
         return;
     }
-    to_supervisor = move_to_high_fd(to_supervisor);
     send_to_supervisor(rank);
+    if (to_supervisor < 0 || !receive_byte(to_supervisor))
+        _exit(EXIT_FAILURE); /* as above */
+    to_supervisor = move_to_high_fd(to_supervisor);
     ek_thread_detach(wait_for_end, (void *)(intptr_t)to_supervisor);
 }
 

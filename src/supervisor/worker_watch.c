@@ -22,13 +22,13 @@
 
 enum { BATCH = 64, NO_RANK = EK_WORKER_LINK_EXIT };
 
-/* Registers a connection with epoll; its data are the descriptor and the rank, once known. */
-static int epoll_set(int set, int how, int fd, int rank)
+/* `how`: EPOLLET for workers, since epoll_wait() then returns them in the order in which they
+ * ended. Without it, one that had an earlier event stays queued, before others that end first. */
+static int epoll_add(int set, int fd, uint32_t how)
 {
-    struct epoll_event e = {.events = EPOLLIN,
-                            .data.u64 = (uint64_t)(uint32_t)fd << 32 | ((uint32_t)rank + 1)};
+    struct epoll_event e = {.events = EPOLLIN | how, .data.fd = fd};
 
-    return epoll_ctl(set, how, fd, &e);
+    return epoll_ctl(set, EPOLL_CTL_ADD, fd, &e);
 }
 
 /* Listens on an abstract socket whose name the kernel chooses. */
@@ -59,7 +59,7 @@ void ek_worker_watch_init(ek_worker_watch *w)
     ek_worker_link_machine(at.machine);
     *w = (ek_worker_watch){.fd = epoll_create1(EPOLL_CLOEXEC), .first = NO_RANK};
     w->door = open_listener(at.name);
-    if (w->fd < 0 || w->door < 0 || epoll_set(w->fd, EPOLL_CTL_ADD, w->door, NO_RANK) != 0 ||
+    if (w->fd < 0 || w->door < 0 || epoll_add(w->fd, w->door, 0) != 0 ||
         ek_worker_link_set(&at) < 0)
         ek_worker_watch_fini(w); /* fall back to the reports of mpiexec */
 }
@@ -67,7 +67,7 @@ void ek_worker_watch_init(ek_worker_watch *w)
 void ek_worker_watch_fini(ek_worker_watch *w)
 {
     for (int i = 0; i < w->n; i++)
-        close(w->connection[i]);
+        close(w->connection[i].fd);
     free(w->connection);
     w->connection = NULL;
     w->n = 0;
@@ -81,24 +81,13 @@ void ek_worker_watch_fini(ek_worker_watch *w)
 
 static int add_connection(ek_worker_watch *w, int fd)
 {
-    int *grown = realloc(w->connection, ((size_t)w->n + 1) * sizeof(*grown));
+    ek_worker_connection *grown = realloc(w->connection, ((size_t)w->n + 1) * sizeof(*grown));
 
     if (grown == NULL)
         return -1;
     w->connection = grown;
-    grown[w->n++] = fd;
+    grown[w->n++] = (ek_worker_connection){fd, NO_RANK};
     return 0;
-}
-
-static void close_connection(ek_worker_watch *w, int fd)
-{
-    int n = 0;
-
-    for (int i = 0; i < w->n; i++)
-        if (w->connection[i] != fd)
-            w->connection[n++] = w->connection[i];
-    w->n = n;
-    close(fd);
 }
 
 static void accept_workers(ek_worker_watch *w)
@@ -109,39 +98,56 @@ static void accept_workers(ek_worker_watch *w)
 
     while ((fd = accept4(w->door, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0)
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) != 0 || who.uid != geteuid() ||
-            epoll_set(w->fd, EPOLL_CTL_ADD, fd, NO_RANK) != 0 || add_connection(w, fd) != 0)
+            add_connection(w, fd) != 0)
             close(fd);
+        else if (epoll_add(w->fd, fd, EPOLLET) != 0)
+            close(w->connection[--w->n].fd);
 }
 
-/* Event on a connection: the worker's rank, NO_RANK before a regular exit, or end of file. */
-static void handle_worker(ek_worker_watch *w, int fd, int rank)
+/* The worker has sent its rank, for whose acknowledgement it waits, or announced its exit. */
+static void handle_word(ek_worker_watch *w, ek_worker_connection *c, int word)
+{
+    c->rank = word;
+    if (word == EK_WORKER_LINK_EXIT)
+        return;
+    w->watched++;
+    (void)!send(c->fd, "", 1, MSG_NOSIGNAL);
+}
+
+static void handle_end(ek_worker_watch *w, ek_worker_connection *c)
+{
+    if (c->rank != NO_RANK && w->first == NO_RANK)
+        w->first = c->rank;
+    w->ended++;
+    close(c->fd);
+    *c = w->connection[--w->n];
+}
+
+/* Reads all that there is: the event is not repeated. */
+static void handle_worker(ek_worker_watch *w, int fd)
 {
     unsigned char bytes[EK_WORKER_LINK_BYTES];
-    ssize_t n = recv(fd, bytes, sizeof(bytes), 0);
+    ek_worker_connection *c = w->connection;
+    ssize_t n;
     int word;
 
-    if (n > 0 && ek_worker_link_word_read(bytes, (size_t)n, &word) &&
-        epoll_set(w->fd, EPOLL_CTL_MOD, fd, word) == 0) {
-        w->watched += word != EK_WORKER_LINK_EXIT;
-        return;
-    }
-    if (rank != NO_RANK && w->first == NO_RANK)
-        w->first = rank;
-    w->ended++;
-    close_connection(w, fd);
+    while (c->fd != fd)
+        c++;
+    while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0 &&
+           ek_worker_link_word_read(bytes, (size_t)n, &word))
+        handle_word(w, c, word);
+    if (n >= 0 || errno != EAGAIN)
+        handle_end(w, c);
 }
 
 void ek_worker_watch_poll(ek_worker_watch *w)
 {
-    struct epoll_event e[BATCH]; /* in order of arrival */
+    struct epoll_event e[BATCH];
     int n = epoll_wait(w->fd, e, BATCH, 0);
 
-    for (int i = 0; i < n; i++) {
-        int fd = (int)(e[i].data.u64 >> 32), rank = (int)((uint32_t)e[i].data.u64 - 1);
-
-        if (fd == w->door)
+    for (int i = 0; i < n; i++)
+        if (e[i].data.fd == w->door)
             accept_workers(w);
         else
-            handle_worker(w, fd, rank);
-    }
+            handle_worker(w, e[i].data.fd);
 }

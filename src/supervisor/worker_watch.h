@@ -4,12 +4,17 @@
 #define SUPERVISOR_WORKER_WATCH_H
 
 typedef struct {
-    int fd;          /* readable when there is an event; -1: inactive */
-    int door;        /* listening socket */
-    int watched;     /* workers that have connected */
-    int ended;       /* of these, how many have ended in any way */
-    int first;       /* first rank that ended without a regular exit; -1: none, or not watched */
-    int *connection; /* [n] */
+    int fd;
+    int rank; /* -1: not yet known, or its exit was announced */
+} ek_worker_connection;
+
+typedef struct {
+    int fd;      /* readable when there is an event; -1: inactive */
+    int door;    /* listening socket */
+    int watched; /* workers that have connected */
+    int ended;   /* of these, how many have ended in any way */
+    int first;   /* first rank that ended without a regular exit; -1: none, or not watched */
+    ek_worker_connection *connection; /* [n] */
     int n;
 } ek_worker_watch;
 

@@ -1,6 +1,7 @@
 """A job of which one rank is killed, stopped, has a full disk, computes NaN, or is interrupted;
 and a regular exit without faults."""
 
+import contextlib
 import os
 import re
 import resource
@@ -22,6 +23,19 @@ class Killed(ranks.Disaster):
         for victim in (0, 3, "mpiexec", "launcher"):
             with self.subTest(victim=victim):
                 self.kill_at_step(layout, victim, 3)
+
+    def test_while_all_leave(self):
+        """Rank 1 is named, though the rank that mpiexec then kills may not have left yet either."""
+        for delay in (0, 0.01, 0.02, 0.03):
+            with self.subTest(delay=delay):
+                shutil.rmtree(self.out, True)
+                j = self.job((2, "--zero 3"), "--save-every", 1)
+                j.wait_for_steps(1)
+                worker = j.rank(1)
+                j.wait_for_steps(self.steps)
+                time.sleep(delay)
+                with contextlib.suppress(ProcessLookupError):  # it has left
+                    self.kill_in(j, 1, worker)
 
 
 class Stopped(ranks.Disaster):
