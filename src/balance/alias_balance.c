@@ -10,6 +10,11 @@
 /* Weighted loads within this fraction of the level are treated as equal. */
 static const double close_enough = 0.0005;
 
+static int32_t mask_words(int32_t nodes)
+{
+    return (nodes + 63) / 64;
+}
+
 void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
 {
     int64_t slots = (int64_t)l->ranks * l->slots;
@@ -27,8 +32,10 @@ void ek_alias_reserve(ek_alias *m, ek_arena *a, const ek_plan_limits *l)
     m->node_of = ek_arena_alloc(a, l->ranks, sizeof(*m->node_of));
     m->node_first = ek_arena_alloc(a, l->ranks + 1, sizeof(*m->node_first));
     ek_maxima_reserve(&m->node_gap, a, l->ranks);
-    m->node_visited = ek_arena_alloc(a, l->ranks, sizeof(*m->node_visited));
+    m->has_node =
+        ek_arena_alloc(a, (int64_t)l->experts * mask_words(l->ranks), sizeof(*m->has_node));
     m->last_move = ek_arena_alloc(a, l->experts, sizeof(*m->last_move));
+    m->node_of_move = ek_arena_alloc(a, slots, sizeof(*m->node_of_move));
     m->move_before = ek_arena_alloc(a, slots, sizeof(*m->move_before));
     m->largest = ek_arena_alloc(a, l->ranks, sizeof(*m->largest));
     m->most_left = ek_arena_alloc(a, l->ranks, sizeof(*m->most_left));
@@ -194,51 +201,41 @@ static int64_t largest_gap(const ek_alias *m, int32_t node)
     return most;
 }
 
+/* The nodes that have an expert, as bits. */
+static uint64_t *nodes_of(const ek_alias *m, int32_t expert)
+{
+    return m->has_node + (int64_t)expert * mask_words(m->nodes);
+}
+
 static void start_nodes(ek_alias *m, const ek_plan_limits *l)
 {
-    for (int32_t node = 0; node < m->nodes; node++) {
-        m->node_visited[node] = -1;
-        m->node_gap.of[node] = largest_gap(m, node);
-    }
-    ek_maxima_find(&m->node_gap, m->nodes);
-    for (int32_t e = 0; e < l->experts; e++)
-        m->last_move[e] = -1;
-}
-
-static int32_t larger_gap(const ek_alias *m, int32_t best, int32_t node)
-{
-    int64_t most = best < 0 ? 0 : m->node_gap.of[best];
-
-    return m->node_gap.of[node] > most ? node : best;
-}
-
-/* Marks the nodes that have the expert of move n; returns the one of them with the largest gap; -1:
- * none has a gap. */
-static int32_t visit_nodes(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t expert)
-{
-    int32_t node = m->node_of[m->rank_of[expert]], best = larger_gap(m, -1, node);
-
-    m->node_visited[node] = n;
-    for (int32_t i = m->last_move[expert]; i >= 0; i = m->move_before[i]) {
-        node = m->node_of[m->moves[i].slot / l->slots];
-        m->node_visited[node] = n;
-        best = larger_gap(m, best, node);
-    }
-    return best;
-}
-
-/* The node with the largest gap of those that are not marked for move n; -1: none has a gap. */
-static int32_t find_other_node(ek_alias *m, int32_t n)
-{
-    int32_t best = ek_maxima_first(&m->node_gap, m->nodes);
-
-    if (best < 0 || m->node_visited[best] != n)
-        return best;
-    best = -1;
     for (int32_t node = 0; node < m->nodes; node++)
-        if (m->node_visited[node] != n)
-            best = larger_gap(m, best, node);
-    return best;
+        m->node_gap.of[node] = largest_gap(m, node);
+    ek_maxima_find(&m->node_gap, m->nodes);
+    memset(m->has_node, 0,
+           (size_t)l->experts * (size_t)mask_words(m->nodes) * sizeof(*m->has_node));
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t node = m->node_of[m->rank_of[e]];
+
+        nodes_of(m, e)[node / 64] |= (uint64_t)1 << node % 64;
+        m->last_move[e] = -1;
+    }
+}
+
+/* Of the nodes that have an expert the one with the largest gap: the primary rank's first, then
+ * that of the latest move; -1: none has a gap. */
+static int32_t find_node_with(const ek_alias *m, int32_t expert)
+{
+    int64_t largest = ek_maxima_largest(&m->node_gap, m->nodes), most = 0;
+    int32_t node = m->node_of[m->rank_of[expert]], best = -1;
+
+    for (int32_t i = m->last_move[expert];; i = m->move_before[i]) {
+        best = m->node_gap.of[node] > most ? node : best;
+        most = m->node_gap.of[node] > most ? m->node_gap.of[node] : most;
+        if (i < 0 || most == largest)
+            return best;
+        node = m->node_of_move[i];
+    }
 }
 
 /* Whether a first copy of an expert on a node keeps rows of its tokens inside that take longer to
@@ -252,14 +249,15 @@ static int keeps_enough_rows(const ek_alias *m, const ek_plan_limits *l, int32_t
     return (double)rows * l->costs.comm_s_per_row > l->costs.replica_s;
 }
 
-/* The receiver of move n: of those that lack most on nodes without the expert and on nodes with it,
+/* The receiver of a move: of those that lack most on nodes without the expert and on nodes with it,
  * the one that costs less. */
-static int32_t find_receiver(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from)
+static int32_t find_receiver(ek_alias *m, const ek_plan_limits *l, int32_t from)
 {
-    int32_t with = visit_nodes(m, l, n, m->largest[from]), node = find_other_node(m, n), r;
+    int32_t expert = m->largest[from], r;
+    int32_t node = ek_maxima_first_outside(&m->node_gap, m->nodes, nodes_of(m, expert));
 
     if (node < 0 || !keeps_enough_rows(m, l, from, node))
-        node = with;
+        node = find_node_with(m, expert);
     if (node < 0)
         return ek_maxima_first(&m->gap, l->ranks);
     for (r = m->node_first[node]; m->gap.of[r] < m->node_gap.of[node];)
@@ -267,18 +265,33 @@ static int32_t find_receiver(ek_alias *m, const ek_plan_limits *l, int32_t n, in
     return r;
 }
 
+/* Adds move n to the list of its expert, instead of an earlier one to the same node. */
+static void list_move(ek_alias *m, int32_t n, int32_t node)
+{
+    int32_t expert = m->moves[n].expert, *at = &m->last_move[expert];
+    uint64_t *has = &nodes_of(m, expert)[node / 64], bit = (uint64_t)1 << node % 64;
+
+    if (node == m->node_of[m->rank_of[expert]])
+        return;
+    if (*has & bit) {
+        while (m->node_of_move[*at] != node)
+            at = &m->move_before[*at];
+        *at = m->move_before[*at];
+    }
+    *has |= bit;
+    m->node_of_move[n] = node;
+    m->move_before[n] = m->last_move[expert];
+    m->last_move[expert] = n;
+}
+
 /* After move n. */
 static void follow_move(ek_alias *m, const ek_plan_limits *l, int32_t n, int32_t from)
 {
-    int32_t expert = m->moves[n].expert;
+    int32_t node = m->node_of[from], to = m->node_of[m->moves[n].slot / l->slots];
 
-    m->move_before[n] = m->last_move[expert];
-    m->last_move[expert] = n;
-    for (int i = 0; i < 2; i++) {
-        int32_t node = m->node_of[i == 0 ? from : m->moves[n].slot / l->slots];
-
-        ek_maxima_change(&m->node_gap, m->nodes, node, largest_gap(m, node));
-    }
+    list_move(m, n, to);
+    ek_maxima_change(&m->node_gap, m->nodes, node, largest_gap(m, node));
+    ek_maxima_change(&m->node_gap, m->nodes, to, largest_gap(m, to));
 }
 
 /* Makes the moves for one target, until no rank is above it or no further move is possible;
@@ -292,8 +305,7 @@ static int32_t fill_to_target(ek_alias *m, const ek_plan_limits *l, int64_t targ
     if (by_nodes)
         start_nodes(m, l);
     while ((from = ek_maxima_first(&m->offer, l->ranks)) >= 0 &&
-           (to = by_nodes ? find_receiver(m, l, n, from) : ek_maxima_first(&m->gap, l->ranks)) >=
-               0) {
+           (to = by_nodes ? find_receiver(m, l, from) : ek_maxima_first(&m->gap, l->ranks)) >= 0) {
         int64_t excess = m->load[from] - m->capacity[from];
         int64_t amount = m->offer.of[from] < m->gap.of[to] ? m->offer.of[from] : m->gap.of[to];
 

@@ -51,9 +51,11 @@ typedef struct {
     int32_t *node_of;       /* [ranks] from 0 */
     int32_t *node_first;    /* [nodes + 1], at most ranks + 1: first rank */
     ek_maxima node_gap;     /* [nodes] the largest gap of its ranks */
-    int32_t *node_visited;  /* [nodes] the move for which the node was seen to have the expert */
-    int32_t *last_move;     /* [experts] its last move; -1: none */
-    int32_t *move_before;   /* [ranks * slots] the move of the same expert before; -1: none */
+    uint64_t *has_node;     /* [experts][(nodes + 63) / 64] the nodes that have it, as bits */
+    int32_t *last_move;     /* [experts] its last move, of those to other nodes than its primary
+                               rank's; -1: none */
+    int32_t *node_of_move;  /* [ranks * slots] */
+    int32_t *move_before;   /* [ranks * slots] the last such move before to yet another node */
     int32_t *largest;       /* [ranks] the primary expert that the rank may give of with most
                                left; -1: none */
     int64_t *most_left;     /* [ranks] assignments of `largest` left */

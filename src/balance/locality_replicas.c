@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+enum { UNKNOWN = -2 };
+
 static void reserve_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
 {
     s->served = ek_arena_alloc(a, l->ranks, sizeof(*s->served));
@@ -34,6 +36,7 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
 
     n->tokens = ek_arena_alloc(a, l->ranks, sizeof(*n->tokens));
     reserve_sums(&n->sums, a, l);
+    n->favourite = ek_arena_alloc(a, l->ranks, sizeof(*n->favourite));
     n->giver = ek_arena_alloc(a, l->experts, sizeof(*n->giver));
     n->next_giver = ek_arena_alloc(a, all, sizeof(*n->next_giver));
     n->taken = ek_arena_alloc(a, all, sizeof(*n->taken));
@@ -145,12 +148,16 @@ double ek_locality_time(ek_locality *n, const ek_plan_limits *l, const int64_t *
 /* --- adding a replica ------------------------------------------------------------------------- */
 
 /* The expert that most tokens of a rank go to, among those the rank does not hold; -1: none. */
-static int32_t most_wanted_expert(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                                  int32_t rank)
+static int32_t most_wanted_expert(ek_locality *n, const ek_plan_limits *l, const int64_t *counts,
+                                  const ek_plan *p, int32_t rank)
 {
     const int64_t *own = counts + (int64_t)rank * l->experts;
     int32_t best = -1;
 
+    if (n->favourite[rank] == UNKNOWN)
+        n->favourite[rank] = ek_first_largest(own, l->experts);
+    if (n->favourite[rank] < 0 || ek_plan_slot(&p->placement, rank, n->favourite[rank]) < 0)
+        return n->favourite[rank];
     for (int32_t e = 0; e < l->experts; e++)
         if (own[e] > (best >= 0 ? own[best] : 0) && ek_plan_slot(&p->placement, rank, e) < 0)
             best = e;
@@ -245,7 +252,7 @@ static int32_t add_wanted_replica(ek_locality *n, const ek_plan_limits *l, const
                                   ek_plan *p, int32_t rank)
 {
     int32_t slot = ek_plan_free_slot(&p->placement, rank);
-    int32_t e = slot >= 0 ? most_wanted_expert(l, counts, p, rank) : -1;
+    int32_t e = slot >= 0 ? most_wanted_expert(n, l, counts, p, rank) : -1;
 
     if (e < 0 || !((double)counts[(int64_t)rank * l->experts + e] * l->costs.comm_s_per_row >
                    l->costs.replica_s))
@@ -385,6 +392,8 @@ int ek_locality_improve(ek_locality *n, const ek_plan_limits *l, const int64_t *
 
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return 0;
+    for (int32_t r = 0; r < l->ranks; r++)
+        n->favourite[r] = UNKNOWN;
     given = with = ek_locality_time(n, l, counts, p);
     add_locality_replicas(n, l, counts, p, &with);
     save_plan(n, l, p, BEST);

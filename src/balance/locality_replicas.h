@@ -30,6 +30,8 @@ typedef struct {
     ek_locality_sums saved[2]; /* saved plans: their sums */
     int32_t *expert_of[2];     /* [ranks * slots] their slots */
     int64_t *quota[2];         /* [ranks * slots] and quotas */
+    int32_t *favourite;        /* [ranks] the expert that most of its tokens go to; -1: none; -2:
+                                  not known yet */
     int32_t *giver;            /* [experts] lowest slot that may still give rows to replicas; -1 */
     int32_t *next_giver;       /* [ranks * slots] the next higher one of the same expert; -1 */
     ek_locality_take *taken;   /* [ranks * slots] by the last replica */

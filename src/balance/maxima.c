@@ -15,8 +15,7 @@ void ek_maxima_reserve(ek_maxima *x, ek_arena *a, int32_t ranks)
     x->at = ek_arena_alloc(a, number_blocks(ranks), sizeof(*x->at));
 }
 
-/* Index of the first maximum if that is above 0; -1. */
-static int32_t largest_of(const int64_t *x, int32_t n)
+int32_t ek_first_largest(const int64_t *x, int32_t n)
 {
     int64_t most = 0;
     int32_t at = -1;
@@ -32,7 +31,7 @@ static int32_t largest_of(const int64_t *x, int32_t n)
 static void find_block_maximum(ek_maxima *x, int32_t ranks, int32_t block)
 {
     int32_t first = block * BLOCK, n = ranks - first < BLOCK ? ranks - first : BLOCK;
-    int32_t at = largest_of(x->of + first, n);
+    int32_t at = ek_first_largest(x->of + first, n);
 
     x->at[block] = at < 0 ? -1 : first + at;
     x->most[block] = at < 0 ? 0 : x->of[first + at];
@@ -46,14 +45,54 @@ void ek_maxima_find(ek_maxima *x, int32_t ranks)
 
 int32_t ek_maxima_first(const ek_maxima *x, int32_t ranks)
 {
-    int32_t block = largest_of(x->most, number_blocks(ranks));
+    int32_t block = ek_first_largest(x->most, number_blocks(ranks));
 
     return block < 0 ? -1 : x->at[block];
 }
 
+static int is_in(const uint64_t *set, int32_t rank)
+{
+    return (int)(set[rank / 64] >> rank % 64 & 1);
+}
+
+static int32_t first_in_block_outside(const ek_maxima *x, int32_t ranks, int32_t block,
+                                      const uint64_t *except)
+{
+    int32_t end = (block + 1) * BLOCK < ranks ? (block + 1) * BLOCK : ranks, best = -1;
+    int64_t most = 0;
+
+    for (int32_t r = block * BLOCK; r < end; r++) {
+        int64_t n = is_in(except, r) ? 0 : x->of[r];
+
+        best = n > most ? r : best;
+        most = n > most ? n : most;
+    }
+    return best;
+}
+
+int32_t ek_maxima_first_outside(const ek_maxima *x, int32_t ranks, const uint64_t *except)
+{
+    int32_t best = -1;
+    int64_t most = 0;
+
+    for (int32_t block = 0; block < number_blocks(ranks); block++) {
+        int32_t rank;
+
+        if (x->most[block] <= most)
+            continue;
+        rank = is_in(except, x->at[block]) ? first_in_block_outside(x, ranks, block, except)
+                                           : x->at[block];
+        if (rank >= 0 && x->of[rank] > most) {
+            best = rank;
+            most = x->of[rank];
+        }
+    }
+    return best;
+}
+
 int64_t ek_maxima_largest(const ek_maxima *x, int32_t ranks)
 {
-    int32_t block = largest_of(x->most, number_blocks(ranks));
+    int32_t block = ek_first_largest(x->most, number_blocks(ranks));
 
     return block < 0 ? 0 : x->most[block];
 }

@@ -57,6 +57,7 @@ typedef struct {
     const ek_alias *m;
     const ek_plan_limits *l;
     int32_t budget;
+    int by_nodes;
     int64_t load[RANKS], left[EXPERTS];
     int32_t slots_left[RANKS], gives[RANKS];
     int given[EXPERTS];
@@ -77,6 +78,55 @@ static int32_t largest_expert(const plain *x, int32_t rank)
     return best;
 }
 
+static int64_t gap_at(const plain *x, int64_t target, int32_t rank)
+{
+    return x->load[rank] < target && x->slots_left[rank] > 0 ? target - x->load[rank] : 0;
+}
+
+/* The rank of a node that lacks most; -1: none lacks any. */
+static int32_t receiver_on(const plain *x, int64_t target, int32_t node)
+{
+    int32_t best = -1;
+
+    for (int32_t r = x->m->node_first[node]; r < x->m->node_first[node + 1]; r++)
+        if (gap_at(x, target, r) > (best < 0 ? 0 : gap_at(x, target, best)))
+            best = r;
+    return best;
+}
+
+/* The receiver by the links of nodes. */
+static int32_t receiver_plainly(const plain *x, int64_t target, int32_t expert)
+{
+    const ek_alias *m = x->m;
+    unsigned char has[RANKS] = {0};
+    int32_t with = receiver_on(x, target, m->node_of[m->rank_of[expert]]), other = -1;
+    int64_t rows = m->total[expert] / m->nodes;
+
+    has[m->node_of[m->rank_of[expert]]] = 1;
+    for (int32_t i = x->n; i-- > 0;)
+        if (x->moves[i].expert == expert) {
+            int32_t node = m->node_of[x->moves[i].slot / x->l->slots];
+            int32_t r = receiver_on(x, target, node);
+
+            has[node] = 1;
+            if (r >= 0 && gap_at(x, target, r) > (with < 0 ? 0 : gap_at(x, target, with)))
+                with = r;
+        }
+    for (int32_t node = 0; node < m->nodes; node++) {
+        int32_t r = has[node] ? -1 : receiver_on(x, target, node);
+
+        if (r >= 0 && gap_at(x, target, r) > (other < 0 ? 0 : gap_at(x, target, other)))
+            other = r;
+    }
+    if (other < 0)
+        return with;
+    rows = x->left[expert] < rows ? x->left[expert] : rows;
+    rows = gap_at(x, target, other) < rows ? gap_at(x, target, other) : rows;
+    if ((double)rows * x->l->costs.comm_s_per_row > x->l->costs.replica_s)
+        return other;
+    return with;
+}
+
 /* The next move; 0: there is none. */
 static int move_plainly(plain *x, int64_t target)
 {
@@ -90,11 +140,16 @@ static int move_plainly(plain *x, int64_t target)
             from = r;
             expert = e;
         }
-        if (x->load[r] < target && x->slots_left[r] > 0 && (to < 0 || x->load[r] < x->load[to]))
+        if (gap_at(x, target, r) > (to < 0 ? 0 : gap_at(x, target, to)))
             to = r;
     }
     if (from < 0 || to < 0)
         return 0;
+    if (x->by_nodes) {
+        int32_t by_links = receiver_plainly(x, target, expert);
+
+        to = by_links < 0 ? to : by_links;
+    }
     excess = x->load[from] - target;
     amount = target - x->load[to] < x->left[expert] ? target - x->load[to] : x->left[expert];
     if (amount > excess && (x->slots_left[from] == 0 || x->slots_left[to] > 1))
@@ -137,10 +192,9 @@ static void drop_plainly(plain *x, int64_t bound)
     x->n = n;
 }
 
-static int64_t try_plainly(plain *x, int64_t target, int64_t slack)
+/* Makes all moves for a target. */
+static void fill_plainly(plain *x, int64_t target)
 {
-    int64_t most;
-
     x->n = 0;
     memset(x->given, 0, sizeof(x->given));
     memset(x->gives, 0, sizeof(x->gives));
@@ -150,6 +204,13 @@ static int64_t try_plainly(plain *x, int64_t target, int64_t slack)
         x->slots_left[r] = x->m->n_spare[r] < x->budget ? x->m->n_spare[r] : x->budget;
     while (move_plainly(x, target))
         continue;
+}
+
+static int64_t try_plainly(plain *x, int64_t target, int64_t slack)
+{
+    int64_t most;
+
+    fill_plainly(x, target);
     most = most_load(x);
     drop_plainly(x, most > target + slack ? most : target + slack);
     most = most_load(x);
@@ -179,19 +240,81 @@ static void search_plainly(plain *x, int64_t mean)
     }
 }
 
-/* --- the case --------------------------------------------------------------------------------- */
-
-static void moves_are_plain_ones(void)
+/* Replicas on the busiest link. */
+static int32_t links_plainly(const plain *x, const ek_alias_move *moves, int32_t n)
 {
-    int64_t moves = 0;
-    int many = 0;
+    int32_t gets[RANKS] = {0}, gives[RANKS] = {0}, most = 0;
+    unsigned char given[EXPERTS] = {0};
+
+    for (int32_t i = 0; i < n; i++) {
+        int32_t from = x->m->rank_of[moves[i].expert], to = moves[i].slot / x->l->slots;
+
+        gets[to]++;
+        gives[from] += !given[moves[i].expert];
+        given[moves[i].expert] = 1;
+        most = gets[to] > most ? gets[to] : most;
+        most = gives[from] > most ? gives[from] : most;
+    }
+    return most;
+}
+
+/* The moves by the links of nodes, if they are as good otherwise.  Returns whether they are used.
+ */
+static int heed_nodes_plainly(plain *x)
+{
+    if (x->m->nodes == 1 || x->m->nodes == x->l->ranks || x->n_best == 0)
+        return 0;
+    x->by_nodes = 1;
+    fill_plainly(x, x->least);
+    x->by_nodes = 0;
+    drop_plainly(x, x->least);
+    if (x->n > x->n_best || most_load(x) > x->least ||
+        links_plainly(x, x->moves, x->n) > links_plainly(x, x->best, x->n_best))
+        return 0;
+    x->n_best = x->n;
+    memcpy(x->best, x->moves, sizeof(x->best));
+    return 1;
+}
+
+/* --- the cases -------------------------------------------------------------------------------- */
+
+/* Whether both searches found the same moves, in the same order. */
+static void compare_moves(const layer *x, const plain *y, int draw)
+{
+    CHECK_INT(x->m.least, y->least);
+    CHECK_INT(x->m.n_best, y->n_best);
+    for (int32_t i = 0; i < y->n_best && i < x->m.n_best; i++)
+        if (x->m.best[i].expert != y->best[i].expert || x->m.best[i].slot != y->best[i].slot ||
+            x->m.best[i].amount != y->best[i].amount)
+            EK_T_FAIL("draw %d: another move %d than a plain search", draw, (int)i);
+}
+
+/* Draws with nodes: nodes of as many ranks, the last one smaller; costs for which copies go to
+ * nodes without the expert, to nodes with it, or to some of both. */
+static void set_nodes(layer *x, int draw, int32_t *node_of)
+{
+    int32_t of_node = 1 + (int32_t)drawn(draw, 3, 12);
+
+    for (int32_t r = 0; r < x->l.ranks; r++)
+        node_of[r] = r / of_node;
+    x->l.node_of = node_of;
+    x->l.costs = (ek_plan_costs){.comm_s_per_row = 1,
+                                 .replica_s = draw % 3 == 0 ? 0 : (double)drawn(draw, 4, 500)};
+    (void)ek_alias_start(&x->m, &x->l, &x->p.placement);
+}
+
+static void search_both(int with_nodes, int64_t *moves, int *many, int *heeded)
+{
 
     for (int draw = 0; draw < DRAWS; draw++) {
         static plain y;
+        int32_t node_of[RANKS];
         int64_t sum = 0, mean;
         layer x;
 
         setup(&x, draw);
+        if (with_nodes)
+            set_nodes(&x, draw, node_of);
         memset(&y, 0, sizeof(y));
         y.m = &x.m;
         y.l = &x.l;
@@ -201,17 +324,30 @@ static void moves_are_plain_ones(void)
         mean = (sum + x.l.ranks - 1) / x.l.ranks;
         search_plainly(&y, mean);
         CHECK_INT(ek_alias_search(&x.m, &x.l, mean, y.budget, INT64_MAX), 1);
-        CHECK_INT(x.m.least, y.least);
-        CHECK_INT(x.m.n_best, y.n_best);
-        for (int32_t i = 0; i < y.n_best && i < x.m.n_best; i++)
-            if (x.m.best[i].expert != y.best[i].expert || x.m.best[i].slot != y.best[i].slot ||
-                x.m.best[i].amount != y.best[i].amount)
-                EK_T_FAIL("draw %d: another move %d than a plain search", draw, (int)i);
-        moves += y.n_best;
-        many += x.l.ranks > 64 && y.n_best > 10;
+        *heeded += heed_nodes_plainly(&y);
+        compare_moves(&x, &y, draw);
+        *moves += y.n_best;
+        *many += x.l.ranks > 64 && y.n_best > 10;
         ek_arena_fini(&x.arena);
     }
-    CHECK(moves > 1000 && many > 20);
+}
+
+static void moves_are_plain_ones(void)
+{
+    int64_t moves = 0;
+    int many = 0, heeded = 0;
+
+    search_both(0, &moves, &many, &heeded);
+    CHECK(moves > 1000 && many > 20 && heeded == 0);
+}
+
+static void moves_by_the_links_of_nodes_are_plain_ones(void)
+{
+    int64_t moves = 0;
+    int many = 0, heeded = 0;
+
+    search_both(1, &moves, &many, &heeded);
+    CHECK(moves > 1000 && many > 20 && heeded > 40);
 }
 
 /* --- nodes of several ranks ------------------------------------------------------------------- */
@@ -305,6 +441,7 @@ static void copies_are_placed_by_the_links_of_nodes(void)
 
 static const ek_case cases[] = {
     EK_CASE(moves_are_plain_ones),
+    EK_CASE(moves_by_the_links_of_nodes_are_plain_ones),
     EK_CASE(copies_are_placed_by_the_links_of_nodes),
 };
 

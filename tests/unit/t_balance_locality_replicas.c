@@ -138,6 +138,28 @@ static void a_busy_source_sends_less(void)
     drop(&w);
 }
 
+/* Most tokens go to an expert that the rank has; the replica is of the one they need next. */
+static void a_source_keeps_rows_of_an_expert_that_it_lacks(void)
+{
+    world w;
+    double s;
+
+    setup(&w, 4, 2, 1,
+          (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 4, .replica_s = 10});
+    w.f.counts[0] = 70;
+    w.f.counts[1] = 0;
+    w.f.counts[2] = 60;
+    w.f.counts[3] = 50;
+    w.f.counts[4 + 1] = 40;
+    plan_make(&w.f, w.f.counts);
+    CHECK_INT(replicas(&w), 0);
+    CHECK(improve(&w, &s));
+    CHECK(ek_plan_slot(&w.f.p.placement, 0, 2) >= 0);
+    CHECK(ek_plan_slot(&w.f.p.placement, 1, 1) >= 0);
+    CHECK(s == 130 + 4 * 50 + 10);
+    drop(&w);
+}
+
 /* A balancing plan is replaced where locality replicas are better. */
 static void another_plan_is_better(void)
 {
@@ -186,6 +208,7 @@ static void nothing_to_do(void)
 static const ek_case cases[] = {
     EK_CASE(never_worse),
     EK_CASE(a_busy_source_sends_less),
+    EK_CASE(a_source_keeps_rows_of_an_expert_that_it_lacks),
     EK_CASE(another_plan_is_better),
     EK_CASE(nothing_to_do),
 };
