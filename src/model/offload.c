@@ -125,7 +125,7 @@ static ek_status list_layer_waves(ek_model *m, int32_t l, int32_t r, int32_t *fi
     waves->first = first;
     for (; r < o->n && o->records[r].bucket->module == l; r++)
         first[waves->n++] = m->params[o->records[r].bucket->params[0]].slot;
-    first[waves->n] = (int32_t)ek_range_length(experts, mesh->ep, mesh->ep_rank);
+    first[waves->n] = waves->n > 0 ? (int32_t)ek_range_length(experts, mesh->ep, mesh->ep_rank) : 0;
     waves->each = experts_each(m, waves, &o->records[r - waves->n]);
     waves->most = (most + waves->each - 1) / waves->each;
     waves->gradients = o->cfg.gradients;

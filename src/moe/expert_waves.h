@@ -34,7 +34,9 @@ typedef struct {
 
 typedef struct ek_expert_waves {
     int32_t n;            /* waves of the layer */
-    const int32_t *first; /* [n + 1]: first slot of each, counted from the rank's first */
+    const int32_t *first; /* [n + 1]: first slot of each, counted from the rank's first; last that
+                             of replicas.  n 0: {0}, as the rank's shards of its experts, if it has
+                             any, are empty (fewer columns than ranks of --etp) */
     int32_t each;         /* slots of every wave but the last, on any rank */
     int32_t most;         /* waves of the layer on the rank that has most */
     int gradients;        /* weight gradients come and go with a wave, too */

@@ -156,7 +156,7 @@ static op_share share_of(const ek_moe_builder *b)
 
     if (w == NULL)
         return (op_share){b->c.rows / b->m->x.chunks, b->c.here};
-    parts = w->n + ek_replicas_in_waves(b->m);
+    parts = w->n > 0 ? w->n + ek_replicas_in_waves(b->m) : 1;
     return (op_share){b->c.rows / parts, b->c.here / parts};
 }
 
@@ -204,18 +204,20 @@ static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use u
 }
 
 /* Appends the products of all waves.  Backward takes them in the opposite order, so that it begins
- * with experts that forward has left in memory.  Replicas' rows come when all their weights have
- * been sent, and before the first wave that their gradients are reduced in. */
+ * with experts that forward has left in memory.  Rows behind the waves are those of replicas, when
+ * all their weights have been sent, and before the first wave that their gradients are reduced in;
+ * or those of experts of which this rank's shards are empty. */
 static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
 {
     const ek_expert_waves *w = b->m->w->waves;
     int32_t *sent = b->m->ids.sent;
+    int behind = ek_replicas_in_waves(b->m) || w->n == 0;
 
-    if (ek_replicas_in_waves(b->m) && use == EK_WAVE_WEIGHT_GRADIENT)
+    if (behind && use == EK_WAVE_WEIGHT_GRADIENT)
         dep = add(b, w->n, dep);
     for (int32_t i = 0; i < w->most; i++)
         dep = add_wave(b, add, use, i, &sent[i], dep);
-    if (!ek_replicas_in_waves(b->m))
+    if (!behind)
         return dep;
     for (int32_t i = 0; i < w->most; i++)
         if (sent[i] >= 0)

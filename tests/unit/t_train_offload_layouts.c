@@ -132,6 +132,30 @@ static void experts_that_rest(void)
     }
 }
 
+/* A hidden size of 2 over 4 or 8 shards: most ranks have rows of experts, but no weights. */
+static void shards_of_experts_may_be_empty(void)
+{
+    alarm(SECONDS);
+    for (int i = 0; i < 4; i++) {
+        equal_layout l = {.model = 12,
+                          .shape = i,
+                          .ranks = 8,
+                          .pp = 1,
+                          .model_chunks = 1,
+                          .tp = 2,
+                          .ep = 1 + i % 2,
+                          .etp = i % 2 ? 4 : 8,
+                          .zero = i,
+                          .recompute = (ek_recompute)(i % 3)};
+
+        l = on_disk(l, i);
+        l.planner = NULL;
+        l.balance = i % 2 ? EXACT : 0;
+        if (!EK_T_SLOW || i % 2 == 1)
+            equal_check(&l);
+    }
+}
+
 /* Saved from disk and loaded into memory, and the other way round. */
 static void checkpoints_pass_between_disk_and_memory(void)
 {
@@ -273,6 +297,7 @@ static const ek_case cases[] = {
     EK_CASE(ranks_that_nothing_divides),
     EK_CASE(plans_out_of_range_are_refused),
     EK_CASE(experts_that_rest),
+    EK_CASE(shards_of_experts_may_be_empty),
     EK_CASE(gradients_of_shared_experts_on_disk_are_the_same_bits),
     EK_CASE(checkpoints_pass_between_disk_and_memory),
 };
