@@ -1,114 +1,15 @@
-/* equal_cases.h - any layout trains as one rank does: layouts drawn by seed, for small models of
- * odd shapes (equal_models.h), are compared step by step with one rank; and a checkpoint of one
- * layout is continued by another.  For ranks that are threads and for ranks of MPI. */
+/* equal_cases.h - any layout trains as one rank does: layouts (equal_layout.h) are compared step by
+ * step with one rank; and a checkpoint of one layout is continued by another.  For ranks that are
+ * threads and for ranks of MPI. */
 #ifndef EQUAL_CASES_H
 #define EQUAL_CASES_H
 
-#include "equal_models.h"
+#include "equal_layout.h"
 #include "kept_numbers.h"
 #include "model/hf/init.h"
-#include "model/offload.h"
-#include "random_planner.h"
-#include "tensor/select/select.h"
 #include "train/checkpoint/checkpoint.h"
 
-#include <stdatomic.h>
 #include <time.h>
-#include <unistd.h>
-
-enum { EQUAL_STEPS = 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
-
-/* Which ranks share a node. */
-typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;
-
-/* Dispatch settings: those of the layout, others every step (up to its degree), or tuned. */
-typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
-
-/* One way to train. */
-typedef struct {
-    int model, shape; /* numbers for equal_spec, equal_shape_of */
-    int ranks, pp, model_chunks, tp, ep, etp, zero;
-    int degree, group;
-    int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); any unless settings
-                   are given */
-    ek_a2a a2a;
-    equal_nodes nodes;
-    ek_recompute recompute;
-    ek_mode mode;
-    int blind;              /* 1: no evaluations between steps */
-    int worker;             /* 1: a separate thread runs network ops */
-    int offload;            /* experts' masters and moments are on disk, 2: gradients too, with */
-    int entries, forms;     /* so many entries and forms */
-    int64_t bucket_bytes;   /* of buckets, about; 0: one for each expert if they are on disk */
-    int columns;            /* 1: the embedding is sharded by columns, unless it is tied */
-    const ek_trace *replay; /* replayed by the gates; one trace for each model of a program */
-    int balance;            /* the planner, by index in equal_planners */
-    const ek_planner *planner; /* used instead; must have the same plan functions */
-    int replicas_min;          /* number of nodes that hold each expert */
-    int spare;                 /* spare slots of a rank; 0: by shape */
-    int slow; /* 1 + the rank whose rows take three times as long as those of others, which take
-                 long; planners follow speeds.  0: none */
-    equal_ways ways;
-    /* Planners that alternate with that one, and the callback before a step. */
-    const ek_planner *const *others;
-    ek_status (*turn)(ek_trainer *tr, int step);
-} equal_layout;
-
-/* The first EQUAL_DRAWN are used in random layouts and in covering arrays. */
-static const ek_planner *const equal_planners[] = {
-    NULL,
-    &random_planner,
-    &ek_planner_exact,
-    &random_persistent_plan,
-    &random_from_previous,
-    &random_before_or_after,
-    &ek_planner_place,
-    &ek_planner_prophet,
-    &ek_planner_replicate,
-    &ek_planner_eplb,
-    &ek_planner_auto,
-    &ek_planner_fastermoe,
-    &ek_planner_shadow,
-};
-enum {
-    EQUAL_DRAWN = 6,
-    EQUAL_REPLICATE = 8,
-    EQUAL_AUTO = 10,
-    EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0])
-};
-
-/* Whether experts migrate between persistent placements. */
-static inline int equal_moves(const equal_layout *l)
-{
-    return l->others != NULL ||
-           (l->balance > 0 && equal_planners[l->balance]->plan_persistent != NULL);
-}
-
-/* Whether experts' state may lie in all slots, or in all but those for transient replicas. */
-static inline int equal_horizon(const equal_layout *l)
-{
-    const ek_planner *p = l->planner != NULL ? l->planner : equal_planners[l->balance];
-
-    return equal_moves(l) && (l->others != NULL || ek_planner_fills_slots(p));
-}
-
-/* Whether each rank gathers all experts in some steps: not where spare slots have state. */
-static inline int equal_gathers_all(const equal_layout *l)
-{
-    return l->gather < 0 || (l->gather != 0 && l->ways != EQUAL_GIVEN && !equal_horizon(l));
-}
-
-/* Spare slots of a rank. */
-static inline int equal_spare(const equal_layout *l)
-{
-    ek_model_spec spec;
-
-    if (equal_gathers_all(l)) {
-        equal_spec(l->model, &spec);
-        return (int)spec.experts;
-    }
-    return l->balance == 0 ? 0 : l->spare > 0 ? l->spare : 1 + l->shape % 2;
-}
 
 /* A range of steps, and what is saved and loaded. */
 typedef struct {
@@ -140,100 +41,15 @@ typedef struct {
     int64_t deferred;               /* updates that were put off, of experts on disk */
     int64_t written;                /* bytes, to the scratch file */
     ek_offload_traffic planned, took; /* of a step, in advance; of the last step */
+    uint64_t graph;                   /* digest of the first step's */
+    int64_t ops;                      /* in it */
+    size_t memory;                    /* of the model and its trainer */
     int done;                         /* 1: it ended without a failure */
 } equal_result;
-
-static inline int equal_steps_of(ek_mode mode)
-{
-    return mode == EK_MODE_FP64 ? EQUAL_STEPS : EQUAL_STEPS_FP32;
-}
 
 static inline equal_leg equal_whole(const equal_layout *l)
 {
     return (equal_leg){.to = equal_steps_of(l->mode), .save_at = -1};
-}
-
-static inline const char *equal_text(const equal_layout *l)
-{
-    static _Thread_local char text[400];
-    static const char *const a2a[] = {"linear", "pairwise", "2dh"};
-    static const char *const nodes[] = {"one node", "nodes of two", "ragged nodes"};
-    static const char *const ways[] = {"", " at most", " or tuned"};
-
-    snprintf(text, sizeof(text),
-             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
-             "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
-             "%s, balance %s, offload %d (%d entries, %d forms)",
-             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks, l->tp,
-             l->ep, l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
-             nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
-             l->columns ? "in columns" : "whole",
-             l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries,
-             l->forms);
-    return text;
-}
-
-/* Node of each rank. */
-static inline void equal_set_nodes(ek_comm *world, const equal_layout *l)
-{
-    static const int ragged[EQUAL_RANKS_MAX] = {0, 1, 1, 0, 1, 2, 3, 3};
-    int node_of[EQUAL_RANKS_MAX];
-
-    for (int i = 0; i < l->ranks; i++)
-        node_of[i] = l->nodes == EQUAL_TWOS ? i / 2 : l->nodes == EQUAL_RAGGED ? ragged[i] : 0;
-    ek_comm_set_nodes(world, node_of);
-}
-
-static inline ek_trainer_config equal_config(const equal_layout *l)
-{
-    equal_shape shape = equal_shape_of(l->shape);
-
-    return (ek_trainer_config){
-        .batch = shape.batch,
-        .seq = shape.seq,
-        .micro_batch = shape.micro,
-        .aux_coef = 0.02,
-        .z_coef = 0.01,
-        .capacity_factor = equal_capacity(l->model),
-        .seed = 11,
-        .document_mask = equal_masked(l->shape),
-        .document_end = EQUAL_END,
-        .recompute = l->recompute,
-        .moe = {.degree = l->degree,
-                .a2a = l->a2a,
-                .gather = l->ways == EQUAL_GIVEN ? l->gather : 0,
-                .gather_most = l->ways == EQUAL_GIVEN || l->gather == 0 ? 0
-                               : equal_gathers_all(l)                   ? EK_GATHER_ALL
-                                                                        : l->etp,
-                .smart_group = l->group,
-                .force_balance = l->model == 14 && l->replay == NULL,
-                .replay = l->replay,
-                .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
-                .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
-                .replica_sets = l->offload ? 1 : 1 + l->shape % 3 / 2,
-                .others = l->others,
-                .plan_every = 1,
-                .replicas_min = l->replicas_min,
-                .horizon = 20,
-                .follow_speeds = l->slow > 0,
-                .costs = {.compute_s_per_row = 1e-3,
-                          .comm_s_per_row = 1e-4,
-                          .replica_s = 1e-3,
-                          .migrate_s_per_expert = 1e-3}},
-        .tune_degree = l->ways == EQUAL_TUNED,
-        .tune_a2a = l->ways == EQUAL_TUNED,
-        .tune_gather = l->ways == EQUAL_TUNED && l->gather != 0,
-        .exec = {.inline_async = !l->worker, .watchdog_s = 60},
-        .optimizer = {.lr = 3e-4,
-                      .min_lr = 3e-5,
-                      .cosine = 1,
-                      .warmup = 2,
-                      .steps = EQUAL_STEPS,
-                      .decay = 0.1,
-                      .beta1 = 0.9,
-                      .beta2 = 0.95,
-                      .eps = 1e-8,
-                      .clip = 0.5}};
 }
 
 /* --- training --------------------------------------------------------------------------------- */
@@ -259,28 +75,6 @@ static inline ek_status equal_begin_save(ek_model *m, const equal_leg *leg, ek_i
     io->sync = equal_no_sync; /* to be fast */
     kept_enter(leg->record, m);
     return ek_train_save_begin(&cfg, s);
-}
-
-/* A divisor of n, by a random number. */
-static inline int equal_divisor(int n, uint64_t bits)
-{
-    int divisors[64] = {1}, count = 0;
-
-    for (int d = 1; d <= n; d++)
-        if (n % d == 0)
-            divisors[count++] = d;
-    return divisors[bits % (uint64_t)count];
-}
-
-/* Dispatch settings of step i: any degree up to the layout's, any all-to-all, any slices. */
-static inline ek_moe_traffic equal_traffic(const equal_layout *l, int i)
-{
-    uint64_t bits = ek_random_bits(23, (uint64_t)l->ranks, (uint64_t)i) >> 7;
-    int gather = bits / 256 % 3 == 0 && equal_gathers_all(l) ? EK_GATHER_ALL
-                                                             : equal_divisor(l->etp, bits / 1024);
-
-    return (ek_moe_traffic){1 + (int)(bits % (uint64_t)l->degree), (ek_a2a)(bits / 64 % 3),
-                            l->gather != 0 ? gather : 0};
 }
 
 /* Number of nodes on which an expert-parallel group holds an expert. */
@@ -464,21 +258,29 @@ static inline void equal_add_rank_rows(const ek_pass *p, equal_result *out)
             out->rank_rows[r] += p->moe[l].stats.rank_rows[r];
 }
 
+/* Predicted bytes of a model and its trainer. */
+static inline size_t equal_memory(ek_model *m, const ek_trainer_config *cfg)
+{
+    size_t bytes = 0;
+
+    CHECK(ek_trainer_measure(m, cfg, &bytes) == EK_OK);
+    return m->arena.bytes + m->state.bytes + bytes;
+}
+
+static inline void equal_keep_graph(const ek_graph *g, equal_result *out)
+{
+    out->graph = ek_graph_digest(g);
+    out->ops = g->n_ops;
+}
+
 static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, int i,
                                        equal_result *out)
 {
     ek_step_result r;
-    int64_t top_k = equal_top_k(l->model, i);
     ek_model_spec spec;
 
     equal_spec(l->model, &spec);
-    if (top_k > 0)
-        EK_TRY(ek_trainer_set_top_k(tr, top_k));
-    if (l->ways == EQUAL_RESTLESS) {
-        ek_moe_traffic t = equal_traffic(l, i);
-
-        EK_TRY(ek_trainer_set_traffic(tr, &t));
-    }
+    EK_TRY(equal_set_step(tr, l, i));
     if (l->turn != NULL && ek_trainer_pass(tr)->model->cfg.mesh->size > 1)
         EK_TRY(l->turn(tr, i));
     if (!l->blind && i % 3 == 1)
@@ -486,6 +288,8 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
     equal_tokens(tr, i, equal_shape_of(l->shape).seq,
                  spec.vocab); /* an evaluation has other tokens */
     EK_TRY(ek_trainer_step(tr, &r));
+    if (i == 0)
+        equal_keep_graph(ek_trainer_graph(tr), out);
     out->least_nodes[i] = equal_least_nodes(ek_trainer_pass(tr));
     equal_count_rows(ek_trainer_pass(tr), out);
     out->way[i] = r.traffic;
@@ -528,6 +332,7 @@ static inline ek_status equal_steps(ek_model *m, const equal_layout *l, const eq
     ek_io io;
 
     EK_TRY_OUT(ek_trainer_count_disk(m, &cfg, &out->planned));
+    out->memory = equal_memory(m, &cfg);
     EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
     ek_trainer_resume(tr, leg->from);
     for (int i = leg->from; i < leg->to; i++) {
@@ -579,17 +384,6 @@ static inline ek_status equal_fill(ek_model *m, const equal_leg *leg)
     return ek_model_pack(m);
 }
 
-/* Reads take random times, so that they end in any order. */
-static inline ssize_t equal_slow_pread(int fd, void *data, size_t bytes, off_t offset)
-{
-    static atomic_int calls;
-    uint64_t random = ek_random_bits(29, (uint64_t)offset, (uint64_t)atomic_fetch_add(&calls, 1));
-    struct timespec nap = {0, (long)(random % 4 == 0 ? random / 4 % 400000 : 0)};
-
-    nanosleep(&nap, NULL);
-    return pread(fd, data, bytes, offset);
-}
-
 static _Thread_local long equal_row_ns;
 static void (*equal_swiglu)(int64_t n, int64_t f, const void *gu, const void *scale, void *h);
 
@@ -617,47 +411,19 @@ static inline ek_status equal_train(ek_comm *world, const equal_layout *l, const
                                     equal_result *out)
 {
     ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
-    ek_model_config mc = {.trained = 1,
-                          .model_chunks = l->model_chunks,
-                          .zero = l->zero,
-                          .spare_slots = equal_spare(l),
-                          .persistent_slots = equal_horizon(l),
-                          .migrates = equal_moves(l)};
-    ek_disk_io io = ek_disk_io_system;
-    ek_offload_config offload = {.dir = "/dev/shm",
-                                 .entries = l->entries,
-                                 .forms = l->forms,
-                                 .gradients = l->offload == 2,
-                                 .io = &io};
+    equal_model_settings settings;
     ek_kernels *k = NULL;
     ek_model *m = NULL;
     ek_mesh *mesh = NULL;
-    ek_model_spec spec;
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));
-    equal_spec(l->model, &spec);
-    if (l->offload > 0) {
-        io.pread = equal_slow_pread;
-        offload.backend = l->entries % 2 ? EK_DISK_AUTO : EK_DISK_POOL;
-        mc.offload = &offload;
-        mc.bucket_bytes = 1; /* a bucket for each expert */
-    }
-    if (l->bucket_bytes > 0)
-        mc.bucket_bytes = l->bucket_bytes;
-    mc.embed_columns = l->columns && !spec.tie_embeddings;
     EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
     equal_pace(k, world, l);
     if (world != NULL)
         EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
-    mc.mesh = mesh;
-    if (world != NULL && mc.persistent_slots && l->others == NULL) {
-        ek_trainer_config cfg = equal_config(l);
-        int32_t n = ek_moe_transient_slots(&cfg.moe, &spec, mesh, mc.spare_slots);
-
-        mc.transient_slots = n > 0 ? n : 0;
-    }
-    EK_TRY_OUT(ek_model_create(&spec, k, &mc, &m));
+    equal_set_model(&settings, l, mesh);
+    EK_TRY_OUT(ek_model_create(&settings.spec, k, &settings.config, &m));
     EK_TRY_OUT(equal_fill(m, leg));
     EK_TRY_OUT(equal_steps(m, l, leg, out));
 out:
@@ -738,57 +504,6 @@ static inline void equal_shares(const equal_layout *l, const equal_result *of_ra
         EK_T_FAIL("%s: nothing was gathered", equal_text(l));
     if (l->ranks > 1 && sent <= 0)
         EK_T_FAIL("%s: nothing was sent", equal_text(l));
-}
-
-/* Whether sizes make a layout of a model. */
-static inline int equal_legal(const equal_layout *l)
-{
-    int stage = l->ranks / l->pp;
-
-    return l->ranks % l->pp == 0 && stage % l->tp == 0 && stage % (l->ep * l->etp) == 0 &&
-           (l->pp > 1 || l->model_chunks == 1) &&
-           l->pp * l->model_chunks <= equal_layers(l->model) &&
-           (l->gather <= 1 || l->etp % l->gather == 0) && (l->gather >= 0 || !equal_horizon(l));
-}
-
-/* The i-th layout of `ranks` ranks. */
-static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
-{
-    static const int degrees[] = {1, 2, 3, 4, 8};
-    enum { DRAWS = 17 };
-    uint64_t b[DRAWS];
-    equal_layout l = {.ranks = ranks};
-    int stage;
-
-    for (int j = 0; j < DRAWS; j++)
-        b[j] = ek_random_bits(seed, (uint64_t)ranks, (uint64_t)(i * DRAWS + j)) >> 7;
-    l.model = (int)((seed + (uint64_t)(i + 4 * ranks)) % EQUAL_MODELS); /* each model in turn */
-    l.shape = (int)(b[12] % EQUAL_SHAPES);
-    do {
-        l.pp = equal_divisor(ranks, b[0]++);
-        l.model_chunks = l.pp > 1 ? 1 + (int)(b[1]++ % 3) : 1;
-        stage = ranks / l.pp;
-        l.tp = equal_divisor(stage, b[2]);
-        l.etp = equal_divisor(stage, b[3]);
-        l.ep = equal_divisor(stage / l.etp, b[4]);
-    } while (!equal_legal(&l));
-    l.zero = (int)(b[5] % 4);
-    l.degree = degrees[b[6] % 5];
-    l.group = b[7] % 4 == 0 ? 1 + (int)(b[7] / 4 % 2) : 0;
-    l.a2a = (ek_a2a)(b[8] % 3);
-    l.nodes = l.a2a == EK_A2A_2DH ? EQUAL_TWOS + (b[8] / 3) % 2 : EQUAL_ONE_NODE;
-    l.recompute = (ek_recompute)(b[9] % 3);
-    l.mode = b[11] % 4 == 0 ? EK_MODE_FP32 : EK_MODE_FP64;
-    l.worker = b[13] % 4 == 0;
-    l.columns = b[14] % 3 == 0;
-    l.balance = (int)(b[15] % EQUAL_DRAWN);
-    if (!equal_legal(&l))
-        l.balance = 1;
-    if (b[16] % 2 == 0) /* layouts that cannot gather are unchanged */
-        l.gather = b[16] % 4 == 0 ? EK_GATHER_ALL : equal_divisor(l.etp, b[16] / 4);
-    if (!equal_legal(&l))
-        l.gather = 0;
-    return l;
 }
 
 #endif

@@ -24,13 +24,13 @@ static inline void *equal_rank_main(void *arg)
     return NULL;
 }
 
-/* Takes the steps of a leg, and compares every rank with one rank alone.  result [ranks]. */
-static inline void equal_check_leg_into(const equal_layout *l, const equal_leg *leg,
-                                        equal_result *result)
+/* Takes the steps of a leg, and compares every rank's losses with those of one rank alone.
+ * result [ranks]. */
+static inline void equal_compare_leg_into(const equal_layout *l, const equal_leg *leg,
+                                          equal_result *result)
 {
     equal_rank r[EQUAL_RANKS_MAX];
     ek_comm *world[EQUAL_RANKS_MAX];
-    int before = ek_t.failed;
 
     equal_alone(l);
     CHECK(ek_comm_open_threads(l->ranks, world) == EK_OK);
@@ -48,6 +48,15 @@ static inline void equal_check_leg_into(const equal_layout *l, const equal_leg *
             equal_compare(l, leg, &result[i]);
         ek_comm_close(&world[i]);
     }
+}
+
+/* The same, and what they hold and send together. */
+static inline void equal_check_leg_into(const equal_layout *l, const equal_leg *leg,
+                                        equal_result *result)
+{
+    int before = ek_t.failed;
+
+    equal_compare_leg_into(l, leg, result);
     if (ek_t.failed == before)
         equal_shares(l, result);
 }

@@ -92,3 +92,31 @@ const char *ek_lane_name(ek_lane lane)
 
     return names[lane];
 }
+
+static uint64_t mix(uint64_t digest, const void *data, size_t bytes)
+{
+    uint64_t word = 0;
+
+    memcpy(&word, data, bytes);
+    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
+    return digest ^ digest >> 29;
+}
+
+uint64_t ek_graph_digest(const ek_graph *g)
+{
+    uint64_t d = 1;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+        int32_t words[] = {(int32_t)op->kind, (int32_t)op->lane, op->layer, op->micro,
+                           op->part,          op->recompute,     op->n_deps};
+
+        for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
+            d = mix(d, &words[k], sizeof(words[k]));
+        d = mix(d, &op->flops, sizeof(op->flops));
+        d = mix(d, &op->bytes, sizeof(op->bytes));
+        for (int32_t k = 0; k < op->n_deps; k++)
+            d = mix(d, &g->deps[op->dep + k], sizeof(*g->deps));
+    }
+    return d;
+}

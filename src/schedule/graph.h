@@ -78,6 +78,10 @@ int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
 /* Whether building succeeded: EK_ENOMEM, or EK_EINTERNAL for a dependency on a later op. */
 EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
 
+/* A hash of what is known of the ops before they run: kind, lane, place in the step, FLOPs, bytes
+ * and dependencies.  Equal for the same step of ranks with the same work. */
+uint64_t ek_graph_digest(const ek_graph *g);
+
 /* "compute", "net", ... */
 const char *ek_lane_name(ek_lane lane);
 

@@ -299,7 +299,7 @@ static int64_t capacity_bucket(const ek_trainer *tr, int64_t top_k)
                              c->capacity_factor);
 }
 
-ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
+ek_status ek_trainer_build_step(ek_trainer *tr, ek_graph **out)
 {
     const ek_trainer_config *c = &tr->cfg;
     ek_moe_step step = {.training = 1,
@@ -311,13 +311,6 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
                         .step = (uint64_t)tr->optimizer.steps_done};
     int32_t last;
 
-    tr->began_ns = ek_clock_ns();
-    tr->disk_before = tr->disk_after; /* what happened between the steps counts, too, */
-    if (tr->disk_before.uses == 0)    /* but not what filled the weights */
-        ek_offload_get_stats(tr->model, &tr->disk_before);
-    out->step = tr->optimizer.steps_done;
-    out->tokens = c->batch * c->seq;
-    out->comm_bytes = -bytes_sent(tr);
     ek_batch_begin_step(&tr->batch);
     step.traffic = tr->traffic_now =
         ek_traffic_begin_step(&tr->traffic, capacity_bucket(tr, step.top_k));
@@ -327,7 +320,24 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     last = tr->graph.n_ops - 1;
     tr->optimizer.record_dep = ek_pass_build_sum(tr->pass, &tr->graph);
     ek_optimizer_build(&tr->optimizer, &tr->graph, last);
-    EK_TRY(ek_exec_run(tr->exec, &tr->graph));
+    *out = &tr->graph;
+    return ek_graph_check(&tr->graph);
+}
+
+ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
+{
+    const ek_trainer_config *c = &tr->cfg;
+    ek_graph *graph;
+
+    tr->began_ns = ek_clock_ns();
+    tr->disk_before = tr->disk_after; /* what happened between the steps counts, too, */
+    if (tr->disk_before.uses == 0)    /* but not what filled the weights */
+        ek_offload_get_stats(tr->model, &tr->disk_before);
+    out->step = tr->optimizer.steps_done;
+    out->tokens = c->batch * c->seq;
+    out->comm_bytes = -bytes_sent(tr);
+    EK_TRY(ek_trainer_build_step(tr, &graph));
+    EK_TRY(ek_exec_run(tr->exec, graph));
     ek_optimizer_add_feedback(&tr->optimizer);
     ek_offload_get_stats(tr->model, &tr->disk_after);
     ek_pass_set_step_time(tr->pass, (double)(ek_clock_ns() - tr->began_ns) * 1e-9);
@@ -343,8 +353,13 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     out->votes = ek_pass_votes(tr->pass);
     out->grad_norm = tr->optimizer.grad_norm;
     out->lr = tr->optimizer.lr;
-    out->flops = model_flops(&tr->graph);
+    out->flops = model_flops(graph);
     return EK_OK;
+}
+
+const ek_graph *ek_trainer_graph(const ek_trainer *tr)
+{
+    return &tr->graph;
 }
 
 /* Targets counted on this rank; each is counted on one rank. */

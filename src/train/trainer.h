@@ -70,6 +70,14 @@ void ek_trainer_set_journal(ek_trainer *tr, ek_journal *journal, const int64_t *
 void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t bytes,
                                 int ranks_changed);
 
+/* Builds the graph of the next step, which ek_trainer_step would execute; borrowed until the next
+ * build.  To look at: instead of a step, not before one.  Local, so that it can be called for any
+ * rank of a fake world (comm/fake.h). */
+EK_CHECKED ek_status ek_trainer_build_step(ek_trainer *tr, ek_graph **out);
+
+/* The graph of the last step that was built.  Borrowed. */
+const ek_graph *ek_trainer_graph(const ek_trainer *tr);
+
 /* Executes a step on the tokens in the buffers.  Collective.  EK_ENONFINITE: a loss or gradient is
  * not finite. */
 EK_CHECKED ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out);

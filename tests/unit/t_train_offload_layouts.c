@@ -4,7 +4,7 @@
 #include "equal_threads.h"
 
 enum { SECONDS = 300 };
-enum { RANDOM = 1, EXACT = 2 }; /* in equal_planners */
+enum { RANDOM = 1, EXACT = EQUAL_EXACT }; /* in equal_planners */
 
 /* Random replicas and quotas, with no copy beside its primary. */
 static ek_status replicas_elsewhere(void *memory, const ek_plan_limits *l, const int64_t *counts,
