@@ -24,6 +24,7 @@ typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 typedef struct {
     int model, shape; /* numbers for equal_spec, equal_shape_of */
     int ranks, pp, model_chunks, tp, ep, etp, zero;
+    int uneven; /* 1: virtual stages have random numbers of layers */
     int degree, group;
     int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); any unless settings
                    are given */
@@ -120,13 +121,13 @@ static inline const char *equal_text(const equal_layout *l)
     static const char *const ways[] = {"", " at most", " or tuned"};
 
     snprintf(text, sizeof(text),
-             "model %d, shape %d, %s, %d ranks: pp %d x %d, tp %d, ep %d, etp %d, zero %d, "
+             "model %d, shape %d, %s, %d ranks: pp %d x %d%s, tp %d, ep %d, etp %d, zero %d, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
              "%s, balance %s, offload %d (%d entries, %d forms)",
-             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks, l->tp,
-             l->ep, l->etp, l->zero, l->degree, ways[l->ways], l->group, l->gather, a2a[l->a2a],
-             nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
-             l->columns ? "in columns" : "whole",
+             l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks,
+             l->uneven ? " uneven" : "", l->tp, l->ep, l->etp, l->zero, l->degree, ways[l->ways],
+             l->group, l->gather, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
+             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
              l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries,
              l->forms);
     return text;
@@ -248,9 +249,23 @@ static inline ssize_t equal_slow_pread(int fd, void *data, size_t bytes, off_t o
 typedef struct {
     ek_model_spec spec;
     ek_model_config config;
+    int32_t stage_layers[EK_LAYERS_MAX];
     ek_offload_config offload;
     ek_disk_io io;
 } equal_model_settings;
+
+/* Every virtual stage has a layer; the others go to random ones. */
+static inline void equal_cut_stages(equal_model_settings *s, const equal_layout *l)
+{
+    int stages = l->pp * l->model_chunks;
+
+    for (int i = 0; i < stages; i++)
+        s->stage_layers[i] = 1;
+    for (int64_t i = stages; i < s->spec.layers; i++)
+        s->stage_layers[ek_random_bits(31, (uint64_t)(l->model * 8 + stages), (uint64_t)i) %
+                        (uint64_t)stages]++;
+    s->config.stage_layers = s->stage_layers;
+}
 
 static inline void equal_set_model(equal_model_settings *s, const equal_layout *l,
                                    const ek_mesh *mesh)
@@ -269,6 +284,8 @@ static inline void equal_set_model(equal_model_settings *s, const equal_layout *
                                             .io = &s->io},
                                 .io = ek_disk_io_system};
     equal_spec(l->model, &s->spec);
+    if (l->uneven && l->pp > 1)
+        equal_cut_stages(s, l);
     if (l->offload > 0) {
         s->io.pread = equal_slow_pread;
         s->offload.backend = l->entries % 2 ? EK_DISK_AUTO : EK_DISK_POOL;
@@ -321,6 +338,7 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
         l.ep = equal_divisor(stage / l.etp, b[4]);
     } while (!equal_legal(&l));
     l.zero = (int)(b[5] % 4);
+    l.uneven = (int)(b[10] % 2);
     l.degree = degrees[b[6] % 5];
     l.group = b[7] % 4 == 0 ? 1 + (int)(b[7] / 4 % 2) : 0;
     l.a2a = (ek_a2a)(b[8] % 3);

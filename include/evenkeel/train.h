@@ -102,10 +102,12 @@ typedef struct {
                                tuned while training; "etp": nothing is gathered */
     int zero; /**< ZeRO stage: data-parallel ranks shard 0 nothing, 1 optimizer state, 2 also
                  gradients, 3 also weights */
-    int embed_columns;   /**< 1: data-parallel ranks shard the embedding by columns */
-    int chunks;          /**< virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
-    int pipeline_degree; /**< chunks of a MoE layer's rows, so that all-to-all and computation
-                            overlap; 0: tuned while training */
+    int embed_columns;     /**< 1: data-parallel ranks shard the embedding by columns */
+    int chunks;            /**< virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
+    const char *pp_layers; /**< layers of each virtual stage in the model's order: "even"; "auto":
+                              by FLOPs, with the head in the last one; or a list, "6,2" */
+    int pipeline_degree;   /**< chunks of a MoE layer's rows, so that all-to-all and computation
+                              overlap; 0: tuned while training */
     int smart_group;   /**< FasterMoE's schedule instead, with groups of this many ranks; 0: off */
     const char *a2a;   /**< all-to-all: "linear", "pairwise", "2dh"; "auto": tuned in training */
     int force_balance; /**< 1: a gate that spreads tokens evenly over the experts */
@@ -222,6 +224,7 @@ typedef struct {
     /* zero */ 0,                                                                                  \
     /* embed_columns */ 0,                                                                         \
     /* chunks */ 1,                                                                                \
+    /* pp_layers */ "even",                                                                        \
     /* pipeline_degree */ 0,                                                                       \
     /* smart_group */ 0,                                                                           \
     /* a2a */ "auto",                                                                              \
@@ -450,6 +453,8 @@ typedef struct {
     char files[256];          /**< names in `out` */
     double memory_limit;      /**< most bytes of the first rank's process; 0: unknown */
     char memory_limit_source[512]; /**< what sets it */
+    char stage_layers[512]; /**< layers of each virtual stage, "6,2"; ends in "..." if it has no
+                               room for all */
     ek_train_plan_offload offload; /**< with offload "experts" */
 } ek_train_plan;
 

@@ -41,9 +41,9 @@ static void print_json(const ek_train_summary *s, const ek_train_config *cfg)
 {
     const ek_train_info *i = &s->info;
     const ek_train_plan *p = &s->plan;
-    json_t *layout =
-        json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", p->ranks, "pp", p->pp, "dp",
-                  p->dp, "tp", p->tp, "edp", p->edp, "ep", p->ep, "etp", p->etp, "zero", cfg->zero);
+    json_t *layout = json_pack("{s:i, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", p->ranks,
+                               "pp", p->pp, "pp_layers", p->stage_layers, "dp", p->dp, "tp", p->tp,
+                               "edp", p->edp, "ep", p->ep, "etp", p->etp, "zero", cfg->zero);
     json_t *memory =
         json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:o}", "least_mb", p->memory_least / 1e6,
                   "most_mb", p->memory_most / 1e6, "most_rank", p->memory_most_rank, "host_mb",
@@ -146,6 +146,8 @@ void cli_dry_run_print(const ek_train_summary *s, const ek_train_config *cfg, in
     printf("layout      %d rank%s: pp %d, dp %d, tp %d; experts edp %d, ep %d, etp %d; zero %d\n",
            p->ranks, p->ranks > 1 ? "s" : "", p->pp, p->dp, p->tp, p->edp, p->ep, p->etp,
            cfg->zero);
+    if (p->pp > 1)
+        printf("stages      %s layers\n", p->stage_layers);
     print_memory(p);
     print_offload(p);
     printf("checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",

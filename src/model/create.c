@@ -50,6 +50,28 @@ static ek_status reserve_weights(ek_model *m)
     return ek_arena_check(&m->arena, "the model");
 }
 
+/* Which layers the virtual stages have. */
+static ek_status cut_stages(ek_model *m)
+{
+    const int32_t *given = m->cfg.stage_layers;
+    int n = ek_model_vstages(m);
+
+    m->vstage_first = calloc((size_t)n + 1, sizeof(*m->vstage_first));
+    EK_REQUIRE(m->vstage_first != NULL, EK_ENOMEM, "no memory for %d stages", n);
+    for (int i = 0; i < n; i++) {
+        int32_t even = (int32_t)ek_range_length(m->spec.layers, n, i);
+
+        EK_REQUIRE(given == NULL || given[i] > 0, EK_EINVAL, "stage %d has %d layers", i,
+                   (int)given[i]);
+        m->vstage_first[i + 1] = m->vstage_first[i] + (given != NULL ? given[i] : even);
+    }
+    m->cfg.stage_layers = NULL; /* it was borrowed */
+    EK_REQUIRE(m->vstage_first[n] == m->spec.layers, EK_EINVAL,
+               "stages of %d layers in all, and the model has %lld", (int)m->vstage_first[n],
+               (long long)m->spec.layers);
+    return EK_OK;
+}
+
 ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
                           const ek_model_config *cfg, ek_model **out)
 {
@@ -77,6 +99,7 @@ ek_status ek_model_create(const ek_model_spec *spec, const ek_kernels *k,
     if (m->cfg.mesh->dp == 1)
         m->cfg.embed_columns = 0;
     m->local = ek_model_local_sizes(spec, &m->cfg);
+    EK_TRY_OUT(cut_stages(m));
     EK_TRY_OUT(make_tables(m));
     EK_TRY_OUT(reserve_weights(m));
     if (m->offload != NULL && !m->cfg.never_touched)
@@ -99,6 +122,7 @@ void ek_model_destroy(ek_model **pm)
     ek_arena_fini(&(*pm)->arena);
     ek_arena_fini(&(*pm)->state);
     ek_arena_fini(&(*pm)->tables);
+    free((*pm)->vstage_first);
     free(*pm);
     *pm = NULL;
 }

@@ -8,7 +8,7 @@ int ek_model_vstages(const ek_model *m)
 
 int64_t ek_model_vstage_first(const ek_model *m, int vstage)
 {
-    return ek_range_first(m->spec.layers, ek_model_vstages(m), vstage);
+    return m->vstage_first[vstage];
 }
 
 int ek_model_vstage_of(const ek_model *m, int64_t layer)

@@ -108,7 +108,9 @@ typedef struct {
     const ek_mesh *mesh; /* NULL: one rank; borrowed */
     int model_chunks; /* model chunks (virtual stages) per pipeline stage, interleaved schedule; 0
                          is 1 */
-    int zero;         /* ZeRO stage 0 to 3 (model/param_buckets.h); without effect if not trained */
+    const int32_t *stage_layers; /* [pp * model_chunks] layers of each virtual stage, at least one,
+                                    the same on all ranks; NULL: even.  Copied */
+    int zero; /* ZeRO stage 0 to 3 (model/param_buckets.h); without effect if not trained */
     int32_t spare_slots;  /* spare slots of each rank, for replicas */
     int persistent_slots; /* every slot has optimizer state, so that experts and persistent replicas
                              can be placed in any; 0: only the slots that hold experts initially */
@@ -123,8 +125,9 @@ typedef struct {
                              that several ranks hold */
     int experts_elsewhere; /* not trained, one rank: no memory for the experts' weights, which have
                               sizes only; a store provides them (ek_moe_weights.store) */
-    int never_touched;     /* the model is only measured: memory for its weights need not exist,
-                              nor a file for those that are offloaded */
+    int never_touched; /* the model is only measured, or steps only built: memory for its weights
+                          and activations need not exist, nor a file for those that are
+                          offloaded.  Of the CPU's kernels, if steps are built */
     const ek_offload_config *offload; /* trained: experts' masters and moments are on disk
                                                 (model/offload.h); NULL: in memory.  Copied */
     const ek_model_memory *state;     /* NULL: the model allocates; borrowed */
@@ -140,10 +143,11 @@ struct ek_model {
     /* embed is on the first stage, final_norm and head on the last.  Tied: head.p == embed.p with
      * one stage, else the last stage has a copy. */
     ek_weight embed, final_norm, head;
-    ek_layer *layers;   /* [spec.layers]; layers of other stages are zeroed */
-    ek_param *params;   /* this rank's weights */
-    int64_t n_params;   /* entries of params */
-    int64_t n_elements; /* elements of this rank's masters */
+    ek_layer *layers;      /* [spec.layers]; layers of other stages are zeroed */
+    ek_param *params;      /* this rank's weights */
+    int64_t n_params;      /* entries of params */
+    int64_t n_elements;    /* elements of this rank's masters */
+    int32_t *vstage_first; /* [vstages + 1] first layer of each virtual stage */
     ek_param_buckets *buckets;
     struct ek_offload *offload; /* model/offload.h; NULL: all state is in memory */
     ek_arena arena;             /* weights, gradients, moments, packed forms */

@@ -48,8 +48,8 @@ class DryRun(ek_cli.Case):
     def test_ranks_are_laid_out_without_being_started(self):
         one = self.dry()
         parts = self.dry("--ranks", 2, "--pp", 2)
-        self.assertEqual(parts["layout"], {"ranks": 2, "pp": 2, "dp": 1, "tp": 1, "edp": 1, "ep": 1,
-                                           "etp": 1, "zero": 0})
+        self.assertEqual(parts["layout"], {"ranks": 2, "pp": 2, "pp_layers": "1,1", "dp": 1, "tp": 1,
+                                           "edp": 1, "ep": 1, "etp": 1, "zero": 0})
         self.assertEqual(parts["disk"]["checkpoint_bytes"], one["disk"]["checkpoint_bytes"])
         self.assertGreater(parts["memory"]["host_mb"], parts["memory"]["most_mb"])
         many = self.dry("--ranks", 12, "--ep", 4, "--tp", 2, "--zero", 1)

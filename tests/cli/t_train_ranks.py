@@ -55,6 +55,37 @@ class Ranks(ek_cli.Case):
             self.assertGreater(b["comm_bytes"], 5 * 32 * 16 * 8 * 10)
             self.assertGreaterEqual(b["rank_max_over_mean"], 1)
 
+    def test_layers_of_pipeline_stages(self):
+        steps = ("--batch", 4, "--micro-batch", 1, "--seq", 32, "--steps", 3, "--dtype", "fp64")
+        sizes = {"num_hidden_layers": 5, "vocab_size": 2000}
+        _, want = self.train("one", *steps, **sizes)
+        held = {}
+        for layers in ("even", "4,1", "auto"):
+            _, got = self.train("two", *steps, "--ranks", 2, "--pp", 2, "--pp-layers", layers, **sizes)
+            self.assert_same_steps(got, want)
+            held[layers] = got[0]["params_held"]
+        self.assertLess(held["even"][0], held["4,1"][0])
+        self.assertEqual(held["auto"], held["4,1"])  # the head costs more than three layers
+        # another layout does not take the list over, and --resume keeps it
+        r = run("train", "--out", self.path("two"), "--resume", "--steps", 4, "--ranks", 1)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.train("two", *steps, "--ranks", 2, "--pp", 2, "--pp-layers", "4,1", **sizes)
+        r = run("train", "--out", self.path("two"), "--resume", "--steps", 4, "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(ek_cli.metrics(self.path("two"))[3]["params_held"], held["4,1"])
+
+    def test_layers_of_pipeline_stages_that_do_not_fit(self):
+        for layers, message in (
+                ("2,1", "has 3 layers, and the model has 2"),
+                ("1,1,1", "is of 3 stages, and --pp 2 with --pp-chunks 1 has 2"),
+                ("2,0", "is neither even, nor auto, nor a list of layers"),
+                ("2,", "is neither even"), ("1;1", "is neither even")):
+            with self.subTest(layers):
+                err = self.refused("--seq", 32, "--ranks", 2, "--pp", 2, "--pp-layers", layers)
+                self.assertTrue(err.startswith("evenkeel train: --pp-layers %s " % layers), err)
+                self.assertIn(message, err)
+                self.assertEqual(err.count("\n"), 1)
+
     def test_rerouting(self):
         steps = ("--batch", 4, "--seq", 32, "--steps", 3, "--dtype", "fp64")
         _, off = self.train("off", *steps)

@@ -383,6 +383,7 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
 
     EK_REQUIRE(p != NULL, EK_ENOMEM, "no memory for a pass");
     EK_TRY_OUT(init_pass(p, m, cfg));
+    p->arena.never_touched = m->cfg.never_touched;
     EK_TRY_OUT(ek_arena_reserve(&p->arena, "activations"));
     reserve_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));

@@ -7,7 +7,7 @@
 #include "model/offload.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
-#include "train/run/state.h"
+#include "train/run/stages.h"
 #include "train/tune/tune.h"
 
 #include <string.h>
@@ -150,6 +150,7 @@ ek_status ek_run_layout_model(ek_run *r)
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run};
 
+    EK_TRY(ek_run_cut_stages(r, &mc));
     r->base_rss = ek_rss_bytes();
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));

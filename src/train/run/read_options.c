@@ -6,7 +6,7 @@
 #include "train/batch.h"
 #include "train/output/run_file.h"
 #include "train/run/balance.h"
-#include "train/run/state.h"
+#include "train/run/stages.h"
 #include "train/settings/settings.h"
 
 #include <string.h>
@@ -147,19 +147,12 @@ static ek_status open_replay(ek_run *r)
     return EK_OK;
 }
 
-/* Every virtual stage needs a layer. */
-static ek_status check_layout(const ek_run *r)
+static ek_status check_layout(ek_run *r)
 {
-    const ek_train_config *c = r->cfg;
-    int chunks = c->pp > 1 && c->chunks > 1 ? c->chunks : 1, pp = c->pp > 1 ? c->pp : 1;
-
     EK_TRY(ek_mesh_check(&r->options.sizes, r->ranks));
-    EK_REQUIRE(!c->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
+    EK_REQUIRE(!r->cfg->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
                "--embed-columns: this model's embedding is its head as well (tie_word_embeddings)");
-    EK_REQUIRE((int64_t)pp * chunks <= r->source.spec.layers, EK_EINVAL,
-               "--pp %d with --pp-chunks %d needs %d layers, and the model has %lld", pp, chunks,
-               pp * chunks, (long long)r->source.spec.layers);
-    return EK_OK;
+    return ek_run_read_stages(r);
 }
 
 /* Checks without communication. */

@@ -34,7 +34,9 @@ typedef struct {
     int adaptive_r;                    /* -1: tuned */
     int32_t replicas_min, spare_slots; /* as given, else chosen (protect.c) */
     int no_room; /* 1: there is no memory for two copies of each expert, which would be chosen */
-    const int *rack_of; /* [ranks]; NULL: there are not several racks */
+    int stages;  /* virtual stages, */
+    int32_t stage_layers[EK_LAYERS_MAX]; /* and the layers of each */
+    const int *rack_of;                  /* [ranks]; NULL: there are not several racks */
     ek_value_schedule top_k_schedule, capacity_schedule;
     ek_trace replay;      /* of --replay-routing */
     json_t *settings;     /* those that a checkpoint and state in memory must share */

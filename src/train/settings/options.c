@@ -155,6 +155,12 @@ static const ek_option options[] = {
     {"pp-chunks", EK_OPTION_INT, .unit = "chunks", .allowed = "[1,1024]", .field = EK_FIELD_INT,
      .offset = FIELD(chunks),
      .help = "virtual stages per pipeline stage; 1: 1F1B schedule, more: interleaved 1F1B"},
+    {"pp-layers", EK_OPTION_TEXT, .unit = "N,N,...", .field = EK_FIELD_TEXT,
+     .offset = FIELD(pp_layers),
+     .help =
+         "layers of each pipeline stage (of each virtual stage, in the model's order), or even, "
+         "or auto: so that the busiest stage, of which the last has the head, has the fewest "
+         "FLOPs"},
     {"tp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(tp),
      .help = "tensor parallel size, for attention, embeddings and cross entropy"},
@@ -341,7 +347,8 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
 {
     /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
     static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
-    static const char *const sizes[] = {"pp", "tp", "ep", "etp", "pp-chunks", "adaptive-r"};
+    static const char *const sizes[] = {"pp",        "tp",        "ep",        "etp",
+                                        "pp-chunks", "pp-layers", "adaptive-r"};
     int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
     const char *dir = ek_options_text(given, "out");
     int lays_out = 0;
