@@ -2,6 +2,7 @@
 #include "moe/expert_store.h"
 
 #include "base/clock.h"
+#include "base/populate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ struct ek_expert_store {
     ek_expert_store_config cfg;
     ek_slot_pool *pool;
     ek_arena arena;
+    ek_populate *populate;   /* the slots' memory; NULL: a device's */
     ek_expert_form *in_slot; /* [slots], without the weights' names */
     int32_t ring_layers;     /* layers that a ring fetches in advance */
 
@@ -64,7 +66,11 @@ static ek_status reserve(ek_expert_store *s)
         s->in_slot[i] =
             (ek_expert_form){.memory = at, .to_up = at, .to_down = at + round_up(c->up_bytes)};
     }
-    return ek_arena_check(&s->arena, "the slots of experts");
+    EK_TRY(ek_arena_check(&s->arena, "the slots of experts"));
+    if (c->k->memory != NULL)
+        return EK_OK;
+    return ek_populate_create(memory, (size_t)c->slots * c->slot_bytes, c->k->threads,
+                              &s->populate);
 }
 
 /* Names the experts that keep their slots in a pass: of all experts in order, evenly spread. */
@@ -136,6 +142,7 @@ void ek_expert_store_destroy(ek_expert_store **ps)
     if (s == NULL)
         return;
     ek_slot_pool_destroy(&s->pool);
+    ek_populate_destroy(&s->populate);
     ek_arena_fini(&s->arena);
     free(s->missing);
     free(s->at);
@@ -151,7 +158,11 @@ void ek_expert_store_destroy(ek_expert_store **ps)
 
 ek_expert_store_stats ek_expert_store_get_stats(const ek_expert_store *s)
 {
-    return s->stats;
+    ek_expert_store_stats out = s->stats;
+
+    if (s->populate != NULL)
+        out.touched_bytes = (int64_t)ek_populate_touched(s->populate);
+    return out;
 }
 
 static int32_t layer_of(const ek_expert_store *s, const ek_moe_weights *w)
@@ -248,6 +259,26 @@ static int32_t prefetch_missing(const ek_expert_store *s, const ek_expert_wave *
     return from;
 }
 
+/* Starts to fetch the experts that the next layer is expected to need, and are in no slot, `most`
+ * at most. */
+static void prefetch_expected(ek_expert_store *s, const ek_expert_wave *call, int32_t most,
+                              int idle)
+{
+    int32_t n, kept = 0;
+
+    if (call->predict == NULL || s->layer + 1 >= s->cfg.layers || s->cfg.source.buffers == 0)
+        return;
+    n = call->predict(call->context, &s->cfg.layer[s->layer + 1], s->predicted);
+    for (int32_t i = 0; i < n && kept < most; i++) {
+        if (ek_slot_pool_find(s->pool, s->layer + 1, s->predicted[i]) >= 0)
+            continue;
+        s->predicted[kept++] = s->predicted[i];
+        prefetch_expert(s, s->layer + 1, s->predicted[i], idle);
+    }
+    s->n_predicted = kept;
+    s->stats.predicted += kept;
+}
+
 /* Starts to fetch all experts of a layer that are in no slot. */
 static void prefetch_layer(const ek_expert_store *s, int32_t layer)
 {
@@ -256,13 +287,16 @@ static void prefetch_layer(const ek_expert_store *s, int32_t layer)
             prefetch_expert(s, layer, e, 0);
 }
 
-/* In a ring the layers that its buffers hold, in another pass the next one. */
-static void prefetch_pass(ek_expert_store *s)
+/* In a ring the layers that its buffers hold, in another pass the next one: what is not likely to
+ * be needed comes last, and is dropped before it is read if the disk is late. */
+static void prefetch_pass(ek_expert_store *s, const ek_expert_wave *call)
 {
     int32_t most = s->ring_layers;
 
     if (!s->cfg.ring)
         most = s->cfg.source.buffers > 0 && s->layer + 1 < s->cfg.layers;
+    if (s->fetched == 0 && most > 0)
+        prefetch_expected(s, call, s->cfg.experts, 0);
     for (; s->fetched < most; s->fetched++)
         prefetch_layer(s, (s->layer + 1 + s->fetched) % s->cfg.layers);
 }
@@ -295,22 +329,15 @@ static void take_slots_back(ek_expert_store *s)
     }
 }
 
-/* As many as there are buffers: the others would be read no sooner. */
-static void prefetch_predicted(ek_expert_store *s, const ek_expert_wave *call)
+/* Has memory touched that experts will be read into: of this layer and of what is fetched for the
+ * next ones.  The source's own buffers are used, too. */
+static void touch_slots(const ek_expert_store *s, int32_t needed)
 {
-    int32_t n, kept = 0;
+    int64_t ahead = s->pass ? (int64_t)s->fetched * needed : s->n_predicted;
+    int64_t slots = s->stats.uses - s->stats.hits + ahead - s->cfg.source.buffers;
 
-    if (call->predict == NULL || s->layer + 1 >= s->cfg.layers || s->cfg.source.buffers == 0)
-        return;
-    n = call->predict(call->context, &s->cfg.layer[s->layer + 1], s->predicted);
-    for (int32_t i = 0; i < n && kept < s->cfg.source.buffers; i++) {
-        if (ek_slot_pool_find(s->pool, s->layer + 1, s->predicted[i]) >= 0)
-            continue;
-        s->predicted[kept++] = s->predicted[i];
-        prefetch_expert(s, s->layer + 1, s->predicted[i], 1);
-    }
-    s->n_predicted = kept;
-    s->stats.predicted += kept;
+    if (s->populate != NULL && slots > 0)
+        ek_populate_ask(s->populate, (size_t)slots * s->cfg.slot_bytes);
 }
 
 /* Drops what was fetched for this layer in vain. */
@@ -433,9 +460,10 @@ ek_status ek_expert_store_run(ek_expert_store *s, const ek_expert_wave *call)
         take_slots_back(s);
     fetched = prefetch_missing(s, call, 0, most, missing);
     if (s->pass)
-        prefetch_pass(s);
-    else
-        prefetch_predicted(s, call);
+        prefetch_pass(s, call);
+    else /* as many as there are buffers: the others would be read no sooner */
+        prefetch_expected(s, call, s->cfg.source.buffers, 1);
+    touch_slots(s, held + missing);
     EK_TRY(run_wave(s, call, held, 1));
     for (int32_t i = 0, n; i < missing; i += n) {
         n = next_wave(s, call, i, missing);

@@ -10,7 +10,8 @@
  * Fetched in advance, into the source's buffers (never into slots, so that a wrong guess evicts
  * nothing):
  *   passes     a batch that needs more than 0.8 of a layer's experts will need most of the next
- *              layer's, too: these are fetched whole while this layer computes.
+ *              layer's, too: these are fetched whole while this layer computes, those that are
+ *              predicted first.
  *   ring       every layer is run as such a pass, in a circle: after the last layer the first one
  *              (SE-MoE's ring memory, for large batches).
  *   predicted  else, what the caller expects the next layer to need is fetched while the disk is
@@ -20,7 +21,8 @@
  * layers, keep their slots (store/slot_pool.h), and memory of most others is lent to the source: so
  * much is on its way that the disk is busy under attention, too.
  *
- * Memory       slots, from the kernels' memory.
+ * Memory       slots, from the kernels' memory.  The host's is touched by threads (base/populate.h)
+ *              ahead of reads, as far as experts that are being fetched will need it.
  * Forms        an expert may arrive as values, which costs no time.  Products of packed weights are
  *              faster, so it is packed when it is needed a second time.
  * Threads      one at a time.
@@ -98,6 +100,7 @@ typedef struct {
     int64_t passes;     /* layers that were run as part of a pass */
     int64_t lent;       /* slots that were lent at once, at most */
     int64_t predicted, confirmed; /* experts predicted for a layer; those that it needed */
+    int64_t touched_bytes;        /* of slots, ahead of their use (base/populate.h) */
 } ek_expert_store_stats;
 
 /* Bytes of a slot for an expert with packed forms of these sizes. */

@@ -241,12 +241,13 @@ void ek_expert_files_close(ek_expert_files **px)
 int64_t ek_expert_files_untouched(const ek_expert_files *x)
 {
     ek_expert_files_stats s = ek_expert_files_get_stats(x);
-    int64_t read = s.store.uses - s.store.hits + s.store.lent, buffers = 0;
+    int64_t each = (int64_t)ek_expert_files_slot_bytes(x->m), buffers = 0;
+    int64_t used = (s.store.uses - s.store.hits + s.store.lent) * each;
+    int64_t left = x->slots * each - (used > s.store.touched_bytes ? used : s.store.touched_bytes);
 
     if (x->reads != NULL)
         buffers = (int64_t)ek_expert_reads_buffer_bytes(x->reads) - s.disk_bytes;
-    return (read < x->slots ? x->slots - read : 0) * (int64_t)ek_expert_files_slot_bytes(x->m) +
-           (buffers > 0 ? buffers : 0);
+    return (left > 0 ? left : 0) + (buffers > 0 ? buffers : 0);
 }
 
 ek_expert_files_stats ek_expert_files_get_stats(const ek_expert_files *x)
