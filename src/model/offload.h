@@ -139,9 +139,10 @@ void ek_offload_set_update(ek_model *m,
                            void *context);
 
 /* While a graph is planned: forgets the ops of the last one; adds a layer's waves, in the order of
- * its products; then appends the first reads. */
+ * its products with a chunk's rows (-1: with all); then appends the first reads. */
 void ek_offload_begin_plan(ek_model *m);
-EK_CHECKED ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use);
+EK_CHECKED ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, int32_t chunk,
+                                           ek_wave_use use);
 void ek_offload_end_plan(ek_model *m, ek_graph *g);
 /* After the last product of a step: appends what completes the gradients of offloaded buckets;
  * returns the last op of the compute lane, dep if there is nothing. */

@@ -27,7 +27,7 @@ static int64_t rows_of(const ek_offload *o, const ek_record_use *use)
     int32_t wave = use->record - o->first_record[layer];
     const int32_t *first = o->waves[layer].first;
 
-    return use->rows(use->owner, use->micro, first[wave], first[wave + 1]);
+    return use->rows(use->owner, use->micro, use->chunk, first[wave], first[wave + 1]);
 }
 
 /* Buckets that several ranks hold do not rest: a rank does not know the rows of the others.  Nor do

@@ -517,6 +517,7 @@ static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
     o->uses[o->used].rows = call->rows;
     o->uses[o->used].owner = call->owner;
     o->uses[o->used].micro = call->micro;
+    o->uses[o->used].chunk = call->chunk;
     return build_use(m, call->g, dep);
 }
 

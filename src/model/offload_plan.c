@@ -53,7 +53,7 @@ ek_status ek_offload_add_use(ek_model *m, int32_t record, ek_wave_use use, int f
     return EK_OK;
 }
 
-ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use)
+ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, int32_t chunk, ek_wave_use use)
 {
     ek_offload *o = m->offload;
     int32_t first, n;
@@ -63,8 +63,7 @@ ek_status ek_offload_plan_layer(ek_model *m, int32_t layer, ek_wave_use use)
     first = o->first_record[layer];
     n = o->first_record[layer + 1] - first;
     for (int32_t i = 0; i < n; i++)
-        EK_TRY(ek_offload_add_use(m, first + (use == EK_WAVE_FORWARD ? i : n - 1 - i), use,
-                                  /*forms*/ 1));
+        EK_TRY(ek_offload_add_use(m, first + ek_wave_at(use, chunk, i, n), use, /*forms*/ 1));
     return EK_OK;
 }
 

@@ -89,7 +89,7 @@ typedef struct {
     ek_disk_request read, write, keep; /* keep: of gradients */
     ek_slot_rows rows;                 /* of the call; NULL: not known */
     const void *owner;
-    int32_t micro;
+    int32_t micro, chunk;
     int idle; /* of a record that rests: there are no rows; set when the graph is run */
 } ek_record_use;
 

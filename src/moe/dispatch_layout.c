@@ -3,6 +3,15 @@
 
 #include <string.h>
 
+int ek_dispatch_chunks_most(const ek_mesh *mesh, int degree, int group)
+{
+    if (!ek_mesh_distributes_experts(mesh))
+        return 1;
+    if (group > 0)
+        return (mesh->stage_size + group - 1) / group;
+    return degree > 1 ? degree : 1;
+}
+
 void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mesh *mesh,
                                 const ek_placement *p, int degree, int group)
 {
@@ -13,7 +22,7 @@ void ek_dispatch_layout_reserve(ek_dispatch_layout *x, ek_arena *a, const ek_mes
     x->ep_groups = mesh->edp;
     x->shards = mesh->etp;
     x->group = distributed ? group : 0;
-    x->token_chunks_max = distributed && group == 0 && degree > 1 ? degree : 1;
+    x->token_chunks_max = x->group > 0 ? 1 : ek_dispatch_chunks_most(mesh, degree, 0);
     x->experts = p->experts;
     x->slots = p->slots;
     x->first_slot = (mesh->edp_rank * mesh->ep + mesh->ep_rank) * p->slots;

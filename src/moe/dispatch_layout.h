@@ -87,6 +87,9 @@ typedef struct {
     ek_dispatch_scratch scratch;
 } ek_dispatch_layout;
 
+/* The most chunks of a layer's rows, for degree and group of ek_moe_config. */
+int ek_dispatch_chunks_most(const ek_mesh *mesh, int degree, int group);
+
 /* Sets sizes and reserves arrays.  degree, group: of ek_moe_config; a layer that is not distributed
  * has one chunk.  token_chunks is at its maximum until ek_dispatch_layout_set_degree, so memory
  * reserved by these sizes suffices for every step. */

@@ -2,6 +2,9 @@
  *
  * A wave is a range of a rank's slots.  Products of such a layer are appended wave by wave: what
  * makes the weights of the wave's experts present, their products, and a note that they have ended.
+ * Where rows come in chunks (moe/dispatch_layout.h), each chunk takes all waves, in turns in one
+ * order and in the other, so that it begins with experts that the last one has left in memory; but
+ * weight gradients, for which all rows have arrived, take each wave once, for all chunks.
  * Rows are sorted by slot, and every expert's rows are multiplied as without waves, so results are
  * the same bits however slots are cut into waves.
  *
@@ -19,18 +22,27 @@ typedef enum {
     EK_WAVE_WEIGHT_GRADIENT /* add to weight gradients */
 } ek_wave_use;
 
-/* Rows of a micro-batch for the experts of slots [first, end); more than 0, too, if one of these
- * has a replica on another rank. */
-typedef int64_t (*ek_slot_rows)(const void *owner, int32_t micro, int32_t first, int32_t end);
+/* Rows of a chunk of a micro-batch (-1: of all chunks) for the experts of slots [first, end); more
+ * than 0, too, if one of these has a replica on another rank, of which weights are sent with the
+ * first chunk. */
+typedef int64_t (*ek_slot_rows)(const void *owner, int32_t micro, int32_t chunk, int32_t first,
+                                int32_t end);
 
 /* A wave's products in a graph. */
 typedef struct {
     ek_graph *g;
     int32_t layer, micro, wave;
+    int32_t chunk; /* of the rows; -1: all */
     ek_wave_use use;
     ek_slot_rows rows; /* can be called once the op is done that the wave depends on */
     const void *owner;
 } ek_wave_call;
+
+/* The wave at a place in the order of a chunk's products, of the `most` that a rank has. */
+static inline int32_t ek_wave_at(ek_wave_use use, int32_t chunk, int32_t place, int32_t most)
+{
+    return (use == EK_WAVE_FORWARD) == (chunk <= 0 || chunk % 2 == 0) ? place : most - 1 - place;
+}
 
 typedef struct ek_expert_waves {
     int32_t n;            /* waves of the layer */

@@ -9,9 +9,9 @@
  * scratch->hidden hold a chunk's rows of the first slice, then those of the second, ..., and sums
  * over slices are accumulated as R.
  *
- * Where experts come in waves (moe/expert_waves.h), there is one chunk, and each product is
- * appended once for every wave, on the rows of its slots, and once for the slots of replicas, which
- * lie behind those of all waves. */
+ * Where experts come in waves (moe/expert_waves.h), each product of a chunk is appended once for
+ * every wave, on the rows of its slots, and once for the slots of replicas, which lie behind those
+ * of all waves.  An op's part then stands for both (wave_part). */
 #include "moe/experts.h"
 
 #include "moe/expert_stream.h"
@@ -25,14 +25,22 @@ typedef struct {
     int32_t first, end;
 } slot_range;
 
+/* The part of an op for a chunk's rows of a wave; wave w->n: of replicas. */
+static int32_t wave_part(const ek_expert_waves *w, int32_t chunk, int32_t wave)
+{
+    return chunk * (w->n + 1) + wave;
+}
+
 static slot_range slots_of(const ek_moe *m, const ek_op *op, const ek_moe_activations *kept)
 {
     const ek_expert_waves *w = m->w->waves;
+    int32_t wave;
 
     if (w == NULL)
         return (slot_range){ek_moe_offset(m, kept, ek_moe_chunk(op)), 0, m->x.slots};
-    return (slot_range){ek_moe_offset(m, kept, 0), w->first[op->part],
-                        op->part < w->n ? w->first[op->part + 1] : m->x.slots};
+    wave = op->part % (w->n + 1);
+    return (slot_range){ek_moe_offset(m, kept, op->part / (w->n + 1)), w->first[wave],
+                        wave < w->n ? w->first[wave + 1] : m->x.slots};
 }
 
 /* Points the groups at the op's rows of each slot, and at a slice of its expert's weights. */
@@ -156,37 +164,58 @@ static op_share share_of(const ek_moe_builder *b)
 
     if (w == NULL)
         return (op_share){b->c.rows / b->m->x.chunks, b->c.here};
-    parts = w->n > 0 ? w->n + ek_replicas_in_waves(b->m) : 1;
-    return (op_share){b->c.rows / parts, b->c.here / parts};
+    parts = (w->n > 0 ? w->n + ek_replicas_in_waves(b->m) : 1) * b->m->x.chunks;
+    return (op_share){b->c.rows / parts, b->c.here / parts * b->m->x.chunks};
 }
 
 /* Appends the products of a chunk or a wave. */
 typedef int32_t (*add_products)(const ek_moe_builder *b, int32_t part, int32_t dep);
 
-static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t first, int32_t end)
+static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t chunk, int32_t first,
+                             int32_t end)
 {
     const ek_moe *m = owner;
     const ek_op op = {.micro = micro};
-    const int64_t *offset = ek_moe_offset(m, ek_moe_activations_of(m, &op), 0);
+    int64_t rows = chunk <= 0 ? ek_replicas_of_slots(m, &op, first, end) : 0;
+    int32_t from = chunk < 0 ? 0 : chunk, to = chunk < 0 ? m->x.chunks : chunk + 1;
 
-    return offset[end] - offset[first] + ek_replicas_of_slots(m, &op, first, end);
+    for (int32_t c = from; c < to; c++) {
+        const int64_t *offset = ek_moe_offset(m, ek_moe_activations_of(m, &op), c);
+
+        rows += offset[end] - offset[first];
+    }
+    return rows;
+}
+
+/* Appends the products of a wave with a chunk's rows, or with those of all chunks (-1) in turn. */
+static int32_t add_rows(const ek_moe_builder *b, add_products add, int32_t chunk, int32_t wave,
+                        int32_t dep)
+{
+    const ek_expert_waves *w = b->m->w->waves;
+
+    if (chunk >= 0)
+        return add(b, wave_part(w, chunk, wave), dep);
+    for (int32_t c = 0; c < b->m->x.chunks; c++)
+        dep = add(b, wave_part(w, c, wave), dep);
+    return dep;
 }
 
 /* Appends the products of the wave at a place in the order of a pass, and what replicas of its
  * experts on other ranks need, or have for it.  *sent: the op of the latter; -1: none. */
-static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t place,
-                        int32_t *sent, int32_t dep)
+static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t chunk,
+                        int32_t place, int32_t *sent, int32_t dep)
 {
     const ek_expert_waves *w = b->m->w->waves;
-    int32_t wave = use == EK_WAVE_FORWARD ? place : w->most - 1 - place;
+    int32_t wave = ek_wave_at(use, chunk, place, w->most);
     ek_wave_call call = {.g = b->g,
                          .layer = b->m->w->layer,
                          .micro = b->micro,
+                         .chunk = chunk,
                          .use = use,
                          .wave = wave,
                          .rows = rows_of_slots,
                          .owner = b->m};
-    int has = wave < w->n, sends = ek_replicas_in_waves(b->m);
+    int has = wave < w->n, sends = chunk <= 0 && ek_replicas_in_waves(b->m);
     int32_t before = dep;
 
     *sent = -1;
@@ -195,7 +224,7 @@ static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use u
     if (sends && use != EK_WAVE_WEIGHT_GRADIENT)
         *sent = ek_replicas_build_wave(b, use, place, before, dep);
     if (has)
-        dep = add(b, wave, dep);
+        dep = add_rows(b, add, chunk, wave, dep);
     if (sends && use == EK_WAVE_WEIGHT_GRADIENT && w->gradients) {
         *sent = ek_replicas_build_wave(b, use, place, -1, dep);
         dep = ek_moe_add_wait(b, *sent, dep); /* gradients are written when they are complete */
@@ -203,26 +232,35 @@ static int32_t add_wave(const ek_moe_builder *b, add_products add, ek_wave_use u
     return has ? w->end(w->context, &call, dep, *sent) : dep;
 }
 
-/* Appends the products of all waves.  Backward takes them in the opposite order, so that it begins
- * with experts that forward has left in memory.  Rows behind the waves are those of replicas, when
- * all their weights have been sent, and before the first wave that their gradients are reduced in;
- * or those of experts of which this rank's shards are empty. */
-static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t dep)
+/* Appends the products of all waves with a chunk's rows; -1: with all rows.  Backward takes waves
+ * in the opposite order, so that it begins with experts that forward has left in memory.  Rows
+ * behind the waves are those of replicas, when all their weights have been sent, and before the
+ * first wave that their gradients are reduced in; or those of experts of which this rank's shards
+ * are empty. */
+static int32_t add_waves(const ek_moe_builder *b, add_products add, ek_wave_use use, int32_t chunk,
+                         int32_t dep)
 {
     const ek_expert_waves *w = b->m->w->waves;
     int32_t *sent = b->m->ids.sent;
     int behind = ek_replicas_in_waves(b->m) || w->n == 0;
 
     if (behind && use == EK_WAVE_WEIGHT_GRADIENT)
-        dep = add(b, w->n, dep);
+        dep = add_rows(b, add, chunk, w->n, dep);
     for (int32_t i = 0; i < w->most; i++)
-        dep = add_wave(b, add, use, i, &sent[i], dep);
+        dep = add_wave(b, add, use, chunk, i, &sent[i], dep);
     if (!behind)
         return dep;
     for (int32_t i = 0; i < w->most; i++)
         if (sent[i] >= 0)
             dep = ek_moe_add_wait(b, sent[i], dep);
-    return use == EK_WAVE_WEIGHT_GRADIENT ? dep : add(b, w->n, dep);
+    return use == EK_WAVE_WEIGHT_GRADIENT ? dep : add_rows(b, add, chunk, w->n, dep);
+}
+
+/* The chunk of a part that ek_moe_build_* are called with: layers that are not distributed have
+ * one. */
+static int32_t chunk_of_part(int32_t part)
+{
+    return part > 0 ? part : 0;
 }
 
 /* An op whose time counts as that of expert products. */
@@ -255,7 +293,7 @@ int32_t ek_moe_build_products(const ek_moe_builder *b, int32_t part, int32_t dep
     if (b->m->w->store != NULL)
         return ek_moe_build_streamed_products(b, dep);
     if (b->m->w->waves != NULL)
-        return add_waves(b, add_forward, EK_WAVE_FORWARD, dep);
+        return add_waves(b, add_forward, EK_WAVE_FORWARD, chunk_of_part(part), dep);
     return add_forward(b, part, dep);
 }
 
@@ -413,13 +451,13 @@ static int32_t add_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
 int32_t ek_moe_build_products_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
     if (b->m->w->waves != NULL)
-        return add_waves(b, add_backward, EK_WAVE_BACKWARD, dep);
+        return add_waves(b, add_backward, EK_WAVE_BACKWARD, chunk_of_part(part), dep);
     return add_backward(b, part, dep);
 }
 
 int32_t ek_moe_build_weight_gradients(const ek_moe_builder *b, int32_t part, int32_t dep)
 {
-    if (b->m->w->waves != NULL)
-        return add_waves(b, add_weights, EK_WAVE_WEIGHT_GRADIENT, dep);
-    return add_weights(b, part, dep);
+    if (b->m->w->waves == NULL)
+        return add_weights(b, part, dep);
+    return part == 0 ? add_waves(b, add_weights, EK_WAVE_WEIGHT_GRADIENT, -1, dep) : dep;
 }

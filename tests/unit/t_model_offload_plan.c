@@ -2,7 +2,7 @@
  * A simulation takes the planned ops in random orders that lanes and dependencies allow, with
  * transfers that begin and end, and follows which version of which record every part of the file
  * and of memory has: each op must find the right ones, and nothing may change what a transfer or a
- * product still needs.  Experts have rows at random, so that some records rest. */
+ * product still needs.  Experts have rows at random, in several chunks: some records rest. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "model/offload_priv.h"
@@ -14,6 +14,8 @@ enum {
     ORDERS = 3,       /* and orders in which each is run */
     RECORDS_MAX = 40, /* of a model, with */
     MICROS_MAX = 3,   /* micro-batches, */
+    CHUNKS_MAX = 3,   /* each in so many chunks, */
+    PRODUCTS_MAX = 160,
     LAYERS_MAX = 4,   /* layers, */
     SLOTS_MAX = 10,   /* and experts of a layer */
     FORMS_MAX = 80,   /* of these, in both directions */
@@ -62,7 +64,7 @@ typedef struct {
 /* What a graph changes in the model while it is run. */
 typedef struct {
     ek_record records[RECORDS_MAX];
-    ek_record_use uses[1024];
+    ek_record_use uses[PRODUCTS_MAX * SLOTS_MAX];
     ek_offload_entry entry;
     ek_form_buffer form;
     int observed;
@@ -70,13 +72,18 @@ typedef struct {
 
 /* First rows of the slots, of the micro-batches of a graph. */
 static int64_t offsets[MICROS_MAX + 1][LAYERS_MAX][SLOTS_MAX + 1];
+static int32_t chunks; /* of the graph's rows */
 
-static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t first, int32_t end)
+static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t chunk, int32_t first,
+                             int32_t end)
 {
     const int64_t *offset = owner;
+    int64_t rows = 0;
 
     (void)micro;
-    return offset[end] - offset[first];
+    for (int32_t s = first; s < end; s++) /* a slot's rows are in one chunk */
+        rows += chunk < 0 || s % chunks == chunk ? offset[s + 1] - offset[s] : 0;
+    return rows;
 }
 
 /* A graph that is run. */
@@ -491,7 +498,7 @@ static void copy_state(ek_model *m, run_state *to, int back)
     size_t records = (size_t)o->n * sizeof(*o->records);
     size_t uses = (size_t)o->n_uses * sizeof(*o->uses);
 
-    CHECK(o->n_uses <= 1024);
+    CHECK(o->n_uses <= PRODUCTS_MAX * SLOTS_MAX);
     memcpy(back ? o->records : to->records, back ? to->records : o->records, records);
     if (uses > 0)
         memcpy(back ? o->uses : to->uses, back ? to->uses : o->uses, uses);
@@ -543,20 +550,23 @@ static int32_t last_of_compute(const ek_graph *g)
     return i;
 }
 
-/* A layer's products of a micro-batch, wave by wave, perhaps with replicas on other ranks, whose
- * messages have arrived when the layer's products end. */
-static void build_layer(ek_model *m, ek_graph *g, int32_t micro, int32_t layer, ek_wave_use use)
+/* A layer's products of a chunk of a micro-batch, wave by wave, perhaps with replicas on other
+ * ranks, whose messages have arrived when the layer's products end. */
+static void build_layer(ek_model *m, ek_graph *g, int32_t micro, int32_t layer, int32_t chunk,
+                        ek_wave_use use)
 {
     const ek_expert_waves *waves = &m->offload->waves[layer];
-    int distributed = ek_mesh_distributes_experts(m->cfg.mesh), sends = distributed && draw(2);
+    int distributed = ek_mesh_distributes_experts(m->cfg.mesh);
+    int sends = chunk <= 0 && distributed && draw(2);
     ek_op op = {.kind = EK_OP_EXPERT_UP, .lane = EK_LANE_COMPUTE, .layer = layer};
     ek_op wait = {.kind = EK_OP_WAIT_REPLICAS, .lane = EK_LANE_COMPUTE, .layer = layer};
     int32_t all[RECORDS_MAX], last = last_of_compute(g);
 
     for (int32_t i = 0; i < waves->n; i++) {
-        int32_t wave = use == EK_WAVE_FORWARD ? i : waves->n - 1 - i, dep, sent = -1;
+        int32_t wave = ek_wave_at(use, chunk, i, waves->n), dep, sent = -1;
         ek_wave_call call = {.g = g,
                              .layer = layer,
+                             .chunk = chunk,
                              .wave = wave,
                              .use = use,
                              .rows = rows_of_slots,
@@ -581,16 +591,22 @@ static void build_layer(ek_model *m, ek_graph *g, int32_t micro, int32_t layer, 
 
 /* The products of a step, or of an evaluation. */
 typedef struct {
-    int32_t micro[128], layer[128];
-    ek_wave_use use[128];
+    int32_t micro[PRODUCTS_MAX], layer[PRODUCTS_MAX], chunk[PRODUCTS_MAX];
+    ek_wave_use use[PRODUCTS_MAX];
     int n;
 } products;
 
+/* Chunk by chunk, but weight gradients with all rows. */
 static void add_products(products *p, int32_t micro, int32_t layer, ek_wave_use use)
 {
-    p->micro[p->n] = micro;
-    p->layer[p->n] = layer;
-    p->use[p->n++] = use;
+    int32_t c = use == EK_WAVE_WEIGHT_GRADIENT ? -1 : 0;
+
+    do {
+        p->micro[p->n] = micro;
+        p->layer[p->n] = layer;
+        p->chunk[p->n] = c;
+        p->use[p->n++] = use;
+    } while (c >= 0 && ++c < chunks);
 }
 
 /* Micro-batches go forward and backward in a random order in which the backward of each follows its
@@ -601,6 +617,7 @@ static products draw_products(const ek_model *m, int trains)
     int micros = 1 + draw(MICROS_MAX), left = micros, begun = 0, recomputes = draw(2);
     int32_t layers = (int32_t)m->spec.layers;
 
+    chunks = ek_mesh_distributes_experts(m->cfg.mesh) ? 1 + draw(CHUNKS_MAX) : 1;
     while (left > 0) {
         int forward = begun < micros && (begun == micros - left || draw(2));
 
@@ -648,10 +665,10 @@ static void build_graph(ek_model *m, ek_graph *g)
     }
     ek_offload_begin_plan(m);
     for (int i = 0; i < p.n; i++)
-        CHECK(ek_offload_plan_layer(m, p.layer[i], p.use[i]) == EK_OK);
+        CHECK(ek_offload_plan_layer(m, p.layer[i], p.chunk[i], p.use[i]) == EK_OK);
     ek_offload_end_plan(m, g);
     for (int i = 0; i < p.n; i++)
-        build_layer(m, g, p.micro[i], p.layer[i], p.use[i]);
+        build_layer(m, g, p.micro[i], p.layer[i], p.chunk[i], p.use[i]);
     ek_offload_build_finish(m, g, -1);
     CHECK(ek_graph_check(g) == EK_OK);
     CHECK_INT(m->offload->used, m->offload->n_uses);
@@ -761,7 +778,7 @@ static void check_mode(ek_mode mode, uint64_t of)
     seed = of;
     for (int i = 0; i < PLANS && ek_t.failed == 0; i++)
         check_plan(k, i);
-    CHECK(rested > PLANS && reduced > PLANS);
+    CHECK(rested > PLANS / 2 && reduced > PLANS);
     ek_kernels_destroy(&k);
 }
 

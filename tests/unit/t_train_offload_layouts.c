@@ -28,11 +28,9 @@ static const ek_planner elsewhere = {.name = "random, elsewhere",
                                      .reserve = random_take,
                                      .plan_transient = replicas_elsewhere};
 
-/* The drawn layout with experts on disk: in one chunk, primaries stay. */
+/* The drawn layout with experts on disk, whose primaries stay. */
 static equal_layout on_disk(equal_layout l, int i)
 {
-    l.degree = 1;
-    l.group = 0;
     l.gather = 0;
     l.balance = i % 3 == 0 ? 0 : i % 2 ? EXACT : RANDOM;
     l.planner = l.balance == RANDOM ? &elsewhere : NULL;
@@ -146,6 +144,7 @@ static void shards_of_experts_may_be_empty(void)
                           .ep = 1 + i % 2,
                           .etp = i % 2 ? 4 : 8,
                           .zero = i,
+                          .degree = 1 + i,
                           .recompute = (ek_recompute)(i % 3)};
 
         l = on_disk(l, i);
@@ -272,6 +271,41 @@ static void gradients_of_shared_experts_on_disk_are_the_same_bits(void)
     }
 }
 
+/* Each chunk of rows takes the experts of a layer in turn: as often as there are chunks, by tokens
+ * or by distance, and with the bits of as many chunks in memory. */
+static void chunks_take_experts_in_turn(void)
+{
+    static const int degrees[] = {1, 3, 2, 1}, groups[] = {0, 0, 0, 2}, chunks[] = {1, 3, 2, 2};
+    static equal_result memory[EQUAL_RANKS_MAX], disk[EQUAL_RANKS_MAX];
+    double uses = 0;
+
+    alarm(SECONDS);
+    for (int i = 0; i < 4 - 2 * EK_T_SLOW; i++) {
+        equal_layout l = equal_draw(3, 4, 1);
+
+        l.model = 0;
+        l.pp = l.model_chunks = l.tp = l.etp = 1;
+        l.ep = 2;
+        l.zero = i;
+        l.recompute = EK_RECOMPUTE_OFF;
+        l = on_disk(l, 2 * i); /* with random replicas, but once */
+        l.degree = degrees[i];
+        l.group = groups[i];
+        l = in_place(l, WAYS + IN_MEMORY);
+        equal_check_into(&l, memory);
+        l = in_place(l, WAYS + STATE_ON_DISK + i % 2);
+        equal_check_into(&l, disk);
+        for (int r = 0; r < l.ranks; r++)
+            compare_bits(&l, &disk[r], &memory[r]);
+        uses = i == 0 ? disk[0].planned.uses : uses;
+        CHECK(uses > 0);
+        if (i % 2 == 0)
+            CHECK_INT((int64_t)disk[0].planned.uses, chunks[i] * (int64_t)uses);
+        else /* gradients on disk are a use of their own, for all chunks */
+            CHECK_INT(2 * (int64_t)disk[0].planned.uses, (2 * chunks[i] + 1) * (int64_t)uses);
+    }
+}
+
 /* Training goes on without a planner whose plans are out of range. */
 static void plans_out_of_range_are_refused(void)
 {
@@ -296,6 +330,7 @@ static const ek_case cases[] = {
     EK_CASE(four_ranks),
     EK_CASE(ranks_that_nothing_divides),
     EK_CASE(plans_out_of_range_are_refused),
+    EK_CASE(chunks_take_experts_in_turn),
     EK_CASE(experts_that_rest),
     EK_CASE(shards_of_experts_may_be_empty),
     EK_CASE(gradients_of_shared_experts_on_disk_are_the_same_bits),

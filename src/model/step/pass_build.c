@@ -377,10 +377,31 @@ static int32_t build_count(ek_pass *p, ek_graph *g)
 /* The order of a step's items on this stage, for ek_offload_plan_layer. */
 typedef struct {
     ek_model *model;
-    ek_recompute recompute;
+    const ek_pass_config *cfg;
+    const ek_moe *moe;         /* [layers]; NULL: chunks as configured */
     const ek_pipe_item *order; /* [n] */
     int64_t n;
 } item_plan;
+
+/* Chunks of a layer's rows. */
+static int32_t chunks_of(const item_plan *p, int32_t layer)
+{
+    const ek_moe_config *c = &p->cfg->moe;
+
+    if (p->moe != NULL)
+        return p->moe[layer].x.chunks;
+    return ek_dispatch_chunks_most(p->model->cfg.mesh, c->degree, c->smart_group);
+}
+
+/* Plans a layer's products, chunk by chunk; weight gradients with all rows. */
+static ek_status plan_products(const item_plan *p, int32_t layer, ek_wave_use use)
+{
+    if (use == EK_WAVE_WEIGHT_GRADIENT)
+        return ek_offload_plan_layer(p->model, layer, -1, use);
+    for (int32_t c = 0; c < chunks_of(p, layer); c++)
+        EK_TRY(ek_offload_plan_layer(p->model, layer, c, use));
+    return EK_OK;
+}
 
 /* Plans the uses of offloaded experts by the items, in the order of their ops. */
 static ek_status plan_items(void *context)
@@ -395,12 +416,12 @@ static ek_status plan_items(void *context)
         int32_t end = (int32_t)ek_model_vstage_first(m, vstage + 1);
 
         for (int32_t l = first; l < end && !item->backward; l++)
-            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
+            EK_TRY(plan_products(p, l, EK_WAVE_FORWARD));
         for (int32_t l = end - 1; l >= first && item->backward; l--) {
-            if (p->recompute == EK_RECOMPUTE_FULL)
-                EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_FORWARD));
-            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_BACKWARD));
-            EK_TRY(ek_offload_plan_layer(m, l, EK_WAVE_WEIGHT_GRADIENT));
+            if (p->cfg->recompute == EK_RECOMPUTE_FULL)
+                EK_TRY(plan_products(p, l, EK_WAVE_FORWARD));
+            EK_TRY(plan_products(p, l, EK_WAVE_BACKWARD));
+            EK_TRY(plan_products(p, l, EK_WAVE_WEIGHT_GRADIENT));
         }
     }
     return EK_OK;
@@ -408,7 +429,7 @@ static ek_status plan_items(void *context)
 
 static ek_status plan_offload(ek_pass *p, ek_graph *g, int64_t n)
 {
-    item_plan plan = {p->model, p->cfg.recompute, p->graph.order, n};
+    item_plan plan = {p->model, &p->cfg, p->moe, p->graph.order, n};
 
     ek_offload_begin_plan(p->model);
     EK_TRY(plan_items(&plan));
@@ -421,7 +442,7 @@ ek_status ek_pass_count_disk(ek_model *m, const ek_pass_config *cfg, ek_offload_
     int64_t micros = cfg->micros > 0 ? cfg->micros : 1;
     int chunks = m->cfg.model_chunks;
     ek_pipe_item *order = malloc((size_t)(2 * chunks * micros) * sizeof(*order));
-    item_plan plan = {m, cfg->recompute, order, 0};
+    item_plan plan = {m, cfg, NULL, order, 0};
     ek_status st;
 
     EK_REQUIRE(order != NULL, EK_ENOMEM, "no memory for %lld micro-batches", (long long)micros);

@@ -75,7 +75,8 @@ static void find_racks(ek_run *r)
     r->options.rack_of = several ? rack_of : NULL;
 }
 
-/* Experts whose weights are on disk come into memory in a fixed order, for one chunk of rows. */
+/* Experts whose weights are on disk come into memory in a fixed order, with chunks of rows in turn.
+ * Each takes all experts, so more chunks than one are not tried where they were not asked for. */
 static ek_status check_offload(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
@@ -101,11 +102,6 @@ static ek_status check_offload(ek_run *r)
                "--offload experts reads weights as the layer needs them, and --balance %s sends "
                "them before: give --balance auto, exact or off",
                c->balance);
-    EK_REQUIRE(
-        c->pipeline_degree <= 1 && c->smart_group == 0, EK_EINVAL,
-        "--offload experts brings every expert into memory once a micro-batch, for one chunk "
-        "of rows: leave out --%s",
-        c->smart_group > 0 ? "smart-groups" : "pipeline-degree");
     EK_REQUIRE(
         r->options.adaptive_r == etp, EK_EINVAL,
         "--offload experts needs --adaptive-r etp, as weights of other ranks are not gathered");

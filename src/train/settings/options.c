@@ -186,7 +186,7 @@ static const ek_option options[] = {
     {"pipeline-degree", EK_OPTION_CHOICE, .allowed = "1|2|4|8|auto", .field = EK_FIELD_INT,
      .offset = FIELD(pipeline_degree),
      .help = "chunks into which the rows of a MoE layer are split to overlap all-to-all with "
-             "compute; auto: tuned during training"},
+             "compute; auto: tuned during training, with --offload 1"},
     {"smart-groups", EK_OPTION_INT, .unit = "ranks", .allowed = "[0,1000000]",
      .field = EK_FIELD_INT, .offset = FIELD(smart_group),
      .help = "FasterMoE's schedule instead of --pipeline-degree: exchange rows between groups of "
