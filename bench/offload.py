@@ -7,6 +7,8 @@ one).  The first --skip steps of each run are left out.
     tests/big_model.py --layers 6 --hidden 1024 --inner 1024 --experts 32 --vocab 512 --out FOLDER
     bench/offload.py --model FOLDER --data FILE --batch 4 --seq 1024 --limit 4.2G
 
+    bench/offload.py --model base --data docs --batch 8 --seq 1024 --steps 4 --skip 1 --rounds 1 --limit 8G --no-memory
+
 Columns: tokens/s, and the share of those in memory; the peak of the process; what a step read and wrote, in all and a parameter of
 experts; the time that products waited for reads; the bound, a step being at least the one in memory, and what was read and written
 over the rate of the disk (--throttle, else none is shown), and the share of it that was reached.
@@ -26,7 +28,7 @@ from expert_store import Cgroup
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("--model", required=True)
+    p.add_argument("--model", required=True, help="a folder, or a preset")
     p.add_argument("--data", required=True)
     p.add_argument("--command", default="build/evenkeel")
     p.add_argument("--limit", required=True)
@@ -61,10 +63,9 @@ class SlowDisk:
         self.folder.rmdir()
 
 
-def expert_params(model):
-    c = json.loads(pathlib.Path(model, "config.json").read_text())
-    experts = c.get("num_experts") or c["num_local_experts"]
-    return 3 * c["hidden_size"] * c["intermediate_size"] * experts * c["num_hidden_layers"]
+def expert_params(o):
+    text = subprocess.run([o.command, "fit", "--model", o.model, "--json"], check=True, stdout=subprocess.PIPE).stdout
+    return json.loads(text)["params_of"]["experts"]
 
 
 def run(o, offload):
@@ -93,7 +94,7 @@ def main():
     o = options()
     ways = (["memory"] if not o.no_memory else []) + ["offload"]
     rounds = [{w: run(o, w == "offload") for w in ways} for _ in range(o.rounds)]
-    tokens, params = o.batch * o.seq, expert_params(o.model)
+    tokens, params = o.batch * o.seq, expert_params(o)
     print("| | tokens/s | of memory | peak | read a step | written | bytes a parameter | waited | of bound |\n|---|---|---|---|---|---|---|---|---|")
     for i, r in enumerate(rounds):
         for w in ways:
