@@ -26,7 +26,7 @@ void ek_async_begin(ek_exec *ex)
     ek_async *n = &ex->async;
 
     for (int i = 0; i < N_LANES; i++) {
-        n->next[async_lanes[i]] = find_op(ex->graph, async_lanes[i], 0);
+        n->next[async_lanes[i]] = find_op(ex->run.graph, async_lanes[i], 0);
         n->deps_done[async_lanes[i]] = 0;
     }
     n->n_flights = 0;
@@ -41,7 +41,7 @@ int ek_async_finished(const ek_exec *ex)
     const ek_async *n = &ex->async;
 
     for (int i = 0; i < N_LANES; i++)
-        if (n->next[async_lanes[i]] < ex->graph->n_ops)
+        if (n->next[async_lanes[i]] < ex->run.graph->n_ops)
             return 0;
     return n->n_flights == 0;
 }
@@ -51,7 +51,7 @@ static int poll_flight(ek_exec *ex, int32_t flight)
 {
     ek_async *n = &ex->async;
     ek_flight f = n->flights[flight];
-    const ek_op *op = &ex->graph->ops[f.id];
+    const ek_op *op = &ex->run.graph->ops[f.id];
     ek_status st = op->run(op->self, op);
 
     if (st == EK_PENDING)
@@ -72,7 +72,7 @@ static int32_t free_track(const ek_exec *ex, ek_lane lane)
     int32_t track = 0;
 
     for (int32_t i = 0; i < n->n_flights; i++)
-        if (ex->graph->ops[n->flights[i].id].lane == lane && n->flights[i].track == track) {
+        if (ex->run.graph->ops[n->flights[i].id].lane == lane && n->flights[i].track == track) {
             track++;
             i = -1;
         }
@@ -83,7 +83,7 @@ static int32_t free_track(const ek_exec *ex, ek_lane lane)
 static int start_ops(ek_exec *ex, ek_lane lane)
 {
     ek_async *n = &ex->async;
-    const ek_graph *g = ex->graph;
+    const ek_graph *g = ex->run.graph;
     int started = 0;
 
     while (n->next[lane] < g->n_ops && !ek_exec_has_failed(ex)) {
@@ -104,7 +104,7 @@ static int start_ops(ek_exec *ex, ek_lane lane)
         n->next[lane] = find_op(g, lane, id + 1);
         n->deps_done[lane] = 0;
         started++;
-        atomic_fetch_add(&ex->steps, 1);
+        atomic_fetch_add(&ex->run.steps, 1);
         poll_flight(ex, n->n_flights - 1);
     }
     return started;
@@ -126,8 +126,9 @@ static double quiet_seconds(ek_exec *ex)
 {
     ek_async *n = &ex->async;
     const ek_exec_config *c = &ex->config;
-    int running = atomic_load(&ex->running); /* before steps, which an op that ends now changes */
-    unsigned steps = atomic_load(&ex->steps);
+    int running =
+        atomic_load(&ex->run.running); /* before steps, which an op that ends now changes */
+    unsigned steps = atomic_load(&ex->run.steps);
     int64_t moved = c->moved != NULL ? c->moved(c->context) : 0, now = ek_clock_ns();
     double since = (double)(now - n->checked_ns) / 1e9;
 
@@ -152,7 +153,7 @@ static void check_hang(ek_exec *ex)
 
     if (quiet < ex->config.watchdog_s / (n->warned ? 1 : 2) || quiet <= 0)
         return;
-    op = &ex->graph->ops[n->flights[0].id];
+    op = &ex->run.graph->ops[n->flights[0].id];
     describe_op(ex, op, text, sizeof(text));
     if (n->warned) {
         ek_exec_fail(ex, op, EK_FAIL(EK_ETIMEOUT, "nothing has moved for %.3g s: %s", quiet, text));
@@ -189,7 +190,7 @@ static void sleep_until_step(ek_exec *ex, unsigned steps)
 {
     pthread_mutex_lock(&ex->mutex);
     atomic_store(&ex->asleep, 1);
-    while (atomic_load(&ex->steps) == steps && !ek_exec_has_failed(ex))
+    while (atomic_load(&ex->run.steps) == steps && !ek_exec_has_failed(ex))
         pthread_cond_wait(&ex->stepped, &ex->mutex);
     atomic_store(&ex->asleep, 0);
     pthread_mutex_unlock(&ex->mutex);
@@ -200,7 +201,7 @@ void ek_async_run(ek_exec *ex)
     ek_backoff backoff = {0};
 
     while (!ek_exec_has_failed(ex) && !ek_async_finished(ex)) {
-        unsigned steps = atomic_load(&ex->steps);
+        unsigned steps = atomic_load(&ex->run.steps);
 
         if (ek_async_serve(ex))
             backoff.polls = 0;

@@ -32,7 +32,7 @@ void ek_exec_name_op(const ek_exec *ex, const ek_op *op, char *text, size_t cap)
 
     if (op->layer >= 0)
         snprintf(layer, sizeof(layer), " of layer %d", (int)op->layer);
-    if (op->micro >= 0 && ex->many_micros)
+    if (op->micro >= 0 && ex->run.many_micros)
         snprintf(micro, sizeof(micro), ", micro-batch %d", (int)op->micro);
     snprintf(text, cap, "%s%s%s", ek_op_name(op->kind), layer, micro);
 }
@@ -42,7 +42,7 @@ void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
     int none = EK_OK;
 
     pthread_mutex_lock(&ex->mutex);
-    if (atomic_compare_exchange_strong(&ex->failed, &none, (int)st)) {
+    if (atomic_compare_exchange_strong(&ex->run.failed, &none, (int)st)) {
         char name[256];
 
         ek_exec_name_op(ex, op, name, sizeof(name));
@@ -55,7 +55,7 @@ void ek_exec_fail(ek_exec *ex, const ek_op *op, ek_status st)
 void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start_ns)
 {
     ek_exec *ex = w->ex;
-    const ek_op *op = &ex->graph->ops[id];
+    const ek_op *op = &ex->run.graph->ops[id];
 
     if (ex->recording) {
         ek_event e = {op->kind, op->lane,      op->layer, op->micro, op->part, op->recompute,
@@ -65,7 +65,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
             atomic_store(&ex->lost_events, 1);
     }
     atomic_store_explicit(&ex->done[id], 1, memory_order_release);
-    atomic_fetch_add(&ex->steps, 1);
+    atomic_fetch_add(&ex->run.steps, 1);
     if (atomic_load(&ex->asleep)) {
         pthread_mutex_lock(&ex->mutex);
         pthread_cond_signal(&ex->stepped);
@@ -89,7 +89,7 @@ static int wait_for_all(ek_lane_worker *w, const ek_op *op)
     ek_backoff backoff = {0};
 
     for (int32_t i = 0; i < op->n_deps; i++)
-        while (!ek_exec_is_done(ex, ex->graph->deps[op->dep + i])) {
+        while (!ek_exec_is_done(ex, ex->run.graph->deps[op->dep + i])) {
             if (ek_exec_has_failed(ex))
                 return 0;
             wait_or_serve(w, &backoff);
@@ -114,10 +114,10 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
     ek_backoff backoff = {0};
     ek_status st;
 
-    atomic_fetch_add(&ex->running, 1);
+    atomic_fetch_add(&ex->run.running, 1);
     st = op->run(op->self, op);
-    atomic_fetch_add(&ex->steps, 1); /* before `running` is decremented: see quiet_seconds */
-    atomic_fetch_sub(&ex->running, 1);
+    atomic_fetch_add(&ex->run.steps, 1); /* before `running` is decremented: see quiet_seconds */
+    atomic_fetch_sub(&ex->run.running, 1);
     while (st == EK_PENDING && !ek_exec_has_failed(ex)) {
         wait_or_serve(w, &backoff);
         st = op->run(op->self, op);
@@ -128,7 +128,7 @@ static ek_status run_op(ek_lane_worker *w, const ek_op *op)
 /* Waits for the kernels that the compute lane has launched. */
 static ek_status synchronize_device(ek_exec *ex)
 {
-    ex->queued = 0;
+    ex->run.queued = 0;
     return ex->config.synchronize != NULL ? ex->config.synchronize(ex->config.computer) : EK_OK;
 }
 
@@ -136,15 +136,15 @@ static ek_status synchronize_device(ek_exec *ex)
 static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
 {
     ek_exec *ex = w->ex;
-    int async = op->async && ex->compute_only && !ex->recording && ex->config.queue != NULL;
+    int async = op->async && ex->run.compute_only && !ex->recording && ex->config.queue != NULL;
     ek_status st;
 
-    if (!async && ex->queued > 0)
+    if (!async && ex->run.queued > 0)
         EK_TRY(synchronize_device(ex));
     if (ex->config.queue != NULL)
         ex->config.queue(ex->config.computer, async);
     st = run_op(w, op);
-    ex->queued += async;
+    ex->run.queued += async;
     if (st != EK_OK)
         return st;
     return async ? EK_OK : synchronize_device(ex);
@@ -153,7 +153,7 @@ static ek_status run_compute_op(ek_lane_worker *w, const ek_op *op)
 /* Synchronises the device after the last op. */
 static void end_compute(ek_exec *ex, const ek_op *last)
 {
-    ek_status st = ex->queued > 0 ? synchronize_device(ex) : EK_OK;
+    ek_status st = ex->run.queued > 0 ? synchronize_device(ex) : EK_OK;
 
     if (ex->config.queue != NULL)
         ex->config.queue(ex->config.computer, 0);
@@ -164,7 +164,7 @@ static void end_compute(ek_exec *ex, const ek_op *last)
 static void run_lane(ek_lane_worker *w)
 {
     ek_exec *ex = w->ex;
-    const ek_graph *g = ex->graph;
+    const ek_graph *g = ex->run.graph;
     int serves = w->lane == EK_LANE_COMPUTE && ex->config.inline_async;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
@@ -201,7 +201,7 @@ static void serve_async(void *context)
 /* The compute lane and, in inline mode, the asynchronous lanes. */
 static void run_calling_thread(ek_exec *ex)
 {
-    const ek_graph *g = ex->graph;
+    const ek_graph *g = ex->run.graph;
 
     if (ex->config.inline_async)
         ek_progress_hook_set(serve_async, ex);
@@ -351,20 +351,20 @@ static unsigned begin_run(ek_exec *ex, ek_graph *g)
                    async = net | 1u << EK_LANE_NODE | 1u << EK_LANE_DISK;
     unsigned used = 0;
 
-    ex->graph = g;
-    ex->many_micros = 0;
+    ex->run.graph = g;
+    ex->run.many_micros = 0;
     for (int32_t i = 0; i < g->n_ops; i++) {
         used |= 1u << g->ops[i].lane;
-        ex->many_micros |= g->ops[i].micro > 0;
+        ex->run.many_micros |= g->ops[i].micro > 0;
         atomic_init(&ex->done[i], 0);
         ex->cells[i] = NULL;
         g->ops[i].state = &ex->cells[i];
     }
-    atomic_store(&ex->failed, EK_OK);
-    atomic_store(&ex->running, 0);
+    atomic_store(&ex->run.failed, EK_OK);
+    atomic_store(&ex->run.running, 0);
     ek_async_begin(ex);
-    ex->compute_only = (used & ~compute) == 0;
-    ex->queued = 0;
+    ex->run.compute_only = (used & ~compute) == 0;
+    ex->run.queued = 0;
     if ((used & async) && !ex->config.inline_async)
         return (used & ~(compute | async)) | net;
     return used & ~(compute | async);
@@ -396,7 +396,7 @@ ek_status ek_exec_run(ek_exec *ex, ek_graph *g)
         pthread_cond_wait(&ex->idle, &ex->mutex);
     pthread_mutex_unlock(&ex->mutex);
     collect_events(ex);
-    EK_REQUIRE(!ek_exec_has_failed(ex), (ek_status)atomic_load(&ex->failed), "%s", ex->message);
+    EK_REQUIRE(!ek_exec_has_failed(ex), (ek_status)atomic_load(&ex->run.failed), "%s", ex->message);
     EK_REQUIRE(!atomic_load(&ex->lost_events), EK_ENOMEM, "no memory for the timeline");
     return EK_OK;
 }

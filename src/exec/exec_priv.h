@@ -42,26 +42,30 @@ typedef struct {
     double quiet_s;     /* time without progress */
     int64_t checked_ns; /* last check; at that time: */
     int64_t moved;      /* config.moved() */
-    unsigned steps;     /* ex->steps */
+    unsigned steps;     /* ex->run.steps */
 } ek_async;
+
+/* The graph that is being run. */
+typedef struct {
+    const ek_graph *graph;
+    int many_micros;    /* it has more than one micro-batch */
+    int compute_only;   /* it has ops of the compute lane only */
+    int queued;         /* async ops that have not been synchronised */
+    atomic_uint steps;  /* incremented when an op starts, and after it is marked as done; counts on
+                           over runs */
+    atomic_int running; /* ops of the other lanes in their first call */
+    atomic_int failed;  /* ek_status of the first failure */
+} ek_exec_run_state;
 
 struct ek_exec {
     ek_exec_config config;
     ek_lane_worker lanes[EK_LANE_COUNT];
     ek_async async;
-    const ek_graph *graph;
-    int many_micros;  /* the graph has more than one micro-batch */
-    int compute_only; /* the graph has ops of the compute lane only */
-    int queued;       /* async ops that have not been synchronised */
+    ek_exec_run_state run;
     int32_t cap_ops;
     atomic_uchar *done; /* [cap_ops]; async.flights has the same capacity */
     void **cells;       /* [cap_ops], ek_op.state of each op */
-
-    atomic_uint steps;  /* incremented when an op starts, and after it is marked as done */
-    atomic_int running; /* ops of the other lanes in their first call */
-    atomic_int failed;  /* ek_status of the first failure */
-
-    atomic_int asleep; /* the thread of the asynchronous lanes waits for `stepped` */
+    atomic_int asleep;  /* the thread of the asynchronous lanes waits for `stepped` */
 
     pthread_mutex_t mutex; /* guards the members down to message */
     pthread_cond_t wake, idle;
@@ -80,7 +84,7 @@ struct ek_exec {
 /* Whether an op of this run has failed. */
 static inline int ek_exec_has_failed(ek_exec *ex)
 {
-    return atomic_load_explicit(&ex->failed, memory_order_relaxed) != EK_OK;
+    return atomic_load_explicit(&ex->run.failed, memory_order_relaxed) != EK_OK;
 }
 
 /* Whether an op has ended; its stores are then visible to the caller. */

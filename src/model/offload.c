@@ -187,7 +187,7 @@ ek_status ek_offload_create(ek_model *m)
         o->cfg.forms = o->cfg.entries;
     if (o->cfg.forms > 2 * n)
         o->cfg.forms = n > 0 ? 2 * n : 1;
-    o->loaded = o->reducing = -1;
+    o->loaded = o->plan.reducing = -1;
     o->dir = strdup(o->cfg.dir != NULL ? o->cfg.dir : "");
     o->records = calloc((size_t)n + 1, sizeof(*o->records));
     o->entries = calloc((size_t)o->cfg.entries, sizeof(*o->entries));
@@ -195,12 +195,13 @@ ek_status ek_offload_create(ek_model *m)
     o->waves = calloc(layers, sizeof(*o->waves));
     o->wave_first = calloc((size_t)n + layers, sizeof(*o->wave_first));
     o->first_record = calloc(layers + 1, sizeof(*o->first_record));
-    o->layer_stall_ns = calloc(2 * layers, sizeof(*o->layer_stall_ns));
+    o->stats.layer_stall_ns = calloc(2 * layers, sizeof(*o->stats.layer_stall_ns));
     if (o->cfg.gradients)
         o->squares = calloc((size_t)m->n_params, sizeof(*o->squares));
     EK_REQUIRE((o->squares != NULL) == o->cfg.gradients && o->dir != NULL && o->records != NULL &&
                    o->entries != NULL && o->forms != NULL && o->waves != NULL &&
-                   o->wave_first != NULL && o->first_record != NULL && o->layer_stall_ns != NULL,
+                   o->wave_first != NULL && o->first_record != NULL &&
+                   o->stats.layer_stall_ns != NULL,
                EK_ENOMEM, "no memory for the tables of %d offloaded buckets", (int)n);
     o->cfg.dir = o->dir;
     for (int32_t i = 0; i < o->cfg.entries; i++)
@@ -252,9 +253,9 @@ void ek_offload_destroy(ek_model *m)
     if (o == NULL)
         return;
     ek_disk_destroy(&o->disk);
-    free(o->uses);
+    free(o->plan.uses);
     free(o->squares);
-    free(o->layer_stall_ns);
+    free(o->stats.layer_stall_ns);
     free(o->first_record);
     free(o->wave_first);
     free(o->waves);
@@ -347,12 +348,12 @@ void ek_offload_get_stats(const ek_model *m, ek_offload_stats *out)
     *out = (ek_offload_stats){0};
     if (o == NULL)
         return;
-    *out = (ek_offload_stats){.uses = o->uses_count,
-                              .hits = o->hits,
-                              .updates = o->updates,
-                              .deferred = o->deferred,
-                              .stall_ns = o->stall_ns,
-                              .entry_stall_ns = o->entry_stall_ns};
+    *out = (ek_offload_stats){.uses = o->stats.uses,
+                              .hits = o->stats.hits,
+                              .updates = o->stats.updates,
+                              .deferred = o->stats.deferred,
+                              .stall_ns = o->stats.stall_ns,
+                              .entry_stall_ns = o->stats.entry_stall_ns};
     if (o->disk != NULL)
         ek_disk_stats_of(o->disk, &out->disk);
 }
@@ -363,9 +364,9 @@ void ek_offload_take_stalls(ek_model *m, double *seconds)
     int64_t n = 2 * m->spec.layers;
 
     for (int64_t i = 0; i < n; i++)
-        seconds[i] = o != NULL ? (double)o->layer_stall_ns[i] / 1e9 : 0;
+        seconds[i] = o != NULL ? (double)o->stats.layer_stall_ns[i] / 1e9 : 0;
     if (o != NULL)
-        memset(o->layer_stall_ns, 0, (size_t)n * sizeof(*o->layer_stall_ns));
+        memset(o->stats.layer_stall_ns, 0, (size_t)n * sizeof(*o->stats.layer_stall_ns));
 }
 
 void ek_offload_attach(ek_model *m, const ek_record *r, const ek_offload_entry *e,

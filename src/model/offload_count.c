@@ -10,14 +10,14 @@ static ek_status build_uses(ek_model *m, ek_graph *g)
     const ek_offload *o = m->offload;
 
     ek_offload_end_plan(m, g);
-    for (int32_t i = 0; i < o->n_uses && g->failed >= 0; i++) {
-        int32_t layer = o->records[o->uses[i].record].bucket->module;
+    for (int32_t i = 0; i < o->plan.n_uses && g->failed >= 0; i++) {
+        int32_t layer = o->records[o->plan.uses[i].record].bucket->module;
         const ek_expert_waves *w = &o->waves[layer];
         ek_wave_call call = {.g = g,
                              .layer = layer,
                              .micro = -1,
-                             .wave = o->uses[i].record - o->first_record[layer],
-                             .use = o->uses[i].use};
+                             .wave = o->plan.uses[i].record - o->first_record[layer],
+                             .use = o->plan.uses[i].use};
 
         w->end(w->context, &call, w->begin(w->context, &call, -1), -1);
     }
@@ -47,7 +47,7 @@ static void reset_plans(ek_model *m)
     ek_offload_forget(m);
     for (int32_t r = 0; r < o->n; r++)
         o->records[r].pending = o->records[r].has_gradient = o->records[r].is_reduced = 0;
-    o->uses_count = o->hits = o->steps = 0;
+    o->stats.uses = o->stats.hits = o->steps = 0;
 }
 
 ek_status ek_offload_count(ek_model *m, ek_offload_plan_fn plan, void *context,

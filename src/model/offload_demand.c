@@ -59,26 +59,26 @@ void ek_offload_set_resting(ek_model *m, int may_rest)
 {
     ek_offload *o = m->offload;
 
-    if (o->resting > 0) /* it had the records of the last graph, in turn */
+    if (o->plan.resting > 0) /* it had the records of the last graph, in turn */
         empty_shared(o);
-    o->resting = o->trains = 0;
-    for (int32_t i = 0; i < o->n_uses; i++)
-        o->trains |= o->uses[i].use == EK_WAVE_BACKWARD;
+    o->plan.resting = o->plan.trains = 0;
+    for (int32_t i = 0; i < o->plan.n_uses; i++)
+        o->plan.trains |= o->plan.uses[i].use == EK_WAVE_BACKWARD;
     for (int32_t i = 0; i < o->n; i++) {
         ek_record *r = &o->records[i];
 
         r->rests = may_rest && expected_to_rest(o, i);
-        o->resting += r->rests;
+        o->plan.resting += r->rests;
         if (r->rests && r->entry >= 0)
             ek_offload_empty(o, &o->entries[r->entry]);
         if (r->rests)
             ek_offload_drop_forms(o, r);
-        if (o->trains) {
+        if (o->plan.trains) {
             r->rested = o->observed && !r->routed ? r->rested + 1 : 0;
             r->routed = 0;
         }
     }
-    if (o->resting > 0)
+    if (o->plan.resting > 0)
         empty_shared(o);
 }
 
@@ -91,7 +91,7 @@ void ek_offload_plan_demand(ek_model *m, ek_record_use *use)
         use->form[use->direction] = 0;
     use->adds = ek_offload_adds(m, use->use);
     use->read_op = use->before = -1;
-    o->planned++;
+    o->plan.planned++;
 }
 
 void ek_offload_decide_use(ek_model *m, ek_record_use *use)
@@ -116,15 +116,15 @@ void ek_offload_decide_use(ek_model *m, ek_record_use *use)
         f->direction = use->direction;
         use->packs = 1u << use->direction;
     }
-    o->uses_count++;
-    o->hits += use->reads == 0;
+    o->stats.uses++;
+    o->stats.hits += use->reads == 0;
 }
 
 void ek_offload_note_rows(ek_offload *o, const ek_record_use *use)
 {
     ek_record *r = &o->records[use->record];
 
-    if (!o->trains || !can_rest(o, r) || use->rows == NULL)
+    if (!o->plan.trains || !can_rest(o, r) || use->rows == NULL)
         return;
     o->observed = 1;
     r->routed |= rows_of(o, use) > 0;

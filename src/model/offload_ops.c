@@ -12,8 +12,8 @@ void ek_offload_begin_plan(ek_model *m)
 
     if (o == NULL)
         return;
-    o->n_uses = o->used = o->ready = o->planned = o->n_whole = 0;
-    o->reducing = o->reduction = -1;
+    o->plan.n_uses = o->plan.used = o->plan.ready = o->plan.planned = o->plan.n_whole = 0;
+    o->plan.reducing = o->plan.reduction = -1;
     o->loaded = -1; /* the plan will use entry 0 */
     for (int32_t i = 0; i < o->cfg.entries; i++) {
         ek_offload_entry *e = &o->entries[i];
@@ -33,7 +33,7 @@ void ek_offload_begin_plan(ek_model *m)
 
 static ek_record_use *use_of(const ek_model *m, const ek_op *op)
 {
-    return &m->offload->uses[op->part];
+    return &m->offload->plan.uses[op->part];
 }
 
 /* The request of an op of the disk lane; *parts: which it moves; *reduced: gradients are summed
@@ -88,15 +88,15 @@ static ek_status op_transfer(void *self, const ek_op *op)
  * replicas. */
 static void count_stall(ek_offload *o, const ek_record_use *use)
 {
-    int64_t stall = o->stall_now, began = ek_clock_ns() - stall, entry = stall;
+    int64_t stall = o->stats.stall_now, began = ek_clock_ns() - stall, entry = stall;
     int backward = use->use != EK_WAVE_FORWARD;
 
     if (use->read_op >= 0)
         entry = use->read.start_ns > began ? use->read.start_ns - began : 0;
-    o->stall_now = 0;
-    o->stall_ns += stall;
-    o->entry_stall_ns += entry < stall ? entry : stall;
-    o->layer_stall_ns[2 * o->records[use->record].bucket->module + backward] += stall;
+    o->stats.stall_now = 0;
+    o->stats.stall_ns += stall;
+    o->stats.entry_stall_ns += entry < stall ? entry : stall;
+    o->stats.layer_stall_ns[2 * o->records[use->record].bucket->module + backward] += stall;
 }
 
 /* Once the record is in memory: checks what was read, and points its weights there, and to its
@@ -181,7 +181,7 @@ static ek_status op_update(void *self, const ek_op *op)
     o->update(o->context, r->bucket, use->updates);
     r->generation++;
     ek_offload_sum(r, &o->entries[use->entry], EK_PART_STATE, /*reduced*/ 0);
-    o->updates++;
+    o->stats.updates++;
     return EK_OK;
 }
 
@@ -232,7 +232,7 @@ static void describe_request(void *self, const ek_op *op, char *text, size_t cap
 static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
                       int32_t use, double bytes, const int32_t *deps, int32_t n)
 {
-    const ek_record *r = &m->offload->records[m->offload->uses[use].record];
+    const ek_record *r = &m->offload->records[m->offload->plan.uses[use].record];
     ek_op op = {.kind = kind,
                 .run = run,
                 .self = m,
@@ -241,7 +241,7 @@ static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, e
                 .micro = -1,
                 .part = use,
                 .bytes = bytes,
-                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stall_now : NULL,
+                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stats.stall_now : NULL,
                 .describe = lane == EK_LANE_DISK  ? describe_request
                             : lane == EK_LANE_NET ? ek_net_describe
                                                   : NULL};
@@ -259,11 +259,12 @@ static void plan_ahead(ek_model *m, ek_graph *g)
         const ek_record *r = &o->records[use->record];
 
         if (use->reads != 0)
-            use->read_op = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->planned - 1,
-                                  (double)ek_offload_range(r, use->reads, use->reads_reduced).bytes,
-                                  (int32_t[]){o->entries[use->entry].used,
-                                              o->entries[use->entry].sent, use->before, r->written},
-                                  4);
+            use->read_op =
+                append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->plan.planned - 1,
+                       (double)ek_offload_range(r, use->reads, use->reads_reduced).bytes,
+                       (int32_t[]){o->entries[use->entry].used, o->entries[use->entry].sent,
+                                   use->before, r->written},
+                       4);
     }
 }
 
@@ -280,8 +281,8 @@ void ek_offload_end_plan(ek_model *m, ek_graph *g)
 static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
-    ek_record *r = &o->records[o->uses[at].record];
-    ek_offload_entry *e = &o->entries[o->uses[at].entry];
+    ek_record *r = &o->records[o->plan.uses[at].record];
+    ek_offload_entry *e = &o->entries[o->plan.uses[at].entry];
     double real = (double)ek_dtype_size(m->k->real);
 
     dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
@@ -298,7 +299,7 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 static int32_t build_gather(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
-    const ek_record_use *use = &o->uses[at];
+    const ek_record_use *use = &o->plan.uses[at];
     const ek_param_bucket *u = o->records[use->record].bucket;
     double bytes = (double)(u->n - u->kept) * (double)ek_dtype_size(m->k->real);
 
@@ -313,7 +314,7 @@ static int32_t build_gather(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 static int32_t build_form(ek_model *m, ek_graph *g, int32_t at, int direction, int32_t dep)
 {
     ek_offload *o = m->offload;
-    const ek_record_use *use = &o->uses[at];
+    const ek_record_use *use = &o->plan.uses[at];
     double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
     ek_op_kind kind = direction == EK_PACKED_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD;
     double bytes = (double)o->records[use->record].bucket->n * element;
@@ -327,7 +328,7 @@ static int32_t build_form(ek_model *m, ek_graph *g, int32_t at, int direction, i
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
 {
     ek_offload *o = m->offload;
-    const ek_record_use *use = &o->uses[at];
+    const ek_record_use *use = &o->plan.uses[at];
 
     for (int d = 0; d < 2; d++) {
         if (!(use->packs >> d & 1u))
@@ -349,15 +350,15 @@ static int products_need_entry(const ek_model *m, const ek_record_use *use)
 static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
-    int32_t at = o->ready++;
-    ek_record_use *use = &o->uses[at];
+    int32_t at = o->plan.ready++;
+    ek_record_use *use = &o->plan.uses[at];
     /* gradients that are still being written do not change */
     const int32_t deps[] = {dep, use->read_op, use->before,
                             use->adds && !use->begins ? o->records[use->record].written : -1};
 
     if (use->adds && ek_offload_has_whole(m, o->records[use->record].bucket))
-        use->whole = o->n_whole++ % EK_WHOLE_GRADIENTS;
-    o->uses_count++;
+        use->whole = o->plan.n_whole++ % EK_WHOLE_GRADIENTS;
+    o->stats.uses++;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 4);
     return use->updates ? build_update(m, g, at, dep) : dep;
 }
@@ -365,25 +366,25 @@ static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
 /* Appends what makes the record of the next use ready, but for packing. */
 static void build_ready(ek_model *m, ek_graph *g, int32_t dep)
 {
-    int32_t at = m->offload->ready;
+    int32_t at = m->offload->plan.ready;
 
     dep = build_state(m, g, dep);
-    m->offload->uses[at].dep = build_gather(m, g, at, dep);
+    m->offload->plan.uses[at].dep = build_gather(m, g, at, dep);
 }
 
 /* Appends what brings a record that rests into memory for the next use, if that has rows. */
 static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
-    int32_t at = o->ready++, read;
-    const ek_record_use *use = &o->uses[at];
+    int32_t at = o->plan.ready++, read;
+    const ek_record_use *use = &o->plan.uses[at];
     const ek_record *r = &o->records[use->record];
     ek_offload_entry *e = &o->entries[0];
 
     read = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
                   (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
                   (int32_t[]){dep, e->used, e->sent, e->before, r->written}, 5);
-    o->uses[at].read_op = read;
+    o->plan.uses[at].read_op = read;
     dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, (int32_t[]){dep, read},
                  2);
     if (use->use == EK_WAVE_FORWARD) {
@@ -396,7 +397,7 @@ static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
 /* Appends, after products that added to gradients on disk, and what else did, their write. */
 static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
 {
-    const ek_record_use *use = &m->offload->uses[at];
+    const ek_record_use *use = &m->offload->plan.uses[at];
     ek_record *r = &m->offload->records[use->record];
     double bytes = (double)ek_offload_part_bytes(r, EK_PARTS - 1, use->reduces);
 
@@ -413,13 +414,13 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int
 static int32_t build_reduced(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
-    int32_t at = o->reducing;
+    int32_t at = o->plan.reducing;
 
     if (at < 0)
         return dep;
-    dep = build_keep(m, g, at, dep, o->reduction);
-    o->reducing = -1;
-    ek_offload_release_entry(o, &o->uses[at], dep, -1);
+    dep = build_keep(m, g, at, dep, o->plan.reduction);
+    o->plan.reducing = -1;
+    ek_offload_release_entry(o, &o->plan.uses[at], dep, -1);
     return dep;
 }
 
@@ -428,47 +429,48 @@ static int32_t build_reduced(ek_model *m, ek_graph *g, int32_t dep)
 static int32_t build_reduction(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
 {
     ek_offload *o = m->offload;
-    double bytes = ek_param_bucket_reduce_bytes(m, o->records[o->uses[at].record].bucket);
+    double bytes = ek_param_bucket_reduce_bytes(m, o->records[o->plan.uses[at].record].bucket);
     int32_t op = append(m, g, EK_OP_REDUCE_GRADIENTS, op_reduce, EK_LANE_NET, at, bytes,
                         (int32_t[]){dep, also}, 2);
 
     dep = build_reduced(m, g, dep);
-    o->reducing = at;
-    o->reduction = op;
+    o->plan.reducing = at;
+    o->plan.reduction = op;
     return dep;
 }
 
 /* Whether a use adds to gradients of the same record as another (-1: none). */
 static int adds_after(const ek_offload *o, int32_t at, int32_t other)
 {
-    return other >= 0 && o->uses[at].adds && o->uses[at].record == o->uses[other].record;
+    return other >= 0 && o->plan.uses[at].adds &&
+           o->plan.uses[at].record == o->plan.uses[other].record;
 }
 
 /* Whether the use after the next one is made ready before the products of that: where records are
  * gathered, so that the gather overlaps with them. */
 static int is_ready_early(const ek_offload *o, int32_t at)
 {
-    return at < o->planned && o->records[o->uses[at].record].bucket->sharded &&
-           !adds_after(o, at, at - 1) && !adds_after(o, at, o->reducing);
+    return at < o->plan.planned && o->records[o->plan.uses[at].record].bucket->sharded &&
+           !adds_after(o, at, at - 1) && !adds_after(o, at, o->plan.reducing);
 }
 
 /* Appends what makes the next use ready. */
 static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_offload *o = m->offload;
-    int32_t at = o->used;
+    int32_t at = o->plan.used;
 
-    if (o->records[o->uses[at].record].rests)
+    if (o->records[o->plan.uses[at].record].rests)
         return build_demand(m, g, dep);
-    if (adds_after(o, at, o->reducing))
+    if (adds_after(o, at, o->plan.reducing))
         dep = build_reduced(m, g, dep);
-    if (o->ready == at)
+    if (o->plan.ready == at)
         build_ready(m, g, dep);
     if (is_ready_early(o, at + 1))
         build_ready(m, g, dep);
-    dep = build_forms(m, g, at, o->uses[at].dep);
-    if (o->uses[at].entry >= 0 && !products_need_entry(m, &o->uses[at])) {
-        ek_offload_release_entry(o, &o->uses[at], dep, -1);
+    dep = build_forms(m, g, at, o->plan.uses[at].dep);
+    if (o->plan.uses[at].entry >= 0 && !products_need_entry(m, &o->plan.uses[at])) {
+        ek_offload_release_entry(o, &o->plan.uses[at], dep, -1);
         plan_ahead(m, g);
     }
     return dep;
@@ -479,7 +481,7 @@ static int32_t build_use(ek_model *m, ek_graph *g, int32_t dep)
 static void release(ek_model *m, ek_graph *g, int32_t dep, int32_t sent)
 {
     ek_offload *o = m->offload;
-    const ek_record_use *use = &o->uses[o->used++];
+    const ek_record_use *use = &o->plan.uses[o->plan.used++];
 
     if (o->records[use->record].rests) {
         o->entries[0].used = o->forms[0].used = dep;
@@ -487,7 +489,7 @@ static void release(ek_model *m, ek_graph *g, int32_t dep, int32_t sent)
         plan_ahead(m, g);
         return;
     }
-    if (use->entry >= 0 && products_need_entry(m, use) && o->reducing != o->used - 1)
+    if (use->entry >= 0 && products_need_entry(m, use) && o->plan.reducing != o->plan.used - 1)
         ek_offload_release_entry(o, use, dep, sent);
     if (use->direction >= 0)
         ek_offload_release_form(o, use->form[use->direction], dep, sent);
@@ -497,8 +499,8 @@ static void release(ek_model *m, ek_graph *g, int32_t dep, int32_t sent)
 /* A layer's products that the plan does not have would use memory that is not theirs. */
 static int is_planned(const ek_offload *o, int32_t record, const ek_wave_call *call)
 {
-    return o->used < o->planned && o->uses[o->used].record == record &&
-           o->uses[o->used].use == call->use;
+    return o->plan.used < o->plan.planned && o->plan.uses[o->plan.used].record == record &&
+           o->plan.uses[o->plan.used].use == call->use;
 }
 
 static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
@@ -514,10 +516,10 @@ static int32_t begin_wave(void *self, const ek_wave_call *call, int32_t dep)
                                   (int)call->wave, (int)call->layer);
         return dep;
     }
-    o->uses[o->used].rows = call->rows;
-    o->uses[o->used].owner = call->owner;
-    o->uses[o->used].micro = call->micro;
-    o->uses[o->used].chunk = call->chunk;
+    o->plan.uses[o->plan.used].rows = call->rows;
+    o->plan.uses[o->plan.used].owner = call->owner;
+    o->plan.uses[o->plan.used].micro = call->micro;
+    o->plan.uses[o->plan.used].chunk = call->chunk;
     return build_use(m, call->g, dep);
 }
 
@@ -528,12 +530,12 @@ static int32_t end_wave(void *self, const ek_wave_call *call, int32_t dep, int32
 
     if (!ek_offload_is_use(m, call->use) || call->g->failed < 0)
         return dep;
-    if (o->uses[o->used].reduces) {
-        dep = build_reduction(m, call->g, o->used, dep, sent);
+    if (o->plan.uses[o->plan.used].reduces) {
+        dep = build_reduction(m, call->g, o->plan.used, dep, sent);
     } else {
         dep = build_reduced(m, call->g, dep);
-        if (o->uses[o->used].adds)
-            dep = build_keep(m, call->g, o->used, dep, sent);
+        if (o->plan.uses[o->plan.used].adds)
+            dep = build_keep(m, call->g, o->plan.used, dep, sent);
     }
     release(m, call->g, dep, sent);
     return dep;
@@ -574,7 +576,7 @@ void ek_offload_set_pending(ek_model *m)
         return;
     for (int32_t r = 0; r < o->n; r++) {
         o->records[r].pending++;
-        o->deferred += o->records[r].rests && !o->records[r].routed;
+        o->stats.deferred += o->records[r].rests && !o->records[r].routed;
     }
     o->steps++;
 }
@@ -600,9 +602,9 @@ ek_status ek_offload_build_flush(ek_model *m, ek_graph *g)
     ek_offload_link_uses(m);
     ek_offload_set_resting(m, 0);
     plan_ahead(m, g);
-    while (o->used < o->n_uses) {
+    while (o->plan.used < o->plan.n_uses) {
         dep = build_state(m, g, dep);
-        ek_offload_release_entry(o, &o->uses[o->used++], dep, -1);
+        ek_offload_release_entry(o, &o->plan.uses[o->plan.used++], dep, -1);
         plan_ahead(m, g);
     }
     return ek_graph_check(g);

@@ -34,16 +34,16 @@ ek_status ek_offload_add_use(ek_model *m, int32_t record, ek_wave_use use, int f
 {
     ek_offload *o = m->offload;
 
-    if (o->n_uses == o->cap_uses) {
-        int32_t cap = 2 * o->cap_uses + 64;
-        ek_record_use *grown = realloc(o->uses, (size_t)cap * sizeof(*grown));
+    if (o->plan.n_uses == o->plan.cap_uses) {
+        int32_t cap = 2 * o->plan.cap_uses + 64;
+        ek_record_use *grown = realloc(o->plan.uses, (size_t)cap * sizeof(*grown));
 
         EK_REQUIRE(grown != NULL, EK_ENOMEM, "no memory for a plan of %d uses of experts",
                    (int)cap);
-        o->uses = grown;
-        o->cap_uses = cap;
+        o->plan.uses = grown;
+        o->plan.cap_uses = cap;
     }
-    o->uses[o->n_uses++] =
+    o->plan.uses[o->plan.n_uses++] =
         (ek_record_use){.record = record,
                         .use = use,
                         .direction = forms ? direction_of(m, &o->records[record], use) : -1,
@@ -74,11 +74,11 @@ static void link_backwards(ek_offload *o)
     for (int32_t r = 0; r < o->n; r++) {
         ek_record *record = &o->records[r];
 
-        record->next_use = o->n_uses + record->first_use;
+        record->next_use = o->plan.n_uses + record->first_use;
         record->next_form[0] = record->next_form[1] = NEVER; /* a next step updates first */
     }
-    for (int32_t i = o->n_uses - 1; i >= 0; i--) {
-        ek_record_use *use = &o->uses[i];
+    for (int32_t i = o->plan.n_uses - 1; i >= 0; i--) {
+        ek_record_use *use = &o->plan.uses[i];
         ek_record *r = &o->records[use->record];
 
         use->next = r->next_use;
@@ -95,14 +95,14 @@ void ek_offload_link_uses(ek_model *m)
     ek_offload *o = m->offload;
 
     for (int32_t r = 0; r < o->n; r++) {
-        o->records[r].first_use = o->n_uses;
+        o->records[r].first_use = o->plan.n_uses;
         o->records[r].last_adding = -1;
     }
-    for (int32_t i = o->n_uses - 1; i >= 0; i--)
-        o->records[o->uses[i].record].first_use = i;
-    for (int32_t i = 0; i < o->n_uses; i++)
-        if (adds_gradients(m, o->uses[i].use))
-            o->records[o->uses[i].record].last_adding = i;
+    for (int32_t i = o->plan.n_uses - 1; i >= 0; i--)
+        o->records[o->plan.uses[i].record].first_use = i;
+    for (int32_t i = 0; i < o->plan.n_uses; i++)
+        if (adds_gradients(m, o->plan.uses[i].use))
+            o->records[o->plan.uses[i].record].last_adding = i;
     link_backwards(o);
     for (int32_t i = 0; i < o->cfg.entries; i++)
         if (o->entries[i].holds >= 0)
@@ -125,7 +125,7 @@ static ek_offload_entry *find_entry(ek_offload *o)
 {
     ek_offload_entry *found = NULL;
 
-    for (int32_t i = o->resting > 0; i < o->cfg.entries; i++) {
+    for (int32_t i = o->plan.resting > 0; i < o->cfg.entries; i++) {
         ek_offload_entry *e = &o->entries[i];
 
         if (e->reserved > 0)
@@ -159,7 +159,7 @@ static ek_form_buffer *find_form(ek_offload *o, int32_t next)
 {
     ek_form_buffer *found = NULL;
 
-    for (int32_t i = o->resting > 0; i < o->cfg.forms; i++) {
+    for (int32_t i = o->plan.resting > 0; i < o->cfg.forms; i++) {
         ek_form_buffer *f = &o->forms[i];
 
         if (f->reserved > 0)
@@ -195,7 +195,7 @@ static int reduces_gradients(const ek_model *m, const ek_record_use *use)
     const ek_record *r = &m->offload->records[use->record];
 
     return use->adds && r->bucket->size > 1 &&
-           (ek_offload_has_whole(m, r->bucket) || use - m->offload->uses == r->last_adding);
+           (ek_offload_has_whole(m, r->bucket) || use - m->offload->plan.uses == r->last_adding);
 }
 
 unsigned ek_offload_parts_of(const ek_model *m, ek_record_use *use, int has_form)
@@ -270,9 +270,9 @@ static int32_t next_need(const ek_offload *o, const ek_record_use *use)
     const ek_record *r = &o->records[use->record];
     int32_t next = use->next;
 
-    while (next < o->n_uses && !o->cfg.gradients && o->uses[next].direction >= 0 &&
-           r->form[o->uses[next].direction] >= 0)
-        next = o->uses[next].next;
+    while (next < o->plan.n_uses && !o->cfg.gradients && o->plan.uses[next].direction >= 0 &&
+           r->form[o->plan.uses[next].direction] >= 0)
+        next = o->plan.uses[next].next;
     return next;
 }
 
@@ -305,12 +305,12 @@ static void plan_entry(ek_offload *o, ek_record_use *use, unsigned needed, ek_of
 ek_record_use *ek_offload_plan_use(ek_model *m)
 {
     ek_offload *o = m->offload;
-    ek_record_use *use = &o->uses[o->planned];
+    ek_record_use *use = &o->plan.uses[o->plan.planned];
     ek_offload_entry *e = NULL;
     ek_record *r;
     unsigned needed;
 
-    if (o->planned == o->n_uses)
+    if (o->plan.planned == o->plan.n_uses)
         return NULL;
     r = &o->records[use->record];
     if (r->rests) {
@@ -333,8 +333,8 @@ ek_record_use *ek_offload_plan_use(ek_model *m)
         plan_entry(o, use, needed, e);
     use->form[0] = r->form[0];
     use->form[1] = r->form[1];
-    o->hits += use->reads == 0;
-    o->planned++;
+    o->stats.hits += use->reads == 0;
+    o->plan.planned++;
     return use;
 }
 

@@ -93,6 +93,27 @@ typedef struct {
     int idle; /* of a record that rests: there are no rows; set when the graph is run */
 } ek_record_use;
 
+/* The plan of the graph being built or run. */
+typedef struct {
+    ek_record_use *uses;
+    int32_t n_uses, cap_uses;
+    /* uses whose products, whose update and gather, and whose reads have been appended */
+    int32_t used, ready, planned;
+    int32_t reducing;  /* a use whose gradients are being summed over ranks; -1: none */
+    int32_t reduction; /* the op of that */
+    int32_t n_whole;   /* uses so far that add to a buffer for whole gradients, in turn */
+    int32_t resting;   /* records that rest in it, in turn in entry 0 and form buffer 0 */
+    int trains;        /* whether the graph has a backward */
+} ek_offload_plan;
+
+/* Counted since the model was created. */
+typedef struct {
+    int64_t uses, hits, updates, deferred;
+    int64_t stall_now; /* that the executor adds the wait for a use's record to */
+    int64_t stall_ns, entry_stall_ns;
+    int64_t *layer_stall_ns; /* [layers][2]: forward, backward */
+} ek_offload_counts;
+
 typedef struct ek_offload {
     ek_offload_config cfg;
     char *dir;
@@ -115,27 +136,14 @@ typedef struct ek_offload {
     int32_t *first_record;                     /* [layers + 1] */
     double *squares; /* [params], of gradients on disk; NULL: they are in memory */
 
-    /* the plan of the graph being built or run */
-    ek_record_use *uses;
-    int32_t n_uses, cap_uses;
-    /* uses whose products, whose update and gather, and whose reads have been appended */
-    int32_t used, ready, planned;
-    int32_t reducing;  /* a use whose gradients are being summed over ranks; -1: none */
-    int32_t reduction; /* the op of that */
-    int32_t n_whole;   /* uses so far that add to a buffer for whole gradients, in turn */
-    int32_t loaded;    /* the record that ek_offload_load has read into entry 0; -1: none */
-
-    int32_t resting; /* records that rest in it, in turn in entry 0 and form buffer 0 */
-    int trains;      /* whether it has a backward */
-    int observed;    /* since one that had was run, `routed` is known */
-    int64_t steps;   /* that gave every bucket an update */
+    int32_t loaded; /* the record that ek_offload_load has read into entry 0; -1: none */
+    int observed;   /* since a graph with a backward was run, `routed` of records is known */
+    int64_t steps;  /* that gave every bucket an update */
+    ek_offload_plan plan;
+    ek_offload_counts stats;
 
     void (*update)(void *context, const ek_param_bucket *u, int n);
     void *context;
-    int64_t uses_count, hits, updates, deferred;
-    int64_t stall_now; /* that the executor adds the wait for a use's record to */
-    int64_t stall_ns, entry_stall_ns;
-    int64_t *layer_stall_ns; /* [layers][2]: forward, backward */
 } ek_offload;
 
 /* Sets the functions of all layers' waves. */

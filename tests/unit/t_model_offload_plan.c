@@ -146,15 +146,15 @@ static int overlaps(const simulation *s, int32_t op)
 {
     const ek_offload *o = s->m->offload;
     const ek_op *a = &s->g->ops[op];
-    int32_t record = o->uses[a->part].record;
-    unsigned parts = moved_parts(&o->records[record], &o->uses[a->part], a->kind);
+    int32_t record = o->plan.uses[a->part].record;
+    unsigned parts = moved_parts(&o->records[record], &o->plan.uses[a->part], a->kind);
 
     for (int32_t i = 0; i < s->g->n_ops; i++) {
         const ek_op *b = &s->g->ops[i];
 
         if (i != op && s->state[i] == RUN_STARTED && b->lane == EK_LANE_DISK &&
-            o->uses[b->part].record == record &&
-            (parts & moved_parts(&o->records[record], &o->uses[b->part], b->kind)) &&
+            o->plan.uses[b->part].record == record &&
+            (parts & moved_parts(&o->records[record], &o->plan.uses[b->part], b->kind)) &&
             (a->kind != EK_OP_READ_STATE || b->kind != EK_OP_READ_STATE))
             return 1;
     }
@@ -168,16 +168,16 @@ static void check_free(simulation *s, int32_t op, int32_t entry, int part)
 
     for (int32_t i = 0; i < s->g->n_ops; i++) {
         const ek_op *b = &s->g->ops[i];
+        const ek_record_use *use = &o->plan.uses[b->part];
 
-        if (i == op || s->state[i] != RUN_STARTED || o->uses[b->part].entry != entry)
+        if (i == op || s->state[i] != RUN_STARTED || use->entry != entry)
             continue;
-        if (b->kind == EK_OP_REDUCE_GRADIENTS && o->uses[b->part].whole < 0 && part == EK_PARTS - 1)
+        if (b->kind == EK_OP_REDUCE_GRADIENTS && use->whole < 0 && part == EK_PARTS - 1)
             report(s, op, "changes gradients while they are reduced");
         if (b->kind == EK_OP_GATHER_WEIGHTS && part == 2)
             report(s, op, "changes masters while they are gathered");
         if (b->lane == EK_LANE_DISK &&
-            (moved_parts(&o->records[o->uses[b->part].record], &o->uses[b->part], b->kind) >> part &
-             1u))
+            (moved_parts(&o->records[use->record], use, b->kind) >> part & 1u))
             report(s, op, "changes memory of a transfer in flight");
     }
 }
@@ -383,7 +383,7 @@ static void run_products(simulation *s, int32_t op, const ek_record_use *use)
 static void run_op(simulation *s, int32_t op)
 {
     const ek_op *x = &s->g->ops[op];
-    const ek_record_use *use = &s->m->offload->uses[x->part];
+    const ek_record_use *use = &s->m->offload->plan.uses[x->part];
     int direction = x->kind == EK_OP_PACK_BACKWARD;
 
     if (x->kind == EK_OP_WAIT_STATE)
@@ -405,7 +405,7 @@ static void run_op(simulation *s, int32_t op)
 static void start_op(simulation *s, int32_t op)
 {
     const ek_op *x = &s->g->ops[op];
-    ek_record_use *use = &s->m->offload->uses[x->part];
+    ek_record_use *use = &s->m->offload->plan.uses[x->part];
 
     if (x->lane == EK_LANE_COMPUTE)
         run_op(s, op);
@@ -431,7 +431,7 @@ static void start_op(simulation *s, int32_t op)
 static void end_op(simulation *s, int32_t op)
 {
     const ek_op *x = &s->g->ops[op];
-    const ek_record_use *use = &s->m->offload->uses[x->part];
+    const ek_record_use *use = &s->m->offload->plan.uses[x->part];
 
     s->state[op] = RUN_DONE;
     if (x->lane == EK_LANE_DISK)
@@ -496,12 +496,12 @@ static void copy_state(ek_model *m, run_state *to, int back)
 {
     ek_offload *o = m->offload;
     size_t records = (size_t)o->n * sizeof(*o->records);
-    size_t uses = (size_t)o->n_uses * sizeof(*o->uses);
+    size_t uses = (size_t)o->plan.n_uses * sizeof(*o->plan.uses);
 
-    CHECK(o->n_uses <= PRODUCTS_MAX * SLOTS_MAX);
+    CHECK(o->plan.n_uses <= PRODUCTS_MAX * SLOTS_MAX);
     memcpy(back ? o->records : to->records, back ? to->records : o->records, records);
     if (uses > 0)
-        memcpy(back ? o->uses : to->uses, back ? to->uses : o->uses, uses);
+        memcpy(back ? o->plan.uses : to->uses, back ? to->uses : o->plan.uses, uses);
     if (back) {
         o->entries[0] = to->entry;
         o->forms[0] = to->form;
@@ -571,7 +571,7 @@ static void build_layer(ek_model *m, ek_graph *g, int32_t micro, int32_t layer, 
                              .use = use,
                              .rows = rows_of_slots,
                              .owner = offsets[micro][layer]};
-        int32_t at = m->offload->used;
+        int32_t at = m->offload->plan.used;
 
         all[i] = -1;
         dep = waves->begin(waves->context, &call, -1);
@@ -671,7 +671,7 @@ static void build_graph(ek_model *m, ek_graph *g)
         build_layer(m, g, p.micro[i], p.layer[i], p.chunk[i], p.use[i]);
     ek_offload_build_finish(m, g, -1);
     CHECK(ek_graph_check(g) == EK_OK);
-    CHECK_INT(m->offload->used, m->offload->n_uses);
+    CHECK_INT(m->offload->plan.used, m->offload->plan.n_uses);
 }
 
 static world first_world(const ek_model *m)
@@ -748,7 +748,7 @@ static void check_plan(ek_kernels *k, int plan)
         snprintf(text, sizeof(text),
                  "case %d, graph %d: %d records, of which %d rest, %d entries, gradients on disk "
                  "%d, ep %d, ranks of a bucket %d, zero %d",
-                 plan, i, (int)m->offload->n, (int)m->offload->resting,
+                 plan, i, (int)m->offload->n, (int)m->offload->plan.resting,
                  (int)m->offload->cfg.entries, m->offload->cfg.gradients, mesh.ep,
                  m->offload->records[0].bucket->size, m->cfg.zero);
         copy_state(m, &before, 0);
@@ -757,8 +757,8 @@ static void check_plan(ek_kernels *k, int plan)
             left = run_order(m, &g, &w, text);
         }
         w = left;
-        rested += m->offload->resting;
-        if (m->offload->trains) {
+        rested += m->offload->plan.resting;
+        if (m->offload->plan.trains) {
             ek_offload_set_pending(m);
             w.steps++;
         }

@@ -65,7 +65,7 @@ static ek_status create_model(ek_run *r, const ek_model_config *mc)
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
     r->out->info.predicted_bytes =
-        (size_t)r->base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
+        (size_t)r->room.base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
     return EK_OK;
 }
 
@@ -151,7 +151,7 @@ ek_status ek_run_layout_model(ek_run *r)
                           .never_touched = c->dry_run};
 
     EK_TRY(ek_run_cut_stages(r, &mc));
-    r->base_rss = ek_rss_bytes();
+    r->room.base_rss = ek_rss_bytes();
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
@@ -168,7 +168,7 @@ ek_status ek_run_layout_model(ek_run *r)
 static ek_status first_weights(ek_run *r)
 {
     const ek_train_config *c = r->cfg;
-    const ek_load_options how = {.files = r->files};
+    const ek_load_options how = {.files = r->room.files};
 
     if (c->init != NULL)
         return ek_model_load_path(r->model, c->init, &how);
@@ -183,7 +183,7 @@ ek_status ek_run_fill_model(ek_run *r)
     ek_run_report_phase(r, "transfer");
     EK_TRY(ek_run_fill_from_memory(r));
     if (r->memory.step < 0 && r->saves.found.path.s[0] != '\0')
-        EK_TRY(ek_train_load(r->model, r->saves.found.path.s, &r->files));
+        EK_TRY(ek_train_load(r->model, r->saves.found.path.s, &r->room.files));
     else if (r->memory.step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
     return ek_model_pack(r->model);

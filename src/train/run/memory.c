@@ -69,7 +69,7 @@ static ek_status find_need(ek_run *r, memory_need *n)
         return EK_OK;
     }
     EK_TRY(shm_bytes_needed(r, &n->want));
-    return add_need(r, n, of_rank - (double)r->base_rss - state);
+    return add_need(r, n, of_rank - (double)r->room.base_rss - state);
 }
 
 /* Whether the state that outlives processes fits in the folder where it is kept; an unknown size
@@ -176,9 +176,9 @@ ek_status ek_run_check_memory(ek_run *r)
     if (r->saves.background)
         r->out->info.predicted_bytes += ek_train_copy_bytes(r->model);
     if (need.limit.kind != EK_LIMIT_UNKNOWN) /* file pages: what is left, to one rank here */
-        r->files.cache_bytes = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
+        r->room.files.cache_bytes = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
     EK_TRY(ek_run_sum_on_host(r, &ranks));
-    r->files.through_cache = ranks > 1; /* ranks of a host may read the same weights */
+    r->room.files.through_cache = ranks > 1; /* ranks of a host may read the same weights */
     all_fit = need_fits(&need, 0);
     EK_TRY(ek_minimum(r->world, &all_fit));
     if (all_fit > 0)

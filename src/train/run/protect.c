@@ -180,7 +180,7 @@ static ek_status measure_protection(ek_run *r, const ek_model_config *like, cons
     EK_TRY_OUT(
         ek_agree(r->world, "measure replicas", lay_out_addresses(r, like, &arena, &m, bytes)));
     r->model = m;
-    r->out->info.predicted_bytes = (size_t)r->base_rss + (size_t)*bytes;
+    r->out->info.predicted_bytes = (size_t)r->room.base_rss + (size_t)*bytes;
     EK_TRY_OUT(ek_run_fits_memory(r, fits));
     *bytes = -*bytes;
     EK_TRY_OUT(ek_minimum(r->world, bytes));

@@ -125,6 +125,12 @@ typedef struct {
     int64_t step; /* steps done in the memory of an earlier generation; -1: none */
 } ek_run_memory;
 
+/* The memory of this process. */
+typedef struct {
+    int64_t base_rss;            /* bytes before the model was laid out */
+    ek_file_reader_config files; /* how weights are read, by what the limit leaves */
+} ek_run_room;
+
 /* The step under way and the last one. */
 typedef struct {
     int64_t step;        /* the current one */
@@ -151,8 +157,8 @@ typedef struct {
     ek_trainer_config training;
     ek_model_source source;
     ek_run_costs costs;
-    int64_t first_step, base_rss;
-    ek_file_reader_config files; /* of weights */
+    int64_t first_step;
+    ek_run_room room;
 
     /* state of steps */
     ek_run_data data;
