@@ -107,7 +107,7 @@ typedef struct {
     const char *pp_layers; /**< layers of each virtual stage in the model's order: "even"; "auto":
                               by FLOPs, with the head in the last one; or a list, "6,2" */
     int pipeline_degree;   /**< chunks of a MoE layer's rows, so that all-to-all and computation
-                              overlap; 0: tuned while training */
+                              overlap; 0: tuned while training (with offload "experts": 1) */
     int smart_group;   /**< FasterMoE's schedule instead, with groups of this many ranks; 0: off */
     const char *a2a;   /**< all-to-all: "linear", "pairwise", "2dh"; "auto": tuned in training */
     int force_balance; /**< 1: a gate that spreads tokens evenly over the experts */

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
     PIECE = 2 << 20, /* a huge page, where memory has such */
@@ -21,7 +22,7 @@ struct ek_populate {
     pthread_t threads[THREADS_MOST];
     int n_threads;
     size_t asked, taken; /* bytes from the start; taken: by a thread */
-    int quit;            /* or the system cannot */
+    int quit, failed;    /* failed: the system cannot */
 };
 
 /* 0, or -1: the system cannot. */
@@ -65,6 +66,7 @@ static void *populate_main(void *arg)
         failed = touch_pages(from, bytes) != 0;
         pthread_mutex_lock(&p->mutex);
         p->quit |= failed;
+        p->failed |= failed;
     }
     pthread_cond_broadcast(&p->more); /* all end together */
     pthread_mutex_unlock(&p->mutex);
@@ -87,6 +89,9 @@ ek_status ek_populate_create(void *memory, size_t bytes, int threads, ek_populat
 
 void ek_populate_ask(ek_populate *p, size_t bytes)
 {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+    bytes = bytes < p->bytes ? bytes + (page - bytes % page) % page : p->bytes;
     bytes = bytes < p->bytes ? bytes : p->bytes;
     pthread_mutex_lock(&p->mutex);
     if (bytes > p->asked) {
@@ -104,7 +109,7 @@ size_t ek_populate_touched(ek_populate *p)
     size_t taken;
 
     pthread_mutex_lock(&p->mutex);
-    taken = p->taken;
+    taken = p->failed ? 0 : p->taken;
     pthread_mutex_unlock(&p->mutex);
     return taken;
 }

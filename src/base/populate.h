@@ -3,10 +3,10 @@
  * The system clears a page when it is touched first: a core's time at 2 to 10 GB/s, and on a
  * virtual machine whose host has taken the memory back up to twenty times as long.  A read past the
  * page cache pays for it in the call that starts it.  So threads of this object touch memory that
- * will certainly be used, in order, while others compute or wait.
+ * is about to be used, in order, while others compute or wait.
  *
- * Memory       nothing is touched but what was asked for, rounded to a huge page where the memory
- *              has such.  Contents do not change.
+ * Memory       nothing is touched but what was asked for, rounded up to pages.
+ *              Contents do not change.
  * Threads      they start when memory is asked for first, and end when all is there.  Where the
  *              system cannot (Linux before 5.14), nothing happens: memory is provided at its use.
  *              Functions are called by one thread at a time. */
@@ -24,7 +24,7 @@ typedef struct ek_populate ek_populate;
 EK_CHECKED ek_status ek_populate_create(void *memory, size_t bytes, int threads, ek_populate **out);
 /* Asks for the first `bytes`, if more than before; does not wait. */
 void ek_populate_ask(ek_populate *p, size_t bytes);
-/* Bytes from the start that were or are being touched. */
+/* Bytes from the start that were or are being touched; 0 if the system cannot. */
 size_t ek_populate_touched(ek_populate *p);
 /* Waits for what is being touched, not for what else was asked for.  Before the memory is freed. */
 void ek_populate_destroy(ek_populate **p);

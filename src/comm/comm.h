@@ -44,8 +44,9 @@ typedef enum { EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH } ek_a2a;
 
 /* --- worlds and groups ------------------------------------------------------------------------ */
 
-/* The world of this process.  EK_COMM_MPI: joins the job it was started in (MPI_Init), collective;
- * EK_EUNSUPPORTED in a build without MPI, or if its module (comm/flavour.h) is missing. */
+/* The world of this process.  EK_COMM_SELF: alone (a fake world of one rank).  EK_COMM_MPI: joins
+ * the job it was started in (MPI_Init), collective; EK_EUNSUPPORTED in a build without MPI, or if
+ * its module (comm/flavour.h) is missing. */
 EK_CHECKED ek_status ek_comm_open(ek_comm_kind kind, ek_comm **world);
 
 /* `ranks` worlds for as many threads of this process; thread i uses and closes worlds[i]. */

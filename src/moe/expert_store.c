@@ -329,11 +329,27 @@ static void take_slots_back(ek_expert_store *s)
     }
 }
 
+/* Slots that the layers fetched in advance are expected to fill, if each needs as many experts as
+ * this one. */
+static int64_t count_ahead(const ek_expert_store *s, int32_t needed)
+{
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < s->fetched; i++) {
+        int32_t layer = (s->layer + 1 + i) % s->cfg.layers, missing = 0;
+
+        for (int32_t e = 0; e < s->cfg.experts; e++)
+            missing += ek_slot_pool_find(s->pool, layer, e) < 0;
+        sum += missing < needed ? missing : needed;
+    }
+    return sum;
+}
+
 /* Has memory touched that experts will be read into: of this layer and of what is fetched for the
  * next ones.  The source's own buffers are used, too. */
 static void touch_slots(const ek_expert_store *s, int32_t needed)
 {
-    int64_t ahead = s->pass ? (int64_t)s->fetched * needed : s->n_predicted;
+    int64_t ahead = s->pass ? count_ahead(s, needed) : s->n_predicted;
     int64_t slots = s->stats.uses - s->stats.hits + ahead - s->cfg.source.buffers;
 
     if (s->populate != NULL && slots > 0)

@@ -22,7 +22,7 @@
  * much is on its way that the disk is busy under attention, too.
  *
  * Memory       slots, from the kernels' memory.  The host's is touched by threads (base/populate.h)
- *              ahead of reads, as far as experts that are being fetched will need it.
+ *              ahead of reads, as far as experts that are being fetched are expected to need it.
  * Forms        an expert may arrive as values, which costs no time.  Products of packed weights are
  *              faster, so it is packed when it is needed a second time.
  * Threads      one at a time.

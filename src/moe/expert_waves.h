@@ -2,8 +2,8 @@
  *
  * A wave is a range of a rank's slots.  Products of such a layer are appended wave by wave: what
  * makes the weights of the wave's experts present, their products, and a note that they have ended.
- * Where rows come in chunks (moe/dispatch_layout.h), each chunk takes all waves, in turns in one
- * order and in the other, so that it begins with experts that the last one has left in memory; but
+ * Where rows come in chunks (moe/dispatch_layout.h), each chunk takes all waves, odd chunks in the
+ * opposite order, so that each begins with experts that the last one has left in memory; but
  * weight gradients, for which all rows have arrived, take each wave once, for all chunks.
  * Rows are sorted by slot, and every expert's rows are multiplied as without waves, so results are
  * the same bits however slots are cut into waves.

@@ -25,7 +25,8 @@ typedef struct {
     int32_t first, end;
 } slot_range;
 
-/* The part of an op for a chunk's rows of a wave; wave w->n: of replicas. */
+/* The part of an op for a chunk's rows of a wave; wave w->n: those behind all waves, of replicas or
+ * of experts of which this rank's shards are empty. */
 static int32_t wave_part(const ek_expert_waves *w, int32_t chunk, int32_t wave)
 {
     return chunk * (w->n + 1) + wave;
@@ -168,7 +169,7 @@ static op_share share_of(const ek_moe_builder *b)
     return (op_share){b->c.rows / parts, b->c.here / parts * b->m->x.chunks};
 }
 
-/* Appends the products of a chunk or a wave. */
+/* Appends the products of a chunk's rows, of all slots or of a wave. */
 typedef int32_t (*add_products)(const ek_moe_builder *b, int32_t part, int32_t dep);
 
 static int64_t rows_of_slots(const void *owner, int32_t micro, int32_t chunk, int32_t first,

@@ -79,7 +79,8 @@ int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
 EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
 
 /* A hash of what is known of the ops before they run: kind, lane, place in the step, FLOPs, bytes
- * and dependencies.  Equal for the same step of ranks with the same work. */
+ * and dependencies.  Equal for the same step of ranks with the same work (tests; one graph can then
+ * stand for many ranks). */
 uint64_t ek_graph_digest(const ek_graph *g);
 
 /* "compute", "net", ... */

@@ -1,14 +1,14 @@
 /* A worker's connection to the supervisor on its host.
  *
- * The worker exits when it closes, or when it cannot connect on the supervisor's own host: the
- * supervisor was killed or has ended this start, and possibly no mpiexec or proxy is left to kill
- * the worker. */
+ * The worker exits when it closes, or when it cannot connect: the supervisor was killed or has
+ * ended this start, and possibly no mpiexec or proxy is left to kill the worker. */
 #include "supervisor/worker_link.h"
 
 #include "base/threads.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { HIGH_NUMBER = 960 };
+enum { HIGH_NUMBER = 960, KNOWN_MS = 60000 };
 
 void ek_worker_link_machine(char machine[EK_WORKER_LINK_MACHINE_CAP])
 {
@@ -98,6 +98,22 @@ static int is_this_machine(const char *machine)
     return strcmp(machine, own) == 0;
 }
 
+/* Waits until the supervisor has read the rank; 0: it does not, as it has no descriptor left. */
+static int wait_until_known(void)
+{
+    struct pollfd p = {.fd = to_supervisor, .events = POLLIN};
+    int n;
+
+    do
+        n = poll(&p, 1, KNOWN_MS);
+    while (n < 0 && errno == EINTR);
+    if (n == 0)
+        return 0;
+    if (!receive_byte(to_supervisor))
+        _exit(EXIT_FAILURE); /* it has ended */
+    return 1;
+}
+
 void ek_worker_link_join(int rank)
 {
     ek_worker_link_address at =
@@ -105,7 +121,7 @@ void ek_worker_link_join(int rank)
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     size_t n = strlen(at.name);
 
-    if (n == 0)
+    if (n == 0 || !is_this_machine(at.machine))
         return;
     memcpy(a.sun_path + 1, at.name, n);
     to_supervisor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -113,18 +129,19 @@ void ek_worker_link_join(int rank)
         return;
     if (connect(to_supervisor, (struct sockaddr *)&a,
                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)) != 0 ||
-        !is_own_user(to_supervisor)) {
-        if (is_this_machine(at.machine))
-            _exit(EXIT_FAILURE); /* the supervisor has ended */
-        close(to_supervisor);    /* the supervisor is on another host */
-        to_supervisor = -1;
+        !is_own_user(to_supervisor))
+        _exit(EXIT_FAILURE); /* the supervisor has ended */
+    send_to_supervisor(rank);
+    if (to_supervisor < 0)
+        _exit(EXIT_FAILURE); /* likewise */
+    if (wait_until_known()) {
+        to_supervisor = move_to_high_fd(to_supervisor);
+        ek_thread_detach(wait_for_end, (void *)(intptr_t)to_supervisor);
         return;
     }
-    send_to_supervisor(rank);
-    if (to_supervisor < 0 || !receive_byte(to_supervisor))
-        _exit(EXIT_FAILURE); /* as above */
-    to_supervisor = move_to_high_fd(to_supervisor);
-    ek_thread_detach(wait_for_end, (void *)(intptr_t)to_supervisor);
+    send_to_supervisor(EK_WORKER_LINK_EXIT); /* goes on unwatched */
+    close(to_supervisor);
+    to_supervisor = -1;
 }
 
 void ek_worker_link_leave(void)

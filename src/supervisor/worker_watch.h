@@ -12,7 +12,7 @@ typedef struct {
     int fd;      /* readable when there is an event; -1: inactive */
     int door;    /* listening socket */
     int watched; /* workers that have connected */
-    int ended;   /* of these, how many have ended in any way */
+    int ended;   /* connections that have ended in any way */
     int first;   /* first rank that ended without a regular exit; -1: none, or not watched */
     ek_worker_connection *connection; /* [n] */
     int n;

@@ -71,8 +71,8 @@ void ek_trainer_load_warm_state(ek_trainer *tr, const void *warm_state, size_t b
                                 int ranks_changed);
 
 /* Builds the graph of the next step, which ek_trainer_step would execute; borrowed until the next
- * build.  To look at: instead of a step, not before one.  Local, so that it can be called for any
- * rank of a fake world (comm/fake.h). */
+ * build.  It advances batches and tuning as a step does: no ek_trainer_step afterwards.  Local, so
+ * that it can be called for any rank of a fake world (comm/fake.h). */
 EK_CHECKED ek_status ek_trainer_build_step(ek_trainer *tr, ek_graph **out);
 
 /* The graph of the last step that was built.  Borrowed. */

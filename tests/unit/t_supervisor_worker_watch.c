@@ -103,6 +103,24 @@ static void a_worker_waits_until_it_is_known(void)
     fini(&watch, &w, 1);
 }
 
+/* Another process may listen there under the same name. */
+static void a_worker_on_another_machine_does_not_connect(void)
+{
+    ek_worker_link_address at;
+    ek_worker_watch watch;
+    worker w;
+
+    ek_worker_watch_init(&watch);
+    at = ek_worker_link_read(getenv(EK_WORKER_LINK_NAME), getenv(EK_WORKER_LINK_MACHINE));
+    at.machine[0] = at.machine[0] == '0' ? '1' : '0';
+    CHECK(ek_worker_link_set(&at) == EK_OK);
+    w = start(0);
+    CHECK(has_said(&w, WAIT_MS));
+    ek_worker_watch_poll(&watch);
+    CHECK_INT(watch.n, 0);
+    fini(&watch, &w, 1);
+}
+
 static void a_worker_dies_with_its_supervisor(void)
 {
     ek_worker_watch watch;
@@ -156,6 +174,7 @@ static void a_death_after_an_announced_exit_is_none(void)
 
 static const ek_case cases[] = {
     EK_CASE(a_worker_waits_until_it_is_known),
+    EK_CASE(a_worker_on_another_machine_does_not_connect),
     EK_CASE(a_worker_dies_with_its_supervisor),
     EK_CASE(the_first_death_is_found_though_all_are_dead_at_the_look),
     EK_CASE(a_death_after_an_announced_exit_is_none),

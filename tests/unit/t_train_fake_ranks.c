@@ -86,8 +86,10 @@ static equal_layout draw(int ranks, int i)
 
 static void check_ranks(int ranks)
 {
-    int count = EK_T_SLOW ? 4 : equal_number("EK_TEST_ALL", 0) ? 72 : 20;
+    int count = EK_T_SLOW ? 4 : equal_number("EK_TEST_ALL", 0) ? 72 : 12;
 
+    if (EK_T_SLOW && ranks % 3 != 2)
+        return;
     for (int i = 0; i < count; i++) {
         equal_layout l = draw(ranks, i);
 

@@ -34,20 +34,20 @@ static uint64_t options_fingerprint(const ek_run *r)
 {
     const ek_train_config *c = r->cfg;
     uint64_t racks = 0;
-    char text[1024];
+    char text[512];
 
     snprintf(text, sizeof(text),
              "%d %d %d %d %d %d %d %d %d %s %s %d %lld %d %s %g %d %s %s %d %lld %lld %lld "
-             "%lld %s %s %s",
+             "%lld %s %s",
              c->pp, c->tp, r->options.sizes.ep, c->etp, c->zero, c->embed_columns, c->chunks,
              c->pipeline_degree, c->smart_group, c->a2a, c->balance, c->spare_slots,
              (long long)c->plan_every, c->replicas_min, c->reroute, c->reroute_limit,
              c->force_balance, c->recompute, c->adaptive_r, c->elastic, (long long)c->eval_every,
              (long long)r->eval.state.data_tokens, (long long)r->eval.state.windows,
-             (long long)c->patience, c->prefer, c->rank_speeds, c->pp_layers);
+             (long long)c->patience, c->prefer, c->rank_speeds);
     for (int i = 0; r->options.rack_of != NULL && i < r->ranks; i++)
         racks = ek_random_bits(racks, (uint64_t)i, (uint64_t)r->options.rack_of[i]);
-    return ek_random_bits(ek_random_stream(text), racks, 0);
+    return ek_random_bits(ek_random_stream(text), racks, ek_random_stream(c->pp_layers));
 }
 
 static ek_status compare_options(ek_run *r, const fingerprint *mine, const fingerprint *first)

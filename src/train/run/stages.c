@@ -90,7 +90,8 @@ static void add_costs(const ek_graph *g, layer_costs *c)
     }
 }
 
-/* Builds the step of one micro-batch as one rank would execute it: its memory is never touched. */
+/* Builds the step of one micro-batch as one rank would execute it: addresses for the whole model,
+ * of which only the table of rotations is touched. */
 static ek_status find_costs(const ek_run *r, layer_costs *out)
 {
     const ek_model_config mc = {.trained = 1, .never_touched = 1};
@@ -144,8 +145,9 @@ static void log_cut(const ek_run *r, const layer_costs *c)
     char text[256];
 
     ek_log("train", EK_LOG_INFO,
-           "pipeline stages of %s layers: the mean has %.0f %% of the FLOPs of the busiest one",
-           ek_run_stages_text(r, text, sizeof(text)), 100 * evenness);
+           "--pp-layers auto: %s layers%s; the mean has %.0f %% of the FLOPs of the busiest one",
+           ek_run_stages_text(r, text, sizeof(text)),
+           r->cfg->chunks > 1 ? " of virtual stages" : "", 100 * evenness);
 }
 
 ek_status ek_run_cut_stages(ek_run *r, ek_model_config *mc)
@@ -154,12 +156,13 @@ ek_status ek_run_cut_stages(ek_run *r, ek_model_config *mc)
 
     if (r->options.stages == 1 || is_even(r))
         return EK_OK;
-    EK_TRY(find_costs(r, &costs));
-    if (is_auto(r))
+    mc->stage_layers = r->options.stage_layers;
+    if (is_auto(r)) {
+        EK_TRY(find_costs(r, &costs));
         EK_TRY(ek_stage_cut(costs.layer, (int32_t)r->source.spec.layers, costs.embed, costs.head,
                             r->options.stages, r->options.stage_layers));
-    mc->stage_layers = r->options.stage_layers;
-    if (r->rank == 0)
-        log_cut(r, &costs);
+        if (r->rank == 0)
+            log_cut(r, &costs);
+    }
     return EK_OK;
 }

@@ -9,7 +9,8 @@
 EK_CHECKED ek_status ek_run_read_stages(ek_run *r);
 
 /* Sets the layers of the virtual stages, which `auto` cuts by the FLOPs of a step; after the
- * kernels are open.  Local, the same on all ranks. */
+ * options are read.  Local, the same on all ranks.  `auto` needs addresses, not memory, for the
+ * whole model. */
 EK_CHECKED ek_status ek_run_cut_stages(ek_run *r, ek_model_config *mc);
 
 /* "6,2": the layers of the virtual stages; ends in "..." if text [cap] has no room for all. Returns

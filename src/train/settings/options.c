@@ -158,9 +158,9 @@ static const ek_option options[] = {
     {"pp-layers", EK_OPTION_TEXT, .unit = "N,N,...", .field = EK_FIELD_TEXT,
      .offset = FIELD(pp_layers),
      .help =
-         "layers of each pipeline stage (of each virtual stage, in the model's order), or even, "
-         "or auto: so that the busiest stage, of which the last has the head, has the fewest "
-         "FLOPs"},
+         "layers of each pipeline stage, such as 6,2 (with --pp-chunks of each virtual stage, in "
+         "the model's order); even: equal numbers; auto: so that the busiest of these stages has "
+         "the fewest FLOPs, the head counting for the last one"},
     {"tp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(tp),
      .help = "tensor parallel size, for attention, embeddings and cross entropy"},
@@ -186,7 +186,7 @@ static const ek_option options[] = {
     {"pipeline-degree", EK_OPTION_CHOICE, .allowed = "1|2|4|8|auto", .field = EK_FIELD_INT,
      .offset = FIELD(pipeline_degree),
      .help = "chunks into which the rows of a MoE layer are split to overlap all-to-all with "
-             "compute; auto: tuned during training, with --offload 1"},
+             "compute; auto: tuned during training (with --offload experts: 1)"},
     {"smart-groups", EK_OPTION_INT, .unit = "ranks", .allowed = "[0,1000000]",
      .field = EK_FIELD_INT, .offset = FIELD(smart_group),
      .help = "FasterMoE's schedule instead of --pipeline-degree: exchange rows between groups of "
