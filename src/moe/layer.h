@@ -119,8 +119,10 @@ typedef struct {
     struct ek_moe *next_forward, *next_backward; /* the layers whose replicas may be sent while this
                                                     one's forward and backward ends, with the memory
                                                     that they have; NULL: none */
-    int32_t *out, *back;                         /* [chunks]: the all-to-alls of a chunk */
-    int32_t *sent; /* [waves of the layer, on the rank with most]: messages of replicas */
+    int32_t backward_micro; /* after this forward, the layer's backward for this micro-batch is what
+                               needs replicas next, and they may be sent; -1: another layer is */
+    int32_t *out, *back;    /* [chunks]: the all-to-alls of a chunk */
+    int32_t *sent;          /* [waves of the layer, on the rank with most]: messages of replicas */
 } ek_moe_graph_ids;
 
 /* Scratch of the gate's ops. */

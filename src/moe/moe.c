@@ -12,6 +12,7 @@ void ek_moe_begin_graph(ek_moe *m)
 {
     m->ids.reduce = m->ids.backward_fetch = m->ids.forward_fetch = -1;
     m->ids.next_forward = m->ids.next_backward = NULL;
+    m->ids.backward_micro = -1;
     ek_replicas_begin_graph(m);
 }
 

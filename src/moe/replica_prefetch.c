@@ -28,6 +28,8 @@ void ek_moe_build_next_prefetch(const ek_moe_builder *b, int backward, int32_t d
 
     if (!backward && forward != NULL)
         ek_moe_build_forward_prefetch(forward, b->g, b->micro, dep);
+    if (!backward && b->m->ids.backward_micro >= 0)
+        ek_moe_build_backward_prefetch(b->m, b->g, b->m->ids.backward_micro, dep);
     if (backward && back != NULL)
         ek_moe_build_backward_prefetch(back, b->g, b->micro, dep);
 }

@@ -10,7 +10,8 @@
  *           are multiplied (FEC and BEC in the paper), and continues under attention (FNEC, BNEC).
  *           With one set it starts when the products have read it.  The first layer of a virtual
  *           stage starts its fetch at its own beginning, as does every layer with --zero 3, where
- *           weights are gathered layer by layer
+ *           weights are gathered layer by layer.  In backward the first one is the stage's last
+ *           layer, whose weights are sent under its own forward, where its backward is next
  *
  * At the gate the placement is fixed; the counts decide only how many rows each copy serves.  A
  * replica without rows still takes part in its expert's multicast and reduction.
@@ -27,8 +28,8 @@
  * forward. */
 int32_t ek_moe_build_plan_from_previous(const ek_moe_builder *b, int32_t dep);
 
-/* The prefetch of the replicas of m->ids.next_forward, or next_backward, if there is one.  dep: as
- * for the following. */
+/* The prefetch of the replicas of m->ids.next_forward, or next_backward, if there is one, or of the
+ * layer itself for m->ids.backward_micro.  dep: as for the following. */
 void ek_moe_build_next_prefetch(const ek_moe_builder *b, int backward, int32_t dep);
 
 /* Appends the prefetch of the replicas' weights for this layer's backward.  dep: an op by which the

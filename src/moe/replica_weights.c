@@ -176,11 +176,17 @@ static ek_replica *find_transient(const ek_moe *m, const int32_t *held, int32_t 
     return replica_memory(m, slot, slice);
 }
 
+/* The set of memory for the layer's packed weights. */
+static int set_of(const ek_moe *m, int backward)
+{
+    return ek_replicas_alternate(m) ? (buf_idx_of(m) + (backward != 0)) % 2 : 0;
+}
+
 int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
                        ek_slot_weights *out)
 {
     int32_t e = held[slot];
-    int set = ek_replicas_alternate(m) ? buf_idx_of(m) : 0;
+    int set = set_of(m, backward);
     const ek_replica *r;
 
     if (e < 0)

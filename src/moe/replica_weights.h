@@ -35,8 +35,10 @@
  *
  * Memory      all layers share a slot's packed weights, of which there can be two sets
  *             (ek_moe_config.replica_sets): layers alternate between them, so that the next layer's
- *             weights arrive under this one's products.  Its gradients are double-buffered
- *             likewise, so that one is reduced while the next layer adds to the other.
+ *             weights arrive under this one's products.  In backward a layer uses the set that it
+ *             does not use in forward, so that the last layer's arrive under its own products.  A
+ *             slot's gradients are double-buffered likewise, so that one is reduced while the next
+ *             layer adds to the other.
  * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
  *             that results are bitwise reproducible. */
 #ifndef MOE_REPLICA_WEIGHTS_H

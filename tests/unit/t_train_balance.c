@@ -97,6 +97,56 @@ static void planners_are_at_work(void)
     }
 }
 
+static _Atomic int64_t sent_early;
+
+/* Counts, in the step before, transfers of weights for backward that start under the forward of the
+ * stage's last layer. */
+static ek_status count_sent_early(ek_trainer *tr, int step)
+{
+    const ek_graph *g = ek_trainer_graph(tr);
+    int32_t last = -1;
+    int under = 0;
+
+    (void)step;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        last =
+            g->ops[i].kind == EK_OP_DISPATCH_A2A && g->ops[i].layer > last ? g->ops[i].layer : last;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        if (op->layer != last)
+            continue;
+        under = (under || op->kind == EK_OP_DISPATCH_A2A) && op->kind != EK_OP_UNPERMUTE;
+        sent_early += under && op->kind == EK_OP_REPLICAS;
+    }
+    return EK_OK;
+}
+
+/* With one set of memory for their weights and with two; on one stage, and on two, where another
+ * micro-batch's backward follows. */
+static void replicas_for_backward_are_sent_under_forward(void)
+{
+    static const int balances[] = {EQUAL_EXACT, EQUAL_AUTO};
+
+    for (int i = 0; i < 8; i++) {
+        int pp = 1 + i / 2 % 2;
+        equal_layout l = over(4 * pp, balances[i / 4]);
+        equal_result r;
+
+        l.ep = 4;
+        l.pp = pp;
+        l.shape = i % 2 ? 5 : 1;
+        l.turn = count_sent_early;
+        if (EK_T_SLOW && i % 2 != i / 4)
+            continue;
+        sent_early = 0;
+        r = at_work(&l);
+        if (r.brought == 0 || sent_early == 0)
+            EK_T_FAIL("%s: %.0f bytes of replicas, %lld transfers under forward", equal_text(&l),
+                      r.brought, (long long)sent_early);
+    }
+}
+
 static int makes_replicas(const ek_planner *p)
 {
     return p == &ek_planner_replicate || p == &ek_planner_eplb || p == &random_persistent_plan;
@@ -223,6 +273,7 @@ static void who_takes_too_long_is_left_out(void)
 static const ek_case cases[] = {
     EK_CASE(every_planner_trains_as_one_rank),
     EK_CASE(planners_are_at_work),
+    EK_CASE(replicas_for_backward_are_sent_under_forward),
     EK_CASE(sharded_experts_move),
     EK_CASE(sharded_experts_that_moved_are_saved),
     EK_CASE(gathered_experts_move),

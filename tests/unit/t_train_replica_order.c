@@ -4,12 +4,13 @@
 #include "ek_test.h"
 #include "model/param_buckets.h"
 #include "model/step/pass.h"
+#include "moe/replica_weights.h"
 #include "tensor/select/select.h"
 #include "train/optimizer.h"
 
 #include <pthread.h>
 
-enum { MICROS = 3, LAYERS = 4, OPS_MAX = 1200 };
+enum { MICROS = 3, LAYERS = 4, EXPERTS = 4, SLOTS = 3, OPS_MAX = 1200 };
 
 /* before[i][j]: op j is done when op i starts. */
 static unsigned char before[OPS_MAX][OPS_MAX];
@@ -68,22 +69,38 @@ static int32_t here_of(const ek_graph *g, int32_t fetch)
     return -1;
 }
 
+static int is_backward_product(const ek_op *op)
+{
+    return is(op, EK_OP_EXPERT_UP_INPUT) || is(op, EK_OP_EXPERT_DOWN_INPUT);
+}
+
+/* The first product after op i that reads what a fetch of the same work brings. */
+static int32_t reader_of(const ek_graph *g, int32_t i, const ek_op *fetch)
+{
+    while (i < g->n_ops && !(is_product(&g->ops[i]) && same_work(&g->ops[i], fetch)))
+        i++;
+    return i;
+}
+
 /* Forms are overwritten by a fetch: the products that read what was there are done.  With two sets
- * of memory, layers alternate. */
+ * of memory, layers alternate, in backward the other way. */
 static int check_fetches(const ek_graph *g, int sets)
 {
     int fetches = 0;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        int32_t here = is(&g->ops[i], EK_OP_REPLICAS) ? here_of(g, i) : -1;
+        int32_t here = is(&g->ops[i], EK_OP_REPLICAS) ? here_of(g, i) : -1, set;
 
         if (!is(&g->ops[i], EK_OP_REPLICAS))
             continue;
         fetches++;
+        set = g->ops[i].layer +
+              is_backward_product(&g->ops[reader_of(g, here < 0 ? 0 : here, &g->ops[i])]);
         CHECK(here >= 0 && g->ops[here].layer == g->ops[i].layer &&
               g->ops[here].micro == g->ops[i].micro);
         for (int32_t j = 0; j < here; j++)
-            if (is_product(&g->ops[j]) && (g->ops[j].layer - g->ops[i].layer) % sets == 0)
+            if (is_product(&g->ops[j]) &&
+                (g->ops[j].layer + is_backward_product(&g->ops[j]) - set) % sets == 0)
                 must(g, i, j);
         for (int32_t j = here + 1;
              j < g->n_ops && (j == here + 1 || !is(&g->ops[j], EK_OP_WAIT_REPLICAS)); j++)
@@ -120,6 +137,35 @@ static int check_gradients(const ek_graph *g)
     return primaries;
 }
 
+/* Of a stage. */
+typedef struct {
+    int32_t first, end;
+} layers;
+
+/* Where a layer's replica in the spare slot has its packed weights for a pass. */
+static const void *memory_of(const ek_moe *m, int backward)
+{
+    int32_t held[SLOTS] = {-1, -1, -1};
+    ek_slot_weights w = {0};
+
+    for (int32_t e = 0; e < EXPERTS && held[SLOTS - 1] < 0; e++)
+        if (ek_slot_find(m->w->placement.expert_of + m->x.first_slot, SLOTS, e) < 0)
+            held[SLOTS - 1] = e;
+    CHECK(ek_slot_weights_of(m, held, SLOTS - 1, 0, backward, &w));
+    return w.up;
+}
+
+/* The set of memory that a layer uses is what check_fetches expects. */
+static void check_memory(const ek_moe *moe, const layers *at, int sets)
+{
+    for (int32_t l = at->first; l < at->end; l++)
+        for (int backward = 0; backward < 2; backward++) {
+            int same = (l + backward - at->first) % sets == 0;
+
+            CHECK((memory_of(&moe[l], backward) == memory_of(&moe[at->first], 0)) == same);
+        }
+}
+
 static int32_t find_from(const ek_graph *g, int32_t first, ek_op_kind kind, int32_t layer,
                          int32_t micro)
 {
@@ -136,30 +182,46 @@ static int32_t find(const ek_graph *g, ek_op_kind kind, int32_t layer, int32_t m
     return find_from(g, 0, kind, layer, micro);
 }
 
-/* For the backward of the last layer weights come under the loss head. */
-static void check_last_layer(const ek_graph *g)
+/* The micro-batch whose backward follows this forward on a stage of two; -1: another forward. */
+static int32_t backward_after(const layers *at, int32_t micro)
 {
-    for (int32_t micro = 0; micro < MICROS; micro++) {
-        int32_t combine = find(g, EK_OP_UNPERMUTE, LAYERS - 1, micro);
+    if (at->end == LAYERS)
+        return micro;
+    return micro - 1;
+}
 
-        CHECK(!before[find_from(g, combine, EK_OP_REPLICAS, LAYERS - 1, micro)]
-                     [find(g, EK_OP_LOGITS, -1, micro)]);
+/* Weights for the backward of a stage's last layer come under its own forward: under its products
+ * where there are two sets of memory, else when these are done; so not only under the loss head. */
+static void check_last_layer(const ek_graph *g, const layers *at, int sets)
+{
+    int32_t last = at->end - 1;
+
+    for (int32_t micro = 0; micro < MICROS; micro++) {
+        int32_t arrived = find(g, EK_OP_DISPATCH_A2A, last, micro),
+                back = backward_after(at, micro), fetch;
+
+        if (back < 0)
+            continue;
+        fetch = find_from(g, arrived, EK_OP_REPLICAS, last, back);
+        must(g, fetch, arrived);
+        CHECK(before[fetch][find(g, EK_OP_EXPERT_DOWN, last, micro)] == (sets == 1));
+        CHECK(!before[fetch][find(g, EK_OP_UNPERMUTE, last, micro)]);
     }
 }
 
 /* Plans made one micro-batch ahead: weights start before the gate, and under the combine of the
  * layer before where they can, by a plan that is made; and in the lane's order before the counts
  * are told, after which the next plan may be written. */
-static void check_ahead(const ek_graph *g, int zero)
+static void check_ahead(const ek_graph *g, const layers *at, int zero)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
-        for (int32_t l = 0; l < LAYERS; l++) {
+        for (int32_t l = at->first; l < at->end; l++) {
             int32_t fetch = find(g, EK_OP_REPLICAS, l, micro),
                     route = find(g, EK_OP_ROUTER, l, micro);
 
             CHECK(fetch < route && fetch < find(g, EK_OP_GATHER_COUNTS, l, micro));
             CHECK(!before[fetch][route]);
-            if (l > 0 && zero < 3)
+            if (l > at->first && zero < 3)
                 CHECK(!before[fetch][find(g, EK_OP_UNPERMUTE, l - 1, micro)]);
             if (micro > 0)
                 must(g, fetch, find(g, EK_OP_PLAN_REPLICAS, l, micro - 1));
@@ -168,10 +230,10 @@ static void check_ahead(const ek_graph *g, int zero)
 
 /* With two sets of memory weights come while the neighbour's experts are multiplied, when its rows
  * have arrived. */
-static void check_two_sets(const ek_graph *g, int ahead)
+static void check_two_sets(const ek_graph *g, const layers *at, int ahead)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
-        for (int32_t l = 0; l + 1 < LAYERS; l++) {
+        for (int32_t l = at->first; l + 1 < at->end; l++) {
             int32_t forward = find(g, EK_OP_REPLICAS, l + 1, micro);
             int32_t back = find_from(g, find(g, EK_OP_UNPERMUTE_BACKWARD, l + 1, micro),
                                      EK_OP_REPLICAS, l, micro);
@@ -186,10 +248,15 @@ static void check_two_sets(const ek_graph *g, int ahead)
 }
 
 typedef struct {
-    ek_comm *world;
-    const ek_planner *planner;
-    int ep, zero, sets;
+    int ranks, pp, stage, ep, zero; /* stage: the one whose graph is checked */
     ek_recompute recompute;
+} setup;
+
+typedef struct {
+    ek_comm *world;
+    const setup *of;
+    const ek_planner *planner;
+    int sets;
     int looks; /* one of the ranks */
     int fetches, primaries, failed;
 } peer;
@@ -202,13 +269,13 @@ static int is_ahead(const ek_planner *p)
 static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
 {
     ek_model_spec spec;
-    ek_model_config mc = {.trained = 1, .mesh = mesh, .spare_slots = 1, .zero = p->zero};
+    ek_model_config mc = {.trained = 1, .mesh = mesh, .spare_slots = 1, .zero = p->of->zero};
     ek_pass_config pc = {.max_seqs = 2,
                          .max_seq = 4,
                          .max_total = 8,
                          .micros = MICROS,
                          .training = 1,
-                         .recompute = p->recompute,
+                         .recompute = p->of->recompute,
                          .moe = {.degree = 2, .planner = p->planner, .replica_sets = p->sets}};
     ek_moe_step step = {.training = 1, .top_k = 2};
     int32_t tokens[8] = {0};
@@ -225,7 +292,7 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
     spec.layers = LAYERS;
     spec.heads = spec.kv_heads = 2;
     spec.head_dim = 4;
-    spec.experts = 4;
+    spec.experts = EXPERTS;
     spec.top_k = 2;
     spec.ff = 6;
     for (int i = 0; i < MICROS; i++)
@@ -240,15 +307,19 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
     EK_TRY(ek_graph_check(&g));
     CHECK(g.n_ops < OPS_MAX);
     if (p->looks && g.n_ops < OPS_MAX) {
+        layers at = {(int32_t)ek_model_vstage_first(m, mesh->pp_rank),
+                     (int32_t)ek_model_vstage_first(m, mesh->pp_rank + 1)};
+
+        check_memory(pass->moe, &at, p->sets);
         close_over(&g);
         p->fetches = check_fetches(&g, p->sets);
         p->primaries = check_gradients(&g);
         if (is_ahead(p->planner))
-            check_ahead(&g, p->zero);
-        if (p->sets > 1 && p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
-            check_two_sets(&g, is_ahead(p->planner));
-        if (p->zero < 3 && p->recompute != EK_RECOMPUTE_FULL)
-            check_last_layer(&g);
+            check_ahead(&g, &at, p->of->zero);
+        if (p->sets > 1 && p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
+            check_two_sets(&g, &at, is_ahead(p->planner));
+        if (p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
+            check_last_layer(&g, &at, p->sets);
     }
     ek_graph_fini(&g);
     ek_pass_destroy(&pass);
@@ -261,7 +332,7 @@ static void *peer_main(void *arg)
     peer *p = arg;
     ek_mesh *mesh = NULL;
     ek_kernels *k = NULL;
-    ek_mesh_sizes sizes = {1, 1, p->ep, 1};
+    ek_mesh_sizes sizes = {p->of->pp, 1, p->of->ep, 1};
 
     p->failed = ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) < 0 ||
                 ek_mesh_open(p->world, &sizes, &mesh) < 0 || look(p, mesh, k) < 0;
@@ -272,59 +343,62 @@ static void *peer_main(void *arg)
     return NULL;
 }
 
-static void look_with(const ek_planner *planner, int sets, int ranks, int ep, int zero,
-                      ek_recompute recompute)
+/* Checks the graph of a stage's first rank. */
+static void look_with(const ek_planner *planner, int sets, const setup *of)
 {
-    int fetches = recompute == EK_RECOMPUTE_FULL ? 3 : 2;
+    int fetches = of->recompute == EK_RECOMPUTE_FULL ? 3 : 2, looks = of->stage * of->ranks / 2;
     ek_comm *worlds[4];
     pthread_t threads[4];
     peer p[4];
 
-    CHECK(ek_comm_open_threads(ranks, worlds) == EK_OK);
-    for (int r = 0; r < ranks; r++) {
-        p[r] = (peer){.world = worlds[r],
-                      .planner = planner,
-                      .ep = ep,
-                      .zero = zero,
-                      .sets = sets,
-                      .recompute = recompute,
-                      .looks = r == 0};
+    CHECK(ek_comm_open_threads(of->ranks, worlds) == EK_OK);
+    for (int r = 0; r < of->ranks; r++) {
+        p[r] = (peer){
+            .world = worlds[r], .planner = planner, .of = of, .sets = sets, .looks = r == looks};
         CHECK(pthread_create(&threads[r], NULL, peer_main, &p[r]) == 0);
     }
-    for (int r = 0; r < ranks; r++) {
+    for (int r = 0; r < of->ranks; r++) {
         pthread_join(threads[r], NULL);
         CHECK(!p[r].failed);
         ek_comm_close(&worlds[r]);
     }
     fetches += planner->may_use_previous_counts; /* before the gate and after it */
-    CHECK_INT(p[0].fetches, fetches * LAYERS * MICROS);
-    CHECK_INT(p[0].primaries, LAYERS * MICROS);
+    CHECK_INT(p[looks].fetches, fetches * LAYERS / of->pp * MICROS);
+    CHECK_INT(p[looks].primaries, LAYERS / of->pp * MICROS);
 }
 
-static void look_at(int ranks, int ep, int zero, ek_recompute recompute)
+static void look_at(setup of)
 {
     static const ek_planner *const planners[] = {&ek_planner_exact, &ek_planner_prophet,
                                                  &ek_planner_auto};
 
     for (int sets = 1; sets <= 2; sets++)
         for (int i = 0; i < 3; i++)
-            look_with(planners[i], sets, ranks, ep, zero, recompute);
+            look_with(planners[i], sets, &of);
 }
 
 static void kept_activations(void)
 {
-    look_at(2, 2, 0, EK_RECOMPUTE_OFF);
-    look_at(4, 2, 2, EK_RECOMPUTE_OFF);
+    look_at((setup){.ranks = 2, .pp = 1, .ep = 2});
+    look_at((setup){.ranks = 4, .pp = 1, .ep = 2, .zero = 2});
 }
 
 static void recomputed_activations(void)
 {
-    look_at(2, 2, 0, EK_RECOMPUTE_FULL);
-    look_at(4, 2, 3, EK_RECOMPUTE_ATTENTION);
+    look_at((setup){.ranks = 2, .pp = 1, .ep = 2, .recompute = EK_RECOMPUTE_FULL});
+    look_at((setup){.ranks = 4, .pp = 1, .ep = 2, .zero = 3, .recompute = EK_RECOMPUTE_ATTENTION});
+}
+
+/* On the first stage the backward of a micro-batch follows the forward of a later one. */
+static void pipeline_stages(void)
+{
+    for (int stage = 0; stage < 2; stage++)
+        look_at((setup){.ranks = 4, .pp = 2, .stage = stage, .ep = 2});
 }
 
 static const ek_case cases[] = {
     EK_CASE(kept_activations),
     EK_CASE(recomputed_activations),
+    EK_CASE(pipeline_stages),
 };
 EK_TEST_MAIN(cases)

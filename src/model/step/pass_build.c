@@ -18,6 +18,8 @@ typedef struct {
     int32_t first, end; /* layers */
     int32_t next;       /* module after this item */
     int last_backward;  /* of this chunk's backward items in the step */
+    int32_t
+        backward_micro; /* of the next item, if that is a backward item of this chunk; else -1 */
 } work;
 
 static int64_t stream_bytes(const work *w)
@@ -160,6 +162,17 @@ static ek_moe *next_moe(const work *w, int32_t l)
     return next < w->end && p->model->cfg.zero < 3 ? &p->moe[next] : NULL;
 }
 
+/* The MoE layer whose replicas a backward item of these layers needs first, if they can be sent
+ * before it; -1: none. */
+static int32_t first_prefetched(const work *w)
+{
+    const ek_pass *p = w->p;
+
+    return p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3
+               ? ek_model_last_moe(p->model, w->first, w->end)
+               : -1;
+}
+
 static void build_forward(const work *w)
 {
     ek_pass *p = w->p;
@@ -177,6 +190,7 @@ static void build_forward(const work *w)
 
         dep = build_use(w, l, next, EK_USE_FORWARD, dep);
         p->moe[l].ids.next_forward = next_moe(w, l);
+        p->moe[l].ids.backward_micro = l == first_prefetched(w) ? w->backward_micro : -1;
         dep = ek_layer_build_forward(&p->forward, &p->moe[l], w->g, l, w->micro, EK_RECOMPUTE_OFF,
                                      dep);
     }
@@ -217,14 +231,15 @@ static int32_t last_compute_op(const ek_graph *g)
     return i;
 }
 
-/* The first layer of a backward item has no layer before it to overlap its replicas' transfer with;
- * it overlaps with the head, or with receiving the gradient. */
+/* The first layer of a backward item has no layer before it to overlap its replicas' transfer with.
+ * Unless they were sent at the end of the item before, it overlaps with the head, or with receiving
+ * the gradient. */
 static void prefetch_first(const work *w, int32_t before)
 {
     ek_pass *p = w->p;
-    int32_t l = ek_model_last_moe(p->model, w->first, w->end);
+    int32_t l = first_prefetched(w);
 
-    if (l >= 0 && p->cfg.recompute != EK_RECOMPUTE_FULL && p->model->cfg.zero < 3)
+    if (l >= 0 && p->moe[l].ids.backward_fetch < 0)
         ek_moe_build_backward_prefetch(&p->moe[l], w->g, w->micro, before);
 }
 
@@ -289,7 +304,8 @@ static int32_t first_module(const ek_pass *p, const ek_pipe_item *item)
     return vstage == 0 ? EK_MODULE_EMBED : (int32_t)ek_model_vstage_first(p->model, vstage);
 }
 
-static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_t next)
+/* next: the item after; NULL: none. */
+static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, const ek_pipe_item *next)
 {
     int vstage = vstage_of_item(p, item);
     int32_t *slot = &p->forward.act_slot_of[item->model_chunk * p->cfg.micros + item->micro];
@@ -300,7 +316,11 @@ static void build_item(ek_pass *p, ek_graph *g, const ek_pipe_item *item, int32_
               .vstage = vstage,
               .first = (int32_t)ek_model_vstage_first(p->model, vstage),
               .end = (int32_t)ek_model_vstage_first(p->model, vstage + 1),
-              .next = next,
+              .next = next != NULL ? first_module(p, next) : EK_MODULE_NONE,
+              .backward_micro =
+                  next != NULL && next->backward && next->model_chunk == item->model_chunk
+                      ? next->micro
+                      : -1,
               .last_backward = item->micro == (int32_t)p->forward.n_micro - 1};
 
     if (!ek_pass_trains(p))
@@ -475,8 +495,7 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
     EK_TRY(plan_offload(p, g, n));
     ek_rebalance_build_start(&p->rebalance, g);
     for (int64_t i = 0; i < n; i++)
-        build_item(p, g, &p->graph.order[i],
-                   i + 1 < n ? first_module(p, &p->graph.order[i + 1]) : EK_MODULE_NONE);
+        build_item(p, g, &p->graph.order[i], i + 1 < n ? &p->graph.order[i + 1] : NULL);
     if (ek_pass_trains(p) || !p->cfg.training)
         ek_graph_after(g, &sum, p->backward.loss.counted);
     return ek_graph_check(g);
