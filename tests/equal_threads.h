@@ -168,7 +168,9 @@ static inline void equal_check_drawn_pair(uint64_t seed, int ranks, int other, i
         if (equal_legal(&b))
             break;
     }
-    equal_check_pair(&a, &b, 1 + (int)(ek_random_bits(seed, 3, (uint64_t)i) % (a.mode ? 8 : 40)));
+    equal_check_pair(&a, &b,
+                     1 + (int)(ek_random_bits(seed, 3, (uint64_t)i) %
+                               (uint64_t)(equal_steps_of(a.mode) * 4 / 5)));
 }
 
 #endif

@@ -40,7 +40,7 @@ class Chaos(ek_cli.Case):
         key = self.batch, self.micro_batch, self.seq
         if len(self.alone.get(key, ())) < steps:
             out = self.path("alone-%d" % steps)
-            r = ek_cli.run("train", *self.words(-(-steps // 200) * 200), "--out", out, "--quiet")
+            r = ek_cli.run("train", *self.words(-(-steps // 50) * 50), "--out", out, "--quiet")
             self.assertEqual(r.returncode, DONE, r.stderr)
             self.alone[key] = ek_cli.metrics(out)
         return self.alone[key][:steps]

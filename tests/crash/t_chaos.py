@@ -57,7 +57,7 @@ class Lost(chaos.Chaos):
         self.batch, self.micro_batch, self.seq = 48, 48, 64
         found = self.chaos("--script", self.script("0.5 node"), "--lossless", "--down", 600,
                            "--interrupt", 0, "--reference", train=(
-                               "--steps", 60, "--balance", "auto", "--spare-slots", 2,
+                               "--steps", 30, "--balance", "auto", "--spare-slots", 2,
                                "--record-plans"))
         self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(3, 2)])
         replicas = {2: [], 3: []}  # of a step, which has one micro-batch, in two layers

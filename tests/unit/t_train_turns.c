@@ -63,7 +63,7 @@ static int is_uneven(const ek_pass *p)
  * placement is restored. */
 static ek_status turn(ek_trainer *tr, int step)
 {
-    uint64_t draw = ek_random_bits(5, 1, (uint64_t)step);
+    uint64_t draw = ek_random_bits(6, 1, (uint64_t)step);
     const ek_planner *p = step % 8 == 7 ? &ek_planner_off : others[draw % OTHERS];
     int64_t moved = 0;
 
