@@ -44,13 +44,14 @@ int ek_gemm_ceiling_is_known(ek_mode mode)
 
 ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s)
 {
-    static const int64_t shapes[][3] = {{2048, 2048, 2048}, {4096, 2048, 1024}, {1024, 1024, 1024}};
+    static const int64_t shapes[][3] = {{1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 2048, 1024}};
     enum { N = sizeof(shapes) / sizeof(shapes[0]) };
+    int64_t start = ek_clock_ns();
     double rate = 0;
 
     if (!ek_gemm_ceiling_is_known(mode))
         mode = EK_MODE_FP32;
-    for (int i = 0; i < N; i++) {
+    for (int i = 0; i < N && (i == 0 || seconds_since(start) < 2 * seconds); i++) {
         const int64_t *s = shapes[i];
         double flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2], best = 1e30;
         ek_dnnl_matmul *p = NULL;

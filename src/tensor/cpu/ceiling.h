@@ -7,9 +7,10 @@
 
 #include "tensor/kernels.h"
 
-/* Best matrix rate of oneDNN over a few large shapes with packed weights: bf16 for EK_MODE_BF16 if
- * oneDNN supports it on this processor (AVX-512), else float.  On processors with slow bf16 dot
- * products the float rate is the higher one. */
+/* Best matrix rate of oneDNN over a few large shapes with packed weights, the larger ones if there
+ * is time for them (twice `seconds`): bf16 for EK_MODE_BF16 if oneDNN supports it on this processor
+ * (AVX-512), else float.  On processors with slow bf16 dot products the float rate is the higher
+ * one. */
 EK_CHECKED ek_status ek_gemm_ceiling(ek_mode mode, double seconds, double *flops_per_s);
 
 /* Whether oneDNN supports products of the mode's type on this processor. */
