@@ -2,10 +2,11 @@
 """Training where one of several nodes has half the processor share of the others.
 
 Creates a cluster on this machine (tools/cluster; needs root), one rank and one thread a node, and
-trains a model whose step is mostly expert products, with the experts over all nodes (--ep): on equal
-nodes; then with the last node at half its share, with plans that take ranks as equal (--rank-speeds
-equal) and with plans that heed measured speeds.  The three take turns.  What one node lacks is
-1 / (2 nodes) of the throughput of expert work; the table gives each as a share of equal nodes.
+trains a model with the experts over all nodes (--ep): on equal nodes; then with the last node at half
+its share, with plans that take ranks as equal (--rank-speeds equal), with plans that heed measured
+speeds, and with these plans and shares of the batch by the same speeds (--batch-shares measured).  They
+take turns.  What one node lacks is 1 / (2 nodes) of the throughput; the table gives each as a share of
+equal nodes.
 
 Speeds are known after some steps: the median is of the last half of a run's steps.
 
@@ -39,22 +40,23 @@ def options():
     return p.parse_args()
 
 
-def run(o, cluster, folder, speeds):
+def run(o, cluster, folder, speeds, shares):
     """Metrics of the steps of a run."""
     out = os.path.join(folder, "run")
     cluster.call(*cluster.mpiexec(
         "train", "--model", os.path.join(folder, "config.json"), "--tokenizer", "bytes", "--data",
         os.path.join(folder, "data.txt"), "--batch", o.batch, "--seq", o.seq, "--ep", o.nodes,
         "--steps", o.steps, "--threads", 1, "--balance", o.balance, "--rank-speeds", speeds,
-        "--save-every", 1000000, "--out", out, "--overwrite", "--quiet"), what="train")
+        "--batch-shares", shares, "--save-every", 1000000, "--out", out, "--overwrite", "--quiet"), what="train")
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         return [json.loads(line) for line in f]
 
 
 def main():
     o = options()
-    kinds = {"equal nodes": (1, "measured"), "slow node, equal": (o.slow, "equal"),
-             "slow node, measured": (o.slow, "measured")}
+    kinds = {"equal nodes": (1, "measured", "even"), "slow node, equal": (o.slow, "equal", "even"),
+             "slow node, measured": (o.slow, "measured", "even"),
+             "slow node, measured, shares": (o.slow, "measured", "measured")}
     rates = {kind: [] for kind in kinds}
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
         cluster.set_bandwidth(10000)
@@ -66,9 +68,9 @@ def main():
                           encoding="utf-8") as text:
                     f.write(text.read())
         for _ in range(o.rounds):
-            for kind, (share, speeds) in kinds.items():
+            for kind, (share, speeds, shares) in kinds.items():
                 cluster.call("cpu", "node%d" % o.nodes, "%g" % (float(o.cpu) * share))
-                steps = run(o, cluster, folder, speeds)[o.steps // 2:]
+                steps = run(o, cluster, folder, speeds, shares)[o.steps // 2:]
                 ms = [s["step_ms"] for s in steps]
                 rates[kind].append(steps[0]["tokens"] / statistics.median(ms) * 1000)
                 print("%s: %.0f tokens/s, steps %.0f to %.0f ms, max/mean of rows %.2f, slowest rank "

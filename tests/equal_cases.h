@@ -36,10 +36,11 @@ typedef struct {
     int64_t
         rank_rows[EQUAL_RANKS_MAX]; /* that expert ranks of the stage served, in the second half */
     double slowest;                 /* ek_losses.slowest_rank of the last step */
-    int least_nodes[EQUAL_STEPS];   /* nodes that hold an expert persistently, in the step: minimum
-                                       over experts */
-    int64_t deferred;               /* updates that were put off, of experts on disk */
-    int64_t written;                /* bytes, to the scratch file */
+    int64_t first_sequences, last_sequences; /* of this rank in the first and last step */
+    int least_nodes[EQUAL_STEPS]; /* nodes that hold an expert persistently, in the step: minimum
+                                     over experts */
+    int64_t deferred;             /* updates that were put off, of experts on disk */
+    int64_t written;              /* bytes, to the scratch file */
     ek_offload_traffic planned, took; /* of a step, in advance; of the last step */
     uint64_t graph;                   /* digest of the first step's */
     int64_t ops;                      /* in it */
@@ -287,6 +288,9 @@ static inline ek_status equal_one_step(ek_trainer *tr, const equal_layout *l, in
         EK_TRY(equal_evaluate_between(tr, l, i, &out->eval[i]));
     equal_tokens(tr, i, equal_shape_of(l->shape).seq,
                  spec.vocab); /* an evaluation has other tokens */
+    out->last_sequences = ek_trainer_sequences(tr);
+    if (i == 0)
+        out->first_sequences = out->last_sequences;
     EK_TRY(ek_trainer_step(tr, &r));
     if (i == 0)
         equal_keep_graph(ek_trainer_graph(tr), out);

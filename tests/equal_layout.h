@@ -5,6 +5,7 @@
 
 #include "equal_models.h"
 #include "model/offload.h"
+#include "nn/batch_shares.h"
 #include "random_planner.h"
 #include "tensor/select/select.h"
 
@@ -47,6 +48,8 @@ typedef struct {
     int slow; /* 1 + the rank whose rows take three times as long as those of others, which take
                  long; planners follow speeds.  0: none */
     equal_ways ways;
+    int weights[EQUAL_RANKS_MAX]; /* shares of a micro-batch of data parallel ranks; 0: even */
+    int follow;                   /* 1: shares follow speeds instead, which slow sets */
     /* Planners that alternate with that one, and the callback before a step. */
     const ek_planner *const *others;
     ek_status (*turn)(ek_trainer *tr, int step);
@@ -124,13 +127,13 @@ static inline const char *equal_text(const equal_layout *l)
     snprintf(text, sizeof(text),
              "model %d, shape %d, %s, %d ranks: pp %d x %d%s, tp %d, ep %d, etp %d, zero %d, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
-             "%s, balance %s, offload %d (%d entries, %d forms)",
+             "%s, balance %s, offload %d (%d entries, %d forms)%s",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks,
              l->uneven ? " uneven" : "", l->tp, l->ep, l->etp, l->zero, l->degree, ways[l->ways],
              l->group, l->gather, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
              l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
              l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries,
-             l->forms);
+             l->forms, l->weights[0] ? ", uneven shares" : "");
     return text;
 }
 
@@ -143,6 +146,21 @@ static inline void equal_set_nodes(ek_comm *world, const equal_layout *l)
     for (int i = 0; i < l->ranks; i++)
         node_of[i] = l->nodes == EQUAL_TWOS ? i / 2 : l->nodes == EQUAL_RAGGED ? ragged[i] : 0;
     ek_comm_set_nodes(world, node_of);
+}
+
+/* The sums of the weights, of this thread; NULL: even. */
+static inline const int64_t *equal_weights(const equal_layout *l)
+{
+    static _Thread_local int64_t sums[EQUAL_RANKS_MAX + 1];
+    int64_t weights[EQUAL_RANKS_MAX];
+    int dp = l->ranks > 0 ? l->ranks / l->pp / l->tp : 1;
+
+    if (l->weights[0] == 0)
+        return NULL;
+    for (int r = 0; r < dp; r++)
+        weights[r] = l->weights[r];
+    ek_shares_sum(weights, dp, sums);
+    return sums;
 }
 
 static inline ek_trainer_config equal_config(const equal_layout *l)
@@ -159,6 +177,8 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
         .seed = 11,
         .document_mask = equal_masked(l->shape),
         .document_end = EQUAL_END,
+        .shares = equal_weights(l),
+        .follow_shares = l->follow,
         .recompute = l->recompute,
         .moe = {.degree = l->degree,
                 .a2a = l->a2a,
@@ -355,6 +375,10 @@ static inline equal_layout equal_draw(uint64_t seed, int ranks, int i)
         l.gather = b[16] % 4 == 0 ? EK_GATHER_ALL : equal_divisor(l.etp, b[16] / 4);
     if (!equal_legal(&l))
         l.gather = 0;
+    if (ek_random_bits(seed, 37, (uint64_t)(ranks * 4096 + i)) % 4 == 0)
+        for (int r = 0; r < ranks; r++)
+            l.weights[r] =
+                1 + (int)((ek_random_bits(seed, 38 + (uint64_t)r, (uint64_t)i) >> 7) % 4);
     return l;
 }
 

@@ -20,6 +20,7 @@ typedef struct {
     const int32_t *starts; /* [all], position in the sequence where a token's document begins:
                               attention does not look further back; NULL: no document mask, and all
                               targets count */
+    const int64_t *shares; /* of the data parallel ranks (nn/batch_shares.h); NULL: even */
 } ek_micro;
 
 /* A micro-batch of which one rank has all tokens. */
@@ -28,7 +29,7 @@ static inline ek_micro ek_micro_alone(int64_t seqs, int64_t seq, double share, u
 {
     int64_t n = seqs * seq;
 
-    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets, NULL};
+    return (ek_micro){seqs, seq, n, 0, n, n, share, first, first, inputs, targets, NULL, NULL};
 }
 
 #endif

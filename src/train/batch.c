@@ -2,8 +2,11 @@
 #include "train/batch.h"
 
 #include "data/documents.h"
+#include "nn/batch_shares.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int64_t ek_batch_micros(int64_t batch, int64_t micro_batch)
 {
@@ -12,15 +15,15 @@ int64_t ek_batch_micros(int64_t batch, int64_t micro_batch)
 
 /* This rank's sequences of micro-batch i of a batch: consecutive ones; the last micro-batch may be
  * smaller. */
-static int64_t sequences_of(const ek_mesh *mesh, int64_t micro_batch, int64_t batch, int64_t i,
+static int64_t sequences_of(const ek_mesh *mesh, const ek_batch_config *c, int64_t batch, int64_t i,
                             int64_t *first, int64_t *of_all)
 {
-    int64_t begin = i * micro_batch, all = batch - begin;
+    int64_t begin = i * c->micro_batch, all = batch - begin;
 
-    all = all < micro_batch ? all : micro_batch;
-    *first = begin + ek_range_first(all, mesh->dp, mesh->dp_rank);
+    all = all < c->micro_batch ? all : c->micro_batch;
+    *first = begin + ek_shares_first(c->shares, mesh->dp, all, mesh->dp_rank);
     *of_all = all;
-    return ek_range_length(all, mesh->dp, mesh->dp_rank);
+    return ek_shares_length(c->shares, mesh->dp, all, mesh->dp_rank);
 }
 
 static int64_t count_sequences(const ek_mesh *mesh, const ek_batch_config *c)
@@ -28,14 +31,32 @@ static int64_t count_sequences(const ek_mesh *mesh, const ek_batch_config *c)
     int64_t n = 0, first, all;
 
     for (int64_t i = 0; i * c->micro_batch < c->batch; i++)
-        n += sequences_of(mesh, c->micro_batch, c->batch, i, &first, &all);
+        n += sequences_of(mesh, c, c->batch, i, &first, &all);
     return n;
+}
+
+int64_t ek_batch_longest(const ek_mesh *mesh, const ek_batch_config *c)
+{
+    int64_t n = c->micro_batch, longest;
+
+    if (!c->shares_change)
+        return ek_shares_longest(c->shares, mesh->dp, n);
+    longest = (int64_t)ceil(c->most_share * (double)n / mesh->dp);
+    return longest < n ? longest : n;
+}
+
+/* Sequences of a step that there is memory for. */
+static int64_t most_sequences(const ek_mesh *mesh, const ek_batch_config *c)
+{
+    if (!c->shares_change)
+        return count_sequences(mesh, c);
+    return ek_batch_longest(mesh, c) * ek_batch_micros(c->batch, c->micro_batch);
 }
 
 size_t ek_batch_bytes(const ek_mesh *mesh, const ek_batch_config *c)
 {
     return (c->document_mask ? 3 : 2) * sizeof(int32_t) *
-           (size_t)(count_sequences(mesh, c) * c->seq);
+           (size_t)(most_sequences(mesh, c) * c->seq);
 }
 
 /* Micro-batch i of `batch` sequences of `seq` tokens; `done`: this rank's sequences before it. */
@@ -43,7 +64,7 @@ static ek_micro micro_at(const ek_batch *b, int64_t batch, int64_t seq, int64_t 
 {
     const ek_mesh *mesh = b->mesh;
     int64_t first, whole;
-    int64_t seqs = sequences_of(mesh, b->cfg.micro_batch, batch, i, &first, &whole);
+    int64_t seqs = sequences_of(mesh, &b->cfg, batch, i, &first, &whole);
     int64_t all = seqs * seq;
 
     return (ek_micro){.seqs = seqs,
@@ -57,7 +78,8 @@ static ek_micro micro_at(const ek_batch *b, int64_t batch, int64_t seq, int64_t 
                       .micro_first = (uint64_t)(i * b->cfg.micro_batch),
                       .inputs = b->inputs + done * seq,
                       .targets = b->targets + done * seq,
-                      .starts = b->starts != NULL ? b->starts + done * seq : NULL};
+                      .starts = b->starts != NULL ? b->starts + done * seq : NULL,
+                      .shares = b->cfg.shares};
 }
 
 static void cut_batch(ek_batch *b)
@@ -69,21 +91,36 @@ static void cut_batch(ek_batch *b)
         for (int64_t j = 0; j < b->micro[i].seqs; j++)
             b->sequence[done++] = (int64_t)b->micro[i].first_sequence + j;
     }
+    b->n_sequences = done;
+}
+
+void ek_batch_set_shares(ek_batch *b, const int64_t *shares)
+{
+    memcpy(b->shares, shares, (size_t)(b->mesh->dp + 1) * sizeof(*shares));
+    b->cfg.shares = b->shares;
+    cut_batch(b);
 }
 
 ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg)
 {
     *b = (ek_batch){.mesh = m->cfg.mesh, .cfg = *cfg};
     b->n_micro = ek_batch_micros(cfg->batch, cfg->micro_batch);
-    b->n_sequences = count_sequences(b->mesh, cfg);
-    b->sequence = calloc((size_t)b->n_sequences + 1, sizeof(*b->sequence));
+    b->most_sequences = most_sequences(b->mesh, cfg);
+    b->sequence = calloc((size_t)b->most_sequences + 1, sizeof(*b->sequence));
     b->micro = calloc((size_t)b->n_micro, sizeof(*b->micro));
     b->eval_micro = calloc((size_t)b->n_micro, sizeof(*b->eval_micro));
     EK_REQUIRE(b->sequence != NULL && b->micro != NULL && b->eval_micro != NULL, EK_ENOMEM,
-               "no memory for %lld sequences", (long long)b->n_sequences);
-    EK_TRY(ek_model_reserve_tokens(m, b->n_sequences * cfg->seq, &b->tokens, &b->inputs,
+               "no memory for %lld sequences", (long long)b->most_sequences);
+    EK_TRY(ek_model_reserve_tokens(m, b->most_sequences * cfg->seq, &b->tokens, &b->inputs,
                                    &b->targets, cfg->document_mask ? &b->starts : NULL));
-    cut_batch(b);
+    if (cfg->shares != NULL || cfg->shares_change) {
+        b->shares = calloc((size_t)b->mesh->dp + 1, sizeof(*b->shares));
+        EK_REQUIRE(b->shares != NULL, EK_ENOMEM, "no memory for %d shares", b->mesh->dp);
+    }
+    if (cfg->shares != NULL)
+        ek_batch_set_shares(b, cfg->shares);
+    else
+        cut_batch(b);
     return EK_OK;
 }
 
@@ -92,6 +129,7 @@ void ek_batch_fini(ek_batch *b)
     free(b->micro);
     free(b->eval_micro);
     free(b->sequence);
+    free(b->shares);
     ek_arena_fini(&b->tokens);
 }
 

@@ -4,7 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "model/offload.h"
+#include "nn/batch_shares.h"
 #include "train/batch.h"
+#include "train/share_follower.h"
 #include "train/tune/traffic.h"
 #include "train/tune/warm_state.h"
 
@@ -24,6 +26,7 @@ struct ek_trainer {
     ek_traffic traffic;
     double shared[EK_PASS_SHARED]; /* ek_trainer_share, of the last step or the warm state */
     int slow_plans;                /* consecutive steps in which planning took too long */
+    ek_share_follower follower;
 
     /* of the step under way */
     ek_offload_stats disk_before, disk_after;
@@ -39,8 +42,14 @@ static ek_traffic_config traffic_config(const ek_trainer_config *cfg)
 
 static ek_batch_config batch_config(const ek_trainer_config *cfg)
 {
-    return (ek_batch_config){cfg->batch, cfg->seq, cfg->micro_batch, cfg->document_mask,
-                             cfg->document_end};
+    return (ek_batch_config){.batch = cfg->batch,
+                             .seq = cfg->seq,
+                             .micro_batch = cfg->micro_batch,
+                             .document_mask = cfg->document_mask,
+                             .document_end = cfg->document_end,
+                             .shares = cfg->shares,
+                             .shares_change = cfg->follow_shares,
+                             .most_share = EK_SHARE_RANGE};
 }
 
 /* With memory for the largest number of chunks. */
@@ -48,12 +57,13 @@ static ek_pass_config pass_config(const ek_model *m, const ek_trainer_config *cf
 {
     ek_moe_traffic settings[EK_TUNE_SETTINGS];
     ek_traffic_config traffic = traffic_config(cfg);
+    ek_batch_config bc = batch_config(cfg);
     int n = ek_traffic_settings(m, &traffic, settings);
     ek_moe_config moe = cfg->moe;
 
     for (int i = 0; i < n; i++)
         moe.degree = settings[i].degree > moe.degree ? settings[i].degree : moe.degree;
-    return (ek_pass_config){.max_seqs = ek_range_length(cfg->micro_batch, m->cfg.mesh->dp, 0),
+    return (ek_pass_config){.max_seqs = ek_batch_longest(m->cfg.mesh, &bc),
                             .max_total = cfg->micro_batch * cfg->seq,
                             .max_seq = cfg->seq,
                             .micros = ek_batch_micros(cfg->batch, cfg->micro_batch),
@@ -116,6 +126,9 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     EK_TRY_OUT(ek_model_exec(m, &cfg->exec, &tr->exec));
     EK_TRY_OUT(ek_traffic_init(&tr->traffic, m, &traffic));
     EK_TRY_OUT(ek_batch_init(&tr->batch, m, &bc));
+    if (cfg->follow_shares)
+        EK_TRY_OUT(ek_share_follower_init(&tr->follower, m->cfg.mesh));
+    tr->cfg.shares = NULL; /* they were borrowed */
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     tr->optimizer.set_feedback = set_feedback;
     tr->optimizer.context = tr;
@@ -138,6 +151,7 @@ void ek_trainer_destroy(ek_trainer **ptr)
     ek_graph_fini(&tr->graph);
     ek_traffic_fini(&tr->traffic);
     ek_batch_fini(&tr->batch);
+    ek_share_follower_fini(&tr->follower);
     free(tr);
     *ptr = NULL;
 }
@@ -150,6 +164,16 @@ int64_t ek_trainer_sequences(const ek_trainer *tr)
 int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i)
 {
     return tr->batch.sequence[i];
+}
+
+int64_t ek_trainer_most_sequences(const ek_trainer *tr)
+{
+    return tr->batch.most_sequences;
+}
+
+int64_t ek_trainer_cuts(const ek_trainer *tr)
+{
+    return tr->follower.cuts;
 }
 
 void ek_trainer_vote(ek_trainer *tr, double vote)
@@ -237,6 +261,22 @@ static void report_speeds(const ek_trainer *tr)
         ek_log("balance", EK_LOG_INFO,
                "%d of %d expert ranks differ in speed, and plans heed it: rank %s of the others'",
                slow, (int)s->ranks, text);
+}
+
+/* Logs the sequences of data-parallel ranks from now on. */
+static void report_shares(const ek_trainer *tr)
+{
+    const ek_mesh *mesh = tr->model->cfg.mesh;
+    char text[200] = "";
+    size_t used = 0;
+
+    for (int r = 0; mesh->rank == 0 && r < mesh->dp && used < sizeof(text) - 24; r++)
+        used += (size_t)snprintf(
+            text + used, sizeof(text) - used, "%s%lld", r > 0 ? ", " : "",
+            (long long)ek_shares_length(tr->batch.shares, mesh->dp, tr->cfg.micro_batch, r));
+    if (mesh->rank == 0)
+        ek_log("balance", EK_LOG_INFO, "sequences of a micro-batch on data-parallel ranks: %s%s",
+               text, used < sizeof(text) - 24 ? "" : ", ...");
 }
 
 /* Writes the warm state for the next generation. */
@@ -345,6 +385,10 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     watch_planner(tr, &out->losses);
     if (ek_pass_follow_speeds(tr->pass))
         report_speeds(tr);
+    if (ek_share_follower_update(&tr->follower, tr->pass, EK_SHARE_RANGE)) {
+        ek_batch_set_shares(&tr->batch, tr->follower.sums);
+        report_shares(tr);
+    }
     memcpy(tr->shared, ek_pass_shared(tr->pass), sizeof(tr->shared));
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
     write_warm_state(tr);

@@ -18,8 +18,13 @@ typedef struct {
     double aux_coef, z_coef, capacity_factor;
     int64_t top_k; /* experts a token in use, at most the model's; 0: the model's */
     uint64_t seed;
-    int document_mask;    /* 1: attention within documents only (data/documents.h), */
-    int32_t document_end; /* which end with this token */
+    int document_mask;     /* 1: attention within documents only (data/documents.h), */
+    int32_t document_end;  /* which end with this token */
+    const int64_t *shares; /* [dp + 1] sums of the weights by which data-parallel ranks share a
+                              micro-batch (nn/batch_shares.h); NULL: even.  Borrowed while a trainer
+                              is created or measured */
+    int follow_shares;     /* 1: shares follow the speeds of expert ranks (moe.follow_speeds), with
+                              memory for EK_SHARE_RANGE times an even share */
     ek_recompute recompute;
     ek_moe_config moe;
     int tune_degree, tune_a2a, tune_gather; /* 1: moe.degree, moe.a2a, moe.gather up to gather_most
@@ -29,6 +34,9 @@ typedef struct {
     ek_exec_config exec;
     ek_optimizer_config optimizer;
 } ek_trainer_config;
+
+/* The largest share that follows speeds, over an even one. */
+#define EK_SHARE_RANGE 1.5
 
 typedef struct ek_trainer ek_trainer;
 
@@ -43,9 +51,12 @@ EK_CHECKED ek_status ek_trainer_measure(ek_model *m, const ek_trainer_config *cf
 EK_CHECKED ek_status ek_trainer_count_disk(ek_model *m, const ek_trainer_config *cfg,
                                            ek_offload_traffic *out);
 
-/* The number of sequences of this rank in a step; the index in the batch of its i-th one. */
+/* The number of sequences of this rank in the next step; the index in the batch of its i-th one. */
 int64_t ek_trainer_sequences(const ek_trainer *tr);
 int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i);
+/* The most that the former can become, and how often it has changed, on all ranks alike. */
+int64_t ek_trainer_most_sequences(const ek_trainer *tr);
+int64_t ek_trainer_cuts(const ek_trainer *tr);
 
 /* Buffers for the next step's tokens, which the caller fills: [sequences, seq] each. */
 int32_t *ek_trainer_inputs(ek_trainer *tr);

@@ -86,6 +86,34 @@ class Ranks(ek_cli.Case):
                 self.assertIn(message, err)
                 self.assertEqual(err.count("\n"), 1)
 
+    def test_shares_of_a_batch(self):
+        steps = ("--batch", 8, "--micro-batch", 4, "--seq", 32, "--steps", 3, "--dtype", "fp64")
+        _, want = self.train("one", *steps)
+        for shares in ("3,1", "0.001,1", "measured"):
+            _, got = self.train("two", *steps, "--ranks", 2, "--ep", 2, "--batch-shares", shares)
+            self.assert_same_steps(got, want)
+        self.train("two", *steps, "--ranks", 2, "--batch-shares", "3,1")
+        r = run("train", "--out", self.path("two"), "--resume", "--steps", 4, "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn('"batch-shares": "3,1"', ek_cli.read(self.path("two", "run.json")).decode())
+        # another layout does not take the list over
+        r = run("train", "--out", self.path("two"), "--resume", "--steps", 5, "--ranks", 1)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+
+    def test_shares_of_a_batch_that_do_not_fit(self):
+        for shares, more, message in (
+                ("1,1,1", (), "one for each of the 2 data-parallel ranks"), ("1", (), "one for each of the 2"),
+                ("1,0", (), "is neither even, nor measured, nor a list"), ("1,nan", (), "is neither even"),
+                ("1;1", (), "is neither even"), ("1,1001", (), "is neither even"),
+                ("measured", (), "give --ep of at least 2"),
+                ("measured", ("--ep", 2, "--rank-speeds", "equal"), "give --ep of at least 2"),
+                ("2,1", ("--elastic",), "changes with --elastic")):
+            with self.subTest(shares + " ".join(map(str, more))):
+                err = self.refused("--seq", 32, "--ranks", 2, "--batch-shares", shares, *more)
+                self.assertTrue(err.startswith("evenkeel train: --batch-shares %s " % shares), err)
+                self.assertIn(message, err)
+                self.assertEqual(err.count("\n"), 1)
+
     def test_rerouting(self):
         steps = ("--batch", 4, "--seq", 32, "--steps", 3, "--dtype", "fp64")
         _, off = self.train("off", *steps)

@@ -108,6 +108,7 @@ static void micros_of(const ek_mesh *mesh, ek_micro *out)
                             (uint64_t)(10 * m),
                             inputs[m] + first * seq,
                             targets[m] + first * seq,
+                            NULL,
                             NULL};
     }
 }

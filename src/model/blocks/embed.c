@@ -11,6 +11,7 @@
 #include "model/blocks/backward.h"
 #include "model/blocks/layer_priv.h"
 #include "model/blocks/lm_head_priv.h"
+#include "nn/batch_shares.h"
 
 #include <string.h>
 
@@ -82,7 +83,9 @@ static ek_status op_embed_part_backward(void *self, const ek_op *op)
 /* Number of tokens of the micro-batch on data parallel ranks below this one. */
 static int64_t token_of(const ek_backward *bw, const ek_micro *mb, int rank)
 {
-    return ek_range_first(mb->total / mb->seq, bw->forward->model->cfg.mesh->dp, rank) * mb->seq;
+    int dp = bw->forward->model->cfg.mesh->dp;
+
+    return ek_shares_first(mb->shares, dp, mb->total / mb->seq, rank) * mb->seq;
 }
 
 static int64_t column_of(const ek_backward *bw, int rank)

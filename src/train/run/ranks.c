@@ -47,7 +47,8 @@ static uint64_t options_fingerprint(const ek_run *r)
              (long long)c->patience, c->prefer, c->rank_speeds);
     for (int i = 0; r->options.rack_of != NULL && i < r->ranks; i++)
         racks = ek_random_bits(racks, (uint64_t)i, (uint64_t)r->options.rack_of[i]);
-    return ek_random_bits(ek_random_stream(text), racks, ek_random_stream(c->pp_layers));
+    return ek_random_bits(ek_random_stream(text), racks,
+                          ek_random_stream(c->pp_layers) + ek_random_stream(c->batch_shares));
 }
 
 static ek_status compare_options(ek_run *r, const fingerprint *mine, const fingerprint *first)

@@ -6,6 +6,7 @@
 #include "train/batch.h"
 #include "train/output/run_file.h"
 #include "train/run/balance.h"
+#include "train/run/shares.h"
 #include "train/run/stages.h"
 #include "train/settings/settings.h"
 
@@ -152,6 +153,7 @@ static ek_status check_layout(ek_run *r)
     EK_TRY(ek_mesh_check(&r->options.sizes, r->ranks));
     EK_REQUIRE(!r->cfg->embed_columns || !r->source.spec.tie_embeddings, EK_EINVAL,
                "--embed-columns: this model's embedding is its head as well (tie_word_embeddings)");
+    EK_TRY(ek_run_read_shares(r));
     return ek_run_read_stages(r);
 }
 

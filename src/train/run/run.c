@@ -153,6 +153,7 @@ static void read_ahead(ek_run *r, int64_t step)
 {
     int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
 
+    r->data.cuts = ek_trainer_cuts(r->trainer);
     for (int64_t i = 0; i < n && r->data.status == EK_OK; i++)
         ek_run_keep_data_failure(
             r, ek_windows_row(&r->data.windows, step, ek_trainer_sequence(r->trainer, i),
@@ -161,7 +162,7 @@ static void read_ahead(ek_run *r, int64_t step)
 
 static ek_status begin_data(ek_run *r)
 {
-    size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
+    size_t n = (size_t)ek_trainer_most_sequences(r->trainer) * (size_t)r->training.seq;
 
     r->data.ahead = malloc((2 * n + 1) * sizeof(*r->data.ahead));
     EK_REQUIRE(r->data.ahead != NULL, EK_ENOMEM, "no memory for the tokens of a step");
@@ -170,18 +171,25 @@ static ek_status begin_data(ek_run *r)
 }
 
 /* Copies the prefetched tokens to the trainer and prefetches the next step's.  If that fails the
- * run ends with a checkpoint after this step, which all ranks can still take. */
-static void next_data(ek_run *r)
+ * run ends with a checkpoint after this step, which all ranks can still take.  Where the ranks'
+ * shares have changed since the tokens were read, all ranks read those of this step again.
+ * Collective. */
+static ek_status next_data(ek_run *r)
 {
     int64_t step = ek_trainer_steps_done(r->trainer);
     size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
 
+    if (r->data.cuts != ek_trainer_cuts(r->trainer)) {
+        read_ahead(r, step);
+        EK_TRY(ek_agree(r->world, "read the data", r->data.status));
+    }
     if (n > 0) {
         memcpy(ek_trainer_inputs(r->trainer), r->data.ahead, n * sizeof(*r->data.ahead));
         memcpy(ek_trainer_targets(r->trainer), r->data.ahead + n, n * sizeof(*r->data.ahead));
     }
     if (step + 1 < r->training.optimizer.steps)
         read_ahead(r, step + 1);
+    return EK_OK;
 }
 
 static ek_status data_failure(const ek_run *r)
@@ -426,7 +434,7 @@ static ek_status step_loop(ek_run *r)
         int64_t now;
 
         r->progress.step = ek_trainer_steps_done(r->trainer);
-        next_data(r);
+        EK_TRY(next_data(r));
         set_vote(r);
         ek_run_share_saves(r);
         EK_TRY(let_save_read(r));
@@ -505,6 +513,7 @@ static void close_all(ek_run *r, ek_status st)
     json_decref(r->options.settings);
     json_decref(r->options.all_settings);
     free(r->options.run_file);
+    free(r->options.shares);
     ek_run_close_state(r, st);
     if (r->world != r->all)
         ek_comm_close(&r->world);

@@ -36,7 +36,8 @@ typedef struct {
     int no_room; /* 1: there is no memory for two copies of each expert, which would be chosen */
     int stages;  /* virtual stages, */
     int32_t stage_layers[EK_LAYERS_MAX]; /* and the layers of each */
-    const int *rack_of;                  /* [ranks]; NULL: there are not several racks */
+    int64_t *shares; /* [dp + 1] of --batch-shares (nn/batch_shares.h); NULL: not given as a list */
+    const int *rack_of; /* [ranks]; NULL: there are not several racks */
     ek_value_schedule top_k_schedule, capacity_schedule;
     ek_trace replay;      /* of --replay-routing */
     json_t *settings;     /* those that a checkpoint and state in memory must share */
@@ -50,7 +51,8 @@ typedef struct {
     ek_tokenizer_files tokenizer_files;
     ek_sources sources;
     ek_windows windows;
-    int32_t *ahead;     /* [2, sequences, seq]: prefetched inputs and targets */
+    int32_t *ahead;     /* [2, sequences, seq]: prefetched inputs and targets, */
+    int64_t cuts;       /* of the batch as the trainer had cut it then (ek_trainer_cuts) */
     ek_status status;   /* of the prefetch */
     char failure[1024]; /* its message */
 } ek_run_data;

@@ -161,6 +161,12 @@ static const ek_option options[] = {
          "layers of each pipeline stage, such as 6,2 (with --pp-chunks of each virtual stage, in "
          "the model's order); even: equal numbers; auto: so that the busiest of these stages has "
          "the fewest FLOPs, the head counting for the last one"},
+    {"batch-shares", EK_OPTION_TEXT, .unit = "N,N,...", .field = EK_FIELD_TEXT,
+     .offset = FIELD(batch_shares),
+     .help =
+         "how data parallel ranks share the sequences of a micro-batch: even; a list of relative "
+         "shares, one for each of them, such as 2,2,1; measured: in proportion to the speeds of "
+         "--rank-speeds, with memory for 1.5 times an even share"},
     {"tp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(tp),
      .help = "tensor parallel size, for attention, embeddings and cross entropy"},
@@ -347,8 +353,8 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
 {
     /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
     static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
-    static const char *const sizes[] = {"pp",        "tp",        "ep",        "etp",
-                                        "pp-chunks", "pp-layers", "adaptive-r"};
+    static const char *const sizes[] = {"pp",        "tp",        "ep",         "etp",
+                                        "pp-chunks", "pp-layers", "adaptive-r", "batch-shares"};
     int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
     const char *dir = ek_options_text(given, "out");
     int lays_out = 0;

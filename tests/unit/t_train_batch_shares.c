@@ -1,0 +1,93 @@
+/* Data parallel ranks with other shares of each micro-batch than even ones: losses are those of one
+ * rank.  Ranks are threads. */
+#include "equal_threads.h"
+
+static equal_layout over(int ranks, int ep)
+{
+    return (equal_layout){.ranks = ranks,
+                          .pp = 1,
+                          .model_chunks = 1,
+                          .tp = 1,
+                          .ep = ep,
+                          .etp = 1,
+                          .degree = 1,
+                          .shape = 1, /* one micro-batch of 8 sequences */
+                          .weights = {4, 1, 2, 1}};
+}
+
+static void check_sequences(const equal_layout *l, const int *want)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+
+    equal_check_into(l, result);
+    for (int r = 0; r < l->ranks; r++) {
+        CHECK_INT(result[r].first_sequences, want[r]);
+        CHECK_INT(result[r].last_sequences, want[r]);
+    }
+}
+
+static void ranks_have_the_sequences_of_their_weights(void)
+{
+    equal_layout l = over(4, 1);
+
+    check_sequences(&l, (const int[]){4, 1, 2, 1});
+    l.ep = 4;
+    l.balance = EQUAL_EXACT;
+    check_sequences(&l, (const int[]){4, 1, 2, 1});
+    l.ep = 2;
+    l.zero = 3;
+    l.columns = 1;
+    check_sequences(&l, (const int[]){4, 1, 2, 1});
+}
+
+/* Ranks of a data parallel rank have its sequences. */
+static void tensor_and_pipeline_parallel_ranks_share_a_weight(void)
+{
+    equal_layout l = over(4, 2);
+
+    l.tp = 2;
+    check_sequences(&l, (const int[]){6, 6, 2, 2});
+    l.tp = 1;
+    l.pp = 2;
+    check_sequences(&l, (const int[]){6, 2, 6, 2});
+    l.etp = 2;
+    l.ep = 1;
+    check_sequences(&l, (const int[]){6, 2, 6, 2});
+}
+
+/* A weight so small that a rank has no sequence at all. */
+static void a_rank_may_have_none(void)
+{
+    equal_layout l = over(4, 4);
+
+    l.weights[1] = l.weights[3] = 100;
+    l.weights[0] = 1;
+    l.weights[2] = 200;
+    check_sequences(&l, (const int[]){0, 2, 4, 2});
+}
+
+/* The third rank computes at a third of the speed of the others: a tenth of the sequences. */
+static void the_slow_rank_gets_fewer_sequences(void)
+{
+    static equal_result result[EQUAL_RANKS_MAX];
+    equal_layout l = over(4, 4);
+
+    l.weights[0] = 0;
+    l.follow = 1;
+    l.slow = 3;
+    l.blind = 1;
+    l.balance = EQUAL_EXACT;
+    equal_check_into(&l, result);
+    for (int r = 0; r < 4; r++)
+        CHECK_INT(result[r].first_sequences, 2);
+    CHECK_INT(result[2].last_sequences, 1);
+    CHECK(result[0].last_sequences + result[1].last_sequences + result[3].last_sequences == 7);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(ranks_have_the_sequences_of_their_weights),
+    EK_CASE(tensor_and_pipeline_parallel_ranks_share_a_weight),
+    EK_CASE(a_rank_may_have_none),
+    EK_CASE(the_slow_rank_gets_fewer_sequences),
+};
+EK_TEST_MAIN(cases)
