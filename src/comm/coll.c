@@ -86,7 +86,7 @@ ek_status ek_coll_begin(ek_comm *c, const char *name, const char *site, int tag,
     if (tag < 0)
         op->tag = TAG_COLLECTIVE + (int)(c->calls++ % (TAG_END - TAG_COLLECTIVE));
     op->kept.n_table = table;
-    op->check.agreed = op->posted = op->done = false;
+    op->check.agreed = op->posted = op->done = op->advanced = false;
     op->n_transfers = op->n_done = op->phase = op->n_phase_0 = op->peer = 0;
     op->amount = op->size = op->n_served = 0;
     op->digest = 0;
@@ -331,14 +331,23 @@ ek_status ek_coll_launch(ek_coll *op, ek_coll **out)
     return EK_OK;
 }
 
-static ek_status advance_all(ek_coll *first)
+/* Advances an operation that is tested, and all others, as their peers may wait for this rank.
+ * Whoever tests several in turn advances each of them once a turn: a test of an operation that was
+ * advanced with another one does nothing. */
+static ek_status advance_all(ek_coll *tested)
 {
-    EK_TRY(advance_op(first));
-    if (first->done)
+    if (tested->advanced && !tested->done) {
+        tested->advanced = false;
         return EK_OK;
-    for (ek_coll *op = first->comm->world->running; op != NULL; op = op->next)
-        if (op != first)
+    }
+    EK_TRY(advance_op(tested));
+    if (tested->done)
+        return EK_OK;
+    for (ek_coll *op = tested->comm->world->running; op != NULL; op = op->next)
+        if (op != tested) {
             EK_TRY(advance_op(op));
+            op->advanced = true;
+        }
     return EK_OK;
 }
 

@@ -118,6 +118,7 @@ struct ek_coll {
     ek_status (*post)(ek_coll *op);
     ek_status (*step)(ek_coll *op, int *done);
     bool posted, done;
+    bool advanced; /* by the test of another operation, since it was last tested itself */
     ek_coll_check check;
     ek_coll_buffers kept;
 

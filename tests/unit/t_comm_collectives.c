@@ -1,5 +1,6 @@
 /* Collectives over ranks that are threads: every case with 1 to 8 ranks, with whole_messages and
  * with split messages; and failures. */
+#include "comm/backend.h"
 #include "comm_threads.h"
 #include "ek_test.h"
 
@@ -140,6 +141,96 @@ static void given_up(void)
     ek_t.failed += over(2, NULL, gives_up, 0);
 }
 
+/* --- progress --------------------------------------------------------------------------------- */
+
+/* A back end around that of rank 0, which counts tests of messages. */
+static struct {
+    const ek_backend *inner;
+    void *state;
+    int tests;
+} counted;
+
+static ek_status counted_send(void *self, const void *buf, int64_t bytes, int to, int tag,
+                              ek_message *m)
+{
+    (void)self;
+    return counted.inner->send(counted.state, buf, bytes, to, tag, m);
+}
+
+static ek_status counted_recv(void *self, void *buf, int64_t bytes, int from, int tag,
+                              ek_message *m)
+{
+    (void)self;
+    return counted.inner->recv(counted.state, buf, bytes, from, tag, m);
+}
+
+static ek_status counted_test(void *self, ek_message *m, int *done)
+{
+    (void)self;
+    counted.tests++;
+    return counted.inner->test(counted.state, m, done);
+}
+
+static void counted_close(void *self, int failed)
+{
+    (void)self;
+    counted.inner->close(counted.state, failed);
+}
+
+static void count_tests(peer *p)
+{
+    static const ek_backend counting = {.name = "counting",
+                                        .message_max = 1 << 20,
+                                        .send = counted_send,
+                                        .recv = counted_recv,
+                                        .test = counted_test,
+                                        .close = counted_close};
+
+    if (p->rank == 0)
+        ek_comm_decorate(p->world, &counting, NULL, &counted.inner, &counted.state);
+}
+
+enum { PENDING = 8 };
+
+/* Rank 0 waits for messages that rank 1 sends when it is told to. */
+static void test_in_turn(peer *p)
+{
+    ek_coll *ops[PENDING] = {NULL};
+    int64_t got[PENDING];
+    char go[1] = "";
+    int left = PENDING;
+
+    if (p->rank == 1) {
+        DO(p, ek_comm_recv(p->world, go, 1, 0, PENDING, &op));
+        for (int64_t i = 0; i < PENDING; i++)
+            DO(p, ek_comm_send(p->world, &i, sizeof(i), 0, (int)i, &op));
+        return;
+    }
+    for (int i = 0; i < PENDING; i++)
+        MUST(p, ek_comm_recv(p->world, &got[i], sizeof(got[i]), 1, i, &ops[i]));
+    counted.tests = 0;
+    for (int turn = 1; turn <= 3; turn++) {
+        for (int i = 0; i < PENDING; i++)
+            EXPECT(p, ek_coll_test(&ops[i]) == EK_PENDING);
+        EXPECT(p, counted.tests == turn * PENDING);
+    }
+    EXPECT(p, ek_coll_test(&ops[2]) == EK_PENDING); /* each test of one alone advances it */
+    EXPECT(p, ek_coll_test(&ops[2]) == EK_PENDING);
+    EXPECT(p, counted.tests == 5 * PENDING);
+    DO(p, ek_comm_send(p->world, go, 1, 1, PENDING, &op));
+    while (left > 0)
+        for (int i = 0; i < PENDING; i++)
+            left -= ops[i] != NULL && ek_coll_test(&ops[i]) == EK_OK;
+    for (int i = 0; i < PENDING; i++)
+        EXPECT(p, got[i] == i);
+}
+
+/* Tests of several operations in turn advance each of them once a turn, not once for each test. */
+static void a_turn_of_tests_advances_each_operation_once(void)
+{
+    ek_t.failed += over(2, count_tests, test_in_turn, 0);
+}
+
 /* The same cases in a world of one rank, which has its own back end. */
 static void self(void)
 {
@@ -156,8 +247,15 @@ static void self(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(whole_messages), EK_CASE(split_messages), EK_CASE(split_far_messages), EK_CASE(failure),
-    EK_CASE(describe),       EK_CASE(watchdog),       EK_CASE(given_up),           EK_CASE(self),
+    EK_CASE(whole_messages),
+    EK_CASE(split_messages),
+    EK_CASE(split_far_messages),
+    EK_CASE(failure),
+    EK_CASE(describe),
+    EK_CASE(watchdog),
+    EK_CASE(given_up),
+    EK_CASE(self),
+    EK_CASE(a_turn_of_tests_advances_each_operation_once),
 };
 
 EK_TEST_MAIN(cases)
