@@ -21,15 +21,12 @@
 #include "model/hf/init.h"
 #include "moe/replica_weights.h"
 #include "train/batch.h"
-#include "train/timing/layer_costs.h"
 #include "train/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-enum { POLICIES_MAX = 16 };
 
 /* Measurements of one step; bytes, plan and wait times as in metrics.jsonl. */
 typedef struct {
@@ -55,10 +52,10 @@ typedef struct {
     ek_trainer *trainer;
     ek_arena arena;
     ek_plan *block; /* [layers] */
-    const ek_planner *others[POLICIES_MAX + 1];
+    const ek_planner *others[BENCH_POLICIES_MAX + 1];
     int n;
-    policy of[POLICIES_MAX + 1]; /* the last one has even loads */
-    policy *there;               /* whose placement is installed; NULL: block order */
+    policy of[BENCH_POLICIES_MAX + 1]; /* the last one has even loads */
+    policy *there;                     /* whose placement is installed; NULL: block order */
     /* of the last transient and persistent plan */
     char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON];
 } balance;
@@ -70,32 +67,15 @@ static policy *even_of(balance *x)
     return &x->of[x->n];
 }
 
-static ek_status add_policy(const bench *b, balance *x, const char *name)
-{
-    const ek_planner *p = ek_planner_find(name);
-
-    EK_REQUIRE(p != NULL, EK_EINVAL, "--policies %s: no balance policy %s", b->cfg->policies, name);
-    EK_REQUIRE(x->n < POLICIES_MAX, EK_EINVAL, "--policies %s: more than %d", b->cfg->policies,
-               POLICIES_MAX);
-    for (int i = 0; i < x->n; i++)
-        EK_REQUIRE(x->of[i].planner != p, EK_EINVAL, "--policies %s: %s twice", b->cfg->policies,
-                   name);
-    x->of[x->n++] = (policy){.name = p->name, .planner = p};
-    return EK_OK;
-}
-
-/* Parses "off,exact". */
 static ek_status read_policies(const bench *b, balance *x)
 {
-    char name[32];
-    const char *at = b->cfg->policies;
+    bench_policies named;
     int n = 0;
 
-    for (; *at != '\0'; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
-        EK_TRY(add_policy(b, x, name));
-    }
-    EK_REQUIRE(x->n > 0, EK_EINVAL, "--policies is empty");
+    EK_TRY(bench_read_policies(b, &named));
+    x->n = named.n;
+    for (int i = 0; i < named.n; i++)
+        x->of[i] = (policy){.name = named.of[i]->name, .planner = named.of[i]};
     *even_of(x) = (policy){.name = "force-balance", .planner = &ek_planner_off, .even = 1};
     for (int i = 0; i < x->n; i++)
         if (x->of[i].planner != &ek_planner_off)
@@ -117,7 +97,7 @@ static ek_status read_loads(const bench *b, balance *x)
     EK_REQUIRE(
         b->cfg->replay != NULL, EK_EINVAL,
         "bench balance needs a trace: --replay-routing FILE (evenkeel workload generates one)");
-    EK_TRY(ek_trace_open(b->cfg->replay, &in));
+    EK_TRY(bench_open_trace(b, &in));
     n = ek_trace_numbers(&in);
     more = in.layers * in.sources * in.experts;
     numbers = malloc((size_t)(n + more) * sizeof(*numbers));
@@ -132,9 +112,6 @@ static ek_status read_loads(const bench *b, balance *x)
                           .experts = in.experts};
     ek_trace_close(&in);
     EK_REQUIRE(numbers != NULL, EK_ENOMEM, "no memory for %lld loads", (long long)(n + more));
-    EK_REQUIRE(x->trace.experts == b->spec.experts, EK_EFORMAT,
-               "--replay-routing %s has %lld experts, but the model has %lld", b->cfg->replay,
-               (long long)x->trace.experts, (long long)b->spec.experts);
     return EK_OK;
 }
 
@@ -145,21 +122,6 @@ static int fills_slots(const balance *x)
         if (x->of[i].planner->plan_transient == NULL)
             return 1;
     return 0;
-}
-
-static ek_status measure_costs(const bench *b, const balance *x, ek_plan_costs *out)
-{
-    ek_machine *m = malloc(sizeof(*m));
-    int64_t experts = (b->spec.experts + x->on.mesh->ep - 1) / x->on.mesh->ep;
-    ek_status st = EK_OK;
-
-    EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for costs");
-    EK_TRY_OUT(bench_measure_costs(b, experts, m, NULL));
-    EK_TRY_OUT(ek_layer_costs(m, &b->spec, x->on.mesh, (double)(b->cfg->micro_batch * b->cfg->seq),
-                              b->spec.top_k, out, NULL));
-out:
-    free(m);
-    return st;
 }
 
 static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
@@ -196,7 +158,7 @@ static ek_status open_trainer(const bench *b, balance *x)
                           .persistent_slots = fills_slots(x)};
     int64_t n;
 
-    EK_TRY(measure_costs(b, x, &cfg.moe.costs));
+    EK_TRY(bench_layer_costs(b, x->on.mesh, &cfg.moe.costs));
     if (b->job->rank == 0)
         cfg.moe.listener = (ek_moe_plan_listener){on_plan, x};
     cfg.exec.inline_async = bench_inline_async(b);
@@ -279,15 +241,6 @@ static ek_status since(const bench *b, int64_t start, double *s)
     return bench_agree(b, s, 1, EK_MAX_F64);
 }
 
-/* Fails if a planner was disabled after a failure, as its result would be meaningless. */
-static ek_status check_planner(const balance *x, const policy *p)
-{
-    const ek_moe_planning *d = &ek_trainer_pass(x->trainer)->planning;
-
-    EK_REQUIRE(!d->failed && !d->unfit, EK_EINTERNAL, "the planner of %s has failed", p->name);
-    return EK_OK;
-}
-
 /* Moves experts to the placement of a policy; plans NULL: not planned yet. */
 static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64_t *moved,
                          double *s)
@@ -316,7 +269,7 @@ static ek_status enter(const bench *b, balance *x, policy *p)
     }
     x->primary_reason[0] = '\0';
     EK_TRY(move_to(b, x, known ? p->placements : NULL, &p->moved, &s));
-    EK_TRY(check_planner(x, p));
+    EK_TRY(bench_check_planner(ek_trainer_pass(x->trainer), p->name));
     if (!known) {
         copy_placements(b, x, p->placements);
         memcpy(p->reason, x->primary_reason, sizeof(p->reason));
@@ -339,7 +292,7 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     start = ek_clock_ns();
     EK_TRY(ek_trainer_step(x->trainer, &r));
     EK_TRY(since(b, start, &s));
-    EK_TRY(check_planner(x, p));
+    EK_TRY(bench_check_planner(ek_trainer_pass(x->trainer), p->name));
     sent = (double)r.comm_bytes;
     EK_TRY(bench_agree(b, &sent, 1, EK_SUM_F64));
     if (out == NULL)

@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-enum { BENCH_REPEATS_MAX = 1000 };
+enum { BENCH_REPEATS_MAX = 1000, BENCH_POLICIES_MAX = 16 };
 
 typedef struct {
     int64_t n;
@@ -54,6 +54,12 @@ typedef struct {
     const ek_mesh *mesh;
 } bench_mesh;
 
+/* Balance policies. */
+typedef struct {
+    int n;
+    const ek_planner *of[BENCH_POLICIES_MAX];
+} bench_policies;
+
 /* The benchmarks. */
 EK_CHECKED ek_status bench_gemm(bench *b);
 EK_CHECKED ek_status bench_kernels(bench *b);
@@ -82,8 +88,17 @@ void bench_show_warnings(const bench *b);
  * taken from an earlier measurement.  Collective. */
 EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m,
                                          int *cached);
+/* As measured, for the planners of such a mesh.  Collective. */
+EK_CHECKED ek_status bench_layer_costs(const bench *b, const ek_mesh *mesh, ek_plan_costs *out);
 /* As a JSON object. */
 json_t *bench_costs_json(const ek_plan_costs *c);
+
+/* Parses --policies, "off,exact". */
+EK_CHECKED ek_status bench_read_policies(const bench *b, bench_policies *out);
+/* Opens the trace of --replay-routing, which must have as many experts as the model. */
+EK_CHECKED ek_status bench_open_trace(const bench *b, ek_trace *out);
+/* Fails if a planner was disabled after a failure, as its result would be meaningless. */
+EK_CHECKED ek_status bench_check_planner(const ek_pass *p, const char *name);
 
 /* Compares the ops of a step of MoE layers on this mesh with the predictions of b->cfg->machine. */
 EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,

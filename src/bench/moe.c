@@ -1,20 +1,24 @@
 /* `bench moe`: MoE layers without the rest of the model, forward and backward, by pipeline degree.
  *
  * Runs all routed layers of a model on synthetic activations that are spread evenly over the
- * experts, on one or several ranks.  Degrees alternate step by step, so that all see the same
- * noise.  All times are those of the slowest rank.  The ceiling of a degree is the longer of
- * compute time and network time: a step with perfect overlap.  Rank 0 prints. */
+ * experts, on one or several ranks; with --replay-routing also with the loads of a trace, by
+ * balance policy.  Policies replicate for a micro-batch only: nothing moves between steps.
+ * Variants alternate step by step, so that all see the same noise.  All times are those of the
+ * slowest rank.  The ceiling of a variant is the longer of compute time and network time: a step
+ * with perfect overlap.  Rank 0 prints. */
 #include "base/clock.h"
 #include "bench/bench_priv.h"
 #include "exec/exec.h"
 #include "model/hf/init.h"
+#include "moe/replica_prefetch.h"
+#include "moe/replica_weights.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WARM_UP = 2, WAYS_MAX = 8, DEGREE_MAX = 64 };
+enum { WARM_UP = 2, DEGREES_MAX = 8, WAYS_MAX = DEGREES_MAX + BENCH_POLICIES_MAX, DEGREE_MAX = 64 };
 
 /* Times measured per step, in seconds. */
 enum { WALL, COMPUTE, EXPERTS, NET, EXPOSED, TIMES };
@@ -22,17 +26,20 @@ enum { WALL, COMPUTE, EXPERTS, NET, EXPOSED, TIMES };
 static const char *const time_names[TIMES] = {"ms", "compute_ms", "experts_ms", "net_ms",
                                               "exposed_ms"};
 
-/* One variant of the exchange: a pipeline degree, or groups of ranks. */
+/* One variant: a pipeline degree, groups of ranks, or a balance policy. */
 typedef struct {
     char name[32];
     ek_moe_config config;
     ek_pass *pass;
-    int64_t sent; /* bytes of a step, by all ranks */
+    int64_t sent;         /* bytes of a step, by all ranks */
+    double max_over_mean; /* of the ranks' rows, in the worst layer of the last step */
+    int64_t replicas;     /* of the last step */
     bench_samples times[TIMES];
 } way;
 
 typedef struct {
     bench_mesh on;
+    ek_trace trace; /* of --replay-routing */
     ek_model *model;
     ek_exec *exec;
     ek_graph graph;
@@ -57,8 +64,8 @@ static ek_status read_degrees(const bench *b, moe *m)
         EK_REQUIRE(end != at && degree >= 1 && degree <= DEGREE_MAX && (*end == ',' || *end == 0),
                    EK_EINVAL, "--degrees %s: expected numbers from 1 to %d, separated by commas",
                    b->cfg->degrees, DEGREE_MAX);
-        EK_REQUIRE(m->n_ways < WAYS_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
-                   b->cfg->degrees, WAYS_MAX - 1);
+        EK_REQUIRE(m->n_ways < DEGREES_MAX - 1, EK_EINVAL, "--degrees %s: at most %d of them",
+                   b->cfg->degrees, DEGREES_MAX - 1);
         snprintf(w->name, sizeof(w->name), "degree %ld", degree);
         w->config = (ek_moe_config){.degree = (int)degree, .a2a = b->cfg->a2a, .force_balance = 1};
         m->n_ways++;
@@ -73,6 +80,34 @@ static ek_status read_degrees(const bench *b, moe *m)
                                     .smart_group = b->cfg->smart_group,
                                     .force_balance = 1};
     }
+    return EK_OK;
+}
+
+/* A variant for each policy that plans by the micro-batch, at the first degree. */
+static ek_status add_policies(const bench *b, moe *m)
+{
+    ek_moe_config config = {.degree = m->ways[0].config.degree,
+                            .a2a = b->cfg->a2a,
+                            .replay = &m->trace,
+                            .replica_sets = 2,
+                            .horizon = b->cfg->plan_every,
+                            .replicas_min = 1};
+    bench_policies named;
+
+    EK_REQUIRE(m->on.mesh->ep > 1, EK_EINVAL,
+               "--replay-routing needs expert parallelism: --ep 2 or more");
+    EK_TRY(bench_read_policies(b, &named));
+    EK_TRY(bench_open_trace(b, &m->trace));
+    EK_TRY(ek_replicas_check(m->on.mesh, b->cfg->spare_slots));
+    EK_TRY(bench_layer_costs(b, m->on.mesh, &config.costs));
+    for (int i = 0; i < named.n; i++)
+        if (named.of[i]->plan_transient != NULL) {
+            way *w = &m->ways[m->n_ways++];
+
+            snprintf(w->name, sizeof(w->name), "%s", named.of[i]->name);
+            w->config = config;
+            w->config.planner = named.of[i];
+        }
     return EK_OK;
 }
 
@@ -113,14 +148,19 @@ static ek_status open_way(const bench *b, moe *m, way *w)
 static ek_status moe_open(const bench *b, moe *m)
 {
     ek_exec_config exec = {0};
+    ek_model_config mc = {.trained = 1};
 
     ek_graph_init(&m->graph);
     EK_TRY(read_degrees(b, m));
     m->layers = ek_model_moe_layers(&b->spec);
     EK_REQUIRE(m->layers > 0, EK_EINVAL, "this model has no layer with experts");
     EK_TRY(bench_open_mesh(b, &m->on));
-    EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1, .mesh = m->on.mesh},
-                           &m->model));
+    mc.mesh = m->on.mesh;
+    if (b->cfg->replay != NULL) {
+        EK_TRY(add_policies(b, m));
+        mc.spare_slots = b->cfg->spare_slots;
+    }
+    EK_TRY(ek_model_create(&b->spec, b->k, &mc, &m->model));
     EK_TRY(ek_model_init(m->model, 0));
     EK_TRY(ek_model_pack(m->model));
     exec.inline_async = bench_inline_async(b);
@@ -139,26 +179,61 @@ static void moe_close(moe *m)
     ek_graph_fini(&m->graph);
     ek_model_destroy(&m->model);
     bench_close_mesh(&m->on);
+    ek_trace_close(&m->trace);
 }
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* Forward of all layers, then backward. */
-static ek_status build(const bench *b, moe *m, way *w)
+/* The routed layer after (by 1) or before (by -1) layer l; NULL: none. */
+static ek_moe *neighbour(const bench *b, const way *w, int64_t l, int by)
 {
-    ek_moe_step step = {.training = 1, .aux_coef = 0.01, .top_k = b->spec.top_k};
+    for (l += by; l >= 0 && l < b->spec.layers; l += by)
+        if (!b->spec.dense[l])
+            return &w->pass->moe[l];
+    return NULL;
+}
+
+/* Forward of all layers, then backward, with replicas sent ahead as in training, except that
+ * nothing is computed before the first layer and between layers. */
+static ek_status build(const bench *b, moe *m, way *w, int64_t step_number)
+{
+    ek_moe_step step = {
+        .training = 1, .aux_coef = 0.01, .top_k = b->spec.top_k, .step = (uint64_t)step_number};
     int64_t n = m->micro.n;
     int32_t dep = -1;
 
     EK_TRY(ek_pass_begin(w->pass, &step, &m->micro, 1));
     ek_graph_reset(&m->graph);
     for (int64_t l = 0; l < b->spec.layers; l++)
-        if (!b->spec.dense[l])
-            dep = ek_moe_build_forward(&w->pass->moe[l], &m->graph, 0, n, 0, dep);
+        if (!b->spec.dense[l]) {
+            ek_moe *layer = &w->pass->moe[l];
+
+            layer->ids.next_forward = neighbour(b, w, l, 1);
+            layer->ids.backward_micro = layer->ids.next_forward == NULL ? 0 : -1;
+            ek_moe_build_forward_prefetch(layer, &m->graph, 0, dep);
+            dep = ek_moe_build_forward(layer, &m->graph, 0, n, 0, dep);
+        }
     for (int64_t l = b->spec.layers - 1; l >= 0; l--)
-        if (!b->spec.dense[l])
+        if (!b->spec.dense[l]) {
+            w->pass->moe[l].ids.next_backward = neighbour(b, w, l, -1);
             dep = ek_moe_build_backward(&w->pass->moe[l], &m->graph, 0, n, dep);
+        }
     return EK_OK;
+}
+
+/* How even the step was. */
+static void note_balance(const bench *b, way *w)
+{
+    w->max_over_mean = 0;
+    w->replicas = 0;
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        if (!b->spec.dense[l]) {
+            const ek_moe *layer = &w->pass->moe[l];
+
+            w->max_over_mean =
+                fmax(w->max_over_mean, ek_moe_rank_balance(&layer->stats, &layer->x).max_over_mean);
+            w->replicas += layer->stats.replicas;
+        }
 }
 
 static int is_of_experts(ek_op_kind kind)
@@ -183,14 +258,14 @@ static int64_t bytes_sent(const bench *b)
     return b->job->world != NULL ? ek_comm_bytes_sent(b->job->world) : 0;
 }
 
-static ek_status run_step(const bench *b, moe *m, way *w, int counts)
+static ek_status run_step(const bench *b, moe *m, way *w, int64_t number, int counts)
 {
     double t[TIMES], sent = -(double)bytes_sent(b);
     ek_exec_times sums;
     const ek_event *events;
     int64_t n, start;
 
-    EK_TRY(build(b, m, w));
+    EK_TRY(build(b, m, w, number));
     ek_exec_record(m->exec, 1);
     ek_exec_forget(m->exec);
     if (b->job->world != NULL)
@@ -199,6 +274,8 @@ static ek_status run_step(const bench *b, moe *m, way *w, int counts)
     EK_TRY(ek_exec_run(m->exec, &m->graph));
     t[WALL] = (double)(ek_clock_ns() - start) * 1e-9;
     sent += (double)bytes_sent(b);
+    EK_TRY(bench_check_planner(w->pass, w->name));
+    note_balance(b, w);
     events = ek_exec_events(m->exec, &n);
     ek_exec_sum(events, n, &sums);
     t[COMPUTE] = sums.compute_s;
@@ -217,7 +294,7 @@ static ek_status measure(const bench *b, moe *m)
 {
     for (int64_t step = 0; step < b->cfg->steps + WARM_UP; step++)
         for (int i = 0; i < m->n_ways; i++)
-            EK_TRY(run_step(b, m, &m->ways[i], step >= WARM_UP));
+            EK_TRY(run_step(b, m, &m->ways[i], step, step >= WARM_UP));
     return EK_OK;
 }
 
@@ -245,7 +322,7 @@ static ek_status write_timeline(const bench *b, moe *m)
 
     if (b->cfg->timeline == NULL)
         return EK_OK;
-    EK_TRY(run_step(b, m, best(m), 0));
+    EK_TRY(run_step(b, m, best(m), b->cfg->steps + WARM_UP, 0));
     events = ek_exec_events(m->exec, &n);
     return b->job->rank == 0 ? ek_timeline_write(events, n, &who, b->cfg->timeline) : EK_OK;
 }
@@ -258,7 +335,7 @@ static ek_status predict(bench *b, moe *m)
 
     if (b->cfg->machine == NULL)
         return EK_OK;
-    EK_TRY(run_step(b, m, best(m), 0));
+    EK_TRY(run_step(b, m, best(m), b->cfg->steps + WARM_UP, 0));
     events = ek_exec_events(m->exec, &n);
     return b->job->rank == 0 ? bench_predicted(b, m->on.mesh, m->on.nodes, events, n) : EK_OK;
 }
@@ -271,14 +348,16 @@ static void put_way(bench *b, const moe *m, const way *w, json_t *all)
     double rows = (double)(m->micro.total * b->spec.top_k * m->layers) / t.median;
     double speed = median(&m->ways[0], WALL) / t.median;
     double ceiling = fmax(median(w, COMPUTE), median(w, NET)) / t.median;
-    json_t *row = json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:I}", "way", w->name, "degree",
-                            w->config.degree, "smart_groups", w->config.smart_group, "rows_per_s",
-                            rows, "speed", speed, "ratio", ceiling, "bytes", (json_int_t)w->sent);
+    json_t *row =
+        json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:I, s:f, s:I}", "way", w->name, "degree",
+                  w->config.degree, "smart_groups", w->config.smart_group, "rows_per_s", rows,
+                  "speed", speed, "ratio", ceiling, "bytes", (json_int_t)w->sent, "max_over_mean",
+                  w->max_over_mean, "replicas", (json_int_t)w->replicas);
 
-    bench_say(b, "%-13s %9.2f (%8.2f .. %8.2f) %10.0f %7.2f %9.2f %9.2f %9.2f %9.2f %8.2f\n",
+    bench_say(b, "%-13s %9.2f (%8.2f .. %8.2f) %10.0f %7.2f %9.2f %9.2f %9.2f %9.2f %8.2f %8.3f\n",
               w->name, t.median * 1e3, t.min * 1e3, t.max * 1e3, rows, speed,
               median(w, COMPUTE) * 1e3, median(w, EXPERTS) * 1e3, median(w, NET) * 1e3,
-              median(w, EXPOSED) * 1e3, ceiling);
+              median(w, EXPOSED) * 1e3, ceiling, w->max_over_mean);
     for (int i = 0; i < TIMES; i++)
         if (json_object_set_new(row, time_names[i], bench_stat_json(&w->times[i], 1e3)) != 0)
             b->lost = 1;
@@ -296,14 +375,16 @@ static void put(bench *b, moe *m)
               (long long)b->cfg->seq, m->on.ranks, m->on.ranks > 1 ? "s" : "", m->on.nodes,
               m->on.nodes > 1 ? "s" : "", m->on.mesh->ep, m->on.mesh->etp, m->on.mesh->tp,
               (long long)b->cfg->steps);
-    bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s\n", "", "ms/step", "min",
-              "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling");
+    bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s %8s\n", "", "ms/step", "min",
+              "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling",
+              "max/mean");
     for (int i = 0; i < m->n_ways; i++)
         put_way(b, m, &m->ways[i], all);
     bench_say(b,
               "\nspeed: against %s.  compute, experts' products of it, network, and network in "
               "which nothing computes: ms of the slowest rank.\nceiling: the longer of compute and "
-              "network, of ms/step.\nbest: %s; %.3f MB sent a step by all ranks\n",
+              "network, of ms/step.\nmax/mean: rows of "
+              "the busiest rank over the mean.\nbest: %s; %.3f MB sent a step by all ranks\n",
               m->ways[0].name, best(m)->name, (double)best(m)->sent / 1e6);
     bench_put(b, "ranks", json_integer(m->on.ranks));
     bench_put(b, "nodes", json_integer(m->on.nodes));

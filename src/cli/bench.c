@@ -75,17 +75,19 @@ static const ek_option options[] = {
      .help = "moe, balance: all-to-all algorithm"},
     {"policies", EK_OPTION_TEXT, .fallback = "off,shadow,place,prophet,replicate,exact,auto",
      .unit = "P,P,...", .field = EK_FIELD_TEXT, .offset = offsetof(bench_settings, policies),
-     .help = "balance: policies of `train --balance` to measure, in turn"},
+     .help = "balance: policies of `train --balance` to measure, in turn; moe, with "
+             "--replay-routing: those of them that plan by the micro-batch"},
     {"replay-routing", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, replay),
-     .help = "balance: routing trace (.npy); its first iteration is the warm-up, the following "
-             "ones are measured"},
+     .help = "balance, moe: routing trace (.npy); balance: its first iteration is the warm-up, the "
+             "following ones are measured; moe: also measure with its loads, by --policies"},
     {"spare-slots", EK_OPTION_INT, .fallback = "1", .unit = "slots", .allowed = "[0,100000]",
      .field = EK_FIELD_INT, .offset = offsetof(bench_settings, spare_slots),
-     .help = "balance: replica slots per rank, beyond its share of the experts"},
+     .help = "balance, moe with --replay-routing: replica slots per rank, beyond its share of the "
+             "experts"},
     {"plan-every", EK_OPTION_INT, .fallback = "10", .unit = "steps", .allowed = "[1,1000000]",
      .field = EK_FIELD_INT64, .offset = offsetof(bench_settings, plan_every),
-     .help = "balance: amortisation horizon of persistent placement changes"},
+     .help = "balance, moe: amortisation horizon of persistent placement changes"},
     {"timeline", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, timeline),
      .help = "moe: write a timeline of one step of the fastest variant on rank 0 (Perfetto, "
@@ -107,10 +109,10 @@ static const ek_option options[] = {
      .help = "disk: size of the file that is made"},
     {"budget", EK_OPTION_REAL, .fallback = "1.6", .unit = "seconds", .allowed = "(0,60]",
      .field = EK_FIELD_REAL, .offset = offsetof(bench_settings, budget),
-     .help = "costs, balance: time spent on measuring costs"},
+     .help = "costs, balance, moe with --replay-routing: time spent on measuring costs"},
     {"cached", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(bench_settings, cached),
-     .help = "costs, balance: use costs measured earlier on this machine for the same ranks, "
-             "threads and sizes, if any"},
+     .help = "costs, balance, moe with --replay-routing: use costs measured earlier on this "
+             "machine for the same ranks, threads and sizes, if any"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(bench_settings, json),
      .help = "print one JSON object on stdout"},
 };

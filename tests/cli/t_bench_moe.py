@@ -1,5 +1,6 @@
 """evenkeel bench moe, on one rank and on several with each installed MPI: figures are consistent,
-every degree does the same work, and invalid arguments are refused.  No speed is asserted."""
+every degree does the same work, policies balance the loads of a trace, and invalid arguments are
+refused.  No speed is asserted."""
 
 import json
 import math
@@ -8,7 +9,7 @@ import subprocess
 import unittest
 
 import ek_cli
-from ek_cli import DONE, USAGE
+from ek_cli import BAD_INPUT, DONE, USAGE
 
 FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
 TIMES = ("ms", "compute_ms", "experts_ms", "net_ms", "exposed_ms")
@@ -83,6 +84,44 @@ class Moe(ek_cli.Case):
         self.assertEqual(r.stdout.count("\ndegree 1 "), 1, r.stdout)
         self.assertEqual(r.stdout.count("\ndegree 2 "), 1, r.stdout)
         self.assertIn("2 ranks on 1 node, ep 2", r.stdout)
+
+    def hot_expert(self, experts=4):
+        path = self.path("loads-%d.npy" % experts)
+        r = ek_cli.run("workload", "--name", "W1", "--ranks", 2, "--experts", experts, "--layers", 2,
+                       "--iterations", 1, "--tokens", 64, "--out", path)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return path
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_policies_skewed_trace_balance_as_the_plan_says(self):
+        for flavour in FLAVOURS:
+            r = self.on_ranks(flavour, 2, "--batch", "4", "--ep", "2", "--degrees", "1",
+                              "--replay-routing", self.hot_expert(), "--policies",
+                              "off,prophet,place,exact,auto", "--budget", "0.1", "--json")
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            of = {w["way"]: w for w in json.loads(r.stdout)["ways"]}
+            # place moves experts between steps only
+            self.assertEqual(list(of), ["degree 1", "off", "prophet", "exact", "auto"])
+            self.assertEqual((of["degree 1"]["max_over_mean"], of["off"]["replicas"]), (1, 0))
+            self.assertGreater(of["off"]["max_over_mean"], 1.1)
+            self.assertEqual(of["exact"]["max_over_mean"], 1)
+            self.assertGreaterEqual(of["exact"]["replicas"], 2)  # one or more a layer
+            self.assertLessEqual(of["auto"]["max_over_mean"], of["off"]["max_over_mean"])
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_refused_policies_and_traces(self):
+        for more, status, what in (
+                (("--policies", "off,none"), USAGE, "none"),
+                (("--policies", "off,off"), USAGE, "twice"),
+                (("--policies", ""), USAGE, "empty"),
+                (("--replay-routing", self.hot_expert(8)), BAD_INPUT, "8 experts")):
+            r = self.on_ranks(FLAVOURS[0], 2, "--batch", "4", "--ep", "2", "--replay-routing",
+                              self.hot_expert(), *more)
+            self.assertEqual(r.returncode, status, r.stderr)
+            self.assertIn(what, r.stderr)
+        r = ek_cli.run(*self.args("--replay-routing", self.hot_expert()))
+        self.assertEqual(r.returncode, USAGE, r.stderr)
+        self.assertIn("--ep 2", r.stderr)
 
     def test_refused(self):
         for degrees in ("", "0", "1,", "1,x", "65", "1,2,3,4,5,6,7,8"):
