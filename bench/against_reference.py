@@ -137,4 +137,5 @@ def main():
         print("  %s  ratio      %9.2f" % (dtype, r["ratio"]))
 
 
-main()
+if __name__ == "__main__":
+    main()
