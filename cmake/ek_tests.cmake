@@ -125,6 +125,12 @@ foreach(folder unit cli crash)
   endforeach()
 endforeach()
 
+# Calls of the communicator and the executor that a test looks at, and passes on.
+foreach(call ek_exec_run ek_comm_all_reduce_at ek_comm_reduce_scatter_at ek_comm_all_gather_at
+        ek_comm_multicast_at ek_comm_multireduce_at ek_comm_all_to_all_at ek_comm_send ek_comm_recv)
+  target_link_options(t_train_work PRIVATE LINKER:--wrap=${call})
+endforeach()
+
 # All drawn layouts of tests that take a sample of them.
 foreach(name t_train_balance t_train_equal t_train_offload_layouts)
   add_test(NAME ${name}.all COMMAND ${name})

@@ -97,28 +97,43 @@ static void set_coordinates(ek_mesh *m, const ek_mesh_sizes *sizes)
     m->edp_rank = m->at / m->etp / m->ep;
 }
 
-/* Opens the group of the n world ranks first, first + stride, ...; ranks: scratch [n]. */
-static ek_status open_strided(const ek_mesh *m, const char *name, int first, int stride, int n,
-                              int *ranks, ek_comm **out)
+ek_ranks ek_mesh_ranks(const ek_mesh *m, ek_mesh_group group)
 {
-    for (int i = 0; i < n; i++)
-        ranks[i] = first + i * stride;
-    EK_TRY(ek_comm_group(m->world, name, ranks, n, out));
+    int start = m->pp_rank * m->stage_size, experts = m->ep * m->etp;
+
+    switch (group) {
+    case EK_MESH_WORLD: return (ek_ranks){0, 1, m->size};
+    case EK_MESH_STAGE: return (ek_ranks){start, 1, m->stage_size};
+    case EK_MESH_DP: return (ek_ranks){start + m->tp_rank, m->tp, m->dp};
+    case EK_MESH_TP: return (ek_ranks){start + m->dp_rank * m->tp, 1, m->tp};
+    case EK_MESH_EDP: return (ek_ranks){start + m->ep_rank * m->etp + m->etp_rank, experts, m->edp};
+    case EK_MESH_PIPE: return (ek_ranks){m->at, m->stage_size, m->pp};
+    case EK_MESH_ENDS: return (ek_ranks){m->at, (m->pp - 1) * m->stage_size, 2};
+    }
+    return (ek_ranks){m->rank, 1, 1};
+}
+
+/* Opens a group; ranks: scratch of its size. */
+static ek_status open_group(const ek_mesh *m, const char *name, ek_mesh_group group, int *ranks,
+                            ek_comm **out)
+{
+    ek_ranks r = ek_mesh_ranks(m, group);
+
+    for (int i = 0; i < r.n; i++)
+        ranks[i] = ek_ranks_at(r, i);
+    EK_TRY(ek_comm_group(m->world, name, ranks, r.n, out));
     return EK_OK;
 }
 
 static ek_status open_groups(ek_mesh *m, int *ranks)
 {
-    int start = m->pp_rank * m->stage_size, experts = m->ep * m->etp;
-
-    EK_TRY(open_strided(m, "stage", start, 1, m->stage_size, ranks, &m->stage));
-    EK_TRY(open_strided(m, "tp", start + m->dp_rank * m->tp, 1, m->tp, ranks, &m->tp_group));
-    EK_TRY(open_strided(m, "dp", start + m->tp_rank, m->tp, m->dp, ranks, &m->dp_group));
-    EK_TRY(open_strided(m, "edp", start + m->ep_rank * m->etp + m->etp_rank, experts, m->edp, ranks,
-                        &m->edp_group));
-    EK_TRY(open_strided(m, "pipe", m->at, m->stage_size, m->pp, ranks, &m->pipe));
+    EK_TRY(open_group(m, "stage", EK_MESH_STAGE, ranks, &m->stage));
+    EK_TRY(open_group(m, "tp", EK_MESH_TP, ranks, &m->tp_group));
+    EK_TRY(open_group(m, "dp", EK_MESH_DP, ranks, &m->dp_group));
+    EK_TRY(open_group(m, "edp", EK_MESH_EDP, ranks, &m->edp_group));
+    EK_TRY(open_group(m, "pipe", EK_MESH_PIPE, ranks, &m->pipe));
     if (m->pp > 1 && (m->pp_rank == 0 || m->pp_rank == m->pp - 1))
-        EK_TRY(open_strided(m, "ends", m->at, (m->pp - 1) * m->stage_size, 2, ranks, &m->ends));
+        EK_TRY(open_group(m, "ends", EK_MESH_ENDS, ranks, &m->ends));
     return EK_OK;
 }
 

@@ -16,6 +16,7 @@
 #ifndef COMM_MESH_H
 #define COMM_MESH_H
 
+#include "base/ranks.h"
 #include "comm/comm.h"
 
 typedef struct {
@@ -33,6 +34,20 @@ typedef struct {
     ek_comm *pipe; /* the ranks with the same `at`, by stage */
     ek_comm *ends; /* first and last rank of `pipe`; NULL on the others, or with one stage */
 } ek_mesh;
+
+/* The groups of a mesh. */
+typedef enum {
+    EK_MESH_WORLD,
+    EK_MESH_STAGE,
+    EK_MESH_DP,
+    EK_MESH_TP,
+    EK_MESH_EDP,
+    EK_MESH_PIPE,
+    EK_MESH_ENDS
+} ek_mesh_group;
+
+/* Their ranks in the world, from the mesh's sizes and coordinates alone. */
+ek_ranks ek_mesh_ranks(const ek_mesh *m, ek_mesh_group group);
 
 /* Checks the sizes against the number of ranks: EK_EINVAL names the option that does not fit, and
  * the values that would.  Local. */

@@ -50,6 +50,7 @@ typedef struct {
     int64_t start_ns, end_ns; /* of ek_clock_ns */
     double flops, bytes;
     int32_t track; /* differs between ops in flight at the same time on an asynchronous lane */
+    ek_work work;
 } ek_event;
 
 /* config NULL: a worker for the asynchronous lanes, no watchdog; it is copied.  EK_ENOMEM.

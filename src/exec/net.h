@@ -7,11 +7,11 @@
  *       return ek_net_test(op);
  *   }
  *
- * with .lane = EK_LANE_NET and .describe = ek_net_describe. */
+ * and is made by ek_net_op, from what it will ask of the communicator. */
 #ifndef EXEC_NET_H
 #define EXEC_NET_H
 
-#include "comm/comm.h"
+#include "comm/mesh.h"
 #include "schedule/graph.h"
 
 /* Where the op keeps its comm operation. */
@@ -31,6 +31,18 @@ static inline ek_status ek_net_test(const ek_op *op)
 {
     return ek_coll_test(ek_net_cell(op));
 }
+
+/* The work of a collective over a group of the mesh, and of an all-to-all by an algorithm; bytes
+ * and element as in ek_net_work.  The span is the whole group, and the peer -1: callers may change
+ * them. */
+ek_work ek_net_work_of(const ek_mesh *mesh, ek_mesh_group group, ek_collective collective,
+                       double bytes, size_t element);
+ek_work ek_net_work_of_a2a(const ek_mesh *mesh, ek_mesh_group group, ek_a2a how, double bytes,
+                           size_t element);
+
+/* A network op: its lane, the bytes of its work, and ek_net_describe.  layer, micro and part are
+ * -1. */
+ek_op ek_net_op(ek_op_kind kind, ek_op_fn run, void *self, ek_work work);
 
 /* ek_op.describe: the message that the op waits for. */
 static inline void ek_net_describe(void *self, const ek_op *op, char *text, size_t cap)

@@ -13,6 +13,15 @@ static int track_id(ek_lane lane, int32_t track)
     return (int)lane + EK_LANE_COUNT * (int)track;
 }
 
+/* What a network op asks of which ranks; peer: a rank of the world. */
+static void write_net_work(FILE *f, const ek_net_work *w)
+{
+    fprintf(f, ",\"collective\":\"%s\",\"ranks\":%" PRId32, ek_collective_name(w->collective),
+            w->group.n);
+    if (w->peer >= 0)
+        fprintf(f, ",\"peer\":%" PRId32, ek_ranks_at(w->group, w->peer));
+}
+
 static void write_event(FILE *f, const ek_event *e, int rank, int64_t origin)
 {
     double us = (double)(e->start_ns - origin) / 1e3, dur = (double)(e->end_ns - e->start_ns) / 1e3;
@@ -24,6 +33,8 @@ static void write_event(FILE *f, const ek_event *e, int rank, int64_t origin)
     fprintf(f, ",\"flops\":%.0f,\"bytes\":%.0f", e->flops, e->bytes);
     if (e->flops > 0 && dur > 0)
         fprintf(f, ",\"gflops_per_s\":%.2f", e->flops / dur / 1e3);
+    if (e->work.kind == EK_WORK_NET)
+        write_net_work(f, &e->work.net);
     fprintf(f, "}}");
 }
 

@@ -242,10 +242,18 @@ static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, e
                 .part = use,
                 .bytes = bytes,
                 .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stats.stall_now : NULL,
-                .describe = lane == EK_LANE_DISK  ? describe_request
-                            : lane == EK_LANE_NET ? ek_net_describe
-                                                  : NULL};
+                .describe = lane == EK_LANE_DISK ? describe_request : NULL};
 
+    return ek_graph_add(g, &op, deps, n);
+}
+
+static int32_t append_net(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t use,
+                          ek_work work, const int32_t *deps, int32_t n)
+{
+    ek_op op = ek_net_op(kind, run, m, work);
+
+    op.layer = m->offload->records[m->offload->plan.uses[use].record].bucket->module;
+    op.part = use;
     return ek_graph_add(g, &op, deps, n);
 }
 
@@ -301,13 +309,13 @@ static int32_t build_gather(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     ek_offload *o = m->offload;
     const ek_record_use *use = &o->plan.uses[at];
     const ek_param_bucket *u = o->records[use->record].bucket;
-    double bytes = (double)(u->n - u->kept) * (double)ek_dtype_size(m->k->real);
 
     if (!u->sharded || (use->packs == 0 && !ek_offload_reads_masters(m, use)) ||
         o->entries[use->entry].gathered)
         return dep;
     o->entries[use->entry].gathered = 1;
-    return append(m, g, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, at, bytes, &dep, 1);
+    return append_net(m, g, EK_OP_GATHER_WEIGHTS, op_gather, at, ek_param_bucket_gather_work(m, u),
+                      &dep, 1);
 }
 
 /* Appends the packing of one form. */
@@ -429,9 +437,9 @@ static int32_t build_reduced(ek_model *m, ek_graph *g, int32_t dep)
 static int32_t build_reduction(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int32_t also)
 {
     ek_offload *o = m->offload;
-    double bytes = ek_param_bucket_reduce_bytes(m, o->records[o->plan.uses[at].record].bucket);
-    int32_t op = append(m, g, EK_OP_REDUCE_GRADIENTS, op_reduce, EK_LANE_NET, at, bytes,
-                        (int32_t[]){dep, also}, 2);
+    ek_work work = ek_param_bucket_reduce_work(m, o->records[o->plan.uses[at].record].bucket);
+    int32_t op =
+        append_net(m, g, EK_OP_REDUCE_GRADIENTS, op_reduce, at, work, (int32_t[]){dep, also}, 2);
 
     dep = build_reduced(m, g, dep);
     o->plan.reducing = at;

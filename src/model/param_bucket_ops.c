@@ -245,18 +245,28 @@ static ek_status op_nothing(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t module,
-                   int32_t part, double bytes)
+static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, int32_t part,
+                   double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
                    .self = m,
-                   .lane = lane,
+                   .lane = EK_LANE_COMPUTE,
                    .layer = module >= 0 ? module : -1,
                    .micro = -1,
                    .part = part,
-                   .bytes = bytes,
-                   .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
+                   .bytes = bytes};
+}
+
+/* A network op of a bucket. */
+static ek_op net_op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, int32_t bucket,
+                       ek_work work)
+{
+    ek_op op = ek_net_op(kind, run, m, work);
+
+    op.layer = module >= 0 ? module : -1;
+    op.part = bucket;
+    return op;
 }
 
 /* The last compute op: that lane runs in order, so all before it are done with it. */
@@ -269,15 +279,20 @@ static int32_t last_compute_op(const ek_graph *g)
     return i;
 }
 
-/* Bytes that a rank sends in an all-gather or reduce-scatter of a bucket. */
-static double bytes_sent(const ek_model *m, const ek_param_bucket *u)
+static ek_work work_of(const ek_model *m, const ek_param_bucket *u, ek_collective collective)
 {
-    return (double)u->n * (double)real_size(m) * (double)(u->size - 1) / (double)u->size;
+    return ek_net_work_of(m->cfg.mesh, u->ranks, collective, (double)u->n * (double)real_size(m),
+                          real_size(m));
 }
 
-double ek_param_bucket_reduce_bytes(const ek_model *m, const ek_param_bucket *u)
+ek_work ek_param_bucket_reduce_work(const ek_model *m, const ek_param_bucket *u)
 {
-    return u->sharded ? bytes_sent(m, u) : 2 * bytes_sent(m, u);
+    return work_of(m, u, u->sharded ? EK_COLLECTIVE_REDUCE_SCATTER : EK_COLLECTIVE_ALL_REDUCE);
+}
+
+ek_work ek_param_bucket_gather_work(const ek_model *m, const ek_param_bucket *u)
+{
+    return work_of(m, u, EK_COLLECTIVE_ALL_GATHER);
 }
 
 void ek_param_buckets_begin_step(ek_model *m)
@@ -298,8 +313,8 @@ void ek_param_buckets_begin_step(ek_model *m)
 int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
-    ek_op op = op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, bucket->module, u,
-                     bytes_sent(m, bucket));
+    ek_op op = net_op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, bucket->module, u,
+                         ek_param_bucket_gather_work(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -307,8 +322,8 @@ int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32
 int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
-    ek_op op = op_of(m, EK_OP_PACK, op_pack, EK_LANE_COMPUTE, bucket->module, u,
-                     ek_param_bucket_pack_bytes(m, bucket));
+    ek_op op =
+        op_of(m, EK_OP_PACK, op_pack, bucket->module, u, ek_param_bucket_pack_bytes(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -332,8 +347,8 @@ static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_module_buff
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &us->bucket[i];
-        ek_op op =
-            op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, EK_LANE_NET, module, i, bytes_sent(m, u));
+        ek_op op = net_op_of(m, EK_OP_GATHER_WEIGHTS, op_gather, module, i,
+                             ek_param_bucket_gather_work(m, u));
 
         if (u->p_set == s)
             u->graph.fetched = ek_graph_add(g, &op, us->deps, n);
@@ -369,9 +384,9 @@ static double cut_forms(const ek_model *m, int32_t module)
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t module, int missing, int use,
                            double bytes, const int32_t *deps, int32_t n)
 {
-    ek_op op = op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
-                     use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, EK_LANE_COMPUTE,
-                     module, module, bytes);
+    ek_op op =
+        op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
+              use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, module, module, bytes);
 
     return missing & use ? ek_graph_add(g, &op, deps, n) : -1;
 }
@@ -383,7 +398,7 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
     ek_module_buffer *forms = ek_param_buckets_buffer(m, EK_BUFFER_PACKED, module);
     double bytes = cut_forms(m, module);
     int had = forms->holds == module ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
-    ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, EK_LANE_COMPUTE, module, module, 0);
+    ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, module, module, 0);
     int32_t first, end, n = 0;
 
     if (bytes < 0)
@@ -409,7 +424,7 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
 static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, EK_LANE_COMPUTE, module, module, 0);
+    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, module, module, 0);
     int32_t first, end, n = 0;
 
     us->deps[n++] = dep;
@@ -463,13 +478,14 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
         ek_param_bucket *u = &m->buckets->bucket[i];
-        ek_op op = op_of(m, EK_OP_REDUCE_GRADIENTS, op_reduce, EK_LANE_NET, module, i,
-                         ek_param_bucket_reduce_bytes(m, u));
+        ek_op op;
 
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
         if (ek_param_bucket_has_gradients_on_disk(m, u))
             continue; /* with its products */
+        op = net_op_of(m, EK_OP_REDUCE_GRADIENTS, op_reduce, module, i,
+                       ek_param_bucket_reduce_work(m, u));
         op.micro = micro;
         u->graph.reduced = ek_graph_add(g, &op, deps, 3);
         u->graph.pending = u->g_set != NULL;
@@ -496,7 +512,7 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
     int32_t tied = tied_bucket(m), n = 0;
-    ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, EK_LANE_COMPUTE, -1, -1, 0);
+    ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, -1, -1, 0);
 
     for (int i = 0; i < EK_BUFFERS; i++)
         if (us->sets[EK_BUFFER_GRADIENT][i].holds != EK_MODULE_NONE)
@@ -508,8 +524,10 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
     if (n > 1)
         dep = ek_graph_add(g, &op, us->deps, n);
     if (tied >= 0 && us->bucket[tied].kept > 0) {
-        op = op_of(m, EK_OP_REDUCE_TIED_GRADIENTS, op_reduce_ends, EK_LANE_NET, -1, tied,
-                   (double)us->bucket[tied].kept * (double)real_size(m));
+        op = net_op_of(m, EK_OP_REDUCE_TIED_GRADIENTS, op_reduce_ends, -1, tied,
+                       ek_net_work_of(m->cfg.mesh, EK_MESH_ENDS, EK_COLLECTIVE_ALL_REDUCE,
+                                      (double)us->bucket[tied].kept * (double)real_size(m),
+                                      real_size(m)));
         dep = ek_graph_after(g, &op, dep);
     }
     return dep;

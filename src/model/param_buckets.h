@@ -96,6 +96,7 @@ typedef struct {
     const int32_t *params;    /* indices into m->params, in memory order */
     int64_t n;                /* elements */
     ek_comm *group;           /* NULL: one rank */
+    ek_mesh_group ranks;      /* its ranks in the mesh */
     int size, rank;           /* of the group */
     int64_t *first;           /* [size + 1]: start of each rank's range */
     int64_t kept_first, kept; /* range that this rank keeps */
@@ -176,8 +177,9 @@ int ek_param_bucket_has_gradients_on_disk(const ek_model *m, const ek_param_buck
  * rank's range.  Collective over u->group. */
 EK_CHECKED ek_status ek_param_bucket_reduce(const ek_model *m, const ek_param_bucket *u,
                                             ek_coll **op);
-/* Bytes that a rank sends in it. */
-double ek_param_bucket_reduce_bytes(const ek_model *m, const ek_param_bucket *u);
+/* The work of that, and of gathering the masters of a sharded bucket. */
+ek_work ek_param_bucket_reduce_work(const ek_model *m, const ek_param_bucket *u);
+ek_work ek_param_bucket_gather_work(const ek_model *m, const ek_param_bucket *u);
 /* ZeRO 2 and 3: adds the reduced range of u->g to u->g_kept, and clears u->g. */
 void ek_param_bucket_collect(const ek_model *m, const ek_param_bucket *u);
 

@@ -36,13 +36,15 @@ int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn ru
 }
 
 int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                       double bytes, int32_t dep, int32_t dep2)
+                       ek_work work, int32_t dep, int32_t dep2)
 {
-    ek_op op = op_of(b, kind, run, part, 0, bytes);
+    ek_op op = ek_net_op(kind, run, b->m, work);
     const int32_t deps[] = {dep, dep2};
 
-    op.lane = EK_LANE_NET;
-    op.describe = ek_net_describe;
+    op.layer = b->m->w->layer;
+    op.micro = b->micro;
+    op.part = part;
+    op.recompute = b->recompute;
     return ek_graph_add(b->g, &op, deps, 2);
 }
 

@@ -35,7 +35,7 @@ int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn ru
                            double flops, double bytes, int32_t dep);
 /* Appends one op of the network lane after both dep and dep2. */
 int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                       double bytes, int32_t dep, int32_t dep2);
+                       ek_work work, int32_t dep, int32_t dep2);
 /* Appends one op of the compute lane that does nothing but wait, after `dep`, for a fetch of
  * replicas; the time is added to stats.stall_ns. */
 int32_t ek_moe_add_wait(const ek_moe_builder *b, int32_t awaited, int32_t dep);

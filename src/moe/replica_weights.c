@@ -1,6 +1,7 @@
 /* Memory of replicas, and the ops that fetch their weights and reduce their gradients. */
 #include "moe/replica_weights.h"
 
+#include "exec/net.h"
 #include "moe/routing_plan.h"
 
 #include <string.h>
@@ -540,20 +541,41 @@ static ek_status op_clear(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-/* Bytes of the weights that a rank may fetch in this step, as elements of `type`. */
-static double bytes_of(const ek_moe *m, ek_dtype type)
+/* Slices that a rank may fetch in this step. */
+static double slices_of(const ek_moe *m)
 {
     int64_t here = ek_range_length(m->spec->experts, m->mesh->ep, m->mesh->ep_rank);
-    int64_t slices = (int64_t)m->x.slots * m->x.members -
-                     (m->scratch->replicas->first >= 0 ? m->scratch->replicas->first : here);
 
-    return (double)(slices * 3 * m->spec->hidden * m->w->ff) * (double)ek_dtype_size(type);
+    return (double)((int64_t)m->x.slots * m->x.members -
+                    (m->scratch->replicas->first >= 0 ? m->scratch->replicas->first : here));
 }
 
-static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op, int32_t part,
-                       double bytes, int32_t dep, int32_t dep2)
+/* Bytes of the gradients of the widest slice of an expert. */
+static double gradient_bytes(const ek_moe *m)
 {
-    int32_t id = ek_moe_add_net(b, kind, run_op, part, bytes, dep, dep2);
+    int64_t f = ek_range_length(m->spec->ff, m->mesh->etp, 0);
+
+    return 3.0 * (double)(m->spec->hidden * f) * (double)ek_dtype_size(m->k->real);
+}
+
+/* Bytes of the weights of the widest slice. */
+static double slice_bytes(const ek_moe *m, int backward)
+{
+    int64_t d = m->spec->hidden, f = ek_range_length(m->spec->ff, m->mesh->etp, 0);
+
+    return (double)(weight_bytes(m->k, 2 * f, d, backward) + weight_bytes(m->k, d, f, backward));
+}
+
+static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_collective collective,
+                       ek_op_fn run_op, int32_t part, double bytes, int32_t dep, int32_t dep2)
+{
+    const ek_mesh *mesh = b->m->mesh;
+    size_t element = collective == EK_COLLECTIVE_MULTIREDUCES ? ek_dtype_size(b->m->k->real) : 1;
+    ek_work work = ek_net_work_of(mesh, EK_MESH_STAGE, collective, bytes, element);
+    int32_t id;
+
+    work.net.span = mesh->ep * mesh->etp; /* replicas are of the expert-parallel group */
+    id = ek_moe_add_net(b, kind, run_op, part, work, dep, dep2);
 
     if (id >= 0)
         b->g->ops[id].describe = describe;
@@ -562,7 +584,8 @@ static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run_op
 
 int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep)
 {
-    return add_net(b, EK_OP_REPLICAS, run, -1, bytes_of(b->m, b->m->k->comp), dep, -1);
+    return add_net(b, EK_OP_REPLICAS, EK_COLLECTIVE_MULTICASTS, run, -1,
+                   slices_of(b->m) * slice_bytes(b->m, 0), dep, -1);
 }
 
 ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep)
@@ -574,11 +597,11 @@ ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, 
         return (ek_replica_fetch){-1, -1};
     *sent = -1;
     if (f.before < 0 || (!backward && ek_routing_plan_compares_previous(b->m)))
-        f.after = add_net(b, EK_OP_REPLICAS,
+        f.after = add_net(b, EK_OP_REPLICAS, EK_COLLECTIVE_MULTICASTS,
                           backward       ? op_fetch_backward
                           : f.before < 0 ? ek_replicas_fetch_forward
                                          : op_fetch_late,
-                          -1, bytes_of(b->m, b->m->k->comp), dep, -1);
+                          -1, slices_of(b->m) * slice_bytes(b->m, backward), dep, -1);
     return f;
 }
 
@@ -609,10 +632,11 @@ int32_t ek_replicas_build_wave(const ek_moe_builder *b, ek_wave_use use, int32_t
                                    [EK_WAVE_BACKWARD] = op_fetch_backward,
                                    [EK_WAVE_WEIGHT_GRADIENT] = op_reduce};
     int reduces = use == EK_WAVE_WEIGHT_GRADIENT;
-    double bytes = bytes_of(b->m, reduces ? b->m->k->real : b->m->k->comp);
+    double each = reduces ? gradient_bytes(b->m) : slice_bytes(b->m, use == EK_WAVE_BACKWARD);
 
-    return add_net(b, reduces ? EK_OP_REPLICA_GRADIENTS : EK_OP_REPLICAS, run[use], place,
-                   bytes / b->m->w->waves->most, dep, dep2);
+    return add_net(b, reduces ? EK_OP_REPLICA_GRADIENTS : EK_OP_REPLICAS,
+                   reduces ? EK_COLLECTIVE_MULTIREDUCES : EK_COLLECTIVE_MULTICASTS, run[use], place,
+                   slices_of(b->m) * each / b->m->w->waves->most, dep, dep2);
 }
 
 int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
@@ -630,7 +654,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m))
         return dep;
-    op.bytes = bytes_of(b->m, b->m->k->real);
+    op.bytes = slices_of(m) * gradient_bytes(m);
     return ek_graph_add(b->g, &op, (int32_t[]){dep, m->ids.reduce, own->cleared[buf_idx_of(m)]}, 3);
 }
 
@@ -640,20 +664,22 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
 
     if (!has_replicas(m) || (m->w->waves != NULL && m->w->waves->gradients))
         return;
-    m->ids.reduce =
-        add_net(b, EK_OP_REPLICA_GRADIENTS, op_reduce, -1, bytes_of(b->m, b->m->k->real), dep, -1);
+    m->ids.reduce = add_net(b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_reduce, -1,
+                            slices_of(m) * gradient_bytes(m), dep, -1);
     m->scratch->replicas->cleared[buf_idx_of(m)] = m->ids.reduce;
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
-    double bytes = 3.0 * (double)(m->spec->hidden * m->w->ff) * (double)ek_dtype_size(m->k->real);
+    double bytes = m->x.slots * gradient_bytes(m);
 
     if (m->persistent == 0)
         return;
     m->stats.shared += m->persistent;
     /* The primary's has those of the last micro-batch's transient replicas by then. */
-    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, op_share_reduce, -1, bytes, dep, m->ids.reduce);
-    m->ids.reduce = add_net(&b, EK_OP_SHARE_GRADIENTS, op_share, -1, bytes, dep, -1);
+    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_share_reduce, -1,
+                  bytes, dep, m->ids.reduce);
+    m->ids.reduce =
+        add_net(&b, EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, op_share, -1, bytes, dep, -1);
 }

@@ -131,16 +131,20 @@ int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t
               c->n * (c->d + 3 * c->experts) * c->real, dep);
     if (needs_whole_sequences(m)) {
         double all = (double)m->step->micro[b->micro].all;
+        ek_work gather = ek_net_work_of(m->mesh, EK_MESH_TP, EK_COLLECTIVE_ALL_GATHER,
+                                        all * c->experts * c->real, (size_t)(c->experts * c->real));
 
-        dep = ek_moe_add_net(b, EK_OP_GATHER_LOGITS, op_gather_logits, -1,
-                             (double)(m->mesh->tp - 1) * c->n * c->experts * c->real, dep, -1);
+        dep = ek_moe_add_net(b, EK_OP_GATHER_LOGITS, op_gather_logits, -1, gather, dep, -1);
         dep = ek_moe_add(b, EK_OP_TOPK, op_topk, -1, 0, 3 * all * c->experts * c->real, dep);
     }
     *counts_op = -1;
     if (m->x.ranks > 1)
-        *counts_op = ek_moe_add_net(b, EK_OP_GATHER_COUNTS, op_gather_counts, -1,
-                                    (double)((m->x.ranks - 1) * m->x.words) * sizeof(ek_gate_stats),
-                                    dep, -1);
+        *counts_op =
+            ek_moe_add_net(b, EK_OP_GATHER_COUNTS, op_gather_counts, -1,
+                           ek_net_work_of(m->mesh, EK_MESH_STAGE, EK_COLLECTIVE_ALL_GATHER,
+                                          (double)(m->x.ranks * m->x.words) * sizeof(ek_gate_stats),
+                                          (size_t)m->x.words * sizeof(ek_gate_stats)),
+                           dep, -1);
     return dep;
 }
 

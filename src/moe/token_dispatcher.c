@@ -18,6 +18,7 @@
 #include "moe/replica_prefetch.h"
 #include "moe/replica_weights.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Sizes of a row. */
@@ -330,16 +331,36 @@ static ek_status op_permute_backward(void *self, const ek_op *op)
     return EK_OK;
 }
 
-/* Rows of a chunk sent to other ranks in an even spread. */
-static double rows_sent(const ek_moe_builder *b, int chunk)
+/* Rows of a chunk sent to other ranks in an even spread: to the servers of this rank's tokens, or
+ * `back` to the sources of the rows that it has computed. */
+static double rows_sent(const ek_moe_builder *b, int chunk, int back)
 {
     const ek_dispatch_layout *x = &b->m->x;
     int peers = x->ranks / x->ep_groups, first = x->at / peers * peers, others = 0;
+    double each = b->c.sent / peers; /* for each server, of which this rank may be one */
 
-    for (int server = first; server < first + peers && !x->local; server++)
+    for (int peer = first; peer < first + peers && !x->local; peer++) {
+        int source = back ? peer : x->at, server = back ? x->at : peer;
+
         others +=
-            server != x->at && (x->group == 0 || ek_dispatch_chunk(x, x->at, server, 0) == chunk);
-    return b->c.sent * others / peers / x->token_chunks;
+            peer != x->at && (x->group == 0 || ek_dispatch_chunk(x, source, server, 0) == chunk);
+    }
+    if (back && peers > 1)
+        each = fmax(b->c.rows - each, 0) / (peers - 1);
+    return each * others / x->token_chunks;
+}
+
+/* The all-to-all of a chunk, or that back; with_real: an R is behind each row. */
+static ek_work work_of_a2a(const ek_moe_builder *b, int chunk, int back, int with_real)
+{
+    const ek_moe *m = b->m;
+    row_format l = row_format_of(m);
+    size_t row = (size_t)(with_real ? l.wide : l.thin);
+    ek_work w = ek_net_work_of_a2a(m->mesh, EK_MESH_STAGE, ek_moe_a2a(m->cfg, m->step),
+                                   rows_sent(b, chunk, back) * (double)row, row);
+
+    w.net.span = m->mesh->ep * m->mesh->etp;
+    return w;
 }
 
 /* The ops of a chunk in one pass, forward or backward. */
@@ -391,13 +412,13 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_re
 {
     const ek_dispatch_layout *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
-    double row = c->d * c->comp, packed = 2 * row / x->chunks;
+    double packed = 2 * c->d * c->comp / x->chunks;
     int32_t *out = b->m->ids.out, net = -1, back;
 
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, ops->pack_kind, ops->pack, i, 0, packed * c->sent, dep);
-        net = out[i] =
-            ek_moe_add_net(b, ops->out_kind, ops->out, i, rows_sent(b, i) * row, dep, net);
+        net = out[i] = ek_moe_add_net(b, ops->out_kind, ops->out, i,
+                                      work_of_a2a(b, i, 0, !ops->backward), dep, net);
     }
     build_prefetch(b, ops, 1, net);
     back = net;
@@ -411,8 +432,8 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_re
         if (b->recompute)
             continue;
         dep = ek_moe_add(b, EK_OP_REPACK, ops->repack, i, 0, packed * c->rows, dep);
-        b->m->ids.back[i] = back =
-            ek_moe_add_net(b, ops->back_kind, ops->back, i, rows_sent(b, i) * row, dep, back);
+        b->m->ids.back[i] = back = ek_moe_add_net(b, ops->back_kind, ops->back, i,
+                                                  work_of_a2a(b, i, 1, ops->backward), dep, back);
     }
     return dep;
 }

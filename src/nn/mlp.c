@@ -363,11 +363,11 @@ static ek_op op_of(ek_mlp *m, ek_op_kind kind, ek_op_fn run, int32_t micro, int 
 }
 
 /* Appends a network op over a column R [all]. */
-static int32_t add_column(ek_mlp *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t micro,
-                          int recompute, int32_t dep)
+static int32_t add_column(ek_mlp *m, ek_graph *g, ek_op_kind kind, ek_collective collective,
+                          ek_op_fn run, int32_t micro, int recompute, int32_t dep)
 {
-    ek_op op =
-        ek_tp_net_op(m->scratch->tp, kind, run, m, m->layer, micro, 1, ek_dtype_size(m->k->real));
+    ek_op op = ek_tp_net_op(m->scratch->tp, kind, collective, run, m, m->layer, micro, 1,
+                            ek_dtype_size(m->k->real));
 
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
@@ -387,7 +387,8 @@ ek_mlp_start ek_mlp_start_forward(ek_mlp *m, ek_graph *g, int32_t micro, int rec
     s.after = ek_graph_after(g, &op, dep);
     s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->layer, micro, recompute, s.after);
     if (m->w->gated)
-        s.scale = add_column(m, g, EK_OP_GATHER_GATE, op_gather_scale, micro, recompute, s.after);
+        s.scale = add_column(m, g, EK_OP_GATHER_GATE, EK_COLLECTIVE_ALL_GATHER, op_gather_scale,
+                             micro, recompute, s.after);
     return s;
 }
 
@@ -441,9 +442,9 @@ static int32_t build_part_backward(ek_mlp *m, ek_graph *g, int32_t micro, const 
 
     dep = ek_graph_add(g, &part, (int32_t[]){dep, start->dy}, 2);
     net[0] = ek_tp_build_reduce_sum(m->scratch->tp, g, m->layer, micro, 0, dep);
-    net[1] = m->w->gated
-                 ? add_column(m, g, EK_OP_REDUCE_SCATTER_GATE, op_reduce_dscale, micro, 0, dep)
-                 : -1;
+    net[1] = m->w->gated ? add_column(m, g, EK_OP_REDUCE_SCATTER_GATE, EK_COLLECTIVE_REDUCE_SCATTER,
+                                      op_reduce_dscale, micro, 0, dep)
+                         : -1;
     net[2] = ek_graph_add(g, &weight, (int32_t[]){dep, start->y}, 2);
     return ek_graph_add(g, &sum, net, 3);
 }

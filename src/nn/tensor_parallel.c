@@ -90,21 +90,16 @@ ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void *buf, int64
     return ek_net_test(op);
 }
 
-ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_op_fn run, void *self, int32_t layer,
-                   int32_t micro, int64_t width, size_t size)
+ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_collective collective, ek_op_fn run,
+                   void *self, int32_t layer, int32_t micro, int64_t width, size_t size)
 {
-    double all = (double)(t->micro[micro].all * width) * (double)size;
-    double tp = (double)t->mesh->tp;
+    double bytes = (double)(t->micro[micro].all * width) * (double)size;
+    ek_op op =
+        ek_net_op(kind, run, self, ek_net_work_of(t->mesh, EK_MESH_TP, collective, bytes, size));
 
-    return (ek_op){.kind = kind,
-                   .run = run,
-                   .self = self,
-                   .lane = EK_LANE_NET,
-                   .layer = layer,
-                   .micro = micro,
-                   .part = -1,
-                   .bytes = all * (tp - 1) / tp,
-                   .describe = ek_net_describe};
+    op.layer = layer;
+    op.micro = micro;
+    return op;
 }
 
 static ek_status op_gather_y(void *self, const ek_op *op)
@@ -138,8 +133,8 @@ static ek_status op_reduce_sum(void *self, const ek_op *op)
 int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                              int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_TOKENS, op_gather_y, t, layer, micro, t->d,
-                            ek_dtype_size(t->k->comp));
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_TOKENS, EK_COLLECTIVE_ALL_GATHER, op_gather_y, t, layer,
+                            micro, t->d, ek_dtype_size(t->k->comp));
 
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
@@ -147,16 +142,16 @@ int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro
 
 int32_t ek_tp_build_gather_dy(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, op_gather_dy, t, layer, micro, t->d,
-                            ek_dtype_size(t->k->comp));
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, EK_COLLECTIVE_ALL_GATHER, op_gather_dy, t,
+                            layer, micro, t->d, ek_dtype_size(t->k->comp));
 
     return ek_graph_after(g, &op, dep);
 }
 
 int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, op_gather_sum, t, layer, micro, t->d,
-                            ek_dtype_size(t->k->real));
+    ek_op op = ek_tp_net_op(t, EK_OP_GATHER_GRADIENT, EK_COLLECTIVE_ALL_GATHER, op_gather_sum, t,
+                            layer, micro, t->d, ek_dtype_size(t->k->real));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -164,8 +159,8 @@ int32_t ek_tp_build_gather_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t mic
 int32_t ek_tp_build_reduce_sum(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,
                                int32_t dep)
 {
-    ek_op op = ek_tp_net_op(t, EK_OP_REDUCE_SCATTER, op_reduce_sum, t, layer, micro, t->d,
-                            ek_dtype_size(t->k->real));
+    ek_op op = ek_tp_net_op(t, EK_OP_REDUCE_SCATTER, EK_COLLECTIVE_REDUCE_SCATTER, op_reduce_sum, t,
+                            layer, micro, t->d, ek_dtype_size(t->k->real));
 
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);

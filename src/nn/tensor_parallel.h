@@ -60,10 +60,10 @@ EK_CHECKED ek_status ek_tp_gather(const ek_tp *t, const ek_op *op, void *buf, in
 EK_CHECKED ek_status ek_tp_reduce_scatter(const ek_tp *t, const ek_op *op, void *buf,
                                           int64_t width);
 
-/* An op of the network lane that all-gathers or reduce-scatters rows [all, width] of elements of
- * `size` bytes. */
-ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_op_fn run, void *self, int32_t layer,
-                   int32_t micro, int64_t width, size_t size);
+/* An op of the network lane: a collective of the tensor parallel group over rows [all, width] of
+ * elements of `size` bytes. */
+ek_op ek_tp_net_op(const ek_tp *t, ek_op_kind kind, ek_collective collective, ek_op_fn run,
+                   void *self, int32_t layer, int32_t micro, int64_t width, size_t size);
 
 /* Append the network ops of the buffers above after `dep`; return their ids. */
 int32_t ek_tp_build_gather_y(ek_tp *t, ek_graph *g, int32_t layer, int32_t micro, int recompute,

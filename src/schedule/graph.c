@@ -93,15 +93,6 @@ const char *ek_lane_name(ek_lane lane)
     return names[lane];
 }
 
-static uint64_t mix(uint64_t digest, const void *data, size_t bytes)
-{
-    uint64_t word = 0;
-
-    memcpy(&word, data, bytes);
-    digest = (digest ^ word) * 0x9e3779b97f4a7c15u;
-    return digest ^ digest >> 29;
-}
-
 uint64_t ek_graph_digest(const ek_graph *g)
 {
     uint64_t d = 1;
@@ -112,11 +103,12 @@ uint64_t ek_graph_digest(const ek_graph *g)
                            op->part,          op->recompute,     op->n_deps};
 
         for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
-            d = mix(d, &words[k], sizeof(words[k]));
-        d = mix(d, &op->flops, sizeof(op->flops));
-        d = mix(d, &op->bytes, sizeof(op->bytes));
+            d = ek_digest_add(d, &words[k], sizeof(words[k]));
+        d = ek_digest_add(d, &op->flops, sizeof(op->flops));
+        d = ek_digest_add(d, &op->bytes, sizeof(op->bytes));
+        d = ek_work_digest(d, &op->work);
         for (int32_t k = 0; k < op->n_deps; k++)
-            d = mix(d, &g->deps[op->dep + k], sizeof(*g->deps));
+            d = ek_digest_add(d, &g->deps[op->dep + k], sizeof(*g->deps));
     }
     return d;
 }

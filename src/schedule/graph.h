@@ -1,7 +1,8 @@
 /* schedule/graph.h - the step graph: what runs, on which lane, after what.
  *
- * A step is a list of ops.  An op has a kind, a function, the lane that it occupies, its FLOPs and
- * bytes (set by the builder, and read here by everything else) and the ops that it depends on.
+ * A step is a list of ops.  An op has a kind, a function, the lane that it occupies, its FLOPs,
+ * bytes and work (set by the builder, and read here by everything else) and the ops that it depends
+ * on.
  * Builders append every op after its dependencies.  Ops of one lane run in that order, one at a
  * time, like work on a CUDA stream; ops of a network lane start in that order, and several may be
  * in flight at once.  A graph is only data: exec/ runs it.
@@ -14,6 +15,7 @@
 #include "evenkeel/err.h"
 
 #include "schedule/op_kind.h"
+#include "schedule/work.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,6 +48,7 @@ struct ek_op {
     int32_t async;        /* 1: accesses device memory by kernels alone, so the next such op may
                              start before they are done */
     double flops, bytes;  /* arithmetic, and memory or network traffic */
+    ek_work work;         /* what the time depends on; a network op has EK_WORK_NET */
     int64_t *busy_ns;     /* the executor adds the time in which the op ran; NULL: not counted */
     int64_t *stall_ns;    /* the executor adds the time that the lane waited for the op's
                              dependencies; NULL: not counted */
@@ -78,9 +81,9 @@ int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
 /* Whether building succeeded: EK_ENOMEM, or EK_EINTERNAL for a dependency on a later op. */
 EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
 
-/* A hash of what is known of the ops before they run: kind, lane, place in the step, FLOPs, bytes
- * and dependencies.  Equal for the same step of ranks with the same work (tests; one graph can then
- * stand for many ranks). */
+/* A hash of what is known of the ops before they run: kind, lane, place in the step, FLOPs,
+ * bytes, work and dependencies.  Equal for the same step of ranks with the same work (tests; one
+ * graph can then stand for many ranks). */
 uint64_t ek_graph_digest(const ek_graph *g);
 
 /* "compute", "net", ... */

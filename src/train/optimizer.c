@@ -297,20 +297,30 @@ static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 }
 
 /* Appends an op after two others (negative: none). */
-static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
-                         double bytes, int32_t dep, int32_t also)
+static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, double bytes,
+                         int32_t dep, int32_t also)
 {
     ek_op op = {.kind = kind,
                 .run = run,
                 .self = o,
-                .lane = lane,
+                .lane = EK_LANE_COMPUTE,
                 .layer = -1,
                 .micro = -1,
                 .part = -1,
-                .bytes = bytes,
-                .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
+                .bytes = bytes};
 
     return ek_graph_add(g, &op, (int32_t[]){dep, also}, 2);
+}
+
+/* Appends the sum of the squares, and what else is summed, over all ranks. */
+static int32_t append_sum(ek_optimizer *o, ek_graph *g, int32_t dep)
+{
+    const ek_mesh *mesh = o->model->cfg.mesh;
+    ek_op op = ek_net_op(EK_OP_SUM_OVER_RANKS, op_sum_ranks, o,
+                         ek_net_work_of(mesh, EK_MESH_WORLD, EK_COLLECTIVE_ALL_REDUCE,
+                                        (double)o->n_sums * sizeof(double), sizeof(double)));
+
+    return mesh->size > 1 ? ek_graph_after(g, &op, dep) : dep;
 }
 
 /* Bucket by bucket.  If masters are gathered after the update (ZeRO 1 and 2), a bucket is packed
@@ -326,7 +336,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained || ek_param_bucket_is_offloaded(u)) /* updated at its next use */
             continue;
-        dep = append_op(o, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, update_bytes(m, u), dep, -1);
+        dep = append_op(o, g, EK_OP_ADAMW, op_update, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].async = o->journal == NULL && !u->sharded;
@@ -350,15 +360,13 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 
     dep = ek_offload_build_finish(m, g, dep);
     dep = ek_param_buckets_build_finish(m, g, dep);
-    dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm, EK_LANE_COMPUTE,
+    dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm,
                     (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
         g->ops[dep].async = 1;
-    if (m->cfg.mesh->size > 1)
-        dep = append_op(o, g, EK_OP_SUM_OVER_RANKS, op_sum_ranks, EK_LANE_NET,
-                        (double)o->n_sums * (double)sizeof(double), dep, -1);
-    dep = append_op(o, g, EK_OP_CLIP, op_clip, EK_LANE_COMPUTE,
-                    (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
+    dep = append_sum(o, g, dep);
+    dep = append_op(o, g, EK_OP_CLIP, op_clip, (double)o->n_sums * (double)sizeof(double), dep,
+                    o->record_dep);
     return build_updates(o, g, dep);
 }
 

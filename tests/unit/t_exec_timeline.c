@@ -71,9 +71,16 @@ static const char *track_name(const json_t *root, const json_t *of)
 
 static void the_timeline_is_json(void)
 {
+    const ek_work send = {.kind = EK_WORK_NET,
+                          .net = {.collective = EK_COLLECTIVE_SEND,
+                                  .group = {.first = 3, .stride = 8, .n = 4},
+                                  .span = 4,
+                                  .peer = 2,
+                                  .element = 1,
+                                  .bytes = 128}};
     const ek_event events[] = {
-        {EK_OP_QKV, EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64, 0},
-        {EK_OP_SEND, EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128, 0},
+        {EK_OP_QKV, EK_LANE_COMPUTE, 1, 2, 3, 0, 5000000, 7500000, 5e6, 64, 0, {0}},
+        {EK_OP_SEND, EK_LANE_NET, -1, -1, -1, 0, 1000000, 9000000, 0, 128, 0, send},
     };
     json_t *root = written(events, 2, NULL);
     const json_t *late = slice(root, "qkv"), *early = slice(root, "send");
@@ -85,6 +92,10 @@ static void the_timeline_is_json(void)
     CHECK(strcmp(track_name(root, late), "compute") == 0);
     CHECK(number(early, "ts") == 0 && number(early, "dur") == 8000);
     CHECK(strcmp(track_name(root, early), "net") == 0);
+    CHECK(strcmp(text(json_object_get(early, "args"), "collective"), "send") == 0);
+    CHECK(number(json_object_get(early, "args"), "ranks") == 4);
+    CHECK(number(json_object_get(early, "args"), "peer") == 19);
+    CHECK(json_object_get(json_object_get(late, "args"), "collective") == NULL);
     json_decref(root);
     root = written(events, 0, NULL);
     json_decref(root);
@@ -95,9 +106,9 @@ static void the_timeline_is_json(void)
 static void ranks_and_tracks_are_told_apart(void)
 {
     const ek_event events[] = {
-        {EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 0, 0, 0, 4000000, 6000000, 0, 64, 1},
-        {EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
-        {EK_OP_SEND, EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0},
+        {EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 0, 0, 0, 4000000, 6000000, 0, 64, 1, {0}},
+        {EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
+        {EK_OP_SEND, EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
     };
     static const int64_t begun[] = {2500000, 7000000};
     const ek_timeline_rank who = {.rank = 5,

@@ -2,44 +2,7 @@
  * the graph is the one that it executes among them, op for op, and it needs the same memory.  Ranks
  * that execute are threads; layouts are drawn by seed. */
 #include "base/threads.h"
-#include "comm/fake.h"
-#include "equal_threads.h"
-
-/* Builds the first step of a rank that is alone. */
-static ek_status build(const equal_layout *l, int rank, equal_result *out)
-{
-    ek_mesh_sizes sizes = {l->pp, l->tp, l->ep, l->etp};
-    ek_trainer_config cfg = equal_config(l);
-    equal_model_settings settings;
-    ek_comm *world = NULL;
-    ek_kernels *k = NULL;
-    ek_mesh *mesh = NULL;
-    ek_model *m = NULL;
-    ek_trainer *tr = NULL;
-    ek_graph *g;
-    ek_status st = EK_OK;
-
-    EK_TRY_OUT(ek_kernels_create(l->mode, ek_cpu_isa(), 1, &k));
-    EK_TRY_OUT(ek_fake_open(rank, l->ranks, &world));
-    equal_set_nodes(world, l);
-    EK_TRY_OUT(ek_mesh_open(world, &sizes, &mesh));
-    equal_set_model(&settings, l, mesh);
-    settings.config.never_touched = 1;
-    EK_TRY_OUT(ek_model_create(&settings.spec, k, &settings.config, &m));
-    EK_TRY_OUT(ek_trainer_create(m, &cfg, &tr));
-    EK_TRY_OUT(equal_set_step(tr, l, 0));
-    equal_tokens(tr, 0, cfg.seq, settings.spec.vocab); /* FLOPs depend on where documents end */
-    EK_TRY_OUT(ek_trainer_build_step(tr, &g));
-    equal_keep_graph(g, out);
-    out->memory = equal_memory(m, &cfg);
-out:
-    ek_trainer_destroy(&tr);
-    ek_model_destroy(&m);
-    ek_mesh_close(&mesh);
-    ek_comm_close(&world);
-    ek_kernels_destroy(&k);
-    return st;
-}
+#include "fake_ranks.h"
 
 /* Executes the first step on all ranks, and builds it for each alone. */
 static void check_layout(const equal_layout *l)
@@ -51,7 +14,7 @@ static void check_layout(const equal_layout *l)
     for (int r = 0; r < l->ranks; r++) {
         equal_result alone = {0};
 
-        if (build(l, r, &alone) < 0)
+        if (fake_build(l, r, equal_keep_graph, &alone) < 0)
             EK_T_FAIL("%s: rank %d: %s", equal_text(l), r, ek_err_text());
         else if (alone.graph != of_rank[r].graph || alone.memory != of_rank[r].memory)
             EK_T_FAIL("%s: rank %d executes %lld ops (digest %llx) in %zu bytes; built alone they "
@@ -62,28 +25,6 @@ static void check_layout(const equal_layout *l)
     }
 }
 
-/* The i-th layout: one in four with experts on disk, one with one of the planners of users. */
-static equal_layout draw(int ranks, int i)
-{
-    equal_layout l = equal_draw((uint64_t)equal_number("EK_TEST_SEED", 1), ranks, i);
-    int drawn = l.balance, turn = i / 4;
-
-    l.blind = 1;
-    if (i % 4 == 1)
-        l.balance = EQUAL_DRAWN + (turn + ranks) % (EQUAL_PLANNERS - EQUAL_DRAWN);
-    if (!equal_legal(&l))
-        l.balance = drawn;
-    if (i % 4 == 3) {
-        l.degree = 1;
-        l.group = l.gather = 0;
-        l.balance = turn % 2 ? EQUAL_EXACT : 0;
-        l.entries = 3 + turn % 5;
-        l.forms = turn % 4 * 5;
-        l.offload = 1 + turn % 2;
-    }
-    return l;
-}
-
 static void check_ranks(int ranks)
 {
     int count = EK_T_SLOW ? 4 : equal_number("EK_TEST_ALL", 0) ? 72 : 12;
@@ -91,7 +32,7 @@ static void check_ranks(int ranks)
     if (EK_T_SLOW && ranks % 3 != 2)
         return;
     for (int i = 0; i < count; i++) {
-        equal_layout l = draw(ranks, i);
+        equal_layout l = fake_draw(ranks, i);
 
         check_layout(&l);
     }

@@ -205,10 +205,9 @@ double ek_attention_pairs(const ek_forward *f, int32_t micro)
 int32_t ek_attention_build_reduce_norms(ek_forward *f, ek_graph *g, int32_t l, int32_t micro,
                                         int recompute, int32_t dep)
 {
-    ek_op op = ek_tp_net_op(f->tp, EK_OP_ALL_REDUCE_NORMS, op_reduce_norms, f, l, micro, 2,
-                            sizeof(double));
+    ek_op op = ek_tp_net_op(f->tp, EK_OP_ALL_REDUCE_NORMS, EK_COLLECTIVE_ALL_REDUCE,
+                            op_reduce_norms, f, l, micro, 2, sizeof(double));
 
-    op.bytes *= 2; /* reduce and broadcast */
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
 }

@@ -231,21 +231,25 @@ static double row_bytes(const ek_backward *bw, double times, int64_t n)
     return times * (double)(n * f->model->spec.hidden) * (double)ek_dtype_size(f->model->k->real);
 }
 
-static ek_op net_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, double bytes)
+static ek_op net_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, ek_work work)
 {
-    ek_op op = ek_head_op(bw, kind, run, micro, -1, 0, bytes);
+    ek_op op = ek_net_op(kind, run, bw, work);
 
-    op.lane = EK_LANE_NET;
-    op.describe = ek_net_describe;
+    op.micro = micro;
     return op;
 }
 
-/* Bytes that a rank sends for `n` tokens when columns are sharded over dp ranks. */
-static double bytes_sent(const ek_backward *bw, int64_t n)
+/* The exchange of column blocks. */
+static ek_work work_of_exchange(const ek_backward *bw, int32_t micro, int backward)
 {
-    double dp = (double)bw->forward->model->cfg.mesh->dp;
+    const ek_forward *f = bw->forward;
+    const ek_micro *mb = &f->micro[micro];
+    const ek_mesh *mesh = f->model->cfg.mesh;
+    size_t real = ek_dtype_size(f->model->k->real);
+    int64_t own = f->model->local.embed_cols, others = f->model->spec.hidden - own;
+    int64_t sent = backward ? mb->all * others : (mb->total - mb->all) * own;
 
-    return row_bytes(bw, (dp - 1) / dp, n);
+    return ek_net_work_of_a2a(mesh, EK_MESH_DP, bw->a2a, (double)sent * (double)real, real);
 }
 
 static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
@@ -253,11 +257,12 @@ static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_
     const ek_forward *f = bw->forward;
     const ek_micro *mb = &f->micro[micro];
     ek_op ids = net_op(bw, EK_OP_GATHER_IDS, op_gather_ids, micro,
-                       (double)mb->all * sizeof(int32_t) * (f->model->cfg.mesh->dp - 1));
+                       ek_net_work_of(f->model->cfg.mesh, EK_MESH_DP, EK_COLLECTIVE_ALL_GATHER,
+                                      (double)mb->total * sizeof(int32_t), sizeof(int32_t)));
     ek_op embed =
         ek_head_op(bw, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(bw, 2, mb->all));
     ek_op gather =
-        net_op(bw, EK_OP_GATHER_COLUMNS, op_gather_columns, micro, bytes_sent(bw, mb->all));
+        net_op(bw, EK_OP_GATHER_COLUMNS, op_gather_columns, micro, work_of_exchange(bw, micro, 0));
     ek_op join = ek_head_op(bw, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0,
                             row_bytes(bw, 2, mb->all));
 
@@ -272,7 +277,8 @@ static int32_t build_columns_backward(ek_backward *bw, ek_graph *g, int32_t micr
     const ek_micro *mb = &bw->forward->micro[micro];
     ek_op split = ek_head_op(bw, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
                              row_bytes(bw, 2, mb->all));
-    ek_op out = net_op(bw, EK_OP_SPREAD_COLUMNS, op_spread_columns, micro, bytes_sent(bw, mb->all));
+    ek_op out =
+        net_op(bw, EK_OP_SPREAD_COLUMNS, op_spread_columns, micro, work_of_exchange(bw, micro, 1));
     ek_op embed = ek_head_op(bw, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
                              row_bytes(bw, 3, mb->all));
 

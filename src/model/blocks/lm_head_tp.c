@@ -212,11 +212,14 @@ static int32_t build_logits(ek_backward *bw, ek_graph *g, int32_t micro, int32_t
     sizes z = sizes_of(bw, rows_of(bw, micro, part));
     ek_op logits = ek_head_op(bw, EK_OP_LOGITS, op_logits, micro, part, 2 * z.rows * z.d * z.v,
                               z.rows * z.d * z.c + 3 * z.rows * z.v * z.r + z.d * z.v * z.c);
-    ek_op stats =
-        ek_tp_net_op(f->tp, EK_OP_GATHER_LOGIT_SUMS, op_gather_stats, bw, -1, micro, 0, 0);
+    const ek_mesh *mesh = f->model->cfg.mesh;
+    double bytes = mesh->tp * z.rows * STATS * (double)sizeof(double);
+    ek_op stats = ek_net_op(
+        EK_OP_GATHER_LOGIT_SUMS, op_gather_stats, bw,
+        ek_net_work_of(mesh, EK_MESH_TP, EK_COLLECTIVE_ALL_GATHER, bytes, sizeof(double)));
 
+    stats.micro = micro;
     stats.part = part;
-    stats.bytes = z.rows * STATS * (double)sizeof(double) * (f->model->cfg.mesh->tp - 1);
     dep = ek_graph_after(g, &logits, dep);
     return ek_graph_after(g, &stats, dep);
 }

@@ -502,18 +502,14 @@ static double bytes_in(const ek_migration *mg)
     return (double)mg->n_in * (double)ek_param_buckets_staging_bytes(mg->m);
 }
 
-static ek_op migration_op(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_lane lane,
-                          double bytes)
+static ek_op migration_op(ek_migration *mg, ek_op_kind kind, ek_op_fn run, ek_collective collective,
+                          double bytes, size_t element)
 {
-    return (ek_op){.kind = kind,
-                   .run = run,
-                   .self = mg,
-                   .lane = lane,
-                   .layer = mg->layer,
-                   .micro = -1,
-                   .part = -1,
-                   .bytes = bytes,
-                   .describe = lane == EK_LANE_NET ? describe_transfer : NULL};
+    ek_op op = ek_net_op(
+        kind, run, mg, ek_net_work_of(mg->m->cfg.mesh, EK_MESH_STAGE, collective, bytes, element));
+
+    op.layer = mg->layer;
+    return op;
 }
 
 void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
@@ -523,22 +519,30 @@ void ek_migrate_build_start(ek_migration *mg, ek_graph *g, int32_t dep)
     if (!mg->changes || mg->started)
         return;
     mg->started = 1;
-    op = migration_op(mg, EK_OP_MOVE_EXPERTS, op_transfer_state, EK_LANE_NET, bytes_out(mg));
+    op = migration_op(mg, EK_OP_MOVE_EXPERTS, op_transfer_state, EK_COLLECTIVE_TRANSFERS,
+                      bytes_out(mg), 1);
+    op.describe = describe_transfer;
     mg->op = ek_graph_after(g, &op, dep);
     if (mg->m->cfg.state == NULL)
         return;
-    op = migration_op(mg, EK_OP_WAIT_EXPERTS, op_wait_all, EK_LANE_NET, 0);
-    op.describe = ek_net_describe;
+    op = migration_op(mg, EK_OP_WAIT_EXPERTS, op_wait_all, EK_COLLECTIVE_ALL_REDUCE,
+                      sizeof(mg->barrier), sizeof(mg->barrier));
     mg->op = ek_graph_after(g, &op, mg->op);
 }
 
 int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
 {
-    ek_op op;
+    ek_op op = {.kind = EK_OP_INSTALL_EXPERTS,
+                .run = op_install,
+                .self = mg,
+                .lane = EK_LANE_COMPUTE,
+                .layer = mg->layer,
+                .micro = -1,
+                .part = -1,
+                .bytes = bytes_in(mg)};
 
     if (!mg->changes)
         return dep;
-    op = migration_op(mg, EK_OP_INSTALL_EXPERTS, op_install, EK_LANE_COMPUTE, bytes_in(mg));
     mg->changes = 0;
     mg->experts_moved = 0;
     mg->started = 0;

@@ -44,18 +44,17 @@ static int stage_of(const ek_pass *p, int vstage)
     return vstage % p->model->cfg.mesh->pp;
 }
 
-/* op->part is the virtual stage, peer_vstage the one at the other end. */
-static ek_status transfer_stream(ek_pass *p, const ek_op *op, int send, void *buf, int peer_vstage,
-                                 int tag)
+/* Starts the message of the op's work, or tests it. */
+static ek_status transfer_stream(ek_pass *p, const ek_op *op, void *buf, int tag)
 {
-    const ek_mesh *mesh = p->model->cfg.mesh;
-    int64_t bytes = (int64_t)op->bytes;
-    int peer = stage_of(p, peer_vstage);
+    ek_comm *pipe = p->model->cfg.mesh->pipe;
+    const ek_net_work *w = &op->work.net;
+    int64_t bytes = (int64_t)w->bytes;
 
-    if (!ek_net_started(op) && send)
-        EK_TRY(ek_comm_send(mesh->pipe, buf, bytes, peer, tag, ek_net_cell(op)));
+    if (!ek_net_started(op) && w->collective == EK_COLLECTIVE_SEND)
+        EK_TRY(ek_comm_send(pipe, buf, bytes, w->peer, tag, ek_net_cell(op)));
     else if (!ek_net_started(op))
-        EK_TRY(ek_comm_recv(mesh->pipe, buf, bytes, peer, tag, ek_net_cell(op)));
+        EK_TRY(ek_comm_recv(pipe, buf, bytes, w->peer, tag, ek_net_cell(op)));
     return ek_net_test(op);
 }
 
@@ -64,8 +63,7 @@ static ek_status op_recv_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part);
 
-    return transfer_stream(p, op, 0, ek_forward_x(&p->forward, at, op->micro), op->part - 1,
-                           TAG_FORWARD);
+    return transfer_stream(p, op, ek_forward_x(&p->forward, at, op->micro), TAG_FORWARD);
 }
 
 static ek_status op_send_forward(void *self, const ek_op *op)
@@ -73,22 +71,21 @@ static ek_status op_send_forward(void *self, const ek_op *op)
     ek_pass *p = self;
     int32_t at = 2 * (int32_t)ek_model_vstage_first(p->model, op->part + 1);
 
-    return transfer_stream(p, op, 1, ek_forward_x(&p->forward, at, op->micro), op->part + 1,
-                           TAG_FORWARD);
+    return transfer_stream(p, op, ek_forward_x(&p->forward, at, op->micro), TAG_FORWARD);
 }
 
 static ek_status op_recv_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 0, p->dx_in, op->part + 1, TAG_BACKWARD);
+    return transfer_stream(p, op, p->dx_in, TAG_BACKWARD);
 }
 
 static ek_status op_send_backward(void *self, const ek_op *op)
 {
     ek_pass *p = self;
 
-    return transfer_stream(p, op, 1, p->dx_out, op->part - 1, TAG_BACKWARD);
+    return transfer_stream(p, op, p->dx_out, TAG_BACKWARD);
 }
 
 static void copy_stream(const ek_pass *p, const ek_op *op, void *to, const void *from)
@@ -115,21 +112,34 @@ static ek_status op_gradient_out(void *self, const ek_op *op)
     return EK_OK;
 }
 
-static int32_t add_op(const work *w, ek_op_kind kind, ek_op_fn run, ek_lane lane, int32_t a,
-                      int32_t b)
+/* Appends a copy of the stream or its gradient. */
+static int32_t add_copy(const work *w, ek_op_kind kind, ek_op_fn run, int32_t a, int32_t b)
 {
-    int32_t deps[2] = {a, b};
     ek_op op = {.kind = kind,
                 .run = run,
                 .self = w->p,
-                .lane = lane,
+                .lane = EK_LANE_COMPUTE,
                 .layer = -1,
                 .micro = w->micro,
                 .part = w->vstage,
-                .bytes = (double)stream_bytes(w),
-                .describe = lane == EK_LANE_NET ? ek_net_describe : NULL};
+                .bytes = (double)stream_bytes(w)};
 
-    return ek_graph_add(w->g, &op, deps, 2);
+    return ek_graph_add(w->g, &op, (int32_t[]){a, b}, 2);
+}
+
+/* Appends a message to, or from, the stage of another virtual stage. */
+static int32_t add_message(const work *w, ek_op_kind kind, ek_collective collective, ek_op_fn run,
+                           int peer_vstage, int32_t dep)
+{
+    ek_work message =
+        ek_net_work_of(w->p->model->cfg.mesh, EK_MESH_PIPE, collective, (double)stream_bytes(w), 1);
+    ek_op op;
+
+    message.net.peer = stage_of(w->p, peer_vstage);
+    op = ek_net_op(kind, run, w->p, message);
+    op.micro = w->micro;
+    op.part = w->vstage;
+    return ek_graph_after(w->g, &op, dep);
 }
 
 /* --- work items ------------------------------------------------------------------------------- */
@@ -183,7 +193,8 @@ static void build_forward(const work *w)
         dep = build_use(w, EK_MODULE_EMBED, w->first, EK_USE_FORWARD, *freed);
         dep = ek_embed_build(&p->backward, w->g, w->micro, dep);
     } else {
-        dep = add_op(w, EK_OP_RECEIVE, op_recv_forward, EK_LANE_NET, *freed, -1);
+        dep = add_message(w, EK_OP_RECEIVE, EK_COLLECTIVE_RECEIVE, op_recv_forward, w->vstage - 1,
+                          *freed);
     }
     for (int32_t l = w->first; l < w->end; l++) {
         int32_t next = l + 1 < w->end ? l + 1 : head ? EK_MODULE_HEAD : w->next;
@@ -200,7 +211,8 @@ static void build_forward(const work *w)
     }
     *freed = dep;
     if (!is_last_vstage(w))
-        *freed = add_op(w, EK_OP_SEND, op_send_forward, EK_LANE_NET, dep, -1);
+        *freed =
+            add_message(w, EK_OP_SEND, EK_COLLECTIVE_SEND, op_send_forward, w->vstage + 1, dep);
 }
 
 /* The op that provides the gradient of the virtual stage's output: the loss, or the next stage. */
@@ -216,8 +228,9 @@ static int32_t build_output_gradient(const work *w)
                                       -1, dep);
         return dep;
     }
-    dep = add_op(w, EK_OP_RECEIVE_GRADIENT, op_recv_backward, EK_LANE_NET, p->graph.dx_in_read, -1);
-    p->graph.dx_in_read = add_op(w, EK_OP_GRADIENT_IN, op_gradient_in, EK_LANE_COMPUTE, dep, freed);
+    dep = add_message(w, EK_OP_RECEIVE_GRADIENT, EK_COLLECTIVE_RECEIVE, op_recv_backward,
+                      w->vstage + 1, p->graph.dx_in_read);
+    p->graph.dx_in_read = add_copy(w, EK_OP_GRADIENT_IN, op_gradient_in, dep, freed);
     return p->graph.dx_in_read;
 }
 
@@ -268,10 +281,9 @@ static void build_backward(const work *w)
         ek_param_buckets_build_reduce(m, w->g, EK_MODULE_EMBED, w->micro, w->last_backward, -1,
                                       dep);
     } else {
-        dep = add_op(w, EK_OP_GRADIENT_OUT, op_gradient_out, EK_LANE_COMPUTE, dep,
-                     p->graph.dx_out_sent);
-        p->graph.dx_out_sent =
-            add_op(w, EK_OP_SEND_GRADIENT, op_send_backward, EK_LANE_NET, dep, -1);
+        dep = add_copy(w, EK_OP_GRADIENT_OUT, op_gradient_out, dep, p->graph.dx_out_sent);
+        p->graph.dx_out_sent = add_message(w, EK_OP_SEND_GRADIENT, EK_COLLECTIVE_SEND,
+                                           op_send_backward, w->vstage - 1, dep);
     }
     p->graph.act_slot_freed[w->model_chunk * p->act_slots + w->slot] = dep;
 }
@@ -381,15 +393,10 @@ static ek_status op_count_targets(void *self, const ek_op *op)
 
 static int32_t build_count(ek_pass *p, ek_graph *g)
 {
-    ek_op op = {.kind = EK_OP_COUNT_TARGETS,
-                .run = op_count_targets,
-                .self = p,
-                .lane = EK_LANE_NET,
-                .layer = -1,
-                .micro = -1,
-                .part = -1,
-                .bytes = sizeof(p->backward.loss.tokens),
-                .describe = ek_net_describe};
+    size_t bytes = sizeof(p->backward.loss.tokens);
+    ek_op op = ek_net_op(EK_OP_COUNT_TARGETS, op_count_targets, p,
+                         ek_net_work_of(p->model->cfg.mesh, EK_MESH_DP, EK_COLLECTIVE_ALL_REDUCE,
+                                        (double)bytes, bytes));
 
     return p->backward.loss.masked && p->model->cfg.mesh->dp > 1 ? ek_graph_after(g, &op, -1) : -1;
 }

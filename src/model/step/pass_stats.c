@@ -299,15 +299,9 @@ static ek_status op_sum_losses(void *self, const ek_op *op)
 
 int32_t ek_pass_build_sum(ek_pass *p, ek_graph *g)
 {
-    ek_op op = {.kind = EK_OP_SUM_LOSSES,
-                .run = op_sum_losses,
-                .self = p,
-                .lane = EK_LANE_NET,
-                .layer = -1,
-                .micro = -1,
-                .part = -1,
-                .bytes = (double)p->stats.n_sums * sizeof(double),
-                .describe = ek_net_describe};
+    ek_op op = ek_net_op(EK_OP_SUM_LOSSES, op_sum_losses, p,
+                         ek_net_work_of(p->model->cfg.mesh, EK_MESH_WORLD, EK_COLLECTIVE_ALL_REDUCE,
+                                        (double)p->stats.n_sums * sizeof(double), sizeof(double)));
 
     return p->model->cfg.mesh->size > 1 ? ek_graph_after(g, &op, g->n_ops - 1) : -1;
 }
