@@ -125,10 +125,13 @@ foreach(folder unit cli crash)
   endforeach()
 endforeach()
 
-# Calls of the communicator and the executor that a test looks at, and passes on.
+# Calls that tests see, and pass on (tests/watched_ops.h).
 foreach(call ek_exec_run ek_comm_all_reduce_at ek_comm_reduce_scatter_at ek_comm_all_gather_at
         ek_comm_multicast_at ek_comm_multireduce_at ek_comm_all_to_all_at ek_comm_send ek_comm_recv)
   target_link_options(t_train_work PRIVATE LINKER:--wrap=${call})
+endforeach()
+foreach(call ek_exec_run ek_kernels_create)
+  target_link_options(t_train_kernel_work PRIVATE LINKER:--wrap=${call})
 endforeach()
 
 # All drawn layouts of tests that take a sample of them.

@@ -59,7 +59,7 @@ void ek_exec_op_done(ek_lane_worker *w, int32_t id, int32_t track, int64_t start
 
     if (ex->recording) {
         ek_event e = {op->kind, op->lane,      op->layer, op->micro, op->part, op->recompute,
-                      start_ns, ek_clock_ns(), op->flops, op->bytes, track, op->work};
+                      start_ns, ek_clock_ns(), op->flops, op->bytes, track,    op->work};
 
         if (!append_event(&w->events, &e))
             atomic_store(&ex->lost_events, 1);

@@ -19,6 +19,7 @@ static int32_t build_logits(ek_session *s, int32_t dep)
     const ek_model *m = s->model;
     double d = (double)m->spec.hidden, v = (double)m->spec.vocab;
     double r = (double)ek_dtype_size(m->k->real), c = (double)ek_dtype_size(m->k->comp);
+    ek_work work = ek_work_of_product(ek_product_of(1, v, d, EK_PRODUCT_FORWARD));
     ek_op op = {.kind = EK_OP_LOGITS,
                 .run = op_logits,
                 .self = s,
@@ -26,7 +27,8 @@ static int32_t build_logits(ek_session *s, int32_t dep)
                 .layer = -1,
                 .part = -1,
                 .async = 1,
-                .flops = 2 * d * v,
+                .flops = ek_work_flops(&work),
+                .work = work,
                 .bytes = d * (r + 2 * c) + v * r + d * v * c};
 
     return ek_graph_after(&s->graph, &op, dep);

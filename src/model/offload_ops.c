@@ -229,21 +229,41 @@ static void describe_request(void *self, const ek_op *op, char *text, size_t cap
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, ek_lane lane,
-                      int32_t use, double bytes, const int32_t *deps, int32_t n)
+/* The op of a use, without its lane. */
+static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t use)
 {
-    const ek_record *r = &m->offload->records[m->offload->plan.uses[use].record];
-    ek_op op = {.kind = kind,
-                .run = run,
-                .self = m,
-                .lane = lane,
-                .layer = r->bucket->module,
-                .micro = -1,
-                .part = use,
-                .bytes = bytes,
-                .stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stats.stall_now : NULL,
-                .describe = lane == EK_LANE_DISK ? describe_request : NULL};
+    return (ek_op){.kind = kind,
+                   .run = run,
+                   .self = m,
+                   .layer = m->offload->records[m->offload->plan.uses[use].record].bucket->module,
+                   .micro = -1,
+                   .part = use};
+}
 
+/* Appends an op of the compute lane over so many numbers; -1: it waits for its dependencies. */
+static int32_t append(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t use,
+                      double numbers, double bytes, const int32_t *deps, int32_t n)
+{
+    ek_op op = op_of(m, kind, run, use);
+
+    op.lane = EK_LANE_COMPUTE;
+    op.bytes = bytes;
+    if (numbers >= 0)
+        op.work = ek_work_of_rows(numbers, 1);
+    op.stall_ns = kind == EK_OP_WAIT_STATE ? &m->offload->stats.stall_now : NULL;
+    return ek_graph_add(g, &op, deps, n);
+}
+
+/* Appends a read or write of the use's record. */
+static int32_t append_transfer(ek_model *m, ek_graph *g, ek_op_kind kind, int32_t use, double bytes,
+                               const int32_t *deps, int32_t n)
+{
+    ek_op op = op_of(m, kind, op_transfer, use);
+
+    op.lane = EK_LANE_DISK;
+    op.bytes = bytes;
+    op.work.kind = EK_WORK_DISK;
+    op.describe = describe_request;
     return ek_graph_add(g, &op, deps, n);
 }
 
@@ -252,7 +272,7 @@ static int32_t append_net(ek_model *m, ek_graph *g, ek_op_kind kind, ek_op_fn ru
 {
     ek_op op = ek_net_op(kind, run, m, work);
 
-    op.layer = m->offload->records[m->offload->plan.uses[use].record].bucket->module;
+    op.layer = op_of(m, kind, run, use).layer;
     op.part = use;
     return ek_graph_add(g, &op, deps, n);
 }
@@ -268,11 +288,11 @@ static void plan_ahead(ek_model *m, ek_graph *g)
 
         if (use->reads != 0)
             use->read_op =
-                append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, o->plan.planned - 1,
-                       (double)ek_offload_range(r, use->reads, use->reads_reduced).bytes,
-                       (int32_t[]){o->entries[use->entry].used, o->entries[use->entry].sent,
-                                   use->before, r->written},
-                       4);
+                append_transfer(m, g, EK_OP_READ_STATE, o->plan.planned - 1,
+                                (double)ek_offload_range(r, use->reads, use->reads_reduced).bytes,
+                                (int32_t[]){o->entries[use->entry].used,
+                                            o->entries[use->entry].sent, use->before, r->written},
+                                4);
     }
 }
 
@@ -293,11 +313,11 @@ static int32_t build_update(ek_model *m, ek_graph *g, int32_t at, int32_t dep)
     ek_offload_entry *e = &o->entries[o->plan.uses[at].entry];
     double real = (double)ek_dtype_size(m->k->real);
 
-    dep = append(m, g, EK_OP_ADAMW, op_update, EK_LANE_COMPUTE, at,
+    dep = append(m, g, EK_OP_ADAMW, op_update, at, (double)r->bucket->kept,
                  8 * real * (double)r->bucket->kept, &dep, 1);
-    r->written = append(m, g, EK_OP_WRITE_STATE, op_transfer, EK_LANE_DISK, at,
-                        (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
-                        (int32_t[]){dep, r->written}, 2);
+    r->written = append_transfer(m, g, EK_OP_WRITE_STATE, at,
+                                 (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
+                                 (int32_t[]){dep, r->written}, 2);
     e->gathered = 0;
     return dep;
 }
@@ -325,10 +345,10 @@ static int32_t build_form(ek_model *m, ek_graph *g, int32_t at, int direction, i
     const ek_record_use *use = &o->plan.uses[at];
     double element = (double)(ek_dtype_size(m->k->real) + ek_dtype_size(m->k->comp));
     ek_op_kind kind = direction == EK_PACKED_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD;
-    double bytes = (double)o->records[use->record].bucket->n * element;
+    double numbers = (double)o->records[use->record].bucket->n;
     const ek_form_buffer *f = &o->forms[use->form[direction]];
 
-    return append(m, g, kind, op_pack, EK_LANE_COMPUTE, at, bytes,
+    return append(m, g, kind, op_pack, at, numbers, numbers * element,
                   (int32_t[]){dep, f->used, f->sent}, 3);
 }
 
@@ -367,7 +387,7 @@ static int32_t build_state(ek_model *m, ek_graph *g, int32_t dep)
     if (use->adds && ek_offload_has_whole(m, o->records[use->record].bucket))
         use->whole = o->plan.n_whole++ % EK_WHOLE_GRADIENTS;
     o->stats.uses++;
-    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, deps, 4);
+    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, at, -1, 0, deps, 4);
     return use->updates ? build_update(m, g, at, dep) : dep;
 }
 
@@ -389,12 +409,11 @@ static int32_t build_demand(ek_model *m, ek_graph *g, int32_t dep)
     const ek_record *r = &o->records[use->record];
     ek_offload_entry *e = &o->entries[0];
 
-    read = append(m, g, EK_OP_READ_STATE, op_transfer, EK_LANE_DISK, at,
-                  (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
-                  (int32_t[]){dep, e->used, e->sent, e->before, r->written}, 5);
+    read = append_transfer(m, g, EK_OP_READ_STATE, at,
+                           (double)ek_offload_range(r, EK_PART_STATE, 0).bytes,
+                           (int32_t[]){dep, e->used, e->sent, e->before, r->written}, 5);
     o->plan.uses[at].read_op = read;
-    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, EK_LANE_COMPUTE, at, 0, (int32_t[]){dep, read},
-                 2);
+    dep = append(m, g, EK_OP_WAIT_STATE, op_attach, at, -1, 0, (int32_t[]){dep, read}, 2);
     if (use->use == EK_WAVE_FORWARD) {
         dep = build_update(m, g, at, dep);
         e->before = r->written;
@@ -409,10 +428,10 @@ static int32_t build_keep(ek_model *m, ek_graph *g, int32_t at, int32_t dep, int
     ek_record *r = &m->offload->records[use->record];
     double bytes = (double)ek_offload_part_bytes(r, EK_PARTS - 1, use->reduces);
 
-    dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, EK_LANE_COMPUTE, at, bytes,
-                 (int32_t[]){dep, also}, 2);
-    r->written = append(m, g, EK_OP_WRITE_GRADIENTS, op_transfer, EK_LANE_DISK, at, bytes,
-                        (int32_t[]){dep, r->written}, 2);
+    dep = append(m, g, EK_OP_SUM_GRADIENTS, op_sum_gradients, at,
+                 bytes / (double)ek_dtype_size(m->k->real), bytes, (int32_t[]){dep, also}, 2);
+    r->written =
+        append_transfer(m, g, EK_OP_WRITE_GRADIENTS, at, bytes, (int32_t[]){dep, r->written}, 2);
     if (r->rests)
         m->offload->entries[0].before = r->written;
     return dep;

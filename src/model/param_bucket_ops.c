@@ -245,8 +245,7 @@ static ek_status op_nothing(void *self, const ek_op *op)
 
 /* --- builders --------------------------------------------------------------------------------- */
 
-static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, int32_t part,
-                   double bytes)
+static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, int32_t part)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -254,8 +253,19 @@ static ek_op op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, i
                    .lane = EK_LANE_COMPUTE,
                    .layer = module >= 0 ? module : -1,
                    .micro = -1,
-                   .part = part,
-                   .bytes = bytes};
+                   .part = part};
+}
+
+/* An op that packs; bytes: read and written. */
+static ek_op pack_op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t module, int32_t part,
+                        double bytes)
+{
+    ek_op op = op_of(m, kind, run, module, part);
+    double element = (double)(real_size(m) + ek_dtype_size(m->k->comp));
+
+    op.bytes = bytes;
+    op.work = ek_work_of_rows(bytes / element, 1);
+    return op;
 }
 
 /* A network op of a bucket. */
@@ -322,8 +332,8 @@ int32_t ek_param_buckets_build_gather(ek_model *m, ek_graph *g, int32_t u, int32
 int32_t ek_param_buckets_build_pack(ek_model *m, ek_graph *g, int32_t u, int32_t dep)
 {
     const ek_param_bucket *bucket = &m->buckets->bucket[u];
-    ek_op op =
-        op_of(m, EK_OP_PACK, op_pack, bucket->module, u, ek_param_bucket_pack_bytes(m, bucket));
+    ek_op op = pack_op_of(m, EK_OP_PACK, op_pack, bucket->module, u,
+                          ek_param_bucket_pack_bytes(m, bucket));
 
     return ek_graph_after(g, &op, dep);
 }
@@ -384,9 +394,9 @@ static double cut_forms(const ek_model *m, int32_t module)
 static int32_t build_forms(ek_model *m, ek_graph *g, int32_t module, int missing, int use,
                            double bytes, const int32_t *deps, int32_t n)
 {
-    ek_op op =
-        op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
-              use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, module, module, bytes);
+    ek_op op = pack_op_of(m, use == EK_USE_FORWARD ? EK_OP_PACK_FORWARD : EK_OP_PACK_BACKWARD,
+                          use == EK_USE_FORWARD ? op_pack_forward : op_pack_backward, module,
+                          module, bytes);
 
     return missing & use ? ek_graph_add(g, &op, deps, n) : -1;
 }
@@ -398,7 +408,7 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
     ek_module_buffer *forms = ek_param_buckets_buffer(m, EK_BUFFER_PACKED, module);
     double bytes = cut_forms(m, module);
     int had = forms->holds == module ? forms->packed : 0, missing = bytes > 0 ? uses & ~had : 0;
-    ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, module, module, 0);
+    ek_op wait = op_of(m, EK_OP_WAIT_WEIGHTS, op_nothing, module, module);
     int32_t first, end, n = 0;
 
     if (bytes < 0)
@@ -424,9 +434,10 @@ static int32_t build_ready(ek_model *m, ek_graph *g, int32_t module, int uses, i
 static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
-    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, module, module, 0);
+    ek_op op = op_of(m, EK_OP_COLLECT_GRADIENTS, op_collect, module, module);
     int32_t first, end, n = 0;
 
+    op.work = ek_work_of_rows(0, 1);
     us->deps[n++] = dep;
     ek_param_buckets_of(m, module, &first, &end);
     for (int32_t i = first; i < end; i++) {
@@ -436,6 +447,7 @@ static int32_t build_collect(ek_model *m, ek_graph *g, int32_t module, int32_t d
             continue;
         us->deps[n++] = u->graph.reduced;
         op.bytes += (double)(u->n + 3 * u->kept) * (double)real_size(m);
+        op.work.rows.rows += (double)u->kept;
         u->graph.pending = 0;
     }
     return n > 1 ? ek_graph_add(g, &op, us->deps, n) : dep;
@@ -512,7 +524,7 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
 {
     ek_param_buckets *us = m->buckets;
     int32_t tied = tied_bucket(m), n = 0;
-    ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, -1, -1, 0);
+    ek_op op = op_of(m, EK_OP_WAIT_GRADIENTS, op_nothing, -1, -1);
 
     for (int i = 0; i < EK_BUFFERS; i++)
         if (us->sets[EK_BUFFER_GRADIENT][i].holds != EK_MODULE_NONE)

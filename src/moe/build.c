@@ -4,7 +4,7 @@
 #include "exec/net.h"
 
 static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                   double flops, double bytes)
+                   ek_work work, double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -14,22 +14,23 @@ static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32
                    .micro = b->micro,
                    .part = part,
                    .recompute = b->recompute,
-                   .flops = flops,
-                   .bytes = bytes};
+                   .flops = ek_work_flops(&work),
+                   .bytes = bytes,
+                   .work = work};
 }
 
 int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                   double flops, double bytes, int32_t dep)
+                   ek_work work, double bytes, int32_t dep)
 {
-    ek_op op = op_of(b, kind, run, part, flops, bytes);
+    ek_op op = op_of(b, kind, run, part, work, bytes);
 
     return ek_graph_after(b->g, &op, dep);
 }
 
 int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                           double flops, double bytes, int32_t dep)
+                           ek_work work, double bytes, int32_t dep)
 {
-    ek_op op = op_of(b, kind, run, part, flops, bytes);
+    ek_op op = op_of(b, kind, run, part, work, bytes);
 
     op.async = b->m->x.ranks == 1; /* with more ranks, the host accesses the data too */
     return ek_graph_after(b->g, &op, dep);
@@ -79,7 +80,7 @@ static ek_status op_wait(void *self, const ek_op *op)
 
 int32_t ek_moe_add_wait(const ek_moe_builder *b, int32_t awaited, int32_t dep)
 {
-    ek_op op = op_of(b, EK_OP_WAIT_REPLICAS, op_wait, -1, 0, 0);
+    ek_op op = op_of(b, EK_OP_WAIT_REPLICAS, op_wait, -1, (ek_work){0}, 0);
 
     op.stall_ns = &b->m->stats.stall_ns;
     return ek_graph_add(b->g, &op, (int32_t[]){dep, awaited}, 2);

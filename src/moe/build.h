@@ -29,10 +29,10 @@ typedef struct {
 
 /* Appends one op of the compute lane after `dep`; returns its id.  part: chunk, or -1. */
 int32_t ek_moe_add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                   double flops, double bytes, int32_t dep);
+                   ek_work work, double bytes, int32_t dep);
 /* The same for an op that, on one rank, accesses device memory by kernels alone (ek_op.async). */
 int32_t ek_moe_add_kernels(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                           double flops, double bytes, int32_t dep);
+                           ek_work work, double bytes, int32_t dep);
 /* Appends one op of the network lane after both dep and dep2. */
 int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                        ek_work work, int32_t dep, int32_t dep2);

@@ -124,7 +124,9 @@ static ek_status op_stream(void *self, const ek_op *op)
 int32_t ek_moe_build_streamed_products(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
+    ek_product up = {c->rows, c->here, 2 * (int32_t)c->f, (int32_t)c->d, EK_PRODUCT_FORWARD};
+    ek_product down = {c->rows, c->here, (int32_t)c->d, (int32_t)c->f, EK_PRODUCT_FORWARD};
 
-    return ek_moe_add(b, EK_OP_STREAM_EXPERTS, op_stream, -1, 6 * c->rows * c->d * c->f,
+    return ek_moe_add(b, EK_OP_STREAM_EXPERTS, op_stream, -1, ek_work_of_products(up, down),
                       (c->rows * (2 * c->d + 3 * c->f) + 3 * c->here * c->d * c->f) * c->comp, dep);
 }

@@ -264,11 +264,24 @@ static int32_t chunk_of_part(int32_t part)
     return part > 0 ? part : 0;
 }
 
+/* The products of an op's rows: with the gate and up matrices of its experts, or the down ones. */
+static ek_work up_work(const ek_moe_builder *b, const op_share *n, int32_t pass)
+{
+    return ek_work_of_product(
+        (ek_product){n->rows, n->experts, 2 * (int32_t)b->c.f, (int32_t)b->c.d, pass});
+}
+
+static ek_work down_work(const ek_moe_builder *b, const op_share *n, int32_t pass)
+{
+    return ek_work_of_product(
+        (ek_product){n->rows, n->experts, (int32_t)b->c.d, (int32_t)b->c.f, pass});
+}
+
 /* An op whose time counts as that of expert products. */
 static int32_t add_product(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
-                           double flops, double bytes, int32_t dep)
+                           ek_work work, double bytes, int32_t dep)
 {
-    int32_t id = ek_moe_add_kernels(b, kind, run, part, flops, bytes, dep);
+    int32_t id = ek_moe_add_kernels(b, kind, run, part, work, bytes, dep);
 
     if (id >= 0)
         b->g->ops[id].busy_ns = &b->m->stats.product_ns;
@@ -280,12 +293,13 @@ static int32_t add_forward(const ek_moe_builder *b, int32_t part, int32_t dep)
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    dep = add_product(b, EK_OP_EXPERT_UP, op_up, part, 4 * n.rows * c->d * c->f,
+    dep = add_product(b, EK_OP_EXPERT_UP, op_up, part, up_work(b, &n, EK_PRODUCT_FORWARD),
                       (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp, dep);
     if (b->recompute)
         return dep;
-    dep = add_product(b, EK_OP_SWIGLU, op_swiglu, part, 0, 3 * n.rows * c->f * c->comp, dep);
-    return add_product(b, EK_OP_EXPERT_DOWN, op_down, part, 2 * n.rows * c->d * c->f,
+    dep = add_product(b, EK_OP_SWIGLU, op_swiglu, part, ek_work_of_rows(n.rows, c->f),
+                      3 * n.rows * c->f * c->comp, dep);
+    return add_product(b, EK_OP_EXPERT_DOWN, op_down, part, down_work(b, &n, EK_PRODUCT_FORWARD),
                        (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
 }
 
@@ -411,9 +425,9 @@ static int32_t add_down_weight(const ek_moe_builder *b, int32_t part, int32_t de
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    return add_product(b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, 2 * n.rows * c->d * c->f,
-                       n.rows * (c->d + c->f) * c->comp + 2 * n.experts * c->d * c->f * c->real,
-                       dep);
+    return add_product(
+        b, EK_OP_EXPERT_DOWN_WEIGHT, op_down_weight, part, down_work(b, &n, EK_PRODUCT_WEIGHT),
+        n.rows * (c->d + c->f) * c->comp + 2 * n.experts * c->d * c->f * c->real, dep);
 }
 
 static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -422,10 +436,10 @@ static int32_t add_up_weight(const ek_moe_builder *b, int32_t part, int32_t dep)
     double gathered = ek_moe_is_distributed(b->m) ? 1 : 3;
     op_share n = share_of(b);
 
-    return add_product(b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, 4 * n.rows * c->d * c->f,
-                       n.rows * (gathered * c->d + 2 * c->f) * c->comp +
-                           4 * n.experts * c->d * c->f * c->real,
-                       dep);
+    return add_product(
+        b, EK_OP_EXPERT_UP_WEIGHT, op_up_weight, part, up_work(b, &n, EK_PRODUCT_WEIGHT),
+        n.rows * (gathered * c->d + 2 * c->f) * c->comp + 4 * n.experts * c->d * c->f * c->real,
+        dep);
 }
 
 static int32_t add_weights(const ek_moe_builder *b, int32_t part, int32_t dep)
@@ -438,13 +452,14 @@ static int32_t add_backward(const ek_moe_builder *b, int32_t part, int32_t dep)
     const ek_moe_cost *c = &b->c;
     op_share n = share_of(b);
 
-    dep = add_product(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part, 2 * n.rows * c->d * c->f,
+    dep = add_product(b, EK_OP_EXPERT_DOWN_INPUT, op_down_input, part,
+                      down_work(b, &n, EK_PRODUCT_INPUT),
                       (n.rows * (c->d + c->f) + n.experts * c->d * c->f) * c->comp, dep);
-    dep = add_product(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part, 0,
-                      6 * n.rows * c->f * c->comp, dep);
+    dep = add_product(b, EK_OP_SWIGLU_BACKWARD, op_swiglu_backward, part,
+                      ek_work_of_rows(n.rows, c->f), 6 * n.rows * c->f * c->comp, dep);
     if (!ek_moe_is_distributed(b->m)) /* before expert up input overwrites scratch->rows */
         dep = add_down_weight(b, part, dep);
-    dep = add_product(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, 4 * n.rows * c->d * c->f,
+    dep = add_product(b, EK_OP_EXPERT_UP_INPUT, op_up_input, part, up_work(b, &n, EK_PRODUCT_INPUT),
                       (n.rows * (c->d + 2 * c->f) + 2 * n.experts * c->d * c->f) * c->comp, dep);
     return ek_moe_is_distributed(b->m) ? dep : add_up_weight(b, part, dep);
 }

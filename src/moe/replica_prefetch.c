@@ -18,7 +18,8 @@ int32_t ek_moe_build_plan_from_previous(const ek_moe_builder *b, int32_t dep)
 
     if (!ek_routing_plan_uses_previous(m))
         return dep;
-    return ek_moe_add(b, EK_OP_PLAN_REPLICAS, op_plan, -1, 0,
+    return ek_moe_add(b, EK_OP_PLAN_REPLICAS, op_plan, -1,
+                      ek_work_of_rows(m->x.ranks, (double)m->x.words),
                       (double)(m->x.ranks * m->x.words) * sizeof(ek_gate_stats), dep);
 }
 

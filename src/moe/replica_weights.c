@@ -655,6 +655,7 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
     if (!has_replicas(m))
         return dep;
     op.bytes = slices_of(m) * gradient_bytes(m);
+    op.work = ek_work_of_rows(op.bytes / (double)ek_dtype_size(m->k->real), 1);
     return ek_graph_add(b->g, &op, (int32_t[]){dep, m->ids.reduce, own->cleared[buf_idx_of(m)]}, 3);
 }
 

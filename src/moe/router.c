@@ -106,20 +106,25 @@ static ek_status op_gather_counts(void *self, const ek_op *op)
 }
 
 /* Appends an op of the router and the gate. */
-static int32_t add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, double flops,
+static int32_t add(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, ek_work work,
                    double bytes, int32_t dep)
 {
     int kernels = ek_gate_is_plain(b->m) && b->m->spec->router_dim == 0;
 
-    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, kind, run, -1, flops, bytes, dep);
+    return (kernels ? ek_moe_add_kernels : ek_moe_add)(b, kind, run, -1, work, bytes, dep);
 }
 
-/* Multiplications of the router per token. */
-static double router_work(const ek_moe_builder *b)
+/* The product of the router; of a cosine router two, of rows with its projection and of those with
+ * the experts, of which backward computes the first again. */
+static ek_work router_work(const ek_moe_builder *b, int32_t passes)
 {
+    const ek_moe_cost *c = &b->c;
     double p = (double)b->m->spec->router_dim;
 
-    return p > 0 ? p * (b->c.d + b->c.experts) : b->c.d * b->c.experts;
+    if (p == 0)
+        return ek_work_of_product(ek_product_of(c->n, c->experts, c->d, passes));
+    return ek_work_of_products(ek_product_of(c->n, p, c->d, passes | EK_PRODUCT_FORWARD),
+                               ek_product_of(c->n, c->experts, p, passes));
 }
 
 int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t dep)
@@ -127,7 +132,7 @@ int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t
     const ek_moe_cost *c = &b->c;
     ek_moe *m = b->m;
 
-    dep = add(b, EK_OP_ROUTER, op_route, 2 * c->n * router_work(b),
+    dep = add(b, EK_OP_ROUTER, op_route, router_work(b, EK_PRODUCT_FORWARD),
               c->n * (c->d + 3 * c->experts) * c->real, dep);
     if (needs_whole_sequences(m)) {
         double all = (double)m->step->micro[b->micro].all;
@@ -135,7 +140,8 @@ int32_t ek_moe_build_router(const ek_moe_builder *b, int32_t *counts_op, int32_t
                                         all * c->experts * c->real, (size_t)(c->experts * c->real));
 
         dep = ek_moe_add_net(b, EK_OP_GATHER_LOGITS, op_gather_logits, -1, gather, dep, -1);
-        dep = ek_moe_add(b, EK_OP_TOPK, op_topk, -1, 0, 3 * all * c->experts * c->real, dep);
+        dep = ek_moe_add(b, EK_OP_TOPK, op_topk, -1, ek_work_of_rows(all, c->experts),
+                         3 * all * c->experts * c->real, dep);
     }
     *counts_op = -1;
     if (m->x.ranks > 1)
@@ -172,9 +178,9 @@ int32_t ek_moe_build_layout(const ek_moe_builder *b, int32_t counts_op)
 {
     double words = (double)(b->m->x.ranks * b->m->x.words) * sizeof(ek_gate_stats);
 
-    return ek_moe_add(b, EK_OP_LAYOUT, op_layout, -1, 0,
-                      words + (ek_moe_is_distributed(b->m) ? 8 * (b->c.sent + b->c.rows) : 0),
-                      counts_op);
+    return ek_moe_add(
+        b, EK_OP_LAYOUT, op_layout, -1, ek_work_of_rows(b->m->x.ranks, (double)b->m->x.words),
+        words + (ek_moe_is_distributed(b->m) ? 8 * (b->c.sent + b->c.rows) : 0), counts_op);
 }
 
 /* --- backward --------------------------------------------------------------------------------- */
@@ -204,6 +210,7 @@ int32_t ek_moe_build_router_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    return add(b, EK_OP_ROUTER_BACKWARD, op_route_backward, 4 * c->n * router_work(b),
+    return add(b, EK_OP_ROUTER_BACKWARD, op_route_backward,
+               router_work(b, EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT),
                c->n * (3 * c->d + 3 * c->experts) * c->real, dep);
 }

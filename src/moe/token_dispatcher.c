@@ -80,12 +80,13 @@ static int32_t build_local(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add_kernels(b, EK_OP_PERMUTE, op_permute_local, -1, 0,
+    dep = ek_moe_add_kernels(b, EK_OP_PERMUTE, op_permute_local, -1, ek_work_of_rows(c->rows, c->d),
                              2 * c->rows * c->d * c->comp, dep);
     dep = ek_moe_build_products(b, -1, dep);
     if (b->recompute)
         return dep;
-    return ek_moe_add_kernels(b, EK_OP_UNPERMUTE, op_unpermute_local, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_UNPERMUTE, op_unpermute_local, -1,
+                              ek_work_of_rows(c->rows, c->d),
                               c->rows * c->d * c->comp + 2 * c->n * c->d * c->real, dep);
 }
 
@@ -115,10 +116,12 @@ static int32_t build_local_backward(const ek_moe_builder *b, int32_t dep)
 {
     const ek_moe_cost *c = &b->c;
 
-    dep = ek_moe_add_kernels(b, EK_OP_UNPERMUTE_BACKWARD, op_unpermute_local_backward, -1, 0,
-                             c->rows * c->d * (c->real + c->comp), dep);
+    dep = ek_moe_add_kernels(b, EK_OP_UNPERMUTE_BACKWARD, op_unpermute_local_backward, -1,
+                             ek_work_of_rows(c->rows, c->d), c->rows * c->d * (c->real + c->comp),
+                             dep);
     dep = ek_moe_build_products_backward(b, -1, dep);
-    return ek_moe_add_kernels(b, EK_OP_PERMUTE_BACKWARD, op_permute_local_backward, -1, 0,
+    return ek_moe_add_kernels(b, EK_OP_PERMUTE_BACKWARD, op_permute_local_backward, -1,
+                              ek_work_of_rows(c->rows, c->d),
                               c->rows * c->d * c->comp + c->n * c->d * c->real, dep);
 }
 
@@ -413,17 +416,19 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_re
     const ek_dispatch_layout *x = &b->m->x;
     const ek_moe_cost *c = &b->c;
     double packed = 2 * c->d * c->comp / x->chunks;
+    ek_work served = ek_work_of_rows(c->rows / x->chunks, c->d);
     int32_t *out = b->m->ids.out, net = -1, back;
 
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, ops->pack_kind, ops->pack, i, 0, packed * c->sent, dep);
+        dep = ek_moe_add(b, ops->pack_kind, ops->pack, i,
+                         ek_work_of_rows(c->sent / x->chunks, c->d), packed * c->sent, dep);
         net = out[i] = ek_moe_add_net(b, ops->out_kind, ops->out, i,
                                       work_of_a2a(b, i, 0, !ops->backward), dep, net);
     }
     build_prefetch(b, ops, 1, net);
     back = net;
     for (int i = 0; i < x->chunks; i++) {
-        dep = ek_moe_add(b, EK_OP_UNPACK, ops->unpack, i, 0, packed * c->rows, out[i]);
+        dep = ek_moe_add(b, EK_OP_UNPACK, ops->unpack, i, served, packed * c->rows, out[i]);
         if (i == 0 && fetched.before >= 0)
             dep = ek_moe_add_wait(b, fetched.before, dep);
         if (i == 0 && fetched.after >= 0)
@@ -431,7 +436,7 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_re
         dep = ops->products(b, i, dep);
         if (b->recompute)
             continue;
-        dep = ek_moe_add(b, EK_OP_REPACK, ops->repack, i, 0, packed * c->rows, dep);
+        dep = ek_moe_add(b, EK_OP_REPACK, ops->repack, i, served, packed * c->rows, dep);
         b->m->ids.back[i] = back = ek_moe_add_net(b, ops->back_kind, ops->back, i,
                                                   work_of_a2a(b, i, 1, ops->backward), dep, back);
     }
@@ -446,7 +451,8 @@ static int32_t build_sums(const ek_moe_builder *b, const chunk_ops *ops, int32_t
     double bytes = (c->sent * c->d * c->comp + 2 * c->n * c->d * c->real) / x->token_chunks;
 
     for (int i = 0; i < x->token_chunks; i++)
-        dep = ek_moe_add(b, ops->sum_kind, ops->sum, i, 0, bytes,
+        dep = ek_moe_add(b, ops->sum_kind, ops->sum, i,
+                         ek_work_of_rows(c->sent / x->token_chunks, c->d), bytes,
                          b->m->ids.back[x->group > 0 ? x->chunks - 1 : i]);
     return dep;
 }

@@ -348,7 +348,7 @@ static sizes sizes_of(const ek_mlp *m, int32_t micro)
 }
 
 static ek_op op_of(ek_mlp *m, ek_op_kind kind, ek_op_fn run, int32_t micro, int recompute,
-                   double flops, double bytes)
+                   ek_work work, double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -358,8 +358,20 @@ static ek_op op_of(ek_mlp *m, ek_op_kind kind, ek_op_fn run, int32_t micro, int 
                    .micro = micro,
                    .part = -1,
                    .recompute = recompute,
-                   .flops = flops,
-                   .bytes = bytes};
+                   .flops = ek_work_flops(&work),
+                   .bytes = bytes,
+                   .work = work};
+}
+
+/* The products of the gate and up matrices together, and of the down matrix. */
+static ek_product up_product(const sizes *c, int32_t passes)
+{
+    return ek_product_of(c->all, 2 * c->f, c->d, passes);
+}
+
+static ek_product down_product(const sizes *c, int32_t passes)
+{
+    return ek_product_of(c->all, c->d, c->f, passes);
 }
 
 /* Appends a network op over a column R [all]. */
@@ -382,8 +394,8 @@ ek_mlp_start ek_mlp_start_forward(ek_mlp *m, ek_graph *g, int32_t micro, int rec
     if (!m->w->present || m->scratch->tp == NULL)
         return s;
     c = sizes_of(m, micro);
-    op =
-        op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start, micro, recompute, 0, 2 * c.n * c.d * c.comp);
+    op = op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start, micro, recompute, ek_work_of_rows(c.n, c.d),
+               2 * c.n * c.d * c.comp);
     s.after = ek_graph_after(g, &op, dep);
     s.y = ek_tp_build_gather_y(m->scratch->tp, g, m->layer, micro, recompute, s.after);
     if (m->w->gated)
@@ -397,10 +409,13 @@ int32_t ek_mlp_build_forward(ek_mlp *m, ek_graph *g, int32_t micro, int recomput
 {
     ek_tp *t = m->scratch->tp;
     sizes c = sizes_of(m, micro);
+    ek_product up = up_product(&c, EK_PRODUCT_FORWARD);
+    ek_work work = recompute ? ek_work_of_product(up)
+                             : ek_work_of_products(up, down_product(&c, EK_PRODUCT_FORWARD));
     ek_op op = op_of(m, EK_OP_SHARED_EXPERT, t == NULL ? op_mlp : op_mlp_part, micro, recompute,
-                     6 * c.all * c.d * c.f, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
-    ek_op sum =
-        op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add, micro, recompute, 0, 3 * c.n * c.d * c.real);
+                     work, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
+    ek_op sum = op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add, micro, recompute,
+                      ek_work_of_rows(c.n, c.d), 3 * c.n * c.d * c.real);
 
     dep = ek_graph_add(g, &op, (int32_t[]){dep, start->y, start->scale}, 3);
     if (t == NULL || recompute)
@@ -419,8 +434,8 @@ ek_mlp_start ek_mlp_start_backward(ek_mlp *m, ek_graph *g, int32_t micro, int32_
     if (!m->w->present || t == NULL)
         return s;
     c = sizes_of(m, micro);
-    op = op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start_backward, micro, 0, 0,
-               c.n * c.d * (3 * c.comp + c.real));
+    op = op_of(m, EK_OP_SHARED_EXPERT_TOKENS, op_start_backward, micro, 0,
+               ek_work_of_rows(c.n, c.d), c.n * c.d * (3 * c.comp + c.real));
     s.after = ek_graph_after(g, &op, dep);
     s.dy = ek_tp_build_gather_dy(t, g, m->layer, micro, s.after);
     s.y = ek_tp_build_gather_y(t, g, m->layer, micro, 0, s.after);
@@ -431,13 +446,16 @@ static int32_t build_part_backward(ek_mlp *m, ek_graph *g, int32_t micro, const 
                                    int32_t dep)
 {
     sizes c = sizes_of(m, micro);
-    double up = 4 * c.all * c.d * c.f;
-    ek_op part = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_part_backward, micro, 0, 2 * up,
-                       (c.all * (2 * c.d + 9 * c.f) + 2 * c.d * c.f) * c.comp);
-    ek_op weight = op_of(m, EK_OP_SHARED_EXPERT_UP_WEIGHT, op_up_weight, micro, 0, up,
+    const int32_t both = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT;
+    ek_op part =
+        op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_part_backward, micro, 0,
+              ek_work_of_products(down_product(&c, both), up_product(&c, EK_PRODUCT_INPUT)),
+              (c.all * (2 * c.d + 9 * c.f) + 2 * c.d * c.f) * c.comp);
+    ek_op weight = op_of(m, EK_OP_SHARED_EXPERT_UP_WEIGHT, op_up_weight, micro, 0,
+                         ek_work_of_product(up_product(&c, EK_PRODUCT_WEIGHT)),
                          c.all * (c.d + 2 * c.f) * c.comp + 4 * c.d * c.f * c.real);
-    ek_op sum =
-        op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add_backward, micro, 0, 0, 3 * c.n * c.d * c.real);
+    ek_op sum = op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add_backward, micro, 0,
+                      ek_work_of_rows(c.n, c.d), 3 * c.n * c.d * c.real);
     int32_t net[3];
 
     dep = ek_graph_add(g, &part, (int32_t[]){dep, start->dy}, 2);
@@ -453,8 +471,10 @@ int32_t ek_mlp_build_backward(ek_mlp *m, ek_graph *g, int32_t micro, const ek_ml
                               int32_t dep)
 {
     sizes c = sizes_of(m, micro);
+    const int32_t both = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT;
     ek_op op = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_mlp_backward, micro, 0,
-                     12 * c.n * c.d * c.f, (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp);
+                     ek_work_of_products(down_product(&c, both), up_product(&c, both)),
+                     (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp);
 
     if (m->scratch->tp != NULL)
         return build_part_backward(m, g, micro, start, dep);

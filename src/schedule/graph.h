@@ -48,7 +48,7 @@ struct ek_op {
     int32_t async;        /* 1: accesses device memory by kernels alone, so the next such op may
                              start before they are done */
     double flops, bytes;  /* arithmetic, and memory or network traffic */
-    ek_work work;         /* what the time depends on; a network op has EK_WORK_NET */
+    ek_work work;         /* what the time depends on */
     int64_t *busy_ns;     /* the executor adds the time in which the op ran; NULL: not counted */
     int64_t *stall_ns;    /* the executor adds the time that the lane waited for the op's
                              dependencies; NULL: not counted */

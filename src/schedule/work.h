@@ -4,8 +4,12 @@
  * before it runs: a simulator needs nothing else to price it, and the executor records it with the
  * op.  What depends on routing is that of an even spread of rows, where no comment says more.
  *
- * Network   one call of comm/comm.h, or, for replicas and experts that migrate, as many messages
- *           as the plan asks for. */
+ * Network     one call of comm/comm.h, or, for replicas and experts that migrate, as many messages
+ *             as the plan asks for.
+ * Products    one or two matrix products, of which the time is nearly all, and row kernels between
+ *             them.
+ * Rows        kernels that read and write rows once or a few times: the op's kind says which, its
+ *             bytes how much.  What runs on the host (layout, plans) is counted as rows, too. */
 #ifndef SCHEDULE_WORK_H
 #define SCHEDULE_WORK_H
 
@@ -42,17 +46,63 @@ typedef struct {
                         that it receives, at most; multireduces: that it adds to, at most */
 } ek_net_work;
 
+/* What is computed of y = x W^T, with W [out, in]; several can be. */
+enum { EK_PRODUCT_FORWARD = 1, EK_PRODUCT_INPUT = 2, EK_PRODUCT_WEIGHT = 4 };
+
+typedef struct {
+    double rows;     /* of all groups together */
+    double groups;   /* experts, which have weights and rows of their own; else 1 */
+    int32_t out, in; /* this rank's */
+    int32_t passes;  /* EK_PRODUCT_* */
+} ek_product;
+
+typedef struct {
+    int32_t n;
+    ek_product product[2]; /* [n] */
+} ek_product_work;
+
+/* Attention over this rank's heads. */
+typedef struct {
+    int32_t heads, kv_heads, head_dim;
+    int32_t backward;
+    double queries;
+    double pairs;  /* of a query and a key that it sees, of one head */
+    double cached; /* keys from a cache, which the queries come behind */
+} ek_attention_work;
+
+typedef struct {
+    double rows;
+    int32_t width; /* numbers of a row; 1: `rows` numbers in any shape */
+} ek_row_work;
+
 typedef enum {
     EK_WORK_NONE, /* waits for other ops, or what is done takes no time worth predicting */
-    EK_WORK_NET
+    EK_WORK_NET,
+    EK_WORK_PRODUCTS,
+    EK_WORK_ATTENTION,
+    EK_WORK_ROWS,
+    EK_WORK_DISK /* a read or write of the op's bytes */
 } ek_work_kind;
 
 typedef struct {
     ek_work_kind kind;
     union {
         ek_net_work net;
+        ek_product_work products;
+        ek_attention_work attention;
+        ek_row_work rows;
     };
 } ek_work;
+
+/* Work of the kinds above.  The sizes are whole numbers. */
+ek_product ek_product_of(double rows, double out, double in, int32_t passes);
+ek_work ek_work_of_product(ek_product a);
+ek_work ek_work_of_products(ek_product a, ek_product b);
+ek_work ek_work_of_attention(const ek_attention_work *a);
+ek_work ek_work_of_rows(double rows, double width);
+
+/* Arithmetic: multiplications and additions of products and attention, 0 for the rest. */
+double ek_work_flops(const ek_work *w);
 
 /* Bytes of traffic: that a rank of the group sends, in the mean over ranks, or that a receive
  * receives.  0 for work of other kinds. */

@@ -296,9 +296,9 @@ static double update_bytes(const ek_model *m, const ek_param_bucket *u)
     return u->sharded ? bytes : bytes + ek_param_bucket_pack_bytes(m, u);
 }
 
-/* Appends an op after two others (negative: none). */
-static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run, double bytes,
-                         int32_t dep, int32_t also)
+/* Appends an op over so many numbers, after two others (negative: none). */
+static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn run,
+                         double numbers, double bytes, int32_t dep, int32_t also)
 {
     ek_op op = {.kind = kind,
                 .run = run,
@@ -307,7 +307,8 @@ static int32_t append_op(ek_optimizer *o, ek_graph *g, ek_op_kind kind, ek_op_fn
                 .layer = -1,
                 .micro = -1,
                 .part = -1,
-                .bytes = bytes};
+                .bytes = bytes,
+                .work = ek_work_of_rows(numbers, 1)};
 
     return ek_graph_add(g, &op, (int32_t[]){dep, also}, 2);
 }
@@ -336,7 +337,7 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained || ek_param_bucket_is_offloaded(u)) /* updated at its next use */
             continue;
-        dep = append_op(o, g, EK_OP_ADAMW, op_update, update_bytes(m, u), dep, -1);
+        dep = append_op(o, g, EK_OP_ADAMW, op_update, (double)u->kept, update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].async = o->journal == NULL && !u->sharded;
@@ -360,13 +361,13 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
 
     dep = ek_offload_build_finish(m, g, dep);
     dep = ek_param_buckets_build_finish(m, g, dep);
-    dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm,
+    dep = append_op(o, g, EK_OP_GRADIENT_NORM, op_norm, (double)m->n_elements,
                     (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
         g->ops[dep].async = 1;
     dep = append_sum(o, g, dep);
-    dep = append_op(o, g, EK_OP_CLIP, op_clip, (double)o->n_sums * (double)sizeof(double), dep,
-                    o->record_dep);
+    dep = append_op(o, g, EK_OP_CLIP, op_clip, (double)o->n_sums,
+                    (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
     return build_updates(o, g, dep);
 }
 

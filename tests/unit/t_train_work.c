@@ -6,40 +6,12 @@
  * seed. */
 #include "comm/coll.h"
 #include "fake_ranks.h"
-
-#include <pthread.h>
+#include "watched_ops.h"
 
 /* --- executed --------------------------------------------------------------------------------- */
 
-/* An op of a running graph, and the calls that it has made. */
-typedef struct {
-    ek_op_fn run;
-    void *self;
-    ek_op_describe_fn describe;
-    int calls;
-    double bytes; /* multicasts, multireduces, transfers: received, added, sent */
-} watched_op;
-
-static _Thread_local const ek_op *running; /* the op that this thread runs; its self is watched */
-static const equal_layout *layout;
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int64_t seen[EK_COLLECTIVES];         /* calls */
 static double spread_predicted, spread_sent; /* bytes of all-to-alls of even loads */
-
-static void fail_call(const ek_op *op, const char *what, double said, double asked)
-{
-    pthread_mutex_lock(&mutex);
-    EK_T_FAIL("%s: %s of layer %d, micro-batch %d, part %d (%s): %s is %g, but the call's %g",
-              equal_text(layout), ek_op_name(op->kind), op->layer, op->micro, op->part,
-              ek_collective_name(op->work.net.collective), what, said, asked);
-    pthread_mutex_unlock(&mutex);
-}
-
-static void compare(const char *what, double said, double asked)
-{
-    if (said != asked)
-        fail_call(running, what, said, asked);
-}
 
 /* Compares what every call has with the running op's work.  Returns that; NULL: no op is running.
  */
@@ -155,12 +127,6 @@ ek_status __wrap_ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_red
     return __real_ek_comm_multireduce_at(c, buf, n, how, ranks, n_ranks, tag, op, site);
 }
 
-/* Whether the loads of a layout are even, so that what all ranks send together is predicted. */
-static int has_even_loads(const equal_layout *l)
-{
-    return l->model == 14 && l->balance == 0 && l->ways == EQUAL_GIVEN;
-}
-
 static void compare_all_to_all(const ek_comm *c, ek_a2a how, const int64_t *rows, size_t size)
 {
     const ek_net_work *w = count_call(c, EK_COLLECTIVE_A2A_LINEAR + (ek_collective)how);
@@ -237,17 +203,6 @@ ek_status __wrap_ek_comm_recv(ek_comm *c, void *buf, int64_t bytes, int from, in
     return __real_ek_comm_recv(c, buf, bytes, from, tag, op);
 }
 
-static ek_status run_watched(void *self, const ek_op *op)
-{
-    watched_op *w = self;
-    ek_status st;
-
-    running = op;
-    st = w->run(w->self, op);
-    running = NULL;
-    return st;
-}
-
 /* What an op has done in all. */
 static void compare_op(const ek_op *op, const watched_op *w)
 {
@@ -274,67 +229,9 @@ static void compare_op(const ek_op *op, const watched_op *w)
     }
 }
 
-ek_status __real_ek_exec_run(ek_exec *ex, ek_graph *g);
-ek_status __wrap_ek_exec_run(ek_exec *ex, ek_graph *g);
-
-ek_status __wrap_ek_exec_run(ek_exec *ex, ek_graph *g)
-{
-    watched_op *watched = calloc((size_t)g->n_ops + 1, sizeof(*watched));
-    ek_status st;
-
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        ek_op *op = &g->ops[i];
-
-        watched[i] = (watched_op){.run = op->run, .self = op->self, .describe = op->describe};
-        op->run = run_watched;
-        op->self = &watched[i];
-        op->describe = NULL;
-    }
-    st = __real_ek_exec_run(ex, g);
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        ek_op *op = &g->ops[i];
-
-        if (st == EK_OK && layout->ranks > 1)
-            compare_op(op, &watched[i]);
-        op->run = watched[i].run;
-        op->self = watched[i].self;
-        op->describe = watched[i].describe;
-    }
-    free(watched);
-    return st;
-}
-
-/* Takes the first steps on all ranks. */
-static void run_layout(const equal_layout *l)
-{
-    equal_leg leg = {.to = 3, .save_at = -1};
-    static equal_result result[EQUAL_RANKS_MAX];
-    equal_rank r[EQUAL_RANKS_MAX];
-    ek_comm *world[EQUAL_RANKS_MAX];
-
-    layout = l;
-    CHECK(ek_comm_open_threads(l->ranks, world) == EK_OK);
-    for (int i = 0; i < l->ranks; i++) {
-        equal_set_nodes(world[i], l);
-        r[i] = (equal_rank){.world = world[i], .layout = l, .leg = &leg, .result = &result[i]};
-        CHECK(pthread_create(&r[i].thread, NULL, equal_rank_main, &r[i]) == 0);
-    }
-    for (int i = 0; i < l->ranks; i++)
-        CHECK(pthread_join(r[i].thread, NULL) == 0);
-    for (int i = 0; i < l->ranks; i++) {
-        if (r[i].status < 0)
-            EK_T_FAIL("%s: rank %d: %s", equal_text(l), i, r[i].text);
-        ek_comm_close(&world[i]);
-    }
-}
-
-static int layouts(void)
-{
-    return EK_T_SLOW ? 4 : equal_number("EK_TEST_ALL", 0) ? 72 : 20;
-}
-
 static void calls_are_those_of_the_work(void)
 {
+    watched_end = compare_op;
     for (int ranks = 2; ranks <= EQUAL_RANKS_MAX; ranks++)
         for (int i = 0; i < layouts(); i++) {
             equal_layout l = fake_draw(ranks, i);
@@ -362,6 +259,7 @@ static void all_to_alls_of_even_loads_send_what_is_predicted(void)
                       .degree = 2,
                       .blind = 1};
 
+    watched_end = compare_op;
     spread_predicted = spread_sent = 0;
     run_layout(&l);
     CHECK(spread_predicted > 0);

@@ -192,7 +192,8 @@ static ek_status op_out_add(void *self, const ek_op *op)
     return EK_OK;
 }
 
-double ek_attention_pairs(const ek_forward *f, int32_t micro)
+/* Unmasked pairs of a query and a key, of one head. */
+static double count_pairs(const ek_forward *f, int32_t micro)
 {
     const ek_micro *mb = &f->micro[micro];
     int64_t n = mb->all * (mb->seq + 1) / 2 + mb->all * f->first;
@@ -200,6 +201,20 @@ double ek_attention_pairs(const ek_forward *f, int32_t micro)
     for (int64_t i = 0; mb->starts != NULL && i < mb->all; i++)
         n -= mb->starts[i];
     return (double)n;
+}
+
+ek_work ek_attention_work_of(const ek_forward *f, int32_t micro, int backward)
+{
+    const ek_local_sizes *local = &f->model->local;
+
+    return ek_work_of_attention(
+        &(ek_attention_work){.heads = (int32_t)local->heads,
+                             .kv_heads = (int32_t)local->kv_heads,
+                             .head_dim = (int32_t)f->model->spec.head_dim,
+                             .backward = backward,
+                             .queries = (double)f->micro[micro].all,
+                             .pairs = count_pairs(f, micro),
+                             .cached = f->cache != NULL ? (double)f->first : 0});
 }
 
 int32_t ek_attention_build_reduce_norms(ek_forward *f, ek_graph *g, int32_t l, int32_t micro,
@@ -215,9 +230,9 @@ int32_t ek_attention_build_reduce_norms(ek_forward *f, ek_graph *g, int32_t l, i
 /* --- builders --------------------------------------------------------------------------------- */
 
 static int32_t add_op(ek_forward *f, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
-                      int32_t micro, int recompute, double flops, double bytes, int32_t dep)
+                      int32_t micro, int recompute, ek_work work, double bytes, int32_t dep)
 {
-    ek_op op = ek_layer_op(f, f, kind, run, l, micro, flops, bytes);
+    ek_op op = ek_layer_op(f, f, kind, run, l, micro, work, bytes);
 
     op.recompute = recompute;
     return ek_graph_after(g, &op, dep);
@@ -228,7 +243,8 @@ int32_t ek_attention_build_norm(ek_forward *f, ek_graph *g, int32_t l, int32_t m
 {
     ek_layer_sizes z = ek_layer_sizes_of(f, micro);
 
-    return add_op(f, g, EK_OP_NORM, op_norm1, l, micro, recompute, 0, z.n * z.d * (z.r + z.c), dep);
+    return add_op(f, g, EK_OP_NORM, op_norm1, l, micro, recompute, ek_work_of_rows(z.n, z.d),
+                  z.n * z.d * (z.r + z.c), dep);
 }
 
 int32_t ek_attention_build_heads(ek_forward *f, ek_graph *g, int32_t l, int32_t micro,
@@ -240,17 +256,18 @@ int32_t ek_attention_build_heads(ek_forward *f, ek_graph *g, int32_t l, int32_t 
 
     if (f->tp != NULL)
         dep = ek_tp_build_gather_y(f->tp, g, l, micro, recompute, dep);
-    dep = add_op(f, g, EK_OP_QKV, op_qkv, l, micro, recompute, 2 * z.all * z.d * z.width,
+    dep = add_op(f, g, EK_OP_QKV, op_qkv, l, micro, recompute,
+                 ek_work_of_product(ek_product_of(z.all, z.width, z.d, EK_PRODUCT_FORWARD)),
                  (z.all * (z.d + z.width) + z.d * z.width) * z.c, dep);
     if (ek_attention_norms_are_sharded(f)) {
-        dep = add_op(f, g, EK_OP_NORM_SQUARES, op_norm_squares, l, micro, recompute, 0,
-                     z.all * z.width * z.c, dep);
+        dep = add_op(f, g, EK_OP_NORM_SQUARES, op_norm_squares, l, micro, recompute,
+                     ek_work_of_rows(z.all, z.width), z.all * z.width * z.c, dep);
         dep = ek_attention_build_reduce_norms(f, g, l, micro, recompute, dep);
     }
-    dep = add_op(f, g, EK_OP_ROPE, op_rope, l, micro, recompute, 0,
+    dep = add_op(f, g, EK_OP_ROPE, op_rope, l, micro, recompute, ek_work_of_rows(z.all, z.width),
                  (2 * z.all * z.width + 4 * written * z.kv) * z.c, dep);
     return add_op(f, g, EK_OP_ATTENTION, op_attention, l, micro, recompute,
-                  4 * z.q * ek_attention_pairs(f, micro),
+                  ek_attention_work_of(f, micro, 0),
                   (z.all * (z.width + z.q) + 2 * cached * z.kv) * z.c, dep);
 }
 
@@ -262,13 +279,13 @@ int32_t ek_attention_build_out(ek_forward *f, ek_graph *g, int32_t l, int32_t mi
     int in_place = ek_forward_x(f, 2 * l, micro) == ek_forward_x(f, 2 * l + 1, micro);
 
     dep = add_op(f, g, EK_OP_ATTENTION_OUT, tp == NULL ? op_out : op_out_part, l, micro, recompute,
-                 2 * z.all * z.d * z.q,
+                 ek_work_of_product(ek_product_of(z.all, z.d, z.q, EK_PRODUCT_FORWARD)),
                  z.all * z.q * z.c + (in_place ? 2 : 4) * z.all * z.d * z.r + z.d * z.q * z.c, dep);
     if (tp == NULL)
         return dep;
     dep = ek_tp_build_reduce_sum(tp, g, l, micro, recompute, dep);
-    return add_op(f, g, EK_OP_ATTENTION_ADD, op_out_add, l, micro, recompute, 0,
-                  3 * z.n * z.d * z.r, dep);
+    return add_op(f, g, EK_OP_ATTENTION_ADD, op_out_add, l, micro, recompute,
+                  ek_work_of_rows(z.n, z.d), 3 * z.n * z.d * z.r, dep);
 }
 
 size_t ek_attention_workspace(const ek_model *m, int64_t rows)

@@ -231,6 +231,11 @@ static double row_bytes(const ek_backward *bw, double times, int64_t n)
     return times * (double)(n * f->model->spec.hidden) * (double)ek_dtype_size(f->model->k->real);
 }
 
+static ek_work row_work(const ek_backward *bw, int64_t n)
+{
+    return ek_work_of_rows((double)n, (double)bw->forward->model->spec.hidden);
+}
+
 static ek_op net_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, ek_work work)
 {
     ek_op op = ek_net_op(kind, run, bw, work);
@@ -259,12 +264,13 @@ static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_
     ek_op ids = net_op(bw, EK_OP_GATHER_IDS, op_gather_ids, micro,
                        ek_net_work_of(f->model->cfg.mesh, EK_MESH_DP, EK_COLLECTIVE_ALL_GATHER,
                                       (double)mb->total * sizeof(int32_t), sizeof(int32_t)));
-    ek_op embed =
-        ek_head_op(bw, EK_OP_EMBED, op_embed_columns, micro, -1, 0, row_bytes(bw, 2, mb->all));
+    ek_op embed = ek_head_op(bw, EK_OP_EMBED, op_embed_columns, micro, -1,
+                             ek_work_of_rows((double)mb->total, (double)f->model->local.embed_cols),
+                             row_bytes(bw, 2, mb->all));
     ek_op gather =
         net_op(bw, EK_OP_GATHER_COLUMNS, op_gather_columns, micro, work_of_exchange(bw, micro, 0));
-    ek_op join = ek_head_op(bw, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1, 0,
-                            row_bytes(bw, 2, mb->all));
+    ek_op join = ek_head_op(bw, EK_OP_JOIN_COLUMNS, op_join_columns, micro, -1,
+                            row_work(bw, mb->all), row_bytes(bw, 2, mb->all));
 
     dep = ek_graph_after(g, &ids, dep);
     dep = ek_graph_after(g, &embed, dep);
@@ -275,12 +281,14 @@ static int32_t build_columns(ek_backward *bw, ek_graph *g, int32_t micro, int32_
 static int32_t build_columns_backward(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
 {
     const ek_micro *mb = &bw->forward->micro[micro];
-    ek_op split = ek_head_op(bw, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1, 0,
-                             row_bytes(bw, 2, mb->all));
+    ek_op split = ek_head_op(bw, EK_OP_SPLIT_COLUMNS, op_split_columns, micro, -1,
+                             row_work(bw, mb->all), row_bytes(bw, 2, mb->all));
     ek_op out =
         net_op(bw, EK_OP_SPREAD_COLUMNS, op_spread_columns, micro, work_of_exchange(bw, micro, 1));
-    ek_op embed = ek_head_op(bw, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1, 0,
-                             row_bytes(bw, 3, mb->all));
+    ek_op embed =
+        ek_head_op(bw, EK_OP_EMBED_BACKWARD, op_embed_columns_backward, micro, -1,
+                   ek_work_of_rows((double)mb->total, (double)bw->forward->model->local.embed_cols),
+                   row_bytes(bw, 3, mb->all));
 
     dep = ek_graph_after(g, &split, dep);
     dep = ek_graph_after(g, &out, dep);
@@ -291,7 +299,9 @@ int32_t ek_embed_build_lookup(ek_forward *f, ek_graph *g, int32_t micro, int32_t
 {
     double row = (double)f->model->spec.hidden * (double)ek_dtype_size(f->model->k->real);
     ek_op op =
-        ek_layer_op(f, f, EK_OP_EMBED, op_embed, -1, micro, 0, 2 * (double)f->micro[micro].n * row);
+        ek_layer_op(f, f, EK_OP_EMBED, op_embed, -1, micro,
+                    ek_work_of_rows((double)f->micro[micro].n, (double)f->model->spec.hidden),
+                    2 * (double)f->micro[micro].n * row);
 
     return ek_graph_after(g, &op, dep);
 }
@@ -301,10 +311,10 @@ int32_t ek_embed_build(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
     ek_forward *f = bw->forward;
     const ek_micro *mb = &f->micro[micro];
     ek_tp *tp = f->tp;
-    ek_op part =
-        ek_head_op(bw, EK_OP_EMBED, op_embed_part, micro, -1, 0, row_bytes(bw, 2, mb->all));
-    ek_op rows =
-        ek_head_op(bw, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, 0, row_bytes(bw, 2, mb->n));
+    ek_op part = ek_head_op(bw, EK_OP_EMBED, op_embed_part, micro, -1, row_work(bw, mb->all),
+                            row_bytes(bw, 2, mb->all));
+    ek_op rows = ek_head_op(bw, EK_OP_EMBED_ROWS, op_embed_rows, micro, -1, row_work(bw, mb->n),
+                            row_bytes(bw, 2, mb->n));
 
     if (f->model->cfg.embed_columns)
         dep = build_columns(bw, g, micro, dep);
@@ -322,11 +332,11 @@ int32_t ek_embed_build_backward(ek_backward *bw, ek_graph *g, int32_t micro, int
 {
     const ek_forward *f = bw->forward;
     const ek_micro *mb = &f->micro[micro];
-    ek_op rows = ek_head_op(bw, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1, 0,
-                            row_bytes(bw, 2, mb->n));
+    ek_op rows = ek_head_op(bw, EK_OP_EMBED_GRADIENT, op_embed_gradient, micro, -1,
+                            row_work(bw, mb->n), row_bytes(bw, 2, mb->n));
     ek_op op = ek_head_op(bw, EK_OP_EMBED_BACKWARD,
-                          f->tp == NULL ? op_embed_backward : op_embed_part_backward, micro, -1, 0,
-                          row_bytes(bw, 3, mb->all));
+                          f->tp == NULL ? op_embed_backward : op_embed_part_backward, micro, -1,
+                          row_work(bw, mb->all), row_bytes(bw, 3, mb->all));
 
     op.async = f->tp == NULL;
     if (f->tp != NULL) {

@@ -43,7 +43,7 @@ ek_layer_sizes ek_layer_sizes_of(const ek_forward *f, int32_t micro)
 }
 
 ek_op ek_layer_op(const ek_forward *f, void *self, ek_op_kind kind, ek_op_fn run, int32_t l,
-                  int32_t micro, double flops, double bytes)
+                  int32_t micro, ek_work work, double bytes)
 {
     return (ek_op){.kind = kind,
                    .run = run,
@@ -53,8 +53,9 @@ ek_op ek_layer_op(const ek_forward *f, void *self, ek_op_kind kind, ek_op_fn run
                    .micro = micro,
                    .part = -1,
                    .async = f->tp == NULL,
-                   .flops = flops,
-                   .bytes = bytes};
+                   .flops = ek_work_flops(&work),
+                   .bytes = bytes,
+                   .work = work};
 }
 
 /* The experts' input norm, also as R for the router. */
@@ -77,7 +78,7 @@ int32_t ek_layer_build_forward(ek_forward *f, ek_moe *moe, ek_graph *g, int32_t 
     ek_layer_sizes z = ek_layer_sizes_of(f, micro);
     int in_place = ek_forward_x(f, 2 * l + 1, micro) == ek_forward_x(f, 2 * l + 2, micro);
     int recomputes = recompute != EK_RECOMPUTE_OFF;
-    ek_op norm = ek_layer_op(f, f, EK_OP_NORM, op_norm2, l, micro, 0,
+    ek_op norm = ek_layer_op(f, f, EK_OP_NORM, op_norm2, l, micro, ek_work_of_rows(z.n, z.d),
                              z.n * z.d * ((in_place ? 2 : 4) * z.r + z.c));
 
     norm.recompute = recomputes;

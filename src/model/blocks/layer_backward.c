@@ -187,19 +187,19 @@ static ek_status op_norm1_backward(void *self, const ek_op *op)
 
 /* Adds one compute op of layer l after `dep`, and after `net` unless that is negative. */
 static int32_t add_op_after(ek_backward *bw, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
-                            int32_t micro, int recompute, double flops, double bytes, int32_t dep,
+                            int32_t micro, int recompute, ek_work work, double bytes, int32_t dep,
                             int32_t net)
 {
-    ek_op op = ek_layer_op(bw->forward, bw, kind, run, l, micro, flops, bytes);
+    ek_op op = ek_layer_op(bw->forward, bw, kind, run, l, micro, work, bytes);
 
     op.recompute = recompute;
     return ek_graph_add(g, &op, (int32_t[]){dep, net}, 2);
 }
 
 static int32_t add_op(ek_backward *bw, ek_graph *g, ek_op_kind kind, ek_op_fn run, int32_t l,
-                      int32_t micro, int recompute, double flops, double bytes, int32_t dep)
+                      int32_t micro, int recompute, ek_work work, double bytes, int32_t dep)
 {
-    return add_op_after(bw, g, kind, run, l, micro, recompute, flops, bytes, dep, -1);
+    return add_op_after(bw, g, kind, run, l, micro, recompute, work, bytes, dep, -1);
 }
 
 /* Attention backward up to its heads, from the gradient of its output. *y_gathered: the op that
@@ -210,29 +210,31 @@ static int32_t build_attention_backward(ek_backward *bw, ek_graph *g, int32_t l,
     ek_forward *f = bw->forward;
     ek_tp *tp = f->tp;
     ek_layer_sizes z = ek_layer_sizes_of(f, micro);
+    const int32_t both = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT;
+    ek_work heads = ek_work_of_rows(z.all, z.width);
 
     *y_gathered = -1;
     if (tp != NULL) {
-        int32_t start = add_op(bw, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0, 0,
-                               z.n * z.d * (z.r + 3 * z.c), dep);
+        int32_t start = add_op(bw, g, EK_OP_ATTENTION_GRADIENT, op_gradient, l, micro, 0,
+                               ek_work_of_rows(z.n, z.d), z.n * z.d * (z.r + 3 * z.c), dep);
 
         dep = ek_tp_build_gather_dy(tp, g, l, micro, start);
         if (bw->recompute != EK_RECOMPUTE_ATTENTION)
             *y_gathered = ek_tp_build_gather_y(tp, g, l, micro, 0, start);
     }
     dep = add_op(
-        bw, g, EK_OP_ATTENTION_OUT_BACKWARD, op_out_backward, l, micro, 0, 4 * z.all * z.d * z.q,
+        bw, g, EK_OP_ATTENTION_OUT_BACKWARD, op_out_backward, l, micro, 0,
+        ek_work_of_product(ek_product_of(z.all, z.d, z.q, both)),
         z.all * z.d * (z.r + 2 * z.c) + 2 * z.all * z.q * z.c + z.d * z.q * (z.c + 2 * z.r), dep);
-    dep =
-        add_op(bw, g, EK_OP_ATTENTION_BACKWARD, op_attention_backward, l, micro, 0,
-               8 * z.q * ek_attention_pairs(f, micro), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
+    dep = add_op(bw, g, EK_OP_ATTENTION_BACKWARD, op_attention_backward, l, micro, 0,
+                 ek_attention_work_of(f, micro, 1), z.all * (2 * z.width + 3 * z.q) * z.c, dep);
     if (!ek_attention_norms_are_sharded(f))
-        return add_op(bw, g, EK_OP_ROPE_BACKWARD, op_rope_backward, l, micro, 0, 0,
+        return add_op(bw, g, EK_OP_ROPE_BACKWARD, op_rope_backward, l, micro, 0, heads,
                       2 * z.all * z.width * z.c, dep);
-    dep = add_op(bw, g, EK_OP_ROPE_BACKWARD, op_norm_dots, l, micro, 0, 0,
+    dep = add_op(bw, g, EK_OP_ROPE_BACKWARD, op_norm_dots, l, micro, 0, heads,
                  3 * z.all * z.width * z.c, dep);
     dep = ek_attention_build_reduce_norms(f, g, l, micro, 0, dep);
-    return add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm_spread_backward, l, micro, 0, 0,
+    return add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm_spread_backward, l, micro, 0, heads,
                   3 * z.all * z.width * z.c, dep);
 }
 
@@ -245,20 +247,24 @@ static int32_t build_qkv_backward(ek_backward *bw, ek_graph *g, int32_t l, int32
     ek_layer_sizes z = ek_layer_sizes_of(f, micro);
     double input = z.all * z.width * z.c + z.all * z.d * z.r + z.d * z.width * z.c;
     double weight = z.all * (z.width + z.d) * z.c + 2 * z.d * z.width * z.r;
-    double flops = 2 * z.all * z.d * z.width;
+    ek_product to_input = ek_product_of(z.all, z.width, z.d, EK_PRODUCT_INPUT);
+    ek_product to_weight = ek_product_of(z.all, z.width, z.d, EK_PRODUCT_WEIGHT);
+    ek_product both = ek_product_of(z.all, z.width, z.d, EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT);
+    ek_work norm = ek_work_of_rows(z.n, z.d);
     int32_t sum;
 
     if (tp == NULL) {
-        dep = add_op(bw, g, EK_OP_QKV_BACKWARD, op_qkv_backward, l, micro, 0, 2 * flops,
-                     input + weight, dep);
-        return add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+        dep = add_op(bw, g, EK_OP_QKV_BACKWARD, op_qkv_backward, l, micro, 0,
+                     ek_work_of_product(both), input + weight, dep);
+        return add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, norm,
                       4 * z.n * z.d * z.r, dep);
     }
-    dep = add_op(bw, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, flops, input, dep);
+    dep = add_op(bw, g, EK_OP_QKV_INPUT, op_qkv_input, l, micro, 0, ek_work_of_product(to_input),
+                 input, dep);
     sum = ek_tp_build_reduce_sum(tp, g, l, micro, 0, dep);
-    dep = add_op_after(bw, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0, flops, weight, dep,
-                       y_gathered);
-    return add_op_after(bw, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, 0,
+    dep = add_op_after(bw, g, EK_OP_QKV_WEIGHT, op_qkv_weight, l, micro, 0,
+                       ek_work_of_product(to_weight), weight, dep, y_gathered);
+    return add_op_after(bw, g, EK_OP_NORM_BACKWARD, op_norm1_backward, l, micro, 0, norm,
                         4 * z.n * z.d * z.r, dep, sum);
 }
 
@@ -283,12 +289,12 @@ int32_t ek_layer_build_backward(ek_backward *bw, ek_graph *g, int32_t l, int32_t
     if (bw->recompute == EK_RECOMPUTE_FULL)
         dep = ek_layer_build_forward(f, &bw->moe[l], g, l, micro, bw->recompute, dep);
     else
-        dep = add_op(bw, g, EK_OP_NORM_RECOMPUTE, op_norm2_recompute, l, micro, 1, 0,
-                     2 * z.n * z.d * z.r, dep);
+        dep = add_op(bw, g, EK_OP_NORM_RECOMPUTE, op_norm2_recompute, l, micro, 1,
+                     ek_work_of_rows(z.n, z.d), 2 * z.n * z.d * z.r, dep);
     bw->moe[l].ids.next_backward = next_moe(bw, l);
     dep = ek_moe_build_backward(&bw->moe[l], g, micro, f->micro[micro].n, dep);
-    dep = add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0, 0, 4 * z.n * z.d * z.r,
-                 dep);
+    dep = add_op(bw, g, EK_OP_NORM_BACKWARD, op_norm2_backward, l, micro, 0,
+                 ek_work_of_rows(z.n, z.d), 4 * z.n * z.d * z.r, dep);
     if (bw->recompute == EK_RECOMPUTE_ATTENTION)
         dep = ek_layer_build_forward(f, &bw->moe[l], g, l, micro, bw->recompute, dep);
     dep = build_attention_backward(bw, g, l, micro, dep, &y_gathered);

@@ -32,7 +32,7 @@ ek_layer_sizes ek_layer_sizes_of(const ek_forward *f, int32_t micro);
 
 /* A compute op of layer l. */
 ek_op ek_layer_op(const ek_forward *f, void *self, ek_op_kind kind, ek_op_fn run, int32_t l,
-                  int32_t micro, double flops, double bytes);
+                  int32_t micro, ek_work work, double bytes);
 
 /* Whether this rank has no attention heads: with more ranks than key heads some have none. */
 static inline int ek_attention_has_no_heads(const ek_layer_args *a)
@@ -74,8 +74,8 @@ int64_t ek_attention_norm_heads(const ek_layer_args *a, int64_t heads);
 int ek_attention_norms_are_sharded(const ek_forward *f);
 /* Sums of the key rows, stored after those of the query rows. */
 double *ek_attention_key_sums(const ek_forward *f, const ek_layer_args *a);
-/* Unmasked pairs of a query and a key, of one head. */
-double ek_attention_pairs(const ek_forward *f, int32_t micro);
+/* The work of the heads. */
+ek_work ek_attention_work_of(const ek_forward *f, int32_t micro, int backward);
 /* Appends the all-reduce of f->norm_sums. */
 int32_t ek_attention_build_reduce_norms(ek_forward *f, ek_graph *g, int32_t l, int32_t micro,
                                         int recompute, int32_t dep);

@@ -7,9 +7,9 @@
 #include "model/blocks/lm_head_priv.h"
 
 ek_op ek_head_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
-                 double flops, double bytes)
+                 ek_work work, double bytes)
 {
-    ek_op op = ek_layer_op(bw->forward, bw, kind, run, -1, micro, flops, bytes);
+    ek_op op = ek_layer_op(bw->forward, bw, kind, run, -1, micro, work, bytes);
 
     op.part = part;
     op.async = 0;
@@ -119,13 +119,15 @@ int32_t ek_head_build(ek_backward *bw, ek_graph *g, int32_t micro, int32_t dep)
     for (int32_t part = 0; (int64_t)part * bw->head.rows < n; part++) {
         int64_t left = n - (int64_t)part * bw->head.rows;
         double rows = (double)(left < bw->head.rows ? left : bw->head.rows);
-        ek_op logits = ek_head_op(bw, EK_OP_LOGITS, op_logits, micro, part, 2 * rows * d * v,
+        ek_op logits = ek_head_op(bw, EK_OP_LOGITS, op_logits, micro, part,
+                                  ek_work_of_product(ek_product_of(rows, v, d, EK_PRODUCT_FORWARD)),
                                   rows * d * (r + 2 * c) + rows * v * r + d * v * c);
-        ek_op loss =
-            ek_head_op(bw, EK_OP_CROSS_ENTROPY, op_loss, micro, part, 0, rows * v * (r + c));
-        ek_op back =
-            ek_head_op(bw, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part, 4 * rows * d * v,
-                       rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
+        ek_op loss = ek_head_op(bw, EK_OP_CROSS_ENTROPY, op_loss, micro, part,
+                                ek_work_of_rows(rows, v), rows * v * (r + c));
+        ek_op back = ek_head_op(
+            bw, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part,
+            ek_work_of_product(ek_product_of(rows, v, d, EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT)),
+            rows * v * 2 * c + rows * d * (2 * c + 5 * r) + d * v * (c + 2 * r));
 
         logits.async = back.async = 1;
         dep = ek_graph_after(g, &logits, dep);

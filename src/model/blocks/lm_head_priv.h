@@ -6,7 +6,7 @@
 
 /* A compute op of no layer. */
 ek_op ek_head_op(ek_backward *bw, ek_op_kind kind, ek_op_fn run, int32_t micro, int32_t part,
-                 double flops, double bytes);
+                 ek_work work, double bytes);
 
 /* Ids relative to this rank's first vocabulary row, -1 for rows of other ranks. ids and local [n]
  * may be the same array. */

@@ -210,8 +210,10 @@ static int32_t build_logits(ek_backward *bw, ek_graph *g, int32_t micro, int32_t
 {
     const ek_forward *f = bw->forward;
     sizes z = sizes_of(bw, rows_of(bw, micro, part));
-    ek_op logits = ek_head_op(bw, EK_OP_LOGITS, op_logits, micro, part, 2 * z.rows * z.d * z.v,
-                              z.rows * z.d * z.c + 3 * z.rows * z.v * z.r + z.d * z.v * z.c);
+    ek_op logits =
+        ek_head_op(bw, EK_OP_LOGITS, op_logits, micro, part,
+                   ek_work_of_product(ek_product_of(z.rows, z.v, z.d, EK_PRODUCT_FORWARD)),
+                   z.rows * z.d * z.c + 3 * z.rows * z.v * z.r + z.d * z.v * z.c);
     const ek_mesh *mesh = f->model->cfg.mesh;
     double bytes = mesh->tp * z.rows * STATS * (double)sizeof(double);
     ek_op stats = ek_net_op(
@@ -229,7 +231,8 @@ static int32_t build_backward(ek_backward *bw, ek_graph *g, int32_t micro, int32
 {
     sizes z = sizes_of(bw, rows_of(bw, micro, part));
     ek_op op = ek_head_op(
-        bw, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part, 4 * z.rows * z.d * z.v,
+        bw, EK_OP_HEAD_BACKWARD, op_head_backward, micro, part,
+        ek_work_of_product(ek_product_of(z.rows, z.v, z.d, EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT)),
         2 * z.rows * z.v * z.c + z.rows * z.d * (z.c + z.r) + z.d * z.v * (z.c + 2 * z.r));
 
     return ek_graph_after(g, &op, dep);
@@ -243,8 +246,8 @@ static int32_t build_blocks(ek_backward *bw, ek_graph *g, int32_t micro, int32_t
 
     for (int32_t part = 0; (int64_t)part * bw->head.rows < all; part++) {
         sizes z = sizes_of(bw, rows_of(bw, micro, part));
-        ek_op loss = ek_head_op(bw, EK_OP_CROSS_ENTROPY, op_loss, micro, part, 0,
-                                z.rows * z.v * (z.r + z.c));
+        ek_op loss = ek_head_op(bw, EK_OP_CROSS_ENTROPY, op_loss, micro, part,
+                                ek_work_of_rows(z.rows, z.v), z.rows * z.v * (z.r + z.c));
         int32_t deps[3] = {build_logits(bw, g, micro, part, dep), -1, bw->loss.counted};
 
         if (bw->trains && part > 0)
@@ -260,10 +263,10 @@ int32_t ek_head_build_tp(ek_backward *bw, ek_graph *g, int32_t micro, int32_t de
 {
     const ek_forward *f = bw->forward;
     sizes z = sizes_of(bw, f->micro[micro].n);
-    ek_op norm =
-        ek_head_op(bw, EK_OP_FINAL_NORM, op_final_norm, micro, -1, 0, z.rows * z.d * (z.r + z.c));
-    ek_op back = ek_head_op(bw, EK_OP_FINAL_NORM_BACKWARD, op_final_norm_backward, micro, -1, 0,
-                            4 * z.rows * z.d * z.r);
+    ek_op norm = ek_head_op(bw, EK_OP_FINAL_NORM, op_final_norm, micro, -1,
+                            ek_work_of_rows(z.rows, z.d), z.rows * z.d * (z.r + z.c));
+    ek_op back = ek_head_op(bw, EK_OP_FINAL_NORM_BACKWARD, op_final_norm_backward, micro, -1,
+                            ek_work_of_rows(z.rows, z.d), 4 * z.rows * z.d * z.r);
 
     if (f->micro[micro].all == 0) /* replicated on all tensor parallel ranks */
         return dep;

@@ -539,7 +539,8 @@ int32_t ek_migrate_build_end(ek_migration *mg, ek_graph *g, int32_t dep)
                 .layer = mg->layer,
                 .micro = -1,
                 .part = -1,
-                .bytes = bytes_in(mg)};
+                .bytes = bytes_in(mg),
+                .work = ek_work_of_rows(bytes_in(mg) / (double)real_size(mg), 1)};
 
     if (!mg->changes)
         return dep;

@@ -122,7 +122,9 @@ static int32_t add_copy(const work *w, ek_op_kind kind, ek_op_fn run, int32_t a,
                 .layer = -1,
                 .micro = w->micro,
                 .part = w->vstage,
-                .bytes = (double)stream_bytes(w)};
+                .bytes = (double)stream_bytes(w),
+                .work = ek_work_of_rows((double)w->p->forward.micro[w->micro].n,
+                                        (double)w->p->model->spec.hidden)};
 
     return ek_graph_add(w->g, &op, (int32_t[]){a, b}, 2);
 }
@@ -489,7 +491,8 @@ ek_status ek_pass_build(ek_pass *p, ek_graph *g)
                  .layer = -1,
                  .micro = -1,
                  .part = -1,
-                 .bytes = (double)p->stats.n_sums * sizeof(*p->stats.sums)};
+                 .bytes = (double)p->stats.n_sums * sizeof(*p->stats.sums),
+                 .work = ek_work_of_rows((double)p->stats.n_sums, 1)};
     int64_t n = order_items(p);
 
     p->graph.dx_in_read = p->graph.dx_out_sent = -1;
