@@ -100,9 +100,9 @@ EK_CHECKED ek_status bench_open_trace(const bench *b, ek_trace *out);
 /* Fails if a planner was disabled after a failure, as its result would be meaningless. */
 EK_CHECKED ek_status bench_check_planner(const ek_pass *p, const char *name);
 
-/* Compares the ops of a step of MoE layers on this mesh with the predictions of b->cfg->machine. */
-EK_CHECKED ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes,
-                                     const ek_event *events, int64_t n);
+/* Compares the ops of a step of MoE layers, whose rows are exchanged between ranks on so many
+ * nodes, with the predictions of b->cfg->machine. */
+EK_CHECKED ek_status bench_predicted(bench *b, int nodes, const ek_event *events, int64_t n);
 
 /* Products of few rows, relative to copy bandwidth; part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_skinny(bench *b);

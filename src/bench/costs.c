@@ -162,17 +162,11 @@ static void put_compared(bench *b, const ek_compare *c)
         fprintf(b->job->messages, "evenkeel bench: %s\n", line);
 }
 
-ek_status bench_predicted(bench *b, const ek_mesh *mesh, int nodes, const ek_event *events,
-                          int64_t n)
+ek_status bench_predicted(bench *b, int nodes, const ek_event *events, int64_t n)
 {
     ek_machine *m = calloc(1, sizeof(*m));
     ek_compare *c = calloc(1, sizeof(*c));
-    ek_predict_config cfg = {.machine = m,
-                             .spec = &b->spec,
-                             .ranks = (int64_t)mesh->ep * mesh->etp,
-                             .nodes = nodes,
-                             .experts = (b->spec.experts + mesh->ep - 1) / mesh->ep,
-                             .etp = mesh->etp};
+    ek_predict_config cfg = {.machine = m, .nodes = nodes};
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(m != NULL && c != NULL, EK_ENOMEM, "no memory for predictions");

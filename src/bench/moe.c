@@ -337,7 +337,7 @@ static ek_status predict(bench *b, moe *m)
         return EK_OK;
     EK_TRY(run_step(b, m, best(m), b->cfg->steps + WARM_UP, 0));
     events = ek_exec_events(m->exec, &n);
-    return b->job->rank == 0 ? bench_predicted(b, m->on.mesh, m->on.nodes, events, n) : EK_OK;
+    return b->job->rank == 0 ? bench_predicted(b, m->on.nodes, events, n) : EK_OK;
 }
 
 /* --- printing --------------------------------------------------------------------------------- */

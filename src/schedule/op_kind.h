@@ -154,7 +154,6 @@ typedef struct {
     const char *name; /* in timelines and in the output of benchmarks */
     ek_op_group group;
     ek_op_cost cost;
-    int matrices;        /* products: how many [ff, hidden] matrices an expert contributes */
     int of_expert_layer; /* its time is part of the time of an expert layer */
 } ek_op_info;
 

@@ -4,81 +4,93 @@
 #include "machine_fixture.h"
 #include "train/timing/predict.h"
 
-static ek_model_spec model(void)
-{
-    ek_model_spec s;
-
-    ek_model_default(&s);
-    s.hidden = 64;
-    s.ff = 100;
-    return s;
-}
-
-static ek_event event(ek_op_kind kind, ek_lane lane, double flops, double bytes, double seconds)
+static ek_event event(ek_op_kind kind, ek_work work, double bytes, double seconds)
 {
     return (ek_event){.kind = kind,
-                      .lane = lane,
+                      .lane = work.kind == EK_WORK_NET ? EK_LANE_NET : EK_LANE_COMPUTE,
                       .start_ns = 1000,
                       .end_ns = 1000 + (int64_t)(seconds * 1e9),
-                      .flops = flops,
-                      .bytes = bytes};
+                      .flops = ek_work_flops(&work),
+                      .bytes = bytes,
+                      .work = work};
 }
 
-static double predicted(const ek_predict_config *cfg, ek_op_kind kind, ek_lane lane, double flops,
-                        double bytes)
+static double predicted(const ek_predict_config *cfg, ek_op_kind kind, ek_work work, double bytes)
 {
-    ek_event e = event(kind, lane, flops, bytes, 1);
+    ek_event e = event(kind, work, bytes, 1);
 
     return ek_predict_op(cfg, &e);
+}
+
+/* Of `rows` rows for two experts. */
+static ek_work of_experts(double rows, int32_t out, int32_t in, int32_t pass)
+{
+    return ek_work_of_product((ek_product){rows, 2, out, in, pass});
 }
 
 static void experts(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
-    ek_predict_config cfg = {&m, &spec, 4, 2, 2, 1};
+    ek_predict_config cfg = {&m, 2};
     double row = 2.0 * 64 * 100;
 
     /* 32 rows, 16 an expert; 8 rows, 4 an expert */
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP, EK_LANE_COMPUTE, 32 * 2 * row, 7), 64 * row / 1e12);
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 32 * row, 7), 32 * row / 1e12);
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 8 * row, 7), 8 * row / 0.5e12);
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP_INPUT, EK_LANE_COMPUTE, 64 * row, 7),
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP, of_experts(32, 200, 64, EK_PRODUCT_FORWARD), 7),
+               64 * row / 1e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, of_experts(32, 64, 100, EK_PRODUCT_FORWARD), 7),
+               32 * row / 1e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, of_experts(8, 64, 100, EK_PRODUCT_FORWARD), 7),
+               8 * row / 0.5e12);
+    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP_INPUT, of_experts(32, 200, 64, EK_PRODUCT_INPUT), 7),
                64 * row / 2e12);
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN_WEIGHT, EK_LANE_COMPUTE, 32 * row, 7),
-               32 * row / 0.5e12);
-    cfg.etp = 2; /* half as wide: as many FLOPs are twice as many rows */
-    CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_DOWN, EK_LANE_COMPUTE, 16 * row, 7), 16 * row / 1e12);
-    CHECK(predicted(&cfg, EK_OP_EXPERT_UP, EK_LANE_COMPUTE, 0, 0) == 0);
+    CHECK_NEAR(
+        predicted(&cfg, EK_OP_EXPERT_DOWN_WEIGHT, of_experts(32, 64, 100, EK_PRODUCT_WEIGHT), 7),
+        32 * row / 0.5e12);
+    CHECK(predicted(&cfg, EK_OP_EXPERT_UP, of_experts(0, 200, 64, EK_PRODUCT_FORWARD), 0) == 0);
+}
+
+/* Between four consecutive ranks of eight. */
+static ek_work of_ranks(ek_collective collective, double bytes)
+{
+    return (ek_work){.kind = EK_WORK_NET,
+                     .net = {.collective = collective,
+                             .group = {.first = 0, .stride = 1, .n = 8},
+                             .span = 4,
+                             .peer = -1,
+                             .element = 1,
+                             .bytes = bytes}};
 }
 
 static void the_rest(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
-    ek_predict_config cfg = {&m, &spec, 4, 2, 2, 1};
+    ek_predict_config cfg = {&m, 2};
+    ek_work rows = ek_work_of_rows(10, 64), none = {0}, disk = {.kind = EK_WORK_DISK};
+    ek_work rows_out = of_ranks(EK_COLLECTIVE_A2A_LINEAR, 3e6);
+    ek_work gather = of_ranks(EK_COLLECTIVE_ALL_GATHER, 1e6);
+    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 2, 8, 0, 10, 55, 0});
 
-    CHECK_NEAR(predicted(&cfg, EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6), 1e-4);
-    CHECK_NEAR(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6),
+    CHECK_NEAR(predicted(&cfg, EK_OP_SWIGLU, rows, 2e6), 1e-4);
+    CHECK_NEAR(predicted(&cfg, EK_OP_COMBINE_A2A, rows_out, 3e6),
                ek_cost_all_to_all(&m, 4, 2, 3e6, NULL, 0));
-    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6) > 0);
-    CHECK(predicted(&cfg, EK_OP_ATTENTION, EK_LANE_COMPUTE, 1e6, 1e6) < 0);
-    CHECK(predicted(&cfg, EK_OP_LOSSES, EK_LANE_COMPUTE, 0, 0) < 0);
-    CHECK(predicted(&cfg, EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 1e6) < 0);
-    CHECK(predicted(&cfg, EK_OP_GATHER_WEIGHTS, EK_LANE_DISK, 0, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, rows_out, 3e6) > 0);
+    CHECK(predicted(&cfg, EK_OP_ATTENTION, heads, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_LOSSES, none, 0) < 0);
+    CHECK(predicted(&cfg, EK_OP_GATHER_WEIGHTS, gather, 1e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_READ_STATE, disk, 1e6) < 0);
     memset(m.link, 0, sizeof(m.link));
-    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, 3e6) < 0);
+    CHECK(predicted(&cfg, EK_OP_COMBINE_A2A, rows_out, 3e6) < 0);
 }
 
 static void sums(void)
 {
     static ek_compare c;
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
-    ek_predict_config cfg = {&m, &spec, 1, 1, 2, 1};
-    ek_event events[] = {event(EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6, 1e-4),
-                         event(EK_OP_SWIGLU, EK_LANE_COMPUTE, 0, 2e6, 5e-4),
-                         event(EK_OP_ATTENTION, EK_LANE_COMPUTE, 1e6, 0, 2e-4)};
+    ek_predict_config cfg = {&m, 1};
+    ek_work rows = ek_work_of_rows(10, 64);
+    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 2, 8, 0, 10, 55, 0});
+    ek_event events[] = {event(EK_OP_SWIGLU, rows, 2e6, 1e-4), event(EK_OP_SWIGLU, rows, 2e6, 5e-4),
+                         event(EK_OP_ATTENTION, heads, 0, 2e-4)};
     const ek_compare_row *worst;
 
     ek_compare_begin(&c);

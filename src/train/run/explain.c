@@ -101,13 +101,7 @@ static int64_t count_nodes(const ek_mesh *mesh)
 
 static void compare_ops(const ek_run *r, ek_compare *c)
 {
-    const ek_mesh *mesh = r->mesh;
-    ek_predict_config cfg = {.machine = r->costs.machine,
-                             .spec = &r->source.spec,
-                             .ranks = (int64_t)mesh->ep * mesh->etp,
-                             .nodes = count_nodes(mesh),
-                             .experts = (r->source.spec.experts + mesh->ep - 1) / mesh->ep,
-                             .etp = mesh->etp};
+    ek_predict_config cfg = {.machine = r->costs.machine, .nodes = count_nodes(r->mesh)};
     int64_t n;
     const ek_event *events = ek_exec_events(ek_trainer_exec(r->trainer), &n);
 
