@@ -181,6 +181,7 @@ class Run:
         self.name_hosts(self.nodes)
         self.failures = []  # {"kind", "node", "at", "steps"}
         self.due = []       # (time, action)
+        self.memory = {}    # node: names in its shared memory when it was killed
         self.process = None
         self.said_before = 0     # length of its stderr at its last start
         self.shown, self.shown_at = 0, 0.0  # bytes of its stderr shown; time of the last step shown
@@ -287,6 +288,8 @@ class Run:
 
     def kill_nodes(self, nodes):
         """Kills nodes at the same time."""
+        for node in nodes:
+            self.memory[node] = {n for n in self.shared_memory(node).stdout.split() if n.startswith("evenkeel-")}
         kills = [subprocess.Popen(self.cluster.words("kill", n), stdin=subprocess.DEVNULL)
                  for n in nodes]
         for node, kill in zip(nodes, kills):
@@ -294,17 +297,21 @@ class Run:
                 raise Wrong("%s cannot be killed" % node)
             self.prove_dead(node)
 
+    def shared_memory(self, node):
+        """Runs ls in the node's /dev/shm."""
+        return subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
+                              text=True, check=False)
+
     def prove_dead(self, node):
-        r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
-                           check=False)
-        if r.returncode == 0:
+        if self.shared_memory(node).returncode == 0:
             raise Wrong("%s was killed, but its memory is still readable" % node)
 
     def prove_empty(self, node):
-        r = subprocess.run(self.cluster.words("run", node, "ls", "/dev/shm"), capture_output=True,
-                           text=True, check=False)
-        if r.returncode != 0 or "evenkeel" in r.stdout:
-            raise Wrong("%s is back with its old memory: %s%s" % (node, r.stdout, r.stderr))
+        """The run may have put new memory there by now, under names of its own."""
+        r = self.shared_memory(node)
+        old = self.memory.get(node, set()) & set(r.stdout.split())
+        if r.returncode != 0 or old:
+            raise Wrong("%s is back with its old memory: %s%s" % (node, " ".join(sorted(old)), r.stderr))
 
     def fail(self, kind, node, rng):
         """Injects a fault; False if there is no suitable node or worker."""
