@@ -167,12 +167,13 @@ typedef struct {
                          has not seen otherwise (docs/resilience.md) */
     const char *prefer; /**< where replicas_min is above 1: "speed", or "survival" of as many losses
                            of more hosts as possible, at the cost of balance */
-    const char *rank_speeds;  /**< "measured": plans heed how fast expert ranks are, by the times of
-                                 their products, where they differ; "equal": they do not */
-    const char *batch_shares; /**< how data-parallel ranks share the sequences of a micro-batch:
-                                 "even"; "measured": by those speeds (ep > 1), with memory for 1.5
-                                 times an even share; or a list of relative shares, one for each,
-                                 from 0.001 to 1000: "2,2,1" (not with elastic) */
+    const char *rank_speeds; /**< "measured": plans heed how fast expert ranks are, by the times of
+                                their products, where they differ; "equal": they do not */
+    const char
+        *batch_shares; /**< how data-parallel ranks share the sequences of a micro-batch:
+                          "even"; "measured": by those speeds (ep > 1), with memory for 1.5 times an
+                          even share, rounded up to sequences; or a list of relative shares, one for
+                          each, from 0.001 to 1000: "2,2,1" (not with elastic) */
 } ek_train_config;
 
 /* clang-format off */

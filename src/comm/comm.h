@@ -94,9 +94,10 @@ void ek_comm_abort(ek_comm *world, int status);
 
 /* --- operations ------------------------------------------------------------------------------- */
 
-/* Makes progress on all operations of the world, or on none if another's test has made it on *op
- * since *op was last tested: once for each turn of tests of several.  EK_PENDING: *op is not
- * finished; otherwise *op has finished (EK_OK) or failed, and becomes NULL. */
+/* Makes progress on all operations of the world.  If the test of another one has advanced *op since
+ * *op was last tested, this returns EK_PENDING at once, so that testing several in turn advances
+ * each once a turn.  EK_PENDING: *op is not finished; otherwise *op has finished (EK_OK) or failed,
+ * and becomes NULL. */
 EK_CHECKED ek_status ek_coll_test(ek_coll **op);
 /* Tests until *op is finished; between tests it yields the core, and sleeps on long waits. */
 EK_CHECKED ek_status ek_coll_wait(ek_coll **op);

@@ -291,8 +291,8 @@ static int32_t last_compute_op(const ek_graph *g)
 
 static ek_work work_of(const ek_model *m, const ek_param_bucket *u, ek_collective collective)
 {
-    return ek_net_work_of(m->cfg.mesh, u->ranks, collective, (double)u->n * (double)real_size(m),
-                          real_size(m));
+    return ek_net_work_of(m->cfg.mesh, u->mesh_group, collective,
+                          (double)u->n * (double)real_size(m), real_size(m));
 }
 
 ek_work ek_param_bucket_reduce_work(const ek_model *m, const ek_param_bucket *u)

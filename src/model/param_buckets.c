@@ -168,19 +168,19 @@ static void set_group(const ek_mesh *mesh, ek_param_bucket *u)
     switch (u->share) {
     case EK_SHARE_DP:
         u->group = mesh->dp_group;
-        u->ranks = EK_MESH_DP;
+        u->mesh_group = EK_MESH_DP;
         u->size = mesh->dp;
         u->rank = mesh->dp_rank;
         break;
     case EK_SHARE_STAGE:
         u->group = mesh->stage;
-        u->ranks = EK_MESH_STAGE;
+        u->mesh_group = EK_MESH_STAGE;
         u->size = mesh->stage_size;
         u->rank = mesh->at;
         break;
     case EK_SHARE_EDP:
         u->group = mesh->edp_group;
-        u->ranks = EK_MESH_EDP;
+        u->mesh_group = EK_MESH_EDP;
         u->size = mesh->edp;
         u->rank = mesh->edp_rank;
         break;

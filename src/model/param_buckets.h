@@ -96,7 +96,7 @@ typedef struct {
     const int32_t *params;    /* indices into m->params, in memory order */
     int64_t n;                /* elements */
     ek_comm *group;           /* NULL: one rank */
-    ek_mesh_group ranks;      /* its ranks in the mesh */
+    ek_mesh_group mesh_group; /* which ranks of the mesh it is */
     int size, rank;           /* of the group */
     int64_t *first;           /* [size + 1]: start of each rank's range */
     int64_t kept_first, kept; /* range that this rank keeps */

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 /* A weight; their sum over all ranks times the sequences of a batch fits an int64_t. */
-enum { EK_SHARE_MOST = 1000000 };
+enum { EK_BATCH_WEIGHT_MAX = 1000000 };
 
-/* weights [ranks], each in [1, EK_SHARE_MOST], to sums [ranks + 1], W above. */
+/* weights [ranks], each in [1, EK_BATCH_WEIGHT_MAX], to sums [ranks + 1], W above. */
 void ek_shares_sum(const int64_t *weights, int ranks, int64_t *sums);
 
 /* First of n sequences of a rank; of rank `ranks`: n.  sums: NULL: no weights. */

@@ -94,7 +94,7 @@ typedef struct {
     };
 } ek_work;
 
-/* Work of the kinds above.  The sizes are whole numbers. */
+/* Work of the kinds above.  out, in and width are whole numbers; rows may be fractions. */
 ek_product ek_product_of(double rows, double out, double in, int32_t passes);
 ek_work ek_work_of_product(ek_product a);
 ek_work ek_work_of_products(ek_product a, ek_product b);

@@ -45,10 +45,12 @@ int64_t ek_batch_longest(const ek_mesh *mesh, const ek_batch_config *c)
     return longest < n ? longest : n;
 }
 
-/* Sequences of a step that there is memory for. */
+/* Sequences of a step that there is memory for.  Of a smaller batch, such as an evaluation's last
+ * one, a rank may have more than of a whole one if ranges are rounded shares, but no more than
+ * this. */
 static int64_t most_sequences(const ek_mesh *mesh, const ek_batch_config *c)
 {
-    if (!c->shares_change)
+    if (c->shares == NULL && !c->shares_change)
         return count_sequences(mesh, c);
     return ek_batch_longest(mesh, c) * ek_batch_micros(c->batch, c->micro_batch);
 }
@@ -82,7 +84,7 @@ static ek_micro micro_at(const ek_batch *b, int64_t batch, int64_t seq, int64_t 
                       .shares = b->cfg.shares};
 }
 
-static void cut_batch(ek_batch *b)
+static void divide_batch(ek_batch *b)
 {
     int64_t done = 0;
 
@@ -94,11 +96,25 @@ static void cut_batch(ek_batch *b)
     b->n_sequences = done;
 }
 
-void ek_batch_set_shares(ek_batch *b, const int64_t *shares)
+static void set_shares(ek_batch *b, const int64_t *shares)
 {
     memcpy(b->shares, shares, (size_t)(b->mesh->dp + 1) * sizeof(*shares));
     b->cfg.shares = b->shares;
-    cut_batch(b);
+    divide_batch(b);
+}
+
+int ek_batch_set_shares(ek_batch *b, const int64_t *shares)
+{
+    int dp = b->mesh->dp, moved = 0;
+
+    for (int r = 1; r < dp; r++)
+        moved |= ek_shares_first(shares, dp, b->cfg.micro_batch, r) !=
+                 ek_shares_first(b->cfg.shares, dp, b->cfg.micro_batch, r);
+    if (!moved)
+        return 0;
+    set_shares(b, shares);
+    b->share_changes++;
+    return 1;
 }
 
 ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg)
@@ -118,9 +134,9 @@ ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg)
         EK_REQUIRE(b->shares != NULL, EK_ENOMEM, "no memory for %d shares", b->mesh->dp);
     }
     if (cfg->shares != NULL)
-        ek_batch_set_shares(b, cfg->shares);
+        set_shares(b, cfg->shares);
     else
-        cut_batch(b);
+        divide_batch(b);
     return EK_OK;
 }
 

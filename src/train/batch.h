@@ -27,10 +27,11 @@ typedef struct {
     ek_micro *eval_micro;      /* [n_micro] of ek_batch_read */
     int64_t n_sequences;       /* of this rank in a step, */
     int64_t most_sequences;    /* and how many they can become */
-    int64_t *sequence;         /* [n_sequences]: their indices in the batch */
+    int64_t *sequence;         /* [most_sequences]: their indices in the batch */
     int64_t *shares;           /* [dp + 1]: cfg.shares; NULL: always even */
+    int64_t share_changes;     /* how often they have changed */
     ek_arena tokens;           /* of the following */
-    int32_t *inputs, *targets; /* [n_sequences, seq] */
+    int32_t *inputs, *targets; /* [most_sequences, seq] */
     int32_t *starts;           /* likewise; NULL: no document mask */
 } ek_batch;
 
@@ -50,8 +51,9 @@ int64_t ek_batch_longest(const ek_mesh *mesh, const ek_batch_config *c);
 EK_CHECKED ek_status ek_batch_init(ek_batch *b, ek_model *m, const ek_batch_config *cfg);
 void ek_batch_fini(ek_batch *b);
 
-/* Between steps: other shares [dp + 1], within the limit of the config.  The same on all ranks. */
-void ek_batch_set_shares(ek_batch *b, const int64_t *shares);
+/* Between steps: other shares [dp + 1], within the limit of the config.  The same on all ranks.
+ * Returns whether that moves sequences of a whole micro-batch; if not, nothing changes. */
+int ek_batch_set_shares(ek_batch *b, const int64_t *shares);
 
 /* Before a step, when inputs and targets are filled in: marks documents. */
 void ek_batch_begin_step(ek_batch *b);

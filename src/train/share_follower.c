@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { EVEN_WEIGHT = EK_SHARE_MOST / 10 };
+enum { EVEN_WEIGHT = EK_BATCH_WEIGHT_MAX / 10 };
 
 ek_status ek_share_follower_init(ek_share_follower *f, const ek_mesh *mesh)
 {
@@ -55,7 +55,7 @@ int ek_share_follower_update(ek_share_follower *f, const ek_pass *p, double most
         double cost = worst_cost(p, mesh, r);
         int64_t weight = cost > 0 ? (int64_t)(EVEN_WEIGHT / cost) : EVEN_WEIGHT;
 
-        weight = weight < 1 ? 1 : weight > EK_SHARE_MOST ? EK_SHARE_MOST : weight;
+        weight = weight < 1 ? 1 : weight > EK_BATCH_WEIGHT_MAX ? EK_BATCH_WEIGHT_MAX : weight;
         changed |= weight != f->wanted[r];
         f->weights[r] = f->wanted[r] = weight;
     }
@@ -63,6 +63,5 @@ int ek_share_follower_update(ek_share_follower *f, const ek_pass *p, double most
         return 0;
     ek_shares_limit(f->weights, mesh->dp, most);
     ek_shares_sum(f->weights, mesh->dp, f->sums);
-    f->cuts++;
     return 1;
 }

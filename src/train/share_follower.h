@@ -12,7 +12,6 @@ typedef struct {
     int64_t *wanted;  /* [dp] weights of the last step's speeds; NULL: nothing is followed */
     int64_t *weights; /* [dp] the same, limited */
     int64_t *sums;    /* [dp + 1] of them (nn/batch_shares.h) */
-    int64_t cuts;     /* how often they have changed */
 } ek_share_follower;
 
 /* The caller calls fini, also on failure. */

@@ -49,7 +49,7 @@ static ek_batch_config batch_config(const ek_trainer_config *cfg)
                              .document_end = cfg->document_end,
                              .shares = cfg->shares,
                              .shares_change = cfg->follow_shares,
-                             .most_share = EK_SHARE_RANGE};
+                             .most_share = EK_BATCH_SHARE_MAX};
 }
 
 /* With memory for the largest number of chunks. */
@@ -108,6 +108,30 @@ static void set_feedback(void *context)
     ek_pass_set_feedback(tr->pass);
 }
 
+/* Logs the sequences of data-parallel ranks from now on. */
+static void report_shares(const ek_trainer *tr)
+{
+    const ek_mesh *mesh = tr->model->cfg.mesh;
+    char text[200] = "";
+    size_t used = 0;
+    int none = 0;
+
+    if (mesh->rank != 0)
+        return;
+    for (int r = 0; r < mesh->dp; r++) {
+        int64_t n = ek_shares_length(tr->batch.shares, mesh->dp, tr->cfg.micro_batch, r);
+
+        none += n == 0;
+        if (used < sizeof(text) - 24)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%lld", r > 0 ? ", " : "",
+                                     (long long)n);
+    }
+    ek_log("balance", none > 0 ? EK_LOG_WARN : EK_LOG_INFO,
+           "sequences of a micro-batch on data-parallel ranks: %s%s%s", text,
+           used < sizeof(text) - 24 ? "" : ", ...",
+           none > 0 ? "; some have none: give a larger --micro-batch, or other shares" : "");
+}
+
 ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_trainer **out)
 {
     ek_trainer *tr = NULL;
@@ -128,6 +152,8 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
     EK_TRY_OUT(ek_batch_init(&tr->batch, m, &bc));
     if (cfg->follow_shares)
         EK_TRY_OUT(ek_share_follower_init(&tr->follower, m->cfg.mesh));
+    if (cfg->shares != NULL)
+        report_shares(tr);
     tr->cfg.shares = NULL; /* they were borrowed */
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
     tr->optimizer.set_feedback = set_feedback;
@@ -171,9 +197,9 @@ int64_t ek_trainer_most_sequences(const ek_trainer *tr)
     return tr->batch.most_sequences;
 }
 
-int64_t ek_trainer_cuts(const ek_trainer *tr)
+int64_t ek_trainer_share_changes(const ek_trainer *tr)
 {
-    return tr->follower.cuts;
+    return tr->batch.share_changes;
 }
 
 void ek_trainer_vote(ek_trainer *tr, double vote)
@@ -261,22 +287,6 @@ static void report_speeds(const ek_trainer *tr)
         ek_log("balance", EK_LOG_INFO,
                "%d of %d expert ranks differ in speed, and plans heed it: rank %s of the others'",
                slow, (int)s->ranks, text);
-}
-
-/* Logs the sequences of data-parallel ranks from now on. */
-static void report_shares(const ek_trainer *tr)
-{
-    const ek_mesh *mesh = tr->model->cfg.mesh;
-    char text[200] = "";
-    size_t used = 0;
-
-    for (int r = 0; mesh->rank == 0 && r < mesh->dp && used < sizeof(text) - 24; r++)
-        used += (size_t)snprintf(
-            text + used, sizeof(text) - used, "%s%lld", r > 0 ? ", " : "",
-            (long long)ek_shares_length(tr->batch.shares, mesh->dp, tr->cfg.micro_batch, r));
-    if (mesh->rank == 0)
-        ek_log("balance", EK_LOG_INFO, "sequences of a micro-batch on data-parallel ranks: %s%s",
-               text, used < sizeof(text) - 24 ? "" : ", ...");
 }
 
 /* Writes the warm state for the next generation. */
@@ -385,10 +395,9 @@ ek_status ek_trainer_step(ek_trainer *tr, ek_step_result *out)
     watch_planner(tr, &out->losses);
     if (ek_pass_follow_speeds(tr->pass))
         report_speeds(tr);
-    if (ek_share_follower_update(&tr->follower, tr->pass, EK_SHARE_RANGE)) {
-        ek_batch_set_shares(&tr->batch, tr->follower.sums);
+    if (ek_share_follower_update(&tr->follower, tr->pass, EK_BATCH_SHARE_MAX) &&
+        ek_batch_set_shares(&tr->batch, tr->follower.sums))
         report_shares(tr);
-    }
     memcpy(tr->shared, ek_pass_shared(tr->pass), sizeof(tr->shared));
     ek_traffic_end_step(&tr->traffic, out->losses.step_s); /* that of the previous step */
     write_warm_state(tr);

@@ -24,7 +24,7 @@ typedef struct {
                               micro-batch (nn/batch_shares.h); NULL: even.  Borrowed while a trainer
                               is created or measured */
     int follow_shares;     /* 1: shares follow the speeds of expert ranks (moe.follow_speeds), with
-                              memory for EK_SHARE_RANGE times an even share */
+                              memory for EK_BATCH_SHARE_MAX times an even share */
     ek_recompute recompute;
     ek_moe_config moe;
     int tune_degree, tune_a2a, tune_gather; /* 1: moe.degree, moe.a2a, moe.gather up to gather_most
@@ -36,7 +36,7 @@ typedef struct {
 } ek_trainer_config;
 
 /* The largest share that follows speeds, over an even one. */
-#define EK_SHARE_RANGE 1.5
+#define EK_BATCH_SHARE_MAX 1.5
 
 typedef struct ek_trainer ek_trainer;
 
@@ -54,9 +54,9 @@ EK_CHECKED ek_status ek_trainer_count_disk(ek_model *m, const ek_trainer_config 
 /* The number of sequences of this rank in the next step; the index in the batch of its i-th one. */
 int64_t ek_trainer_sequences(const ek_trainer *tr);
 int64_t ek_trainer_sequence(const ek_trainer *tr, int64_t i);
-/* The most that the former can become, and how often it has changed, on all ranks alike. */
+/* The most that the former can become.  How often shares have changed: the same on all ranks. */
 int64_t ek_trainer_most_sequences(const ek_trainer *tr);
-int64_t ek_trainer_cuts(const ek_trainer *tr);
+int64_t ek_trainer_share_changes(const ek_trainer *tr);
 
 /* Buffers for the next step's tokens, which the caller fills: [sequences, seq] each. */
 int32_t *ek_trainer_inputs(ek_trainer *tr);

@@ -99,6 +99,8 @@ class Ranks(ek_cli.Case):
         # another layout does not take the list over
         r = run("train", "--out", self.path("two"), "--resume", "--steps", 5, "--ranks", 1)
         self.assertEqual(r.returncode, DONE, r.stderr)
+        # what is left of --ep after losses need not be two ranks
+        self.train("left", *steps, "--ranks", 1, "--ep", 2, "--elastic", "--batch-shares", "measured")
 
     def test_shares_of_a_batch_that_do_not_fit(self):
         for shares, more, message in (

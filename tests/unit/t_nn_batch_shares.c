@@ -8,7 +8,7 @@ enum { RANKS_MAX = 9 };
 static int draw(int i, int64_t *weights, int64_t *sums)
 {
     int ranks = 1 + i % RANKS_MAX;
-    int64_t most = i % 3 == 0 ? 3 : EK_SHARE_MOST;
+    int64_t most = i % 3 == 0 ? 3 : EK_BATCH_WEIGHT_MAX;
 
     for (int r = 0; r < ranks; r++)
         weights[r] = 1 + (int64_t)(ek_random_bits(1, (uint64_t)i, (uint64_t)r) % (uint64_t)most);

@@ -66,6 +66,42 @@ static void a_rank_may_have_none(void)
     check_sequences(&l, (const int[]){0, 2, 4, 2});
 }
 
+/* Of smaller batches, such as an evaluation's last one, a rank may have more sequences than of a
+ * whole one: for them, too, tokens have memory. */
+static void smaller_batches_have_memory(void)
+{
+    for (int i = 0; i < 2000; i++) {
+        int dp = 1 + i % 5;
+        int64_t weights[5], sums[6];
+        ek_mesh mesh = {.dp = dp, .dp_rank = i / 5 % dp};
+        ek_batch_config c = {.batch = 1 + i / 7 % 12, .seq = 1, .shares = sums};
+
+        for (int r = 0; r < dp; r++)
+            weights[r] = 1 + (int64_t)(ek_random_bits(3, (uint64_t)i, (uint64_t)r) % 9);
+        ek_shares_sum(weights, dp, sums);
+        c.micro_batch = 1 + i / 11 % c.batch;
+        for (int64_t n = 1; n <= c.batch; n++) {
+            int64_t all = 0;
+
+            for (int64_t at = 0; at < n; at += c.micro_batch)
+                all += ek_shares_length(sums, dp, n - at < c.micro_batch ? n - at : c.micro_batch,
+                                        mesh.dp_rank);
+            CHECK((size_t)all * 2 * sizeof(int32_t) <= ek_batch_bytes(&mesh, &c));
+        }
+    }
+}
+
+/* A rank has one sequence of five, and two of an evaluation of four. */
+static void an_evaluation_of_fewer_sequences_is_that_of_one_rank(void)
+{
+    equal_layout l = over(3, 3);
+
+    l.shape = 0;
+    for (int r = 0; r < 3; r++)
+        l.weights[r] = 1;
+    equal_check(&l);
+}
+
 /* The third rank computes at a third of the speed of the others: a tenth of the sequences. */
 static void the_slow_rank_gets_fewer_sequences(void)
 {
@@ -88,6 +124,8 @@ static const ek_case cases[] = {
     EK_CASE(ranks_have_the_sequences_of_their_weights),
     EK_CASE(tensor_and_pipeline_parallel_ranks_share_a_weight),
     EK_CASE(a_rank_may_have_none),
+    EK_CASE(smaller_batches_have_memory),
+    EK_CASE(an_evaluation_of_fewer_sequences_is_that_of_one_rank),
     EK_CASE(the_slow_rank_gets_fewer_sequences),
 };
 EK_TEST_MAIN(cases)

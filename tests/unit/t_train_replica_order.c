@@ -79,7 +79,8 @@ static int32_t reader_of(const ek_graph *g, int32_t i, const ek_op *fetch)
 {
     while (i < g->n_ops && !(is_product(&g->ops[i]) && same_work(&g->ops[i], fetch)))
         i++;
-    return i;
+    CHECK(i < g->n_ops);
+    return i < g->n_ops ? i : g->n_ops - 1;
 }
 
 /* Forms are overwritten by a fetch: the products that read what was there are done.  With two sets

@@ -18,8 +18,8 @@ typedef struct {
     int32_t first, end; /* layers */
     int32_t next;       /* module after this item */
     int last_backward;  /* of this chunk's backward items in the step */
-    int32_t
-        backward_micro; /* of the next item, if that is a backward item of this chunk; else -1 */
+    /* Of the next item, if that is a backward item of this chunk; else -1. */
+    int32_t backward_micro;
 } work;
 
 static int64_t stream_bytes(const work *w)
@@ -247,7 +247,7 @@ static int32_t last_compute_op(const ek_graph *g)
 }
 
 /* The first layer of a backward item has no layer before it to overlap its replicas' transfer with.
- * Unless they were sent at the end of the item before, it overlaps with the head, or with receiving
+ * Unless they were sent under the forward item before, it overlaps with the head, or with receiving
  * the gradient. */
 static void prefetch_first(const work *w, int32_t before)
 {

@@ -153,7 +153,7 @@ static void read_ahead(ek_run *r, int64_t step)
 {
     int64_t seq = r->training.seq, n = ek_trainer_sequences(r->trainer);
 
-    r->data.cuts = ek_trainer_cuts(r->trainer);
+    r->data.share_changes = ek_trainer_share_changes(r->trainer);
     for (int64_t i = 0; i < n && r->data.status == EK_OK; i++)
         ek_run_keep_data_failure(
             r, ek_windows_row(&r->data.windows, step, ek_trainer_sequence(r->trainer, i),
@@ -172,14 +172,14 @@ static ek_status begin_data(ek_run *r)
 
 /* Copies the prefetched tokens to the trainer and prefetches the next step's.  If that fails the
  * run ends with a checkpoint after this step, which all ranks can still take.  Where the ranks'
- * shares have changed since the tokens were read, all ranks read those of this step again.
- * Collective. */
+ * shares have changed since the tokens were read, all ranks read those of this step again; if that
+ * fails the run ends before the step.  Collective. */
 static ek_status next_data(ek_run *r)
 {
     int64_t step = ek_trainer_steps_done(r->trainer);
     size_t n = (size_t)ek_trainer_sequences(r->trainer) * (size_t)r->training.seq;
 
-    if (r->data.cuts != ek_trainer_cuts(r->trainer)) {
+    if (r->data.share_changes != ek_trainer_share_changes(r->trainer)) {
         read_ahead(r, step);
         EK_TRY(ek_agree(r->world, "read the data", r->data.status));
     }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* A weight of 1 in the list; so weights from 1 / 1000 to 1000 have three digits or more. */
-enum { ONE = EK_SHARE_MOST / 1000 };
+enum { ONE = EK_BATCH_WEIGHT_MAX / 1000 };
 
 /* "2,1.5,1": a weight of each data-parallel rank. */
 static ek_status parse_list(const char *text, int ranks, int64_t *weights)
@@ -19,7 +19,7 @@ static ek_status parse_list(const char *text, int ranks, int64_t *weights)
         char *end = NULL;
         double x = *at >= '0' && *at <= '9' ? strtod(at, &end) : -1;
 
-        EK_REQUIRE(end != NULL && x * ONE >= 1 && x * ONE <= EK_SHARE_MOST &&
+        EK_REQUIRE(end != NULL && x * ONE >= 1 && x * ONE <= EK_BATCH_WEIGHT_MAX &&
                        *end == (i + 1 < ranks ? ',' : '\0'),
                    EK_EINVAL,
                    "--batch-shares %s is neither even, nor measured, nor a list of numbers from "
@@ -55,14 +55,15 @@ ek_status ek_run_read_shares(ek_run *r)
     int dp = r->ranks / ((s->pp > 1 ? s->pp : 1) * (s->tp > 1 ? s->tp : 1));
 
     r->training.shares = NULL;
-    r->training.follow_shares = strcmp(c->batch_shares, "measured") == 0;
+    r->training.follow_shares = 0;
     if (strcmp(c->batch_shares, "even") == 0)
         return EK_OK;
-    if (r->training.follow_shares) {
+    if (strcmp(c->batch_shares, "measured") == 0) {
         EK_REQUIRE(
-            r->training.moe.follow_speeds && s->ep > 1, EK_EINVAL,
+            r->training.moe.follow_speeds && c->ep > 1, EK_EINVAL,
             "--batch-shares measured follows the times of expert products on different "
             "ranks: give --ep of at least 2 and --rank-speeds measured, or a list of shares");
+        r->training.follow_shares = s->ep > 1; /* with --elastic one rank may be left */
         return EK_OK;
     }
     EK_TRY(read_list(r, dp));

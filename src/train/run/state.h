@@ -51,10 +51,10 @@ typedef struct {
     ek_tokenizer_files tokenizer_files;
     ek_sources sources;
     ek_windows windows;
-    int32_t *ahead;     /* [2, sequences, seq]: prefetched inputs and targets, */
-    int64_t cuts;       /* of the batch as the trainer had cut it then (ek_trainer_cuts) */
-    ek_status status;   /* of the prefetch */
-    char failure[1024]; /* its message */
+    int32_t *ahead;        /* [2, most sequences, seq]: prefetched inputs and targets */
+    int64_t share_changes; /* ek_trainer_share_changes when they were read */
+    ek_status status;      /* of the prefetch */
+    char failure[1024];    /* its message */
 } ek_run_data;
 
 /* Evaluations. */

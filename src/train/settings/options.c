@@ -166,7 +166,7 @@ static const ek_option options[] = {
      .help =
          "how data parallel ranks share the sequences of a micro-batch: even; a list of relative "
          "shares, one for each of them, such as 2,2,1; measured: in proportion to the speeds of "
-         "--rank-speeds, with memory for 1.5 times an even share"},
+         "--rank-speeds, with memory for 1.5 times an even share, rounded up to sequences"},
     {"tp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(tp),
      .help = "tensor parallel size, for attention, embeddings and cross entropy"},
