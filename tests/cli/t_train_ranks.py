@@ -100,7 +100,9 @@ class Ranks(ek_cli.Case):
         r = run("train", "--out", self.path("two"), "--resume", "--steps", 5, "--ranks", 1)
         self.assertEqual(r.returncode, DONE, r.stderr)
         # what is left of --ep after losses need not be two ranks
-        self.train("left", *steps, "--ranks", 1, "--ep", 2, "--elastic", "--batch-shares", "measured")
+        r = run("train", "--model", self.config, "--data", self.data, *steps, "--out", self.path("left"), "--ranks", 1,
+                "--ep", 2, "--elastic", "--batch-shares", "measured", "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
 
     def test_shares_of_a_batch_that_do_not_fit(self):
         for shares, more, message in (
