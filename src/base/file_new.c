@@ -1,5 +1,6 @@
 /* Creation of new files for base/file.h: following links, temporary names, and files and folders
  * private to one user. */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/file_priv.h"
 
@@ -13,7 +14,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -66,7 +66,7 @@ static int is_temporary(const char *name, const char *pattern)
 
 void ek_folder_clear_temporaries(const char *folder, const char *pattern, int64_t age_s)
 {
-    int64_t now = (int64_t)time(NULL);
+    int64_t now = (int64_t)ek_clock_epoch_s(); /* not time(), which may be behind files' times */
     ek_names l = {0};
     struct stat s;
     ek_path path;
