@@ -24,15 +24,12 @@ static inline void *equal_rank_main(void *arg)
     return NULL;
 }
 
-/* Takes the steps of a leg, and compares every rank's losses with those of one rank alone.
- * result [ranks]. */
-static inline void equal_compare_leg_into(const equal_layout *l, const equal_leg *leg,
-                                          equal_result *result)
+/* Takes the steps of a leg.  result [ranks]. */
+static inline void equal_run_leg(const equal_layout *l, const equal_leg *leg, equal_result *result)
 {
     equal_rank r[EQUAL_RANKS_MAX];
     ek_comm *world[EQUAL_RANKS_MAX];
 
-    equal_alone(l);
     CHECK(ek_comm_open_threads(l->ranks, world) == EK_OK);
     for (int i = 0; i < l->ranks; i++) {
         equal_set_nodes(world[i], l);
@@ -44,10 +41,19 @@ static inline void equal_compare_leg_into(const equal_layout *l, const equal_leg
     for (int i = 0; i < l->ranks; i++) {
         if (r[i].status < 0)
             EK_T_FAIL("%s: rank %d: %s", equal_text(l), i, r[i].text);
-        else
-            equal_compare(l, leg, &result[i]);
         ek_comm_close(&world[i]);
     }
+}
+
+/* The same, and compares every rank's losses with those of one rank alone. */
+static inline void equal_compare_leg_into(const equal_layout *l, const equal_leg *leg,
+                                          equal_result *result)
+{
+    equal_alone(l);
+    equal_run_leg(l, leg, result);
+    for (int i = 0; i < l->ranks; i++)
+        if (result[i].done)
+            equal_compare(l, leg, &result[i]);
 }
 
 /* The same, and what they hold and send together. */

@@ -91,23 +91,24 @@ static inline void run_layout(const equal_layout *l)
 {
     equal_leg leg = {.to = 3, .save_at = -1};
     static equal_result result[EQUAL_RANKS_MAX];
-    equal_rank r[EQUAL_RANKS_MAX];
-    ek_comm *world[EQUAL_RANKS_MAX];
 
     layout = l;
-    CHECK(ek_comm_open_threads(l->ranks, world) == EK_OK);
-    for (int i = 0; i < l->ranks; i++) {
-        equal_set_nodes(world[i], l);
-        r[i] = (equal_rank){.world = world[i], .layout = l, .leg = &leg, .result = &result[i]};
-        CHECK(pthread_create(&r[i].thread, NULL, equal_rank_main, &r[i]) == 0);
-    }
-    for (int i = 0; i < l->ranks; i++)
-        CHECK(pthread_join(r[i].thread, NULL) == 0);
-    for (int i = 0; i < l->ranks; i++) {
-        if (r[i].status < 0)
-            EK_T_FAIL("%s: rank %d: %s", equal_text(l), i, r[i].text);
-        ek_comm_close(&world[i]);
-    }
+    equal_run_leg(l, &leg, result);
+}
+
+/* A gate that spreads rows evenly, on four ranks. */
+static inline equal_layout even_layout(void)
+{
+    return (equal_layout){.model = 14,
+                          .shape = 1,
+                          .ranks = 4,
+                          .pp = 1,
+                          .model_chunks = 1,
+                          .tp = 1,
+                          .ep = 4,
+                          .etp = 1,
+                          .degree = 2,
+                          .blind = 1};
 }
 
 static inline int layouts(void)

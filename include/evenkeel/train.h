@@ -169,11 +169,10 @@ typedef struct {
                            of more hosts as possible, at the cost of balance */
     const char *rank_speeds; /**< "measured": plans heed how fast expert ranks are, by the times of
                                 their products, where they differ; "equal": they do not */
-    const char
-        *batch_shares; /**< how data-parallel ranks share the sequences of a micro-batch:
-                          "even"; "measured": by those speeds (ep > 1), with memory for 1.5 times an
-                          even share, rounded up to sequences; or a list of relative shares, one for
-                          each, from 0.001 to 1000: "2,2,1" (not with elastic) */
+    /** How data-parallel ranks share the sequences of a micro-batch: "even"; "measured": by those
+     * speeds (ep > 1), with memory for 1.5 times an even share, rounded up to sequences; or a list
+     * of relative shares, one for each, from 0.001 to 1000: "2,2,1" (not with elastic). */
+    const char *batch_shares;
 } ek_train_config;
 
 /* clang-format off */

@@ -119,8 +119,9 @@ typedef struct {
     struct ek_moe *next_forward, *next_backward; /* the layers whose replicas may be sent while this
                                                     one's forward and backward ends, with the memory
                                                     that they have; NULL: none */
-    int32_t backward_micro; /* after this forward, the layer's backward for this micro-batch is what
-                               needs replicas next, and they may be sent; -1: another layer is */
+    int32_t backward_micro; /* micro-batch whose backward of this layer is the next that needs
+                               replicas after this forward, which may send them; -1: another
+                               layer's is */
     int32_t *out, *back;    /* [chunks]: the all-to-alls of a chunk */
     int32_t *sent;          /* [waves of the layer, on the rank with most]: messages of replicas */
 } ek_moe_graph_ids;

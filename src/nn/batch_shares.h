@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-/* A weight; their sum over all ranks times the sequences of a batch fits an int64_t. */
+/* The largest weight: the sum over all ranks, times the sequences of a batch, fits an int64_t. */
 enum { EK_BATCH_WEIGHT_MAX = 1000000 };
 
 /* weights [ranks], each in [1, EK_BATCH_WEIGHT_MAX], to sums [ranks + 1], W above. */

@@ -11,19 +11,15 @@ ek_status ek_share_follower_init(ek_share_follower *f, const ek_mesh *mesh)
 {
     size_t dp = (size_t)mesh->dp;
 
-    *f = (ek_share_follower){.wanted = calloc(dp, sizeof(*f->wanted)),
-                             .weights = calloc(dp, sizeof(*f->weights)),
+    *f = (ek_share_follower){.weights = calloc(dp, sizeof(*f->weights)),
                              .sums = calloc(dp + 1, sizeof(*f->sums))};
-    EK_REQUIRE(f->wanted != NULL && f->weights != NULL && f->sums != NULL, EK_ENOMEM,
+    EK_REQUIRE(f->weights != NULL && f->sums != NULL, EK_ENOMEM,
                "no memory for the shares of %d ranks", mesh->dp);
-    for (size_t i = 0; i < dp; i++)
-        f->wanted[i] = EVEN_WEIGHT;
     return EK_OK;
 }
 
 void ek_share_follower_fini(ek_share_follower *f)
 {
-    free(f->wanted);
     free(f->weights);
     free(f->sums);
     *f = (ek_share_follower){0};
@@ -47,20 +43,16 @@ static double worst_cost(const ek_pass *p, const ek_mesh *mesh, int dp_rank)
 int ek_share_follower_update(ek_share_follower *f, const ek_pass *p, double most)
 {
     const ek_mesh *mesh = p->model->cfg.mesh;
-    int changed = 0;
 
-    if (f->wanted == NULL || ek_pass_speed_ranks(p) == 0)
+    if (f->weights == NULL || ek_pass_speed_ranks(p) == 0)
         return 0;
     for (int r = 0; r < mesh->dp; r++) {
         double cost = worst_cost(p, mesh, r);
         int64_t weight = cost > 0 ? (int64_t)(EVEN_WEIGHT / cost) : EVEN_WEIGHT;
 
         weight = weight < 1 ? 1 : weight > EK_BATCH_WEIGHT_MAX ? EK_BATCH_WEIGHT_MAX : weight;
-        changed |= weight != f->wanted[r];
-        f->weights[r] = f->wanted[r] = weight;
+        f->weights[r] = weight;
     }
-    if (!changed)
-        return 0;
     ek_shares_limit(f->weights, mesh->dp, most);
     ek_shares_sum(f->weights, mesh->dp, f->sums);
     return 1;

@@ -9,8 +9,7 @@
 #include "model/step/pass.h"
 
 typedef struct {
-    int64_t *wanted;  /* [dp] weights of the last step's speeds; NULL: nothing is followed */
-    int64_t *weights; /* [dp] the same, limited */
+    int64_t *weights; /* [dp] of the last step's speeds; NULL: nothing is followed */
     int64_t *sums;    /* [dp + 1] of them (nn/batch_shares.h) */
 } ek_share_follower;
 
@@ -18,8 +17,8 @@ typedef struct {
 EK_CHECKED ek_status ek_share_follower_init(ek_share_follower *f, const ek_mesh *mesh);
 void ek_share_follower_fini(ek_share_follower *f);
 
-/* After a step, whose sums all ranks have: whether shares have changed; none above `most` times an
- * even one.  All ranks find the same. */
+/* After a step, whose sums all ranks have: sets f->sums, no weight above `most` times their mean,
+ * and returns 1; 0: nothing is followed.  All ranks find the same. */
 int ek_share_follower_update(ek_share_follower *f, const ek_pass *p, double most);
 
 #endif

@@ -217,16 +217,7 @@ static void kernels_do_what_the_work_says(void)
 
 static void experts_of_even_loads_do_what_is_predicted(void)
 {
-    equal_layout l = {.model = 14,
-                      .shape = 1,
-                      .ranks = 4,
-                      .pp = 1,
-                      .model_chunks = 1,
-                      .tp = 1,
-                      .ep = 4,
-                      .etp = 1,
-                      .degree = 2,
-                      .blind = 1};
+    equal_layout l = even_layout();
 
     watched_end = compare_op;
     even_predicted = even_done = 0;

@@ -248,16 +248,7 @@ static void calls_are_those_of_the_work(void)
 /* Dispatch and combine of a gate that spreads rows evenly. */
 static void all_to_alls_of_even_loads_send_what_is_predicted(void)
 {
-    equal_layout l = {.model = 14,
-                      .shape = 1,
-                      .ranks = 4,
-                      .pp = 1,
-                      .model_chunks = 1,
-                      .tp = 1,
-                      .ep = 4,
-                      .etp = 1,
-                      .degree = 2,
-                      .blind = 1};
+    equal_layout l = even_layout();
 
     watched_end = compare_op;
     spread_predicted = spread_sent = 0;
