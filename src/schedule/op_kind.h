@@ -141,19 +141,9 @@ typedef enum {
     EK_OP_GROUPS
 } ek_op_group;
 
-/* Which measured cost predicts the time of an op. */
-typedef enum {
-    EK_OP_COST_BYTES,       /* memory traffic; an op with FLOPs, or of a network lane: none */
-    EK_OP_COST_FORWARD,     /* grouped products of the experts: forward, */
-    EK_OP_COST_INPUT_GRAD,  /* gradient of their input, */
-    EK_OP_COST_WEIGHT_GRAD, /* gradient of their weights */
-    EK_OP_COST_ALL_TO_ALL   /* between the ranks of an expert layer */
-} ek_op_cost;
-
 typedef struct {
     const char *name; /* in timelines and in the output of benchmarks */
     ek_op_group group;
-    ek_op_cost cost;
     int of_expert_layer; /* its time is part of the time of an expert layer */
 } ek_op_info;
 

@@ -41,8 +41,9 @@ class Predicted(ek_cli.Case):
             self.assertEqual((o["count"], o["parts"]), (2, True))
             self.assertAlmostEqual(o["predicted_ms"] / (2 * factor * rows * expert), 1, 4)
             self.assertGreater(o["measured_ms"], 0)
-        self.assertIsNone(ops["router"]["predicted_ms"])
-        self.assertFalse(ops["router"]["parts"])
+        self.assertAlmostEqual(ops["router"]["predicted_ms"] / (2 * 2 * 3 * 16 * 16 * 4), 1, 4)
+        waits = [o for o in ops.values() if o["predicted_ms"] is None]
+        self.assertFalse(any(o["parts"] for o in waits), waits)
         self.assertRegex(r.stderr, r"differ by more than 20 % in \d+ ops, most in expert up")
 
     def test_text(self):

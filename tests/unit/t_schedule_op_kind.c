@@ -33,32 +33,12 @@ static void every_group_has_a_name_of_its_own_and_an_op(void)
     }
 }
 
-static int is_product(const ek_op_info *op)
-{
-    return op->cost >= EK_OP_COST_FORWARD && op->cost <= EK_OP_COST_WEIGHT_GRAD;
-}
-
-/* Up and down, of each product. */
-static void products_of_an_expert_have_measured_costs(void)
-{
-    int ops[EK_OP_COST_ALL_TO_ALL + 1] = {0};
-
-    for (int i = 0; i < EK_OP_KINDS; i++) {
-        const ek_op_info *op = ek_op_info_of((ek_op_kind)i);
-
-        ops[op->cost]++;
-        CHECK(!is_product(op) || op->group == EK_OP_GROUP_EXPERTS);
-    }
-    for (int c = EK_OP_COST_FORWARD; c <= EK_OP_COST_WEIGHT_GRAD; c++)
-        CHECK_INT(ops[c], 2);
-}
-
-static void an_expert_layer_has_its_exchanges_and_products(void)
+static void an_expert_layer_has_its_products_and_no_attention(void)
 {
     for (int i = 0; i < EK_OP_KINDS; i++) {
         const ek_op_info *op = ek_op_info_of((ek_op_kind)i);
 
-        if (is_product(op) || op->cost == EK_OP_COST_ALL_TO_ALL)
+        if (op->group == EK_OP_GROUP_EXPERTS || op->group == EK_OP_GROUP_DISPATCH)
             CHECK(op->of_expert_layer);
         if (op->group == EK_OP_GROUP_ATTENTION || op->group == EK_OP_GROUP_OPTIMIZER)
             CHECK(!op->of_expert_layer);
@@ -68,8 +48,7 @@ static void an_expert_layer_has_its_exchanges_and_products(void)
 static const ek_case cases[] = {
     EK_CASE(every_kind_has_a_name_of_its_own),
     EK_CASE(every_group_has_a_name_of_its_own_and_an_op),
-    EK_CASE(products_of_an_expert_have_measured_costs),
-    EK_CASE(an_expert_layer_has_its_exchanges_and_products),
+    EK_CASE(an_expert_layer_has_its_products_and_no_attention),
 };
 
 EK_TEST_MAIN(cases)

@@ -1,47 +1,27 @@
-/* Predicted times of ops, by their kinds and work. */
+/* Predicted times of ops, by their work. */
 #include "train/timing/predict.h"
 
 #include "cost/cost.h"
+#include "sim/price_compute.h"
 
-#include <math.h>
-
-/* Of experts.  The table is of up and down together, which have the same rows. */
-static double products(const ek_predict_config *cfg, ek_cost_product product, const ek_event *e)
+static double predict_net(const ek_predict_config *cfg, const ek_net_work *w)
 {
-    const ek_product *p = &e->work.products.product[0];
-    const ek_cost_table *rate = &cfg->machine->rate[product];
-
-    if (e->work.kind != EK_WORK_PRODUCTS)
+    if (w->collective < EK_COLLECTIVE_A2A_LINEAR || w->collective > EK_COLLECTIVE_A2A_2DH ||
+        !ek_cost_has_links(cfg->machine))
         return -1;
-    return p->rows > 0 ? e->flops / ek_cost_rate_at(rate, p->rows / fmax(p->groups, 1)) : 0;
-}
-
-/* Of an op that only moves memory. */
-static double copies(const ek_predict_config *cfg, const ek_event *e)
-{
-    if (e->work.kind != EK_WORK_ROWS || e->bytes <= 0)
-        return -1;
-    return ek_cost_copies(cfg->machine, e->bytes);
-}
-
-static double all_to_all(const ek_predict_config *cfg, const ek_event *e)
-{
-    if (e->work.kind != EK_WORK_NET || !ek_cost_has_links(cfg->machine))
-        return -1;
-    return ek_cost_all_to_all(cfg->machine, e->work.net.span, cfg->nodes, e->work.net.bytes, NULL,
-                              0);
+    return ek_cost_all_to_all(cfg->machine, w->span, cfg->nodes, w->bytes, NULL, 0);
 }
 
 double ek_predict_op(const ek_predict_config *cfg, const ek_event *e)
 {
-    switch (ek_op_info_of(e->kind)->cost) {
-    case EK_OP_COST_BYTES: return copies(cfg, e);
-    case EK_OP_COST_FORWARD: return products(cfg, EK_COST_FORWARD, e);
-    case EK_OP_COST_INPUT_GRAD: return products(cfg, EK_COST_BACKWARD_INPUT, e);
-    case EK_OP_COST_WEIGHT_GRAD: return products(cfg, EK_COST_BACKWARD_WEIGHT, e);
-    case EK_OP_COST_ALL_TO_ALL: return all_to_all(cfg, e);
+    ek_op op = {.kind = e->kind, .flops = e->flops, .bytes = e->bytes, .work = e->work};
+
+    switch (e->work.kind) {
+    case EK_WORK_NET: return predict_net(cfg, &e->work.net);
+    case EK_WORK_NONE:
+    case EK_WORK_DISK: return -1;
+    default: return ek_price_compute(cfg->machine, &op);
     }
-    return -1;
 }
 
 void ek_predict_add(const ek_predict_config *cfg, const ek_event *events, int64_t n, ek_compare *c)

@@ -1,10 +1,9 @@
 /* train/timing/predict.h - predicted times of the ops of a step, from a machine's cost tables.
  *
- * Predicted are expert products, by their FLOPs at the rate for their number of rows, ops that only
- * move memory, by their bytes, and exchanges of rows, by the bytes and ranks of their work.  An
- * op's work is that of an even spread, so a rank with more rows than the mean takes longer than
- * predicted; an exchange also takes longer while it waits for its peers.  Other ops (attention,
- * sums over ranks) are not predicted. */
+ * Predicted are ops that compute or move memory (sim/price_compute.h), and all-to-alls, by the
+ * bytes and ranks of their work.  An op's work is that of an even spread, so a rank with more rows
+ * than the mean takes longer than predicted; an all-to-all also takes longer while it waits for its
+ * peers.  Other network ops, disk ops and ops that only wait are not predicted. */
 #ifndef TRAIN_TIMING_PREDICT_H
 #define TRAIN_TIMING_PREDICT_H
 
