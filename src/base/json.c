@@ -249,6 +249,64 @@ ek_status ek_json_text(const json_t *object, const char *file, const char *key, 
     return EK_OK;
 }
 
+ek_status ek_json_copy_text(const json_t *object, const char *file, const char *key,
+                            ek_json_need need, char *to, size_t cap)
+{
+    const char *text = NULL;
+
+    EK_TRY(ek_json_text(object, file, key, need, &text));
+    if (text == NULL)
+        return EK_OK;
+    EK_REQUIRE(strlen(text) < cap, EK_EFORMAT, "%s: key `%s`: longer than %zu bytes", file, key,
+               cap - 1);
+    memcpy(to, text, strlen(text) + 1);
+    return EK_OK;
+}
+
+ek_status ek_json_object(const json_t *object, const char *file, const char *key, ek_json_need need,
+                         json_t **out)
+{
+    json_t *value = NULL;
+
+    EK_TRY(find_key(object, file, key, need, &value));
+    if (value == NULL)
+        return EK_OK;
+    EK_REQUIRE(json_is_object(value), EK_EFORMAT, "%s: key `%s`: expected an object, found %s",
+               file, key, ek_json_type_name(value));
+    *out = value;
+    return EK_OK;
+}
+
+ek_status ek_json_array(const json_t *object, const char *file, const char *key, ek_json_need need,
+                        json_t **out)
+{
+    json_t *value = NULL;
+
+    EK_TRY(find_key(object, file, key, need, &value));
+    if (value == NULL)
+        return EK_OK;
+    EK_REQUIRE(json_is_array(value), EK_EFORMAT, "%s: key `%s`: expected an array, found %s", file,
+               key, ek_json_type_name(value));
+    *out = value;
+    return EK_OK;
+}
+
+ek_status ek_json_check_keys(const json_t *object, const char *file, const char *const *keys)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value)
+    {
+        int i = 0;
+
+        while (keys[i] != NULL && strcmp(keys[i], key) != 0)
+            i++;
+        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown", file, key);
+    }
+    return EK_OK;
+}
+
 ek_status ek_json_bool(const json_t *object, const char *file, const char *key, ek_json_need need,
                        int *out)
 {

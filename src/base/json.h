@@ -50,6 +50,20 @@ EK_CHECKED ek_status ek_json_real(const json_t *object, const char *file, const 
 EK_CHECKED ek_status ek_json_text(const json_t *object, const char *file, const char *key,
                                   ek_json_need need, const char **out);
 
+/* A string of less than `cap` bytes, copied. */
+EK_CHECKED ek_status ek_json_copy_text(const json_t *object, const char *file, const char *key,
+                                       ek_json_need need, char *to, size_t cap);
+
+/* An object, or an array, borrowed from the object. */
+EK_CHECKED ek_status ek_json_object(const json_t *object, const char *file, const char *key,
+                                    ek_json_need need, json_t **out);
+EK_CHECKED ek_status ek_json_array(const json_t *object, const char *file, const char *key,
+                                   ek_json_need need, json_t **out);
+
+/* Refuses keys of the object that are not in the NULL-terminated list. */
+EK_CHECKED ek_status ek_json_check_keys(const json_t *object, const char *file,
+                                        const char *const *keys);
+
 /* true or false -> 1 or 0. */
 EK_CHECKED ek_status ek_json_bool(const json_t *object, const char *file, const char *key,
                                   ek_json_need need, int *out);

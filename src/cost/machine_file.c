@@ -1,8 +1,7 @@
 /* The machine file: JSON whose keys name their units, written one array a line for readability, and
  * read strictly: no key may be missing or unknown, and in no table may more work take less time. */
 #include "base/file.h"
-#include "base/json.h"
-#include "cost/machine.h"
+#include "cost/machine_json.h"
 
 #include <float.h>
 #include <math.h>
@@ -209,43 +208,6 @@ out:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Refuses keys that are not in the NULL-terminated list. */
-static ek_status check_keys(const json_t *o, const char *file, const char *const *keys)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)(uintptr_t)o, key, value)
-    {
-        int i = 0;
-
-        while (keys[i] != NULL && strcmp(keys[i], key) != 0)
-            i++;
-        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown", file, key);
-    }
-    return EK_OK;
-}
-
-static ek_status object_of(const json_t *o, const char *file, const char *key, json_t **out)
-{
-    *out = json_object_get(o, key);
-    EK_REQUIRE(*out != NULL, EK_EFORMAT, "%s: key `%s` is missing", file, key);
-    EK_REQUIRE(json_is_object(*out), EK_EFORMAT, "%s: key `%s`: expected an object, found %s", file,
-               key, ek_json_type_name(*out));
-    return EK_OK;
-}
-
-static ek_status read_text(const json_t *o, const char *file, const char *key, char *to, size_t cap)
-{
-    const char *text = NULL;
-
-    EK_TRY(ek_json_text(o, file, key, EK_JSON_REQUIRED, &text));
-    EK_REQUIRE(strlen(text) < cap, EK_EFORMAT, "%s: key `%s`: longer than %zu bytes", file, key,
-               cap - 1);
-    memcpy(to, text, strlen(text) + 1);
-    return EK_OK;
-}
-
 static ek_status read_count(const json_t *o, const char *file, const char *key, int64_t *out)
 {
     return ek_json_int(o, file, key, EK_JSON_REQUIRED, 1, COUNT_MAX, out);
@@ -280,8 +242,8 @@ static ek_status read_table(const json_t *o, const char *file, const char *key, 
     json_t *table = NULL;
     int32_t n = 0;
 
-    EK_TRY(object_of(o, file, key, &table));
-    EK_TRY(check_keys(table, file, keys));
+    EK_TRY(ek_json_object(o, file, key, EK_JSON_REQUIRED, &table));
+    EK_TRY(ek_json_check_keys(table, file, keys));
     EK_TRY(read_array(table, file, key, x_key, t->x, &t->n));
     EK_TRY(read_array(table, file, key, y_key, t->y, &n));
     EK_REQUIRE(n == t->n, EK_EFORMAT, "%s: key `%s`: %d of `%s`, but %d of `%s`", file, key,
@@ -295,8 +257,8 @@ static ek_status read_expert(const json_t *root, const char *file, ek_machine *m
         "hidden", "ff", "experts", "forward", "backward_input", "backward_weight", NULL};
     json_t *o = NULL;
 
-    EK_TRY(object_of(root, file, "expert", &o));
-    EK_TRY(check_keys(o, file, keys));
+    EK_TRY(ek_json_object(root, file, "expert", EK_JSON_REQUIRED, &o));
+    EK_TRY(ek_json_check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "hidden", &m->hidden));
     EK_TRY(read_count(o, file, "ff", &m->ff));
     EK_TRY(read_count(o, file, "experts", &m->experts));
@@ -314,14 +276,14 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
 
     if (json_object_get(root, ek_link_name(link)) == NULL)
         return EK_OK;
-    EK_TRY(object_of(root, file, ek_link_name(link), &o));
-    EK_TRY(check_keys(o, file, keys));
+    EK_TRY(ek_json_object(root, file, ek_link_name(link), EK_JSON_REQUIRED, &o));
+    EK_TRY(ek_json_check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
     EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
 }
 
-static ek_status read_root(const json_t *o, const char *file, ek_machine *m)
+static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
 {
     static const char *const keys[] = {
         "evenkeel_machine", "name",   "key",  "dtype", "ranks", "nodes", "threads", "measured_in_s",
@@ -332,10 +294,10 @@ static ek_status read_root(const json_t *o, const char *file, ek_machine *m)
     EK_REQUIRE(version == VERSION, EK_EFORMAT,
                "%s: key `evenkeel_machine`: version %lld; this program reads version %d", file,
                (long long)version, VERSION);
-    EK_TRY(check_keys(o, file, keys));
-    EK_TRY(read_text(o, file, "name", m->name, sizeof(m->name)));
-    EK_TRY(read_text(o, file, "key", m->key, sizeof(m->key)));
-    EK_TRY(read_text(o, file, "dtype", m->dtype, sizeof(m->dtype)));
+    EK_TRY(ek_json_check_keys(o, file, keys));
+    EK_TRY(ek_json_copy_text(o, file, "name", EK_JSON_REQUIRED, m->name, sizeof(m->name)));
+    EK_TRY(ek_json_copy_text(o, file, "key", EK_JSON_REQUIRED, m->key, sizeof(m->key)));
+    EK_TRY(ek_json_copy_text(o, file, "dtype", EK_JSON_REQUIRED, m->dtype, sizeof(m->dtype)));
     EK_TRY(read_count(o, file, "ranks", &m->ranks));
     EK_TRY(read_count(o, file, "nodes", &m->nodes));
     EK_TRY(read_count(o, file, "threads", &m->threads));
@@ -347,6 +309,17 @@ static ek_status read_root(const json_t *o, const char *file, ek_machine *m)
     return ek_machine_check(m, file);
 }
 
+ek_status ek_machine_of_json(const json_t *o, const char *file, ek_machine *out)
+{
+    ek_status st;
+
+    memset(out, 0, sizeof(*out));
+    st = read_machine(o, file, out);
+    if (st < 0)
+        memset(out, 0, sizeof(*out));
+    return st;
+}
+
 ek_status ek_machine_parse(const char *text, size_t bytes, const char *file, ek_machine *out)
 {
     json_t *root = NULL;
@@ -354,10 +327,8 @@ ek_status ek_machine_parse(const char *text, size_t bytes, const char *file, ek_
 
     memset(out, 0, sizeof(*out));
     EK_TRY(ek_json_parse(text, bytes, file, &root));
-    st = read_root(root, file, out);
+    st = ek_machine_of_json(root, file, out);
     json_decref(root);
-    if (st < 0)
-        memset(out, 0, sizeof(*out));
     return st;
 }
 

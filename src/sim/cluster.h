@@ -1,0 +1,60 @@
+/* sim/cluster.h - a cluster: the machine of a rank, and the tree of links between ranks.
+ *
+ * Levels     a tree of switches, innermost first.  Ranks [i * ranks, (i + 1) * ranks) are below one
+ *            switch of a level.  A message between two ranks passes the lowest level at which both
+ *            are below one switch, and is bound by the bandwidth of that level: a rank's own, in
+ *            each direction, which other ranks do not share.  Where ranks do share a link, such as
+ *            the network adapter of a node, the level has the adapter's bandwidth divided by the
+ *            ranks that send at once.
+ * Node       ranks below one switch of the level named "node" share a node, as they share a host
+ *            name in a job; without such a level each rank is a node.
+ * Beyond     ranks that no level holds together communicate through the last level. */
+#ifndef SIM_CLUSTER_H
+#define SIM_CLUSTER_H
+
+#include "cost/machine.h"
+
+enum { EK_CLUSTER_LEVELS = 8, EK_CLUSTER_NAME = 128, EK_CLUSTER_SLOW = 256 };
+
+typedef struct {
+    char name[EK_CLUSTER_NAME];
+    int64_t ranks;  /* consecutive ranks below one switch; a multiple of those of the level below */
+    double bytes_s; /* bandwidth of a rank through this level, in each direction */
+    double latency_s;  /* from the start of a short message to its arrival */
+    double overhead_s; /* time of the rank for each message; 0: not given */
+    int64_t rails;     /* parallel planes of switches */
+} ek_cluster_level;
+
+/* Plain data without pointers.  0: not given, but for sizes of lists. */
+typedef struct {
+    char name[EK_CLUSTER_NAME];
+    double memory;      /* bytes of a rank */
+    int64_t cores;      /* of a rank */
+    ek_machine machine; /* of a rank: measured tables, or constant rates */
+    int32_t n_levels;
+    ek_cluster_level level[EK_CLUSTER_LEVELS]; /* [n_levels] */
+    int32_t n_slow;
+    int32_t
+        slow[EK_CLUSTER_SLOW]; /* [n_slow] ranks whose products run at slow_factor of the speed */
+    double slow_factor;
+    double node_mtbf_s;  /* mean time between failures of a node */
+    int64_t rack_nodes;  /* nodes that fail together */
+    double back_s;       /* until a failed node is back */
+    double node_s_price; /* of a node for a second, in any currency */
+} ek_cluster;
+
+/* Parse a text, and read a file; both are strict, and clear *out on failure.  `file` is for
+ * messages, and a machine that is named there is read from its folder.  EK_EFORMAT, EK_ENOENT,
+ * EK_EIO. */
+EK_CHECKED ek_status ek_cluster_parse(const char *text, size_t bytes, const char *file,
+                                      ek_cluster *out);
+EK_CHECKED ek_status ek_cluster_read(const char *path, ek_cluster *out);
+
+/* Ranks of the whole cluster, and of a node. */
+int64_t ek_cluster_ranks(const ek_cluster *c);
+int64_t ek_cluster_node_ranks(const ek_cluster *c);
+
+/* Index of the level that messages between two different ranks pass. */
+int ek_cluster_level_between(const ek_cluster *c, int64_t a, int64_t b);
+
+#endif
