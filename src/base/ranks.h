@@ -1,4 +1,5 @@
-/* base/ranks.h - ranks of a world at equal distances, as those of all groups of a layout are. */
+/* base/ranks.h - ranks of a world at equal distances, as those of all groups of a layout are; and
+ * equal ranges of elements, as ranks have them. */
 #ifndef BASE_RANKS_H
 #define BASE_RANKS_H
 
@@ -13,6 +14,21 @@ typedef struct {
 static inline int32_t ek_ranks_at(ek_ranks r, int32_t i)
 {
     return r.first + i * r.stride;
+}
+
+/* n elements divided into `parts` contiguous ranges, the first n % parts one element longer: range
+ * `part` is [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
+static inline int64_t ek_range_first(int64_t n, int parts, int part)
+{
+    int64_t each = n / parts, longer = n % parts;
+
+    return part * each + (part < longer ? part : longer);
+}
+
+/* Elements of that range. */
+static inline int64_t ek_range_length(int64_t n, int parts, int part)
+{
+    return n / parts + (part < n % parts);
 }
 
 #endif

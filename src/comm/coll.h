@@ -7,14 +7,14 @@
 #ifndef COMM_COLL_H
 #define COMM_COLL_H
 
+#include "base/coll_limits.h"
 #include "comm/backend.h"
 
 #include <stdbool.h>
 
 enum {
-    SEGMENT = 256 << 10, /* bytes of a segment of a pipelined vector */
-    WINDOW = 4,          /* segments in flight in one direction */
-    CHILDREN_MAX = 31,   /* of a rank in a binomial tree over up to 2^31 ranks */
+    WINDOW = 4,        /* segments in flight in one direction */
+    CHILDREN_MAX = 31, /* of a rank in a binomial tree over up to 2^31 ranks */
     REASON_CAP = 1024,
     TAG_MULTICAST = EK_COMM_TAGS, /* below: send and recv */
     TAG_MULTIREDUCE = 2 * EK_COMM_TAGS,

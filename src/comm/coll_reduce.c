@@ -5,14 +5,10 @@
  * Each sum is computed on one rank, or on every rank in the same order, so all ranks get the same
  * bits: on the ring in the order in which a chunk passes the ranks, directly in the order of ranks,
  * and on the chain from the end of the list. */
+#include "base/ranks.h"
 #include "comm/coll.h"
-#include "comm/mesh.h"
 
 #include <string.h>
-
-/* Bytes of the longest vector sent directly, and of the longest that every rank sends whole to
- * every other. */
-enum { DIRECT_MAX = 256 << 10, WHOLE_MAX = 16 << 10 };
 
 #define REDUCE_LOOP(type, expr)                                                                    \
     do {                                                                                           \
@@ -232,8 +228,8 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
                (long long)n);
     bytes = n * size;
     part = ek_range_length(n, c->size, 0) * size; /* the longest range */
-    whole = bytes <= WHOLE_MAX && c->size * bytes <= DIRECT_MAX;
-    direct = bytes <= DIRECT_MAX;
+    whole = bytes <= EK_COLL_WHOLE_MAX && c->size * bytes <= EK_COLL_DIRECT_MAX;
+    direct = bytes <= EK_COLL_DIRECT_MAX;
     slot = part < c->world->segment ? part : c->world->segment;
     messages = direct ? 4 * c->size * ek_coll_n_transfers(c, bytes) : ek_stream_transfers(1);
     EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1,
@@ -268,7 +264,7 @@ ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first,
 
     EK_TRY(check_ranges(c, name, first));
     bytes = (first[c->rank + 1] - first[c->rank]) * size;
-    if (first[c->size] * size <= DIRECT_MAX) {
+    if (first[c->size] * size <= EK_COLL_DIRECT_MAX) {
         int64_t messages = 2 * c->size * ek_coll_n_transfers(c, first[c->size] * size);
 
         EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, c->size * bytes, &o));
@@ -300,7 +296,7 @@ ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, siz
     ek_coll *o;
 
     EK_TRY(check_ranges(c, name, first));
-    if (first[c->size] * bytes <= DIRECT_MAX) {
+    if (first[c->size] * bytes <= EK_COLL_DIRECT_MAX) {
         int64_t messages = 2 * c->size * ek_coll_n_transfers(c, first[c->size] * bytes);
 
         EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, 0, &o));

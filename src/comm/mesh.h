@@ -74,19 +74,4 @@ static inline int ek_mesh_distributes_experts(const ek_mesh *m)
 /* The mesh of one rank: all sizes 1, all groups NULL; callers check sizes before using groups. */
 extern const ek_mesh ek_mesh_one;
 
-/* n elements divided into `parts` contiguous ranges, the first n % parts one element longer: range
- * `part` is [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
-static inline int64_t ek_range_first(int64_t n, int parts, int part)
-{
-    int64_t each = n / parts, longer = n % parts;
-
-    return part * each + (part < longer ? part : longer);
-}
-
-/* Elements of that range. */
-static inline int64_t ek_range_length(int64_t n, int parts, int part)
-{
-    return n / parts + (part < n % parts);
-}
-
 #endif

@@ -1,0 +1,498 @@
+/* Traffic and time of each algorithm of comm/coll_*.c.
+ *
+ * Complexity   O(levels) a call, and O(ranks of the group) for 2DH: the ranks of a group are
+ *              equidistant, so those below one switch are a range of its indices. */
+#include "sim/price_net.h"
+
+#include "base/coll_limits.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Indices [first, end) of ranks of the group. */
+typedef struct {
+    int32_t first, end;
+} range;
+
+/* A rank and the others that it exchanges messages with. */
+typedef struct {
+    const ek_cluster *c;
+    ek_ranks group;
+    int32_t at;                     /* the rank's index in the group */
+    range span;                     /* itself and the others */
+    range below[EK_CLUSTER_LEVELS]; /* of these, the ranks below its own switch of a level */
+} party;
+
+static int32_t length_of(range r)
+{
+    return r.end > r.first ? r.end - r.first : 0;
+}
+
+static range intersection(range a, range b)
+{
+    return (range){a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
+}
+
+/* Indices of the group whose ranks are in [switch * ranks, (switch + 1) * ranks). */
+static range below_switch(ek_ranks g, int64_t at_switch, int64_t ranks)
+{
+    int64_t stride = g.stride > 0 ? g.stride : 1;
+    int64_t from = at_switch * ranks - g.first, to = from + ranks;
+
+    from = from > 0 ? (from + stride - 1) / stride : 0;
+    to = to > 0 ? (to + stride - 1) / stride : 0;
+    from = from < g.n ? from : g.n;
+    to = to < g.n ? to : g.n;
+    return (range){(int32_t)from, (int32_t)to};
+}
+
+static party party_of(const ek_cluster *c, ek_ranks group, int32_t span, int32_t rank)
+{
+    party p = {
+        .c = c, .group = group, .at = (rank - group.first) / (group.stride > 0 ? group.stride : 1)};
+
+    span = span > 0 && span < group.n ? span : group.n;
+    p.span.first = p.at / span * span;
+    p.span.end = p.span.first + span < group.n ? p.span.first + span : group.n;
+    for (int l = 0; l < c->n_levels; l++) {
+        int64_t ranks = c->level[l].ranks;
+
+        p.below[l] = l + 1 == c->n_levels /* what no level holds together is below the last */
+                         ? p.span
+                         : intersection(p.span, below_switch(group, rank / ranks, ranks));
+    }
+    return p;
+}
+
+/* Ranks of the span other than the caller that it meets at this level. */
+static int32_t peers_at(const party *p, int level)
+{
+    return length_of(p->below[level]) - (level > 0 ? length_of(p->below[level - 1]) : 1);
+}
+
+/* --- traffic ---------------------------------------------------------------------------------- */
+
+/* One message of `bytes` to every other rank of the span. */
+static void add_even(const party *p, double bytes, ek_net_traffic *t)
+{
+    for (int l = 0; l < p->c->n_levels && bytes > 0; l++) {
+        t->bytes[l] += bytes * peers_at(p, l);
+        t->messages[l] += peers_at(p, l);
+    }
+}
+
+/* Elements of a vector that ranks have equal ranges of, and their bytes. */
+typedef struct {
+    int64_t n;
+    double bytes;
+    int32_t ranks;
+} vector;
+
+static vector vector_of(const ek_net_work *w)
+{
+    double element = w->element > 0 ? w->element : 1;
+
+    return (vector){(int64_t)(w->bytes / element), element, w->group.n};
+}
+
+static double range_bytes(vector v, range r)
+{
+    if (length_of(r) == 0)
+        return 0;
+    return v.bytes *
+           (double)(ek_range_first(v.n, v.ranks, r.end) - ek_range_first(v.n, v.ranks, r.first));
+}
+
+/* Ranks of a range that have elements. */
+static int32_t holders(vector v, range r)
+{
+    return v.n >= v.ranks ? length_of(r) : length_of(intersection(r, (range){0, (int32_t)v.n}));
+}
+
+/* To every other rank the range that is its own. */
+static void add_ranges(const party *p, vector v, ek_net_traffic *t)
+{
+    range inner = {p->at, p->at + 1};
+
+    for (int l = 0; l < p->c->n_levels; l++) {
+        t->bytes[l] += range_bytes(v, p->below[l]) - range_bytes(v, inner);
+        t->messages[l] += holders(v, p->below[l]) - holders(v, inner);
+        inner = p->below[l];
+    }
+}
+
+static double own_bytes(const party *p, vector v, int32_t after)
+{
+    int32_t i = (p->at + after) % v.ranks;
+
+    return range_bytes(v, (range){i, i + 1});
+}
+
+/* Segments that a rank sends around the ring. */
+static double ring_messages(const ek_net_work *w)
+{
+    double passes = w->collective == EK_COLLECTIVE_ALL_REDUCE ? 2 : 1;
+
+    return passes * (w->group.n - 1) * ceil(w->bytes / w->group.n / EK_COLL_SEGMENT);
+}
+
+/* To the next rank of the ring: in each pass all but one range of the vector. */
+static void add_ring(const party *p, const ek_net_work *w, ek_net_traffic *t)
+{
+    vector v = vector_of(w);
+    int64_t next = ek_ranks_at(p->group, (p->at + 1) % v.ranks);
+    int l = ek_cluster_level_between(p->c, ek_ranks_at(p->group, p->at), next);
+    double whole = v.bytes * (double)v.n;
+
+    if (w->collective != EK_COLLECTIVE_ALL_GATHER)
+        t->bytes[l] += whole - own_bytes(p, v, 0);
+    if (w->collective != EK_COLLECTIVE_REDUCE_SCATTER)
+        t->bytes[l] += whole - own_bytes(p, v, 1);
+    t->messages[l] += ring_messages(w);
+}
+
+static int is_vector(const ek_net_work *w)
+{
+    return w->collective == EK_COLLECTIVE_ALL_REDUCE || w->collective == EK_COLLECTIVE_ALL_GATHER ||
+           w->collective == EK_COLLECTIVE_REDUCE_SCATTER;
+}
+
+static int is_ring(const ek_net_work *w)
+{
+    return is_vector(w) && w->bytes > EK_COLL_DIRECT_MAX;
+}
+
+/* Whether an all-reduce sends the whole vector to all: one phase instead of two. */
+static int is_whole(const ek_net_work *w)
+{
+    return w->collective == EK_COLLECTIVE_ALL_REDUCE && w->bytes <= EK_COLL_WHOLE_MAX &&
+           w->group.n * w->bytes <= EK_COLL_DIRECT_MAX;
+}
+
+static void add_vector(const party *p, const ek_net_work *w, ek_net_traffic *t)
+{
+    vector v = vector_of(w);
+
+    if (is_ring(w)) {
+        add_ring(p, w, t);
+        return;
+    }
+    if (is_whole(w)) {
+        add_even(p, w->bytes, t);
+        return;
+    }
+    if (w->collective != EK_COLLECTIVE_ALL_GATHER)
+        add_ranges(p, v, t);
+    if (w->collective != EK_COLLECTIVE_REDUCE_SCATTER)
+        add_even(p, own_bytes(p, v, 0), t);
+}
+
+/* Bytes for each other rank of the span. */
+static double bytes_a_peer(const party *p, const ek_net_work *w)
+{
+    return length_of(p->span) > 1 ? w->bytes / (length_of(p->span) - 1) : 0;
+}
+
+/* --- 2DH -------------------------------------------------------------------------------------- */
+
+/* The ranks of the group on the node of its rank `at`. */
+static range node_of(const party *p, int32_t at)
+{
+    int64_t ranks = ek_cluster_node_ranks(p->c);
+
+    return below_switch(p->group, ek_ranks_at(p->group, at) / ranks, ranks);
+}
+
+/* How many of 0 ... n - 1 are `local`, modulo m. */
+static int32_t congruent(int32_t n, int32_t m, int32_t local)
+{
+    return n > local ? (n - local - 1) / m + 1 : 0;
+}
+
+/* Ranks of the span on other nodes that the q-th of the m ranks of the caller's node serves. */
+static int32_t served_by(const party *p, range own, int32_t q)
+{
+    int32_t m = length_of(own), n = 0;
+    range node;
+
+    for (int32_t at = p->span.first; at < p->span.end; at = node.end) {
+        range there;
+
+        node = node_of(p, at);
+        there = intersection(node, p->span);
+        if (node.first != own.first)
+            n +=
+                congruent(there.end - node.first, m, q) - congruent(there.first - node.first, m, q);
+    }
+    return n;
+}
+
+/* Rows for other nodes that the caller gives to the other ranks of its node, the gateways. */
+static void add_given(const party *p, range own, double bytes, ek_net_traffic *t)
+{
+    for (int32_t q = own.first; q < own.end; q++) {
+        int l =
+            ek_cluster_level_between(p->c, ek_ranks_at(p->group, p->at), ek_ranks_at(p->group, q));
+        int32_t n = q != p->at ? served_by(p, own, q - own.first) : 0;
+
+        t->bytes[l] += bytes * n;
+        t->messages[l] += n > 0;
+    }
+}
+
+/* Rows of all ranks of its node that the caller forwards to the ranks of other nodes. */
+static void add_forwarded(const party *p, range own, double bytes, ek_net_traffic *t)
+{
+    int32_t m = length_of(own), local = p->at - own.first, size = length_of(p->span);
+    range node;
+
+    for (int32_t at = 0; at < p->group.n; at = node.end) {
+        int l =
+            ek_cluster_level_between(p->c, ek_ranks_at(p->group, p->at), ek_ranks_at(p->group, at));
+
+        node = node_of(p, at);
+        for (int32_t y = node.first + local; y < node.end && node.first != own.first; y += m) {
+            range span = {y / size * size, y / size * size + size};
+            int32_t senders = length_of(intersection(span, own));
+
+            t->bytes[l] += bytes * senders;
+            t->messages[l] += senders > 0;
+        }
+    }
+}
+
+/* Splits the traffic of a 2DH all-to-all: what goes first to the gateways of the node, and the
+ * rest, of which rows within the node go at once and others when the former have arrived. */
+static void split_2dh(const party *p, const ek_net_work *w, ek_net_traffic *given,
+                      ek_net_traffic *rest)
+{
+    party inside = *p;
+    range own = node_of(p, p->at);
+
+    memset(given, 0, sizeof(*given));
+    memset(rest, 0, sizeof(*rest));
+    for (int l = 0; l < p->c->n_levels; l++)
+        inside.below[l] = intersection(inside.below[l], own);
+    add_even(&inside, bytes_a_peer(p, w), rest);
+    add_given(p, own, bytes_a_peer(p, w), given);
+    add_forwarded(p, own, bytes_a_peer(p, w), rest);
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+static int is_inside_node(const ek_cluster *c, int level)
+{
+    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
+}
+
+/* Until the busiest link has carried its bytes. */
+static double link_time(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double carried = 0, most = 0;
+
+    for (int l = c->n_levels - 1; l >= 0; l--) {
+        if (l + 1 < c->n_levels && is_inside_node(c, l) != is_inside_node(c, l + 1))
+            carried = 0;
+        carried += t->bytes[l];
+        most = fmax(most, carried / c->level[l].bytes_s);
+    }
+    return most;
+}
+
+static double latency_of(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double most = 0;
+
+    for (int l = 0; l < c->n_levels; l++)
+        if (t->messages[l] > 0)
+            most = fmax(most, c->level[l].latency_s);
+    return most;
+}
+
+static double overhead_of(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double sum = 0;
+
+    for (int l = 0; l < c->n_levels; l++)
+        sum += t->messages[l] * c->level[l].overhead_s;
+    return sum;
+}
+
+/* Pairs of neighbours in the ring that meet at a level. */
+static void count_hops(const ek_cluster *c, ek_ranks g, int32_t *hops)
+{
+    int64_t last = ek_ranks_at(g, g.n - 1);
+    int32_t within = 0; /* the levels below */
+
+    for (int l = 0; l < c->n_levels; l++) {
+        int64_t ranks = c->level[l].ranks;
+        int64_t switches = g.stride >= ranks ? g.n : last / ranks - g.first / ranks + 1;
+        int32_t same = g.n - (int32_t)switches + (g.first / ranks == last / ranks);
+
+        if (l + 1 == c->n_levels)
+            same = g.n;
+        hops[l] = same - within;
+        within = same;
+    }
+}
+
+/* A pass is as long as its slowest link carries one chunk after the other, or as a segment takes
+ * around the ring, with the latency of each hop, and the rest of its chunk. */
+static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
+{
+    double passes = w->collective == EK_COLLECTIVE_ALL_REDUCE ? 2 : 1;
+    double chunk = w->bytes / w->group.n, segment = fmin(chunk, EK_COLL_SEGMENT);
+    double around = 0, least = HUGE_VAL, slowest = 0, latency = 0, steady;
+    int32_t hops[EK_CLUSTER_LEVELS];
+
+    count_hops(c, w->group, hops);
+    for (int l = 0; l < c->n_levels; l++) {
+        const ek_cluster_level *level = &c->level[l];
+        double hop = level->latency_s + segment / level->bytes_s;
+
+        if (hops[l] == 0)
+            continue;
+        around += hops[l] * hop;
+        least = fmin(least, hop);
+        slowest = fmax(slowest, 1 / level->bytes_s);
+        latency = fmax(latency, level->latency_s);
+    }
+    steady = passes * (w->group.n - 1) * chunk * slowest;
+    around = passes * (around - least) + (chunk - segment) * slowest;
+    return (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
+}
+
+/* In each round some pair meets at the highest level, and the others wait for it. */
+static double pairwise_time(const party *p, const ek_net_work *w)
+{
+    double round = 0;
+
+    for (int l = 0; l < p->c->n_levels; l++)
+        if (peers_at(p, l) > 0)
+            round =
+                fmax(round, p->c->level[l].latency_s + bytes_a_peer(p, w) / p->c->level[l].bytes_s);
+    return (length_of(p->span) - 1) * round;
+}
+
+static double time_2dh(const party *p, const ek_net_work *w)
+{
+    ek_net_traffic given, rest;
+
+    split_2dh(p, w, &given, &rest);
+    return link_time(p->c, &given) + latency_of(p->c, &given) + link_time(p->c, &rest) +
+           latency_of(p->c, &rest);
+}
+
+/* The level of a message between the caller and its peer. */
+static void add_message(const ek_cluster *c, const ek_net_work *w, int32_t rank, ek_net_traffic *t)
+{
+    int32_t peer = ek_ranks_at(w->group, w->peer);
+    int l = ek_cluster_level_between(c, rank, peer);
+
+    if (peer == rank)
+        return;
+    t->bytes[l] += w->bytes;
+    t->messages[l]++;
+}
+
+static int is_message(const ek_net_work *w)
+{
+    return w->collective == EK_COLLECTIVE_SEND || w->collective == EK_COLLECTIVE_RECEIVE;
+}
+
+ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
+{
+    party p = party_of(c, w->group, w->span, rank);
+    ek_net_traffic t = {0}, given;
+
+    if (w->group.n < 2 || w->bytes <= 0)
+        return t;
+    if (is_message(w)) {
+        add_message(c, w, rank, &t);
+    } else if (is_vector(w)) {
+        add_vector(&p, w, &t);
+    } else if (w->collective == EK_COLLECTIVE_A2A_2DH) {
+        split_2dh(&p, w, &given, &t);
+        for (int l = 0; l < c->n_levels; l++) {
+            t.bytes[l] += given.bytes[l];
+            t.messages[l] += given.messages[l];
+        }
+    } else {
+        add_even(&p, bytes_a_peer(&p, w), &t);
+    }
+    return t;
+}
+
+ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
+{
+    party p = party_of(c, w->group, w->span, rank);
+    ek_net_traffic traffic = ek_net_traffic_of(c, w, rank);
+    ek_net_time t = {0};
+
+    if (w->group.n < 2 || w->bytes <= 0)
+        return t;
+    if (is_ring(w)) {
+        t = ring_time(c, w);
+    } else {
+        int phases = w->collective == EK_COLLECTIVE_ALL_REDUCE && !is_whole(w) ? 2 : 1;
+
+        t.wire_s = link_time(c, &traffic);
+        t.latency_s = phases * latency_of(c, &traffic);
+    }
+    if (w->collective == EK_COLLECTIVE_A2A_PAIRWISE)
+        t.latency_s = fmax(t.latency_s, pairwise_time(&p, w) - t.wire_s);
+    else if (w->collective == EK_COLLECTIVE_A2A_2DH)
+        t.latency_s = fmax(t.latency_s, time_2dh(&p, w) - t.wire_s);
+    t.overhead_s = overhead_of(c, &traffic);
+    return t;
+}
+
+static ek_net_time slower(ek_net_time a, ek_net_time b)
+{
+    return a.overhead_s + a.wire_s + a.latency_s >= b.overhead_s + b.wire_s + b.latency_s ? a : b;
+}
+
+/* Of the group's ranks i in [0, n): the time of the slowest so far, and of rank i. */
+static ek_net_time slower_at(const ek_cluster *c, const ek_net_work *w, int32_t i, ek_net_time t)
+{
+    if (i < 0 || i >= w->group.n)
+        return t;
+    return slower(t, ek_price_net_of(c, w, ek_ranks_at(w->group, i)));
+}
+
+/* Of a ring, in which ranks differ by their neighbours alone. */
+static ek_net_time slowest_of_ring(const ek_cluster *c, const ek_net_work *w)
+{
+    ek_net_time t = ring_time(c, w);
+    int32_t hops[EK_CLUSTER_LEVELS];
+
+    count_hops(c, w->group, hops);
+    for (int l = 0; l < c->n_levels; l++)
+        if (hops[l] > 0)
+            t.overhead_s = fmax(t.overhead_s, ring_messages(w) * c->level[l].overhead_s);
+    return t;
+}
+
+/* Ranks differ where switches hold few ranks of the group: those at its ends.  Tried are the ranks
+ * on both sides of the ends of the first and the last switch of each level.  Of a message the peer
+ * is known: its neighbours in the group are near to it, or not. */
+ek_net_time ek_price_net(const ek_cluster *c, const ek_net_work *w)
+{
+    int32_t n = w->group.n;
+    ek_net_time t = {0};
+
+    if (is_message(w))
+        return slower_at(c, w, (w->peer + 1) % n, slower_at(c, w, (w->peer + n - 1) % n, t));
+    if (n > 1 && is_ring(w))
+        return slowest_of_ring(c, w);
+    t = slower_at(c, w, 0, slower_at(c, w, n - 1, t));
+    for (int l = 0; l < c->n_levels; l++) {
+        int64_t ranks = c->level[l].ranks;
+        range first = below_switch(w->group, w->group.first / ranks, ranks);
+        range last = below_switch(w->group, ek_ranks_at(w->group, n - 1) / ranks, ranks);
+
+        t = slower_at(c, w, first.end - 1, slower_at(c, w, first.end, t));
+        t = slower_at(c, w, last.first - 1, slower_at(c, w, last.first, t));
+    }
+    return t;
+}

@@ -1,0 +1,45 @@
+/* sim/price_net.h - seconds of a network op on a cluster, from the algorithms that comm runs.
+ *
+ *   time = messages x overhead + bytes of the busiest link / its bandwidth + phases x latency
+ *
+ * Bytes    those that the algorithm sends, by the level that they pass, exact where the work says
+ *          which rank has what: ranges as equal as possible (ek_range_first), rows spread evenly
+ *          over the other ranks of the span.  Of replicas and of experts that migrate, whose
+ *          places are not known before, bytes are spread like rows.
+ * Links    a rank has a link of its own through each level (sim/cluster.h).  In the network a
+ *          message passes the links of all levels up to that at which its ranks meet, but not those
+ *          inside the node; inside a node likewise.  All links carry bytes at the same time, and
+ *          both directions of a link, too.
+ * Latency  of the highest level that is used, once for each phase: a phase begins with what another
+ *          has brought.  A ring has a phase for each step, short unless a step is a segment long.
+ *
+ * Left out: sums and copies on the processor, waiting for ranks that start later, other ops on the
+ * same links, and rails. */
+#ifndef SIM_PRICE_NET_H
+#define SIM_PRICE_NET_H
+
+#include "schedule/work.h"
+#include "sim/cluster.h"
+
+typedef struct {
+    double overhead_s; /* of the processor for messages */
+    double wire_s;     /* the rank's busiest link is taken: ops of the rank share it, first come
+                          first served */
+    double latency_s;  /* then passes until the last rank has all: other ops do not wait for it */
+} ek_net_time;
+
+/* Of a rank of the world, one of w->group, that makes the call with the others. */
+ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t rank);
+
+/* Of the slowest rank of the group. */
+ek_net_time ek_price_net(const ek_cluster *c, const ek_net_work *w);
+
+/* What a rank sends, or for a receive what it receives, by the level that it passes. */
+typedef struct {
+    double bytes[EK_CLUSTER_LEVELS];
+    double messages[EK_CLUSTER_LEVELS]; /* segments of a long vector count each */
+} ek_net_traffic;
+
+ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank);
+
+#endif

@@ -1,0 +1,337 @@
+/* Seconds of network ops: closed forms of simple cases, and laws that hold for drawn ones.  Bytes
+ * are compared with what comm sends in t_train_net_bytes.c. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "machine_fixture.h"
+#include "sim/price_net.h"
+
+/* Nodes of 4 ranks with 100 GB/s and 2 us, leaves of 16 with 10 GB/s and 5 us, spines of 64 with
+ * 5 GB/s and 8 us. */
+static ek_cluster three_levels(void)
+{
+    ek_cluster c = {.n_levels = 3,
+                    .level = {{"node", 4, 100e9, 2e-6, 0, 1},
+                              {"leaf", 16, 10e9, 5e-6, 0, 1},
+                              {"spine", 64, 5e9, 8e-6, 0, 1}}};
+
+    return c;
+}
+
+static ek_net_work work_of(ek_collective collective, ek_ranks group, double bytes)
+{
+    return (ek_net_work){.collective = collective,
+                         .group = group,
+                         .span = group.n,
+                         .peer = -1,
+                         .element = 4,
+                         .bytes = bytes};
+}
+
+static double total(ek_net_time t)
+{
+    return t.overhead_s + t.wire_s + t.latency_s;
+}
+
+static double seconds(const ek_cluster *c, ek_collective collective, ek_ranks group, double bytes)
+{
+    ek_net_work w = work_of(collective, group, bytes);
+
+    return total(ek_price_net(c, &w));
+}
+
+static void one_rank_takes_no_time(void)
+{
+    ek_cluster c = three_levels();
+
+    for (int k = 0; k < EK_COLLECTIVES; k++) {
+        ek_net_work w = work_of((ek_collective)k, (ek_ranks){3, 1, 1}, 1e6);
+
+        w.peer = 0;
+        CHECK(total(ek_price_net(&c, &w)) == 0);
+        w = work_of((ek_collective)k, (ek_ranks){0, 1, 8}, 0);
+        w.peer = 0;
+        CHECK(total(ek_price_net(&c, &w)) == 0);
+    }
+}
+
+/* --- closed forms ----------------------------------------------------------------------------- */
+
+static void two_ranks_on_one_link(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks two = {0, 1, 2};
+    ek_net_work w = work_of(EK_COLLECTIVE_SEND, two, 1e6);
+    ek_net_time t;
+
+    c.level[0].overhead_s = 1e-6;
+    w.peer = 1;
+    t = ek_price_net_of(&c, &w, 0);
+    CHECK_NEAR(t.wire_s, 1e-5);
+    CHECK_NEAR(t.latency_s, 2e-6);
+    CHECK_NEAR(t.overhead_s, 1e-6);
+    c.level[0].overhead_s = 0;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, two, 1e6), 12e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, two, 1e6), 12e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_2DH, two, 1e6), 12e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_MULTICASTS, two, 1e6), 12e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_TRANSFERS, two, 1e6), 12e-6);
+    /* whole; halves in two phases; halves around the ring, in one and in several segments */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, two, 1e4), 1e-7 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, two, 1e5), 1e-6 + 4e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, two, 4e5), 4e-6 + 4e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, two, 1e8), 1e-3 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_REDUCE_SCATTER, two, 1e5), 0.5e-6 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_GATHER, two, 1e8), 0.5e-3 + 2e-6);
+}
+
+static void all_ranks_in_one_node(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks node = {4, 1, 4};
+
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, node, 3e6), 3e-5 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_2DH, node, 3e6), 3e-5 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, node, 3e6), 3e-5 + 3 * 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, node, 4e8), 2 * 3e-3 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_REDUCE_SCATTER, node, 4e5), 3 * (1e-6 + 2e-6));
+}
+
+static void two_nodes(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks eight = {0, 1, 8};
+
+    /* Of 7 MB, 3 stay in the node. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, eight, 7e6), 4e-4 + 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, eight, 7e6), 7 * (1e-4 + 5e-6));
+    /* 3 of 4 rows for the other node go to other gateways, and then all 4 out. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_2DH, eight, 7e6), 3e-5 + 2e-6 + 4e-4 + 5e-6);
+    /* The ring crosses to the other node and back. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, eight, 8e8), 14e8 / 10e9 + 5e-6);
+    /* With the nodes side by side, each message crosses. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, ((ek_ranks){0, 4, 2}), 1e6), 1e-4 + 5e-6);
+}
+
+/* Latencies of all hops but one, where chunks are short. */
+static void short_ring_over_two_nodes(void)
+{
+    ek_cluster c = three_levels();
+    double chunk = 3e5 / 8, inside = 2e-6 + chunk / 100e9, between = 5e-6 + chunk / 10e9;
+
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_GATHER, ((ek_ranks){0, 1, 8}), 3e5),
+               fmax(5 * inside + 2 * between, 7 * chunk / 10e9 + 5e-6));
+}
+
+/* A message to the spine passes the leaf's link, too, but not the node's. */
+static void links_of_the_network_carry_what_goes_higher(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks all = {0, 1, 64};
+    ek_net_work w = work_of(EK_COLLECTIVE_A2A_LINEAR, all, 63e6);
+
+    CHECK_NEAR(ek_price_net(&c, &w).wire_s, fmax(48e6 / 5e9, 60e6 / 10e9));
+    c.level[2].bytes_s = 10e9;
+    CHECK_NEAR(ek_price_net(&c, &w).wire_s, 60e6 / 10e9);
+    c.level[0].bytes_s = 1e9; /* 3 MB */
+    CHECK_NEAR(ek_price_net(&c, &w).wire_s, 60e6 / 10e9);
+    c.level[0].bytes_s = 0.1e9;
+    CHECK_NEAR(ek_price_net(&c, &w).wire_s, 3e6 / 0.1e9);
+}
+
+static void rows_stay_in_the_span(void)
+{
+    ek_cluster c = three_levels();
+    ek_net_work w = work_of(EK_COLLECTIVE_A2A_LINEAR, (ek_ranks){0, 1, 64}, 3e6);
+
+    w.span = 4;
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 3e-5 + 2e-6);
+    w.span = 8;
+    w.bytes = 7e6;
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 4e-4 + 5e-6);
+}
+
+/* A message goes to the peer; of an unknown sender it comes from the farther neighbour. */
+static void message_between_stages(void)
+{
+    ek_cluster c = three_levels();
+    ek_net_work w = work_of(EK_COLLECTIVE_RECEIVE, (ek_ranks){0, 2, 4}, 1e6);
+
+    w.peer = 1;
+    CHECK_NEAR(total(ek_price_net_of(&c, &w, 0)), 1e-5 + 2e-6);
+    CHECK_NEAR(total(ek_price_net_of(&c, &w, 4)), 1e-4 + 5e-6);
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 1e-4 + 5e-6);
+    w.group = (ek_ranks){0, 1, 8};
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 1e-5 + 2e-6); /* however far others are */
+}
+
+/* --- laws ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    ek_cluster c;
+    ek_net_work w;
+} subject;
+
+static int64_t draw_int(int seed, int what, int64_t lo, int64_t hi)
+{
+    return lo +
+           (int64_t)(ek_random_uniform(11, (uint64_t)seed, (uint64_t)what) * (double)(hi - lo + 1));
+}
+
+static double draw_log(int seed, int what, double lo, double hi)
+{
+    return lo * exp(ek_random_uniform(12, (uint64_t)seed, (uint64_t)what) * log(hi / lo));
+}
+
+static subject draw_subject(int seed)
+{
+    subject s = {.c = {.n_levels = (int32_t)draw_int(seed, 0, 1, 4)}};
+    int node = (int)draw_int(seed, 1, 0, 2);
+    int64_t ranks = 1, n = draw_int(seed, 2, 2, 40);
+
+    for (int l = 0; l < s.c.n_levels; l++) {
+        ranks *= draw_int(seed, 3 + l, 1, 5);
+        s.c.level[l] = (ek_cluster_level){.ranks = ranks,
+                                          .bytes_s = draw_log(seed, 20 + l, 1e7, 1e12),
+                                          .latency_s = draw_log(seed, 30 + l, 1e-7, 1e-3),
+                                          .overhead_s = draw_log(seed, 40 + l, 1e-8, 1e-5),
+                                          .rails = 1};
+        snprintf(s.c.level[l].name, EK_CLUSTER_NAME, l == node ? "node" : "level %d", l);
+    }
+    s.w = work_of(
+        (ek_collective)draw_int(seed, 8, 0, EK_COLLECTIVES - 1),
+        (ek_ranks){(int32_t)draw_int(seed, 9, 0, 5), (int32_t)draw_int(seed, 10, 1, 6), (int32_t)n},
+        4 * floor(draw_log(seed, 11, 1, 1e8)));
+    s.w.peer = (int32_t)draw_int(seed, 12, 0, n - 1);
+    while (s.w.collective >= EK_COLLECTIVE_A2A_LINEAR && n % s.w.span != 0)
+        s.w.span--;
+    return s;
+}
+
+static void cost_times(ek_cluster_level *l, double factor)
+{
+    l->bytes_s /= factor;
+    l->latency_s *= factor;
+    l->overhead_s *= factor;
+}
+
+enum { DRAWS = 3000 };
+
+static void all_links_twice_as_slow_take_twice_the_time(void)
+{
+    for (int i = 0; i < DRAWS; i++) {
+        subject s = draw_subject(i);
+        double t = total(ek_price_net(&s.c, &s.w));
+
+        for (int l = 0; l < s.c.n_levels; l++)
+            cost_times(&s.c.level[l], 2);
+        CHECK(t >= 0 && isfinite(t));
+        CHECK(fabs(total(ek_price_net(&s.c, &s.w)) - 2 * t) <= 1e-9 * t);
+    }
+}
+
+static void slower_link_never_speeds_up(void)
+{
+    int slowed = 0;
+
+    for (int i = 0; i < DRAWS; i++)
+        for (int l = 0; l < draw_subject(i).c.n_levels; l++)
+            for (int what = 0; what < 3; what++) {
+                subject s = draw_subject(i);
+                double t = total(ek_price_net(&s.c, &s.w)), after;
+
+                s.c.level[l].bytes_s /= what == 0 ? 3 : 1;
+                s.c.level[l].latency_s *= what == 1 ? 3 : 1;
+                s.c.level[l].overhead_s *= what == 2 ? 3 : 1;
+                after = total(ek_price_net(&s.c, &s.w));
+                if (after < t * (1 - 1e-12))
+                    EK_T_FAIL("draw %d, %s: level %d slower takes %g instead of %g", i,
+                              ek_collective_name(s.w.collective), l, after, t);
+                slowed += after > t;
+            }
+    CHECK(slowed > DRAWS);
+}
+
+/* Within an algorithm. */
+static void more_bytes_take_no_less_time(void)
+{
+    for (int i = 0; i < DRAWS; i++) {
+        subject s = draw_subject(i);
+        double t = total(ek_price_net(&s.c, &s.w));
+        int n = s.w.group.n, small = s.w.bytes <= 256 << 10;
+
+        s.w.bytes += 4 * n;
+        if (s.w.collective < EK_COLLECTIVE_A2A_LINEAR &&
+            (s.w.bytes > (small ? (16 << 10) / n : 1 << 30)))
+            continue;
+        CHECK(total(ek_price_net(&s.c, &s.w)) >= t * (1 - 1e-12));
+    }
+}
+
+/* Parts of the wire's time are those of the traffic. */
+static void wire_carries_all_bytes(void)
+{
+    for (int i = 0; i < DRAWS; i++) {
+        subject s = draw_subject(i);
+        int32_t rank = s.w.group.first;
+        ek_net_traffic t = ek_net_traffic_of(&s.c, &s.w, rank);
+        double wire = ek_price_net_of(&s.c, &s.w, rank).wire_s, sum = 0;
+
+        for (int l = 0; l < s.c.n_levels; l++) {
+            CHECK(t.bytes[l] >= 0 && t.messages[l] >= 0);
+            CHECK((t.bytes[l] > 0) == (t.messages[l] > 0));
+            CHECK(wire >= t.bytes[l] / s.c.level[l].bytes_s * (1 - 1e-4));
+            sum += t.bytes[l];
+        }
+        if (s.w.collective >= EK_COLLECTIVE_MULTICASTS && s.w.span > 1)
+            CHECK(fabs(sum - s.w.bytes) <= 1e-9 * sum);
+    }
+}
+
+/* Exactly, but for 2DH, where the nodes' sizes decide what a gateway serves, and for vectors whose
+ * ranges differ, which are left out. */
+static void slowest_rank_is_found(void)
+{
+    int uneven = 0;
+
+    for (int i = 0; i < DRAWS; i++) {
+        subject s = draw_subject(i);
+        double near = s.w.collective == EK_COLLECTIVE_A2A_2DH ? 0.9 : 1 - 1e-12;
+        double least = HUGE_VAL, most = 0, t;
+
+        s.w.group.stride = 1;
+        if (s.w.collective == EK_COLLECTIVE_SEND || s.w.collective == EK_COLLECTIVE_RECEIVE ||
+            s.w.span < s.w.group.n)
+            continue;
+        s.w.bytes = 4 * s.w.group.n * ceil(s.w.bytes / (4 * s.w.group.n));
+        for (int r = 0; r < s.w.group.n; r++) {
+            double of = total(ek_price_net_of(&s.c, &s.w, s.w.group.first + r));
+
+            least = fmin(least, of);
+            most = fmax(most, of);
+        }
+        t = total(ek_price_net(&s.c, &s.w));
+        uneven += most > 1.01 * least;
+        if (t > most * (1 + 1e-12) || t < near * most)
+            EK_T_FAIL("draw %d, %s, ranks %d + %d: %g, of all ranks %g to %g", i,
+                      ek_collective_name(s.w.collective), s.w.group.first, s.w.group.n, t, least,
+                      most);
+    }
+    CHECK(uneven > DRAWS / 20);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_rank_takes_no_time),
+    EK_CASE(two_ranks_on_one_link),
+    EK_CASE(all_ranks_in_one_node),
+    EK_CASE(two_nodes),
+    EK_CASE(short_ring_over_two_nodes),
+    EK_CASE(links_of_the_network_carry_what_goes_higher),
+    EK_CASE(rows_stay_in_the_span),
+    EK_CASE(message_between_stages),
+    EK_CASE(all_links_twice_as_slow_take_twice_the_time),
+    EK_CASE(slower_link_never_speeds_up),
+    EK_CASE(more_bytes_take_no_less_time),
+    EK_CASE(wire_carries_all_bytes),
+    EK_CASE(slowest_rank_is_found),
+};
+EK_TEST_MAIN(cases)
