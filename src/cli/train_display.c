@@ -7,7 +7,7 @@
 #include "base/live_line.h"
 #include "base/log.h"
 #include "cli/cli.h"
-#include "cli/dry_run.h"
+#include "train/output/plan_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -369,7 +369,7 @@ void cli_train_display_summary(const cli_train_display *d, const ek_train_summar
         fprintf(ek_command_err(), "%s: all steps are already completed\n",
                 cli_shown(&out, cfg->out));
     else if (s->plan.made && job->rank == 0)
-        cli_dry_run_print(s, cfg, d->json);
+        (d->json ? ek_plan_write_json : ek_plan_write_text)(s, cfg, stdout);
     else if (!s->finished_before && job->rank == 0 && (!d->quiet || d->json))
         print_summary(s, d);
 }
