@@ -19,25 +19,31 @@ static void add_traffic(const ek_plan_limits *l, const ek_plan *p, int32_t n, co
     }
 }
 
-/* Replicas on the busiest link: a rank receives those in its slots, and sends each of its primary
- * copies that has replicas once. */
+void ek_plan_replicas_of(const ek_plan_limits *l, const ek_placement *at, int32_t rank,
+                         int32_t *gets, int32_t *gives)
+{
+    *gets = *gives = 0;
+    for (int32_t s = rank * l->slots; s < (rank + 1) * l->slots; s++) {
+        int32_t e = at->expert_of[s], others = 0;
+
+        if (e < 0)
+            continue;
+        *gets += ek_plan_is_replica(at, s);
+        for (int32_t o = 0; at->primary[e] == s && o < l->ranks * l->slots; o++)
+            others += at->expert_of[o] == e && ek_plan_is_replica(at, o);
+        *gives += others > 0;
+    }
+}
+
+/* Replicas on the busiest link. */
 static int32_t busiest_replicas(const ek_plan_limits *l, const ek_placement *at)
 {
     int32_t most = 0;
 
     for (int32_t r = 0; r < l->ranks; r++) {
-        int32_t gets = 0, gives = 0;
+        int32_t gets, gives;
 
-        for (int32_t s = r * l->slots; s < (r + 1) * l->slots; s++) {
-            int32_t e = at->expert_of[s], others = 0;
-
-            if (e < 0)
-                continue;
-            gets += ek_plan_is_replica(at, s);
-            for (int32_t o = 0; at->primary[e] == s && o < l->ranks * l->slots; o++)
-                others += at->expert_of[o] == e && ek_plan_is_replica(at, o);
-            gives += others > 0;
-        }
+        ek_plan_replicas_of(l, at, r, &gets, &gives);
         most = gets > most ? gets : most;
         most = gives > most ? gives : most;
     }
@@ -53,11 +59,11 @@ static int64_t largest_of(const int64_t *x, int32_t n)
     return most;
 }
 
-ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
-                               int64_t *memory, int32_t *slots)
+ek_plan_rows ek_plan_rows_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                             int64_t *memory, int32_t *slots)
 {
     int64_t *served = memory, *sent = served + l->ranks, *got = sent + l->ranks;
-    int64_t *split = got + l->ranks, *rows = split + l->ranks + l->ranks * l->slots, links;
+    int64_t *split = got + l->ranks, *rows = split + l->ranks + l->ranks * l->slots;
 
     memset(memory, 0, 3 * (size_t)l->ranks * sizeof(*memory));
     for (int32_t e = 0; e < l->experts; e++) {
@@ -65,11 +71,18 @@ ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, c
 
         add_traffic(l, p, n, slots, rows, served, sent, got);
     }
-    links = largest_of(sent, l->ranks);
-    links = largest_of(got, l->ranks) > links ? largest_of(got, l->ranks) : links;
-    return (ek_plan_terms){(double)ek_row_costs_largest(l, served) *
+    return (ek_plan_rows){served, sent, got};
+}
+
+ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                               int64_t *memory, int32_t *slots)
+{
+    ek_plan_rows rows = ek_plan_rows_of(l, counts, p, memory, slots);
+    int64_t sent = largest_of(rows.sent, l->ranks), got = largest_of(rows.got, l->ranks);
+
+    return (ek_plan_terms){(double)ek_row_costs_largest(l, rows.served) *
                                (l->costs.compute_s_per_row / (double)ek_row_cost_unit(l)),
-                           (double)links * l->costs.comm_s_per_row,
+                           (double)(sent > got ? sent : got) * l->costs.comm_s_per_row,
                            busiest_replicas(l, &p->placement) * l->costs.replica_s};
 }
 

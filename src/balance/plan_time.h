@@ -12,6 +12,20 @@ typedef struct {
                           leaves its primary rank once */
 } ek_plan_terms;
 
+/* Assignments by rank, [ranks] each, in `memory`: those that it serves, sends to other ranks, and
+ * gets from them. */
+typedef struct {
+    const int64_t *served, *sent, *got;
+} ek_plan_rows;
+
+/* memory and slots: scratch, sized as below. */
+ek_plan_rows ek_plan_rows_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                             int64_t *memory, int32_t *slots);
+
+/* Replicas that a rank receives, and primary copies of its that others receive. */
+void ek_plan_replicas_of(const ek_plan_limits *l, const ek_placement *at, int32_t rank,
+                         int32_t *gets, int32_t *gives);
+
 /* memory [4 ranks + (ranks + 1) ranks slots], slots [ranks slots]: scratch. */
 ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                                int64_t *memory, int32_t *slots);

@@ -31,4 +31,13 @@ static inline int64_t ek_range_length(int64_t n, int parts, int part)
     return n / parts + (part < n % parts);
 }
 
+/* The group of `rank` when ranks 0, 1, ... are divided into groups of n with this stride, side by
+ * side: every group of a layout is one of these. */
+static inline ek_ranks ek_ranks_around(int32_t rank, int32_t stride, int32_t n)
+{
+    int32_t block = stride * n;
+
+    return (ek_ranks){rank / block * block + rank % stride, stride, n};
+}
+
 #endif

@@ -597,7 +597,8 @@ ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, 
         return (ek_replica_fetch){-1, -1};
     *sent = -1;
     if (f.before < 0 || (!backward && ek_routing_plan_compares_previous(b->m)))
-        f.after = add_net(b, EK_OP_REPLICAS, EK_COLLECTIVE_MULTICASTS,
+        f.after = add_net(b, f.before < 0 ? EK_OP_REPLICAS : EK_OP_LATE_REPLICAS,
+                          EK_COLLECTIVE_MULTICASTS,
                           backward       ? op_fetch_backward
                           : f.before < 0 ? ek_replicas_fetch_forward
                                          : op_fetch_late,

@@ -44,6 +44,22 @@ static int reserve_elements(void **array, int32_t *cap, int32_t need, size_t siz
     return 1;
 }
 
+ek_status ek_graph_copy(ek_graph *to, const ek_graph *from)
+{
+    void *ops = to->ops, *deps = to->deps;
+    int ok = reserve_elements(&ops, &to->cap_ops, from->n_ops, sizeof(*to->ops));
+
+    to->ops = ops;
+    ok = ok && reserve_elements(&deps, &to->cap_deps, from->n_deps, sizeof(*to->deps));
+    to->deps = deps;
+    EK_REQUIRE(ok, EK_ENOMEM, "no memory for a step graph of %d ops", (int)from->n_ops);
+    memcpy(to->ops, from->ops, (size_t)from->n_ops * sizeof(*to->ops));
+    memcpy(to->deps, from->deps, (size_t)from->n_deps * sizeof(*to->deps));
+    to->n_ops = from->n_ops;
+    to->n_deps = from->n_deps;
+    return EK_OK;
+}
+
 int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t n_deps)
 {
     void *ops = g->ops, *all = g->deps;

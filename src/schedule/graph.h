@@ -71,6 +71,9 @@ void ek_graph_fini(ek_graph *g);
 /* Forgets the ops, keeps the memory. */
 void ek_graph_reset(ek_graph *g);
 
+/* Makes *to, which is empty, a copy of the ops; their functions' data is not copied.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_graph_copy(ek_graph *to, const ek_graph *from);
+
 /* Appends a copy of *op that depends on n_deps ops (ids below its own; negative ones are
  * ignored).  Returns its id; -1 on failure, which ek_graph_check reports. */
 int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t n_deps);

@@ -43,6 +43,7 @@ typedef enum {
     /* Replicas */
     EK_OP_PLAN_REPLICAS,
     EK_OP_REPLICAS,
+    EK_OP_LATE_REPLICAS, /* those that were not sent before the gate */
     EK_OP_WAIT_REPLICAS,
     EK_OP_CLEAR_REPLICAS,
     EK_OP_REPLICA_GRADIENTS,

@@ -98,13 +98,8 @@ static uint64_t add_sizes(uint64_t digest, const double *sizes, size_t n)
 
 static uint64_t add_net(uint64_t digest, const ek_net_work *w)
 {
-    int64_t numbers[] = {(int64_t)w->collective,
-                         w->group.first,
-                         w->group.stride,
-                         w->group.n,
-                         w->span,
-                         w->peer,
-                         w->element};
+    int64_t numbers[] = {
+        (int64_t)w->collective, w->group.stride, w->group.n, w->span, w->peer, w->element};
 
     digest = add_numbers(digest, numbers, sizeof(numbers) / sizeof(numbers[0]));
     return add_sizes(digest, &w->bytes, 1);

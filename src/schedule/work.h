@@ -111,7 +111,8 @@ double ek_work_net_bytes(const ek_work *w);
 /* A hash of up to 8 bytes of data, continued from `digest`. */
 uint64_t ek_digest_add(uint64_t digest, const void *data, size_t bytes);
 
-/* A hash of the work, continued from `digest`. */
+/* A hash of the work, continued from `digest`; without the first rank of a group, which differs
+ * between ranks that do the same. */
 uint64_t ek_work_digest(uint64_t digest, const ek_work *w);
 
 /* "all-gather", "2dh all-to-all", ... */

@@ -89,54 +89,55 @@ static ek_status check_keys(const json_t *o, const char *where, const char *cons
 /* --- a rank ----------------------------------------------------------------------------------- */
 
 /* A machine with the same rate of products at every size, and no measured links. */
-static ek_status read_constant_machine(const json_t *o, const char *where, ek_machine *m)
+static ek_status read_constant_machine(const json_t *o, const char *where, ek_cluster *out)
 {
     static const char *const keys[] = {"peak",  "memory_bytes_s", "efficiency",
                                        "dtype", "note",           NULL};
-    double peak = 0, efficiency = 0;
+    ek_machine *m = &out->machine;
+    double efficiency = 0;
 
     *m = (ek_machine){
         .dtype = "bf16", .ranks = 1, .nodes = 1, .threads = 1, .hidden = 1, .ff = 1, .experts = 1};
     EK_TRY(check_keys(o, where, keys));
-    EK_TRY(read_positive(o, where, "peak", EK_JSON_REQUIRED, 1, &peak));
+    EK_TRY(read_positive(o, where, "peak", EK_JSON_REQUIRED, 1, &out->peak));
     EK_TRY(read_positive(o, where, "memory_bytes_s", EK_JSON_REQUIRED, 1, &m->copy));
     EK_TRY(read_positive(o, where, "efficiency", EK_JSON_REQUIRED, 1, &efficiency));
     EK_REQUIRE(efficiency <= 1, EK_EFORMAT, "%s: key `efficiency`: %g is not between 0 and 1",
                where, efficiency);
     EK_TRY(ek_json_copy_text(o, where, "dtype", EK_JSON_OPTIONAL, m->dtype, sizeof(m->dtype)));
     for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        m->rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {peak * efficiency}};
+        m->rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {out->peak * efficiency}};
     return ek_machine_check(m, where);
 }
 
-static ek_status read_machine_object(const json_t *o, const char *file, ek_machine *m)
+static ek_status read_machine_object(const json_t *o, const char *file, ek_cluster *out)
 {
     char where[WHERE_CAP];
 
     snprintf(where, sizeof(where), "%s: rank.machine", file);
     if (json_object_get(o, "evenkeel_machine") != NULL)
-        return ek_machine_of_json(o, where, m);
-    return read_constant_machine(o, where, m);
+        return ek_machine_of_json(o, where, &out->machine);
+    return read_constant_machine(o, where, out);
 }
 
 /* The name of a machine file, relative to the folder of the cluster file; or the object itself. */
 static ek_status read_machine(const json_t *rank, const char *file, const char *where,
-                              ek_machine *m)
+                              ek_cluster *out)
 {
     const json_t *value = json_object_get(rank, "machine");
     ek_path folder, path;
 
     EK_REQUIRE(value != NULL, EK_EFORMAT, "%s: key `machine` is missing", where);
     if (json_is_object(value))
-        return read_machine_object(value, file, m);
+        return read_machine_object(value, file, out);
     EK_REQUIRE(json_is_string(value), EK_EFORMAT,
                "%s: key `machine`: expected a file's name or an object, found %s", where,
                ek_json_type_name(value));
     if (json_string_value(value)[0] == '/')
-        return ek_machine_read(json_string_value(value), m);
+        return ek_machine_read(json_string_value(value), &out->machine);
     EK_TRY(ek_path_parent(file, &folder));
     EK_TRY(ek_path_set(&path, "%s/%s", folder.s, json_string_value(value)));
-    return ek_machine_read(path.s, m);
+    return ek_machine_read(path.s, &out->machine);
 }
 
 /* Bytes, as a number or as text: 80000000000, "80G". */
@@ -165,7 +166,7 @@ static ek_status read_rank(const json_t *root, const char *file, ek_cluster *c)
     EK_TRY(check_keys(o, where, keys));
     EK_TRY(read_memory(o, where, &c->memory));
     EK_TRY(read_count(o, where, "cores", EK_JSON_OPTIONAL, &c->cores));
-    EK_TRY(read_machine(o, file, where, &c->machine));
+    EK_TRY(read_machine(o, file, where, c));
     if (c->machine.name[0] == '\0')
         snprintf(c->machine.name, sizeof(c->machine.name), "%s", c->name);
     return EK_OK;

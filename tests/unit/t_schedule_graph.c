@@ -110,6 +110,22 @@ static void large_graphs_keep_their_contents(void)
     CHECK(g.ops == NULL && g.deps == NULL);
 }
 
+static void a_copy_outlives_the_graph(void)
+{
+    ek_graph g, copy;
+    uint64_t digest;
+
+    ek_graph_init(&g);
+    ek_graph_init(&copy);
+    build_large(&g, 1000);
+    digest = ek_graph_digest(&g);
+    CHECK_INT(ek_graph_copy(&copy, &g), EK_OK);
+    ek_graph_fini(&g);
+    CHECK(ek_graph_digest(&copy) == digest);
+    CHECK_INT(ek_graph_check(&copy), EK_OK);
+    ek_graph_fini(&copy);
+}
+
 static void building_again_takes_no_memory(void)
 {
     ek_graph g;
@@ -141,6 +157,7 @@ static void lanes_have_different_names(void)
 static const ek_case cases[] = {
     EK_CASE(ids_count_up_and_ops_are_copied),  EK_CASE(negative_dependencies_are_none),
     EK_CASE(waiting_for_later_ops_is_refused), EK_CASE(large_graphs_keep_their_contents),
-    EK_CASE(building_again_takes_no_memory),   EK_CASE(lanes_have_different_names),
+    EK_CASE(a_copy_outlives_the_graph),        EK_CASE(building_again_takes_no_memory),
+    EK_CASE(lanes_have_different_names),
 };
 EK_TEST_MAIN(cases)

@@ -39,6 +39,11 @@ static int is(const ek_op *op, ek_op_kind kind)
     return op->kind == kind;
 }
 
+static int sends_replicas(const ek_op *op)
+{
+    return is(op, EK_OP_REPLICAS) || is(op, EK_OP_LATE_REPLICAS);
+}
+
 /* Whether an op reads the weights in a layer's slots. */
 static int is_product(const ek_op *op)
 {
@@ -90,9 +95,9 @@ static int check_fetches(const ek_graph *g, int sets)
     int fetches = 0;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        int32_t here = is(&g->ops[i], EK_OP_REPLICAS) ? here_of(g, i) : -1, set;
+        int32_t here = sends_replicas(&g->ops[i]) ? here_of(g, i) : -1, set;
 
-        if (!is(&g->ops[i], EK_OP_REPLICAS))
+        if (!sends_replicas(&g->ops[i]))
             continue;
         fetches++;
         set = g->ops[i].layer +

@@ -281,3 +281,10 @@ int64_t ek_hf_elements(const ek_model_spec *spec)
     }
     return n;
 }
+
+int64_t ek_hf_active_elements(const ek_model_spec *spec)
+{
+    int64_t idle = (spec->experts - spec->top_k) * 3 * spec->hidden * spec->ff;
+
+    return ek_hf_elements(spec) - ek_model_moe_layers(spec) * idle;
+}

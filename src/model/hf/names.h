@@ -77,5 +77,7 @@ int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_sourc
 
 /* Elements of all tensors. */
 int64_t ek_hf_elements(const ek_model_spec *spec);
+/* Those that one token uses: without experts to which it is not routed. */
+int64_t ek_hf_active_elements(const ek_model_spec *spec);
 
 #endif

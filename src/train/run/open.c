@@ -25,15 +25,6 @@ static void continue_run(ek_run *r)
         ek_trainer_set_journal(r->trainer, &r->memory.state.journal, r->memory.state.extents_of);
 }
 
-/* Parameters used by one token: without experts to which it is not routed. */
-static int64_t active_params(const ek_model *m)
-{
-    const ek_model_spec *s = &m->spec;
-    int64_t idle = (s->experts - s->top_k) * 3 * s->hidden * s->ff;
-
-    return ek_hf_elements(s) - ek_model_moe_layers(s) * idle;
-}
-
 static void fill_info(ek_run *r)
 {
     ek_train_info *i = &r->out->info;
@@ -42,7 +33,7 @@ static void fill_info(ek_run *r)
     i->products = r->kernels->products;
     i->threads = r->kernels->threads;
     i->params = ek_hf_elements(&r->model->spec);
-    i->active_params = active_params(r->model);
+    i->active_params = ek_hf_active_elements(&r->model->spec);
     i->tokens = ek_sources_tokens(&r->data.sources);
     i->first_step = r->first_step;
     i->from_memory = r->memory.step >= 0;

@@ -64,6 +64,7 @@ ek_status ek_run_open_data(ek_run *r)
                            .context = r->hooks->context,
                            .text_field = c->text_field};
 
+    EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
     /* token files need none, but checkpoints store one if there is one */
     EK_TRY(ek_sources_have_texts(c->data, c->n_data, &texts));
     EK_TRY(ek_sources_have_texts(c->eval_data, c->n_eval_data, &eval_texts));

@@ -67,7 +67,6 @@ static ek_status read_words(ek_run *r)
     int a2a = ek_option_choice_index("linear|pairwise|2dh|auto", c->a2a);
     int reroute = ek_option_choice_index("off|topology|swipe", c->reroute);
 
-    EK_REQUIRE(c->n_data > 0, EK_EINVAL, "no data to train on");
     EK_REQUIRE(c->timeline_steps > 0, EK_EINVAL, "--timeline-steps %lld is not at least 1",
                (long long)c->timeline_steps);
     EK_REQUIRE(c->n_eval_data > 0 || (c->eval_every == 0 && c->patience == 0), EK_EINVAL,

@@ -1,0 +1,113 @@
+/* evenkeel simulate: predicts the step time of a layout on a described cluster. */
+#include "base/option_value.h"
+#include "cli/cli.h"
+#include "train/output/simulation.h"
+#include "train/settings/options.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    ek_train_config train; /* first: rows of train's table have its offsets */
+    const char *cluster, *trace, *timeline;
+    const char *const *what_if;
+    int64_t n_what_if, steps;
+    int ranks, timeline_rank, every_rank, json;
+} simulate_settings;
+
+static const simulate_settings defaults = {.train = EK_TRAIN_CONFIG_INIT};
+
+/* Rows of `train` that decide what a step computes and sends. */
+static const char of_train[] =
+    "model|batch|seq|micro-batch|top-k|recompute|dtype|capacity-factor|pp|pp-chunks|pp-layers|tp|"
+    "ep|"
+    "etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
+    "batch-shares|plan-every";
+
+enum { OF_TRAIN = 24, OWN = 9 };
+
+static const ek_option own[OWN] = {
+    {"cluster", EK_OPTION_TEXT, .unit = "FILE", .required = 1, .field = EK_FIELD_TEXT,
+     .offset = offsetof(simulate_settings, cluster),
+     .help = "cluster file: machine of a rank, and links between ranks (docs/simulate.md)"},
+    {"ranks", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,65536]", .required = 1,
+     .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, ranks),
+     .help = "number of ranks; at most those of the cluster"},
+    {"trace", EK_OPTION_TEXT, .unit = "FILE.npy", .field = EK_FIELD_TEXT,
+     .offset = offsetof(simulate_settings, trace),
+     .help = "routing trace (train --record-routing, evenkeel workload) whose loads experts have, "
+             "balanced by --balance; else loads are even"},
+    {"steps", EK_OPTION_INT, .fallback = "8", .unit = "steps", .allowed = "[1,1000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(simulate_settings, steps),
+     .help = "steps to simulate: evenly spaced iterations of --trace"},
+    {"timeline", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(simulate_settings, timeline),
+     .help = "write the step of a rank as a timeline for Perfetto"},
+    {"timeline-rank", EK_OPTION_INT, .fallback = "0", .unit = "rank", .allowed = "[0,65535]",
+     .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, timeline_rank),
+     .help = "rank of --timeline"},
+    {"what-if", EK_OPTION_LIST, .unit = "CHANGE", .field = EK_FIELD_LIST,
+     .offset = offsetof(simulate_settings, what_if),
+     .help =
+         "simulate again with a changed cluster, once for each CHANGE, such as \"bandwidth[leaf] "
+         "x2\", \"latency[*] x0.5\" or \"compute x1.5\""},
+    {"every-rank", EK_OPTION_FLAG, .field = EK_FIELD_INT,
+     .offset = offsetof(simulate_settings, every_rank),
+     .help = "build the step graph of every rank, instead of letting the first of each pipeline "
+             "stage, which has most work where divisions leave remainders, stand for the others"},
+    {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, json),
+     .help = "print JSON on stdout"},
+};
+
+static ek_status run_simulate(const ek_options *o)
+{
+    simulate_settings s = defaults;
+    ek_cluster *cluster = NULL;
+    ek_trace trace = {0};
+    ek_status st;
+
+    EK_TRY(ek_options_store(o, &s));
+    EK_REQUIRE(s.timeline == NULL || s.timeline_rank < s.ranks, EK_EINVAL,
+               "--timeline-rank %d: there are ranks 0 to %d", s.timeline_rank, s.ranks - 1);
+    cluster = calloc(1, sizeof(*cluster));
+    EK_REQUIRE(cluster != NULL, EK_ENOMEM, "no memory for a cluster");
+    EK_TRY_OUT(ek_cluster_read(s.cluster, cluster));
+    if (!ek_options_given(o, "dtype"))
+        s.train.dtype = cluster->machine.dtype;
+    if (s.trace != NULL)
+        EK_TRY_OUT(ek_trace_open(s.trace, &trace));
+    EK_TRY_OUT(ek_simulate_and_report(
+        &(ek_simulation_config){.train = &s.train,
+                                .cluster = cluster,
+                                .ranks = s.ranks,
+                                .every_rank = s.every_rank,
+                                .recorded = s.timeline != NULL ? s.timeline_rank : -1,
+                                .trace = s.trace != NULL ? &trace : NULL,
+                                .steps = s.steps},
+        &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.json, stdout}));
+out:
+    ek_trace_close(&trace);
+    free(cluster);
+    return st;
+}
+
+int cli_simulate(int argc, char **argv)
+{
+    ek_option options[OF_TRAIN + OWN];
+    ek_option_table table = {
+        .command = "simulate",
+        .summary = "Predict the step time of a layout on a cluster, and where it goes.",
+        .options = options,
+        .defaults = &defaults};
+
+    for (size_t i = 0; i < ek_train_options.n_options && table.n_options < OF_TRAIN; i++)
+        if (ek_option_choice_index(of_train, ek_train_options.options[i].name) >= 0)
+            options[table.n_options++] = ek_train_options.options[i];
+    for (size_t i = 0; i < table.n_options; i++)
+        if (strcmp(options[i].name, "dtype") == 0)
+            options[i].shown = "that of the cluster's machine";
+    memcpy(options + table.n_options, own, sizeof(own));
+    table.n_options += OWN;
+    return ek_command_run(&table, argc, argv, run_simulate);
+}

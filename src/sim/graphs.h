@@ -1,0 +1,41 @@
+/* sim/graphs.h - the step graphs of all ranks of a layout, one for each class of ranks.
+ *
+ * Ranks of a class execute the same ops; as pipeline stages are SPMD, a stage is one class, or a
+ * few where divisions leave remainders.  Who makes the graphs owns them (train/imagine.h). */
+#ifndef SIM_GRAPHS_H
+#define SIM_GRAPHS_H
+
+#include "balance/planner.h"
+#include "schedule/graph.h"
+#include "spec/model.h"
+
+typedef struct {
+    const ek_graph *graph; /* of the class's first rank */
+    int32_t n_ranks;
+    const int32_t *ranks; /* [n_ranks] ascending */
+    int32_t stage;        /* pipeline stage */
+    double memory;        /* bytes of a rank, */
+    double weights;       /* of which weights, gradients and optimizer state */
+} ek_sim_class;
+
+typedef struct {
+    int32_t ranks; /* of the world, each in one class */
+    int32_t n_classes;
+    const ek_sim_class *classes; /* [n_classes] */
+} ek_sim_graphs;
+
+/* What else is known of the run. */
+typedef struct {
+    int pp, dp, tp, edp, ep, etp, zero;
+    int64_t params, active_params; /* of the model; used by a token */
+    int64_t step_tokens;           /* of all ranks */
+    const char *dtype;             /* of products: "bf16", "fp32", "fp64"; static */
+    ek_model_spec spec;
+    const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
+    int32_t spare_slots;
+    int64_t micros;     /* micro-batches of a step */
+    int64_t plan_every; /* steps between persistent placements */
+    double rows;        /* assignments of a rank, layer and micro-batch, under even loads */
+} ek_sim_layout;
+
+#endif

@@ -1,0 +1,57 @@
+/* sim/loads.h - loads of experts in a simulated step: from a routing trace and a planner, how much
+ * more or less each expert-parallel rank does than under even loads.
+ *
+ * A planner plans every layer of the trace, as `evenkeel plan` does; steps are samples of the
+ * trace's iterations.  MoE layers of the model have the loads of the trace's layers, in order,
+ * spread over them; all micro-batches of a step, and all expert-parallel groups, have the same.
+ *
+ * Factors are relative to even loads, and multiply seconds:
+ *   served    rows that a rank's slots serve: products of experts, what they read and write
+ *   traffic   the larger of the rows that it sends and gets: all-to-alls
+ *   replicas  those that it receives or gives, over the slots that they could be in: multicasts of
+ *             weights and sums of gradients, which without replicas are silent */
+#ifndef SIM_LOADS_H
+#define SIM_LOADS_H
+
+#include "balance/planner.h"
+#include "balance/trace.h"
+#include "schedule/graph.h"
+#include "sim/cluster.h"
+#include "spec/model.h"
+
+typedef struct {
+    const ek_trace *trace;
+    const ek_planner *planner;
+    const ek_model_spec *spec;
+    const ek_cluster *cluster;
+    int32_t ep, etp;
+    int32_t spare_slots;
+    double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
+    int64_t horizon, batches; /* ek_plan_limits */
+    int64_t steps;            /* samples; at most the trace's iterations */
+} ek_sim_loads_config;
+
+/* What plans changed, in the mean over iterations and layers; replicas: over samples. */
+typedef struct {
+    double before, after; /* largest over mean rows of a rank: primary copies alone; as planned */
+    double replicas;      /* of a layer, over all ranks of a group */
+    double plan_s;        /* median time of a plan */
+} ek_sim_balance;
+
+typedef struct ek_sim_loads ek_sim_loads;
+
+/* The caller closes *out, also after a failure.  EK_EFORMAT: the trace does not fit the model;
+ * EK_ENOMEM; a failure of the planner. */
+EK_CHECKED ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out);
+void ek_sim_loads_close(ek_sim_loads **l);
+
+int64_t ek_sim_loads_steps(const ek_sim_loads *l);
+/* Chooses the sample of ek_sim_loads_factors. */
+void ek_sim_loads_set(ek_sim_loads *l, int64_t step);
+const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
+
+/* The factors [ep] of an op on the ranks of an expert-parallel group; NULL: it does not depend on
+ * loads.  Borrowed until the next sample is chosen. */
+const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
+
+#endif

@@ -1,0 +1,451 @@
+/* The replay: classes advance in turn until they wait for each other; groups (channels) and
+ * messages couple them.
+ *
+ * An entity is a rank, or, where nothing distinguishes the ranks of a class, the class.
+ *
+ * Complexity   O(ops * entities), with as many doubles. */
+#include "sim/replay.h"
+
+#include "sim/replay_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- time of ops ------------------------------------------------------------------------------ */
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double *end_of(const sim_class *c, int32_t op, int32_t column)
+{
+    return &c->end[(int64_t)op * c->n + column];
+}
+
+static double *begun_of(const sim_class *c, int32_t op, int32_t column)
+{
+    return &c->begun[(int64_t)c->net_index[op] * c->n + column];
+}
+
+/* When the dependencies of an op are done. */
+static double deps_done(const sim_class *c, const ek_op *op, int32_t column)
+{
+    double t = 0;
+
+    for (int32_t k = 0; k < op->n_deps; k++)
+        t = larger(t, *end_of(c, c->of->graph->deps[op->dep + k], column));
+    return t;
+}
+
+/* The dependency that is done last; through ops that take no time and send nothing, to what they
+ * wait for. */
+static int32_t last_dep(const sim_class *c, const ek_op *op, int32_t column)
+{
+    const ek_graph *g = c->of->graph;
+    int32_t last = -1;
+
+    while (op->n_deps > 0) {
+        int32_t next = -1;
+
+        for (int32_t k = 0; k < op->n_deps; k++) {
+            int32_t dep = g->deps[op->dep + k];
+
+            if (next < 0 || *end_of(c, dep, column) > *end_of(c, next, column))
+                next = dep;
+        }
+        last = next;
+        op = &g->ops[last];
+        if (op->lane == EK_LANE_COMPUTE ||
+            (op->work.kind != EK_WORK_NONE && !c->price[last].silent))
+            break;
+    }
+    return last;
+}
+
+/* Accounts for idle time of the compute lane, [from, to], before an op. */
+static void add_idle(sim *s, sim_class *c, const ek_op *op, int32_t column, double from, double to)
+{
+    ek_sim_parts *p = &s->parts[c->first + column];
+    int32_t cause = last_dep(c, op, column);
+    const ek_op *of = cause >= 0 ? &c->of->graph->ops[cause] : NULL;
+    double begun;
+
+    if (of == NULL || of->work.kind != EK_WORK_NET) {
+        p->other += to - from;
+        return;
+    }
+    begun = *begun_of(c, cause, column);
+    begun = begun < from ? from : begun > to ? to : begun;
+    if (of->work.net.collective == EK_COLLECTIVE_RECEIVE)
+        p->bubble += begun - from;
+    else
+        p->skew += begun - from;
+    p->transfer[of->work.net.collective] += to - begun;
+}
+
+/* The factor of an op on a rank: its load. */
+static double load_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
+{
+    const double *f = c->factors[at];
+
+    return f != NULL ? f[s->entity[c->first + column].column] : 1;
+}
+
+static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
+{
+    return c->price[at].seconds * s->entity[c->first + column].slow * load_of(s, c, at, column);
+}
+
+/* An op of a lane on which ops run one at a time. */
+static void run_serial(sim *s, sim_class *c, int32_t at)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+
+    for (int32_t i = 0; i < c->n; i++) {
+        sim_entity *e = &s->entity[c->first + i];
+        double *lane = &e->lane[op->lane], ready = deps_done(c, op, i);
+        double took = seconds_of(s, c, at, i);
+
+        if (op->lane == EK_LANE_COMPUTE && ready > *lane)
+            add_idle(s, c, op, i, *lane, ready);
+        *lane = larger(*lane, ready) + took;
+        *end_of(c, at, i) = *lane;
+        if (op->lane == EK_LANE_COMPUTE)
+            s->parts[c->first + i].compute[ek_op_info_of(op->kind)->group] += took;
+        e->last = larger(e->last, *lane);
+    }
+}
+
+/* When each rank of a class starts a network op; charges the processor. */
+static double start_net(sim *s, sim_class *c, int32_t at, int32_t column)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+    sim_entity *e = &s->entity[c->first + column];
+    double overhead = c->price[at].overhead * e->slow;
+
+    e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
+    e->lane[EK_LANE_COMPUTE] += overhead;
+    s->parts[c->first + column].overhead += overhead;
+    return e->lane[op->lane];
+}
+
+static void finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double begun, double end)
+{
+    sim_entity *e = &s->entity[c->first + column];
+
+    *begun_of(c, at, column) = begun;
+    *end_of(c, at, column) = end;
+    e->last = larger(e->last, end);
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static int is_gradient(const ek_op *op)
+{
+    return op->kind == EK_OP_SEND_GRADIENT || op->kind == EK_OP_RECEIVE_GRADIENT;
+}
+
+/* The entity at the other end of a message. */
+static int32_t peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_t column)
+{
+    const ek_net_work *w = &op->work.net;
+    int32_t rank = c->of->ranks[column];
+    ek_ranks group = ek_ranks_around(rank, w->group.stride, w->group.n);
+
+    return s->entity_of[ek_ranks_at(group, w->peer)];
+}
+
+static ek_status run_send(sim *s, sim_class *c, int32_t at)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+    const ek_sim_price *p = &c->price[at];
+
+    for (int32_t i = 0; i < c->n; i++) {
+        sim_entity *e = &s->entity[c->first + i];
+        double begun = larger(start_net(s, c, at, i), e->wire_free);
+
+        e->wire_free = begun + p->wire;
+        finish_net(s, c, at, i, begun, e->wire_free);
+        EK_TRY(ek_sim_post(s, c->first + i, peer_of(s, c, op, i), is_gradient(op),
+                           (sim_message){begun, e->wire_free + p->latency}));
+    }
+    return EK_OK;
+}
+
+/* *done 0: a sender has not sent yet. */
+static void run_receive(sim *s, sim_class *c, int32_t at, int *done)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+
+    *done = 1;
+    for (int32_t i = 0; i < c->n && *done; i++)
+        *done = ek_sim_has_message(s, peer_of(s, c, op, i), c->first + i, is_gradient(op));
+    for (int32_t i = 0; i < c->n && *done; i++) {
+        sim_message m = ek_sim_take(s, peer_of(s, c, op, i), c->first + i, is_gradient(op));
+        double ready = start_net(s, c, at, i);
+
+        finish_net(s, c, at, i, m.begun, larger(ready, m.arrived));
+    }
+}
+
+/* --- collectives ------------------------------------------------------------------------------ */
+
+static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
+{
+    int32_t set = ch->set_of[c->index];
+
+    for (int32_t i = 0; i < c->n; i++) {
+        int32_t x = c->first + i;
+
+        ch->ready[x] = start_net(s, c, at, i);
+        ch->wire[x] = c->price[at].wire * load_of(s, c, at, i);
+        ch->latency[x] = c->price[at].latency;
+    }
+    ch->state[c->index] = SIM_ARRIVED;
+    ch->n_arrived[set]++;
+}
+
+/* All ranks of these groups have started: when they begin and end. */
+static void meet(sim *s, sim_channel *ch, int32_t set)
+{
+    for (int32_t k = 0; k < s->n_classes; k++) {
+        const sim_class *c = &s->classes[k];
+
+        for (int32_t x = c->first; ch->set_of[k] == set && x < c->first + c->n; x++)
+            ch->begun[ch->leader[x]] = ch->end[ch->leader[x]] = 0;
+    }
+    for (int32_t k = 0; k < s->n_classes; k++) {
+        const sim_class *c = &s->classes[k];
+
+        for (int32_t x = c->first; ch->set_of[k] == set && x < c->first + c->n; x++)
+            ch->begun[ch->leader[x]] = larger(ch->begun[ch->leader[x]], ch->ready[x]);
+    }
+    for (int32_t k = 0; k < s->n_classes; k++) {
+        const sim_class *c = &s->classes[k];
+
+        for (int32_t x = c->first; ch->set_of[k] == set && x < c->first + c->n; x++) {
+            sim_entity *e = &s->entity[x];
+            int32_t first = ch->leader[x];
+
+            e->wire_free = larger(ch->begun[first], e->wire_free) + ch->wire[x];
+            ch->end[first] = larger(ch->end[first], e->wire_free + ch->latency[x]);
+        }
+        if (ch->set_of[k] == set)
+            ch->state[k] = SIM_MET;
+    }
+    ch->n_arrived[set] = 0;
+}
+
+/* *done 0: ranks of other classes have not started it. */
+static void run_collective(sim *s, sim_class *c, int32_t at, int *done)
+{
+    sim_channel *ch = &s->channels[c->channel_of[at]];
+    int32_t set = ch->set_of[c->index];
+
+    if (ch->state[c->index] == SIM_AWAY)
+        arrive(s, c, at, ch);
+    if (ch->n_arrived[set] == ch->n_members[set])
+        meet(s, ch, set);
+    *done = ch->state[c->index] == SIM_MET;
+    for (int32_t i = 0; i < c->n && *done; i++) {
+        int32_t first = ch->leader[c->first + i];
+
+        finish_net(s, c, at, i, ch->begun[first], ch->end[first]);
+    }
+    if (*done)
+        ch->state[c->index] = SIM_AWAY;
+}
+
+/* --- the replay ------------------------------------------------------------------------------- */
+
+static void run_silent(sim *s, sim_class *c, int32_t at)
+{
+    for (int32_t i = 0; i < c->n; i++) {
+        double ready = start_net(s, c, at, i);
+
+        finish_net(s, c, at, i, ready, ready);
+    }
+}
+
+static ek_status run_op(sim *s, sim_class *c, int32_t at, int *done)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+
+    *done = 1;
+    if (op->work.kind != EK_WORK_NET)
+        run_serial(s, c, at);
+    else if (c->price[at].silent)
+        run_silent(s, c, at);
+    else if (op->work.net.collective == EK_COLLECTIVE_SEND)
+        return run_send(s, c, at);
+    else if (op->work.net.collective == EK_COLLECTIVE_RECEIVE)
+        run_receive(s, c, at, done);
+    else
+        run_collective(s, c, at, done);
+    return EK_OK;
+}
+
+/* Runs the ops of a class until one waits for other classes; returns how many in *ran. */
+static ek_status advance(sim *s, sim_class *c, int32_t *ran)
+{
+    int done = 1;
+
+    *ran = 0;
+    while (c->next < c->of->graph->n_ops) {
+        EK_TRY(run_op(s, c, c->next, &done));
+        if (!done)
+            break;
+        c->next++;
+        ++*ran;
+    }
+    return EK_OK;
+}
+
+static ek_status replay_all(sim *s)
+{
+    for (;;) {
+        int32_t progress = 0, left = 0, waits = -1;
+
+        for (int32_t k = 0; k < s->n_classes; k++) {
+            sim_class *c = &s->classes[k];
+            int32_t ran;
+
+            EK_TRY(advance(s, c, &ran));
+            progress += ran;
+            if (c->next < c->of->graph->n_ops) {
+                left++;
+                waits = k;
+            }
+        }
+        if (left == 0)
+            return EK_OK;
+        EK_REQUIRE(progress > 0, EK_EINTERNAL,
+                   "the simulated ranks wait for one another, rank %d in %s (op %d)",
+                   (int)s->classes[waits].of->ranks[0],
+                   ek_op_name(s->classes[waits].of->graph->ops[s->classes[waits].next].kind),
+                   (int)s->classes[waits].next);
+    }
+}
+
+/* --- results ---------------------------------------------------------------------------------- */
+
+double ek_sim_parts_sum(const ek_sim_parts *p)
+{
+    double sum = p->skew + p->bubble + p->overhead + p->other + p->end;
+
+    for (int i = 0; i < EK_OP_GROUPS; i++)
+        sum += p->compute[i];
+    for (int i = 0; i < EK_COLLECTIVES; i++)
+        sum += p->transfer[i];
+    return sum;
+}
+
+static void add_parts(ek_sim_parts *to, const ek_sim_parts *p, double share)
+{
+    for (int i = 0; i < EK_OP_GROUPS; i++)
+        to->compute[i] += share * p->compute[i];
+    for (int i = 0; i < EK_COLLECTIVES; i++)
+        to->transfer[i] += share * p->transfer[i];
+    to->skew += share * p->skew;
+    to->bubble += share * p->bubble;
+    to->overhead += share * p->overhead;
+    to->other += share * p->other;
+    to->end += share * p->end;
+}
+
+static ek_status sum_up(const sim *s, ek_sim_result *out)
+{
+    out->n_classes = s->n_classes;
+    out->of_class = calloc((size_t)s->n_classes, sizeof(*out->of_class));
+    EK_REQUIRE(out->of_class != NULL, EK_ENOMEM, "no memory for a simulation");
+    for (int32_t x = 0; x < s->n; x++)
+        out->step_s =
+            larger(out->step_s, larger(s->entity[x].last, s->entity[x].lane[EK_LANE_COMPUTE]));
+    for (int32_t k = 0; k < s->n_classes; k++) {
+        const sim_class *c = &s->classes[k];
+        double ranks = (double)c->of->n_ranks;
+
+        for (int32_t i = 0; i < c->n; i++) {
+            ek_sim_parts *p = &s->parts[c->first + i];
+
+            p->end = out->step_s - s->entity[c->first + i].lane[EK_LANE_COMPUTE];
+            add_parts(&out->of_class[k], p, 1.0 / c->n);
+        }
+        add_parts(&out->parts, &out->of_class[k], ranks / s->graphs->ranks);
+        for (int32_t i = 0; i < c->of->graph->n_ops; i++)
+            if (!c->of->graph->ops[i].recompute)
+                out->flops += c->of->graph->ops[i].flops * ranks;
+    }
+    return EK_OK;
+}
+
+/* The times of the recorded rank's ops. */
+static ek_status record_spans(const sim *s, int32_t rank, ek_sim_result *out)
+{
+    int32_t x = s->entity_of[rank], k = 0;
+    const sim_class *c;
+
+    while (s->classes[k].first + s->classes[k].n <= x)
+        k++;
+    c = &s->classes[k];
+    out->n_spans = c->of->graph->n_ops;
+    out->ops = c->of->graph->ops;
+    out->spans = calloc((size_t)out->n_spans + 1, sizeof(*out->spans));
+    EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops",
+               (int)out->n_spans);
+    for (int32_t i = 0; i < out->n_spans; i++) {
+        const ek_op *op = &out->ops[i];
+        double end = *end_of(c, i, x - c->first);
+        double took = seconds_of(s, c, i, x - c->first);
+
+        out->spans[i] = (ek_sim_span){
+            op->work.kind == EK_WORK_NET ? deps_done(c, op, x - c->first) : end - took, end};
+    }
+    return EK_OK;
+}
+
+ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out)
+{
+    sim s;
+    ek_status st;
+
+    *out = (ek_sim_result){0};
+    EK_TRY_OUT(ek_sim_open(cfg, &s));
+    EK_TRY_OUT(replay_all(&s));
+    EK_TRY_OUT(sum_up(&s, out));
+    if (cfg->recorded >= 0)
+        EK_TRY_OUT(record_spans(&s, cfg->recorded, out));
+out:
+    ek_sim_close(&s);
+    return st;
+}
+
+ek_status ek_sim_add(ek_sim_result *sum, ek_sim_result *r, double share)
+{
+    if (sum->of_class == NULL) {
+        sum->n_classes = r->n_classes;
+        sum->of_class = calloc((size_t)r->n_classes, sizeof(*sum->of_class));
+        EK_REQUIRE(sum->of_class != NULL, EK_ENOMEM, "no memory for a simulation");
+    }
+    sum->step_s += share * r->step_s;
+    sum->flops += share * r->flops;
+    add_parts(&sum->parts, &r->parts, share);
+    for (int32_t k = 0; k < r->n_classes; k++)
+        add_parts(&sum->of_class[k], &r->of_class[k], share);
+    if (r->spans != NULL) {
+        free(sum->spans);
+        sum->spans = r->spans;
+        sum->n_spans = r->n_spans;
+        sum->ops = r->ops;
+        r->spans = NULL;
+    }
+    return EK_OK;
+}
+
+void ek_sim_free(ek_sim_result *r)
+{
+    free(r->of_class);
+    free(r->spans);
+    *r = (ek_sim_result){0};
+}

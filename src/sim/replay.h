@@ -1,0 +1,85 @@
+/* sim/replay.h - the time of a step: the ops of all ranks, replayed in the order of their graphs.
+ *
+ * Rules
+ *   compute   an op starts when its dependencies and the op before it on its lane are done.  So on
+ *             the copy and disk lanes.
+ *   network   ops of a rank start in order, each when its dependencies are done, and several are in
+ *             flight.  Their bytes leave one after the other (the rank's link is first come, first
+ *             served); latency passes beside that.  What messages cost the processor is added to
+ *             the compute lane.
+ *   groups    a collective moves bytes once all its ranks have started it, and ends on all of them
+ *             when the slowest has moved its bytes.
+ *   messages  leave when the sender has them, whether or not the receiver waits.
+ *
+ * Ranks of a class share a graph and prices; their times are a vector, of one element if nothing
+ * distinguishes them.  Other engines may refine what this one leaves out: bytes of different
+ * ranks share no link here. */
+#ifndef SIM_REPLAY_H
+#define SIM_REPLAY_H
+
+#include "sim/graphs.h"
+
+/* What an op takes, in seconds. */
+typedef struct {
+    double seconds;  /* of ops on other lanes than the network's */
+    int silent;      /* a network op that sends nothing, and waits for nobody */
+    double overhead; /* of the processor, */
+    double wire;     /* of the rank's busiest link, */
+    double latency;  /* and after that */
+} ek_sim_price;
+
+typedef struct {
+    const ek_sim_graphs *graphs;
+    void (*price)(const void *context, const ek_op *op, ek_sim_price *out);
+    const void *context;
+    const double *slow; /* [ranks] factor on the seconds of a rank's ops; NULL: 1 for all */
+    /* Factors [n_columns] of an op on seconds and wire, of which rank r has that of column_of[r];
+     * NULL: 1 for all.  An op of the network whose factors are all 0 is silent.  factors NULL: no
+     * op has any. */
+    const double *(*factors)(const void *loads, const ek_op *op);
+    const void *loads;
+    const int32_t *column_of; /* [ranks] */
+    int32_t n_columns;
+    int32_t recorded; /* rank whose ops are recorded; -1: none */
+} ek_sim_config;
+
+/* Where the time of a step goes: of a rank, or a mean of ranks.  The parts add up to the step. */
+typedef struct {
+    double compute[EK_OP_GROUPS];    /* ops by group */
+    double transfer[EK_COLLECTIVES]; /* idle while bytes that are waited for move */
+    double skew;                     /* idle until the last rank of a collective has started it */
+    double bubble;                   /* idle until another stage has sent */
+    double overhead;                 /* of the processor, for messages */
+    double other;                    /* idle for the disk or for copies */
+    double end;                      /* after a rank's last op, until the last rank ends */
+} ek_sim_parts;
+
+/* Times of an op of the recorded rank, in seconds from the start of the step. */
+typedef struct {
+    double start, end;
+} ek_sim_span;
+
+typedef struct {
+    double step_s;
+    ek_sim_parts parts;     /* mean of all ranks */
+    ek_sim_parts *of_class; /* [n_classes] mean of a class's ranks */
+    int32_t n_classes;
+    double flops;       /* of the model, of all ranks: recomputation not counted */
+    const ek_op *ops;   /* of the recorded rank; borrowed from its graph */
+    ek_sim_span *spans; /* [n_spans] of them; NULL: none was recorded */
+    int32_t n_spans;
+} ek_sim_result;
+
+/* The caller frees *out with ek_sim_free, also after a failure.  EK_EINTERNAL: ops of different
+ * ranks wait for one another for ever, or do not fit together.  Local. */
+EK_CHECKED ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out);
+void ek_sim_free(ek_sim_result *r);
+
+/* Adds `share` times the times of r, of the same graphs, to *sum, which begins as zeros; takes over
+ * what r has recorded.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_sim_add(ek_sim_result *sum, ek_sim_result *r, double share);
+
+/* Seconds of all parts together. */
+double ek_sim_parts_sum(const ek_sim_parts *p);
+
+#endif

@@ -1,0 +1,86 @@
+/* sim/replay_priv.h - the state of a replay.
+ *
+ *   replay_state.c  classes, entities, channels and messages
+ *   replay.c        time */
+#ifndef SIM_REPLAY_PRIV_H
+#define SIM_REPLAY_PRIV_H
+
+#include "sim/replay.h"
+
+/* A rank, or all ranks of a class, if nothing distinguishes them. */
+typedef struct {
+    double
+        lane[EK_LANE_COUNT]; /* when the lane is free; of the network: when its last op started */
+    double wire_free;        /* when the rank's link is */
+    double last;             /* end of its ops so far */
+    double slow;             /* factor on its seconds */
+    int32_t column;          /* of factors */
+} sim_entity;
+
+typedef struct {
+    const ek_sim_class *of;
+    int32_t index;          /* among the classes */
+    int32_t first, n;       /* its entities */
+    int32_t next;           /* op that is not done yet */
+    ek_sim_price *price;    /* [ops] */
+    const double **factors; /* [ops]; NULL: 1 on all ranks */
+    double *end;            /* [ops][n] */
+    double *begun;          /* [network ops][n]: when the bytes of the last rank could move */
+    int32_t *net_index;     /* [ops] */
+    int32_t *channel_of;    /* [ops] of collectives */
+} sim_class;
+
+typedef enum { SIM_AWAY, SIM_ARRIVED, SIM_MET } sim_channel_state;
+
+/* Groups side by side with one stride and size.  Classes that have ranks in a common group, or
+ * share one with a third class, are a set: they meet at each collective, in the same order. */
+typedef struct {
+    int32_t stride, n, span;
+    int32_t *leader;                              /* [entities] the first of its group */
+    int32_t *set_of;                              /* [classes] */
+    int32_t *n_members;                           /* [sets] classes */
+    int32_t *n_arrived;                           /* [sets] of them, at the collective under way */
+    sim_channel_state *state;                     /* [classes] */
+    double *ready, *wire, *latency, *begun, *end; /* [entities]; the last two of leaders */
+} sim_channel;
+
+typedef struct {
+    double begun, arrived;
+} sim_message;
+
+/* Messages of one kind from one entity to another that have not been received. */
+typedef struct {
+    int32_t to;
+    int gradient;
+    sim_message *list;
+    int32_t first, n, cap; /* [first, n) of the list */
+} sim_queue;
+
+typedef struct {
+    sim_queue *list;
+    int32_t n;
+} sim_queues;
+
+typedef struct {
+    const ek_sim_graphs *graphs;
+    int each_rank;                    /* 1: an entity is a rank; 0: a class */
+    int32_t n, n_classes, n_channels; /* entities, ... */
+    sim_class *classes;
+    sim_entity *entity;  /* [n] */
+    int32_t *entity_of;  /* [ranks] */
+    int32_t *class_of;   /* [ranks] */
+    ek_sim_parts *parts; /* [n] */
+    sim_channel *channels;
+    sim_queues *queues; /* [n] by sender */
+} sim;
+
+/* The caller closes s, also after a failure. */
+EK_CHECKED ek_status ek_sim_open(const ek_sim_config *cfg, sim *s);
+void ek_sim_close(sim *s);
+
+EK_CHECKED ek_status ek_sim_post(sim *s, int32_t from, int32_t to, int gradient, sim_message m);
+int ek_sim_has_message(const sim *s, int32_t from, int32_t to, int gradient);
+/* The oldest; there is one. */
+sim_message ek_sim_take(sim *s, int32_t from, int32_t to, int gradient);
+
+#endif

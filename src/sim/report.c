@@ -1,0 +1,298 @@
+/* Tables and JSON of a simulation. */
+#include "sim/report.h"
+
+#include "base/count_text.h"
+#include "cost/cost.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+/* FLOP/s of a rank that shares are given of; *what: which. */
+static double peak_of(const ek_cluster *c, const char **what)
+{
+    double best = 0;
+
+    *what = "peak";
+    if (c->peak > 0)
+        return c->peak;
+    *what = "best measured product";
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        for (int32_t i = 0; i < c->machine.rate[p].n; i++)
+            if (c->machine.rate[p].y[i] > best)
+                best = c->machine.rate[p].y[i];
+    return best;
+}
+
+static double mfu_of(const ek_sim_report *r)
+{
+    const char *what;
+    double peak = peak_of(r->cluster, &what) * r->graphs->ranks * r->result->step_s;
+
+    return peak > 0 ? r->result->flops / peak : 0;
+}
+
+static double tokens_per_s(const ek_sim_report *r)
+{
+    return r->result->step_s > 0 ? (double)r->layout->step_tokens / r->result->step_s : 0;
+}
+
+/* The class whose ranks need most memory. */
+static const ek_sim_class *fullest(const ek_sim_report *r)
+{
+    const ek_sim_class *most = &r->graphs->classes[0];
+
+    for (int32_t k = 1; k < r->graphs->n_classes; k++)
+        if (r->graphs->classes[k].memory > most->memory)
+            most = &r->graphs->classes[k];
+    return most;
+}
+
+static int64_t node_count(const ek_sim_report *r)
+{
+    int64_t each = ek_cluster_node_ranks(r->cluster);
+
+    return (r->graphs->ranks + each - 1) / each;
+}
+
+/* The q-quantile of the steps: the nearest of them. */
+static double quantile(const ek_sim_report *r, double q)
+{
+    int64_t at = (int64_t)(q * (double)(r->n_steps - 1) + 0.5);
+
+    for (int64_t i = 0; i < r->n_steps; i++) {
+        int64_t less = 0, equal = 0;
+
+        for (int64_t k = 0; k < r->n_steps; k++) {
+            less += r->steps[k] < r->steps[i];
+            equal += r->steps[k] == r->steps[i];
+        }
+        if (less <= at && at < less + equal)
+            return r->steps[i];
+    }
+    return 0;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static json_t *parts_json(const ek_sim_parts *p)
+{
+    json_t *compute = json_object(), *transfer = json_object();
+
+    for (int i = 0; i < EK_OP_GROUPS; i++)
+        if (p->compute[i] > 0)
+            json_object_set_new(compute, ek_op_group_name((ek_op_group)i),
+                                json_real(p->compute[i] * 1e3));
+    for (int i = 0; i < EK_COLLECTIVES; i++)
+        if (p->transfer[i] > 0)
+            json_object_set_new(transfer, ek_collective_name((ek_collective)i),
+                                json_real(p->transfer[i] * 1e3));
+    return json_pack("{s:o, s:o, s:f, s:f, s:f, s:f, s:f}", "compute", compute, "transfer",
+                     transfer, "skew", p->skew * 1e3, "bubble", p->bubble * 1e3, "overhead",
+                     p->overhead * 1e3, "other", p->other * 1e3, "end", p->end * 1e3);
+}
+
+static json_t *classes_json(const ek_sim_report *r)
+{
+    json_t *all = json_array();
+
+    for (int32_t k = 0; k < r->graphs->n_classes; k++) {
+        const ek_sim_class *c = &r->graphs->classes[k];
+
+        json_array_append_new(all, json_pack("{s:i, s:i, s:i, s:i, s:f, s:f, s:o}", "stage",
+                                             c->stage, "first_rank", c->ranks[0], "ranks",
+                                             c->n_ranks, "ops", c->graph->n_ops, "state_mb",
+                                             c->weights / 1e6, "memory_mb", c->memory / 1e6,
+                                             "where_ms", parts_json(&r->result->of_class[k])));
+    }
+    return all;
+}
+
+static json_t *changes_json(const ek_sim_report *r)
+{
+    json_t *all = json_array();
+
+    for (int i = 0; i < r->n_changes; i++)
+        json_array_append_new(all, json_pack("{s:s, s:f}", "change", r->changes[i].change,
+                                             "step_ms", r->changes[i].step_s * 1e3));
+    return all;
+}
+
+void ek_sim_write_json(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_layout *l = r->layout;
+    const ek_sim_class *most = fullest(r);
+    json_t *layout = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks",
+                               r->graphs->ranks, "pp", l->pp, "dp", l->dp, "tp", l->tp, "edp",
+                               l->edp, "ep", l->ep, "etp", l->etp, "zero", l->zero);
+    json_t *memory =
+        json_pack("{s:f, s:f, s:f, s:i, s:f}", "state", most->weights / 1e6, "activations",
+                  (most->memory - most->weights) / 1e6, "all", most->memory / 1e6, "rank",
+                  most->ranks[0], "of", r->cluster->memory / 1e6);
+    json_t *o =
+        json_pack("{s:s, s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:f}", "cluster",
+                  r->cluster->name, "params", (json_int_t)l->params, "active_params",
+                  (json_int_t)l->active_params, "dtype", l->dtype, "layout", layout, "step_ms",
+                  r->result->step_s * 1e3, "tokens_per_s", tokens_per_s(r), "mfu", mfu_of(r),
+                  "step_tokens", (json_int_t)l->step_tokens, "memory_mb", memory, "where_ms",
+                  parts_json(&r->result->parts), "classes", classes_json(r), "took_s", r->took_s);
+
+    if (r->balance != NULL) {
+        const ek_sim_balance *b = r->balance;
+
+        json_object_set_new(o, "balance",
+                            json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
+                                      l->planner != NULL ? l->planner->name : "off", "steps",
+                                      (json_int_t)r->n_steps, "step_ms_p10", quantile(r, 0.1) * 1e3,
+                                      "step_ms_p90", quantile(r, 0.9) * 1e3, "max_over_mean_before",
+                                      b->before, "max_over_mean", b->after, "replicas_a_layer",
+                                      b->replicas, "plan_us", b->plan_s * 1e6));
+    }
+    if (r->n_changes > 0)
+        json_object_set_new(o, "what_if", changes_json(r));
+    json_dumpf(o, out, 0);
+    fputc('\n', out);
+    json_decref(o);
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static void put_part(FILE *out, const char *name, double s, double step)
+{
+    char text[EK_COST_QUANTITY];
+
+    if (s > 0.0005 * step)
+        fprintf(out, "  %-32s %10s %5.1f %%\n", name, ek_cost_quantity(text, s, "s"),
+                100 * s / step);
+}
+
+static void put_parts(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_parts *p = &r->result->parts;
+    double step = r->result->step_s;
+    char name[64];
+
+    fprintf(out, "\nwhere the time goes, mean of the ranks\n");
+    for (int i = 0; i < EK_OP_GROUPS; i++)
+        put_part(out, i == EK_OP_GROUP_OTHER ? "other computation" : ek_op_group_name(i),
+                 p->compute[i], step);
+    put_part(out, "processor, for messages", p->overhead, step);
+    for (int i = 0; i < EK_COLLECTIVES; i++) {
+        snprintf(name, sizeof(name), "exposed: %s", ek_collective_name((ek_collective)i));
+        put_part(out, name, p->transfer[i], step);
+    }
+    put_part(out, "waits for ranks of a group", p->skew, step);
+    put_part(out, "waits for stages (bubble)", p->bubble, step);
+    put_part(out, "waits for disk and copies", p->other, step);
+    put_part(out, "waits at the end", p->end, step);
+}
+
+static double computation(const ek_sim_parts *p)
+{
+    double s = 0;
+
+    for (int i = 0; i < EK_OP_GROUPS; i++)
+        s += p->compute[i];
+    return s;
+}
+
+static void put_stages(const ek_sim_report *r, FILE *out)
+{
+    double step = r->result->step_s;
+    char memory[16];
+
+    if (r->graphs->n_classes == 1)
+        return;
+    fprintf(out, "\n  stage   ranks  computation  transfers   waits      memory\n");
+    for (int32_t k = 0; k < r->graphs->n_classes; k++) {
+        const ek_sim_class *c = &r->graphs->classes[k];
+        const ek_sim_parts *p = &r->result->of_class[k];
+        double waits = p->skew + p->bubble + p->other + p->end;
+        double busy = computation(p) + p->overhead;
+
+        fprintf(out, "  %5d %7d %10.1f %% %8.1f %% %6.1f %% %10sB\n", (int)c->stage,
+                (int)c->n_ranks, 100 * busy / step, 100 * (step - waits - busy) / step,
+                100 * waits / step, ek_count_text(memory, sizeof(memory), c->memory));
+    }
+}
+
+static void put_memory(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_class *most = fullest(r);
+    char a[16], b[16], c[16], d[16];
+
+    fprintf(out, "memory    %sB on rank %d: %sB of weights and optimizer state, %sB of activations",
+            ek_count_text(a, sizeof(a), most->memory), (int)most->ranks[0],
+            ek_count_text(b, sizeof(b), most->weights),
+            ek_count_text(c, sizeof(c), most->memory - most->weights));
+    if (r->cluster->memory > 0)
+        fprintf(out, "; a rank has %sB%s", ek_count_text(d, sizeof(d), r->cluster->memory),
+                most->memory > r->cluster->memory ? ", which is too little" : "");
+    fprintf(out, "\n");
+}
+
+static void put_balance(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_balance *b = r->balance;
+    char low[EK_COST_QUANTITY], high[EK_COST_QUANTITY], plan[EK_COST_QUANTITY];
+
+    if (b == NULL)
+        return;
+    fprintf(out, "steps     %" PRId64 " of the trace: 80 %% within %s and %s\n", r->n_steps,
+            ek_cost_quantity(low, quantile(r, 0.1), "s"),
+            ek_cost_quantity(high, quantile(r, 0.9), "s"));
+    fprintf(out,
+            "balance   %s: max/mean %.3f with primary copies only, %.3f as planned; "
+            "%.1f replicas a layer; %s a plan\n",
+            r->layout->planner != NULL ? r->layout->planner->name : "off", b->before, b->after,
+            b->replicas, ek_cost_quantity(plan, b->plan_s, "s"));
+}
+
+static void put_changes(const ek_sim_report *r, FILE *out)
+{
+    char text[EK_COST_QUANTITY];
+
+    for (int i = 0; i < r->n_changes; i++)
+        fprintf(out, "%s  %-32s %10s, %.3f times as fast\n", i == 0 ? "\nwhat if\n" : "",
+                r->changes[i].change, ek_cost_quantity(text, r->changes[i].step_s, "s"),
+                r->result->step_s / r->changes[i].step_s);
+}
+
+static void put_end(const ek_sim_report *r, FILE *out)
+{
+    char text[EK_COST_QUANTITY];
+
+    fprintf(out, "\n%sSimulated in %s.\n",
+            r->balance == NULL ? "Loads of experts are even, as with --force-balance. " : "",
+            ek_cost_quantity(text, r->took_s, "s"));
+}
+
+void ek_sim_write_text(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_layout *l = r->layout;
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
+    const char *what;
+    double peak = peak_of(r->cluster, &what);
+
+    fprintf(out, "cluster   %s: %d ranks on %" PRId64 " node%s\n", r->cluster->name,
+            (int)r->graphs->ranks, node_count(r), node_count(r) > 1 ? "s" : "");
+    fprintf(out, "model     %s parameters, %s active for a token; %s\n",
+            ek_count_text(a, sizeof(a), (double)l->params),
+            ek_count_text(b, sizeof(b), (double)l->active_params), l->dtype);
+    fprintf(out, "layout    pp %d, dp %d, tp %d; experts edp %d, ep %d, etp %d; zero %d\n", l->pp,
+            l->dp, l->tp, l->edp, l->ep, l->etp, l->zero);
+    fprintf(out, "step      %s for %s tokens: %s tokens/s\n",
+            ek_cost_quantity(a, r->result->step_s, "s"),
+            ek_count_text(b, sizeof(b), (double)l->step_tokens),
+            ek_count_text(c, sizeof(c), tokens_per_s(r)));
+    fprintf(out, "MFU       %.3f of %s (%s)\n", mfu_of(r), ek_cost_quantity(a, peak, "FLOP/s"),
+            what);
+    put_balance(r, out);
+    put_memory(r, out);
+    put_parts(r, out);
+    put_stages(r, out);
+    put_changes(r, out);
+    put_end(r, out);
+}

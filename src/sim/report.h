@@ -1,0 +1,34 @@
+/* sim/report.h - the outcome of a simulation, for people and as JSON. */
+#ifndef SIM_REPORT_H
+#define SIM_REPORT_H
+
+#include "sim/cluster.h"
+#include "sim/loads.h"
+#include "sim/replay.h"
+
+#include <stdio.h>
+
+/* A step with a change of the cluster (sim/what_if.h). */
+typedef struct {
+    const char *change;
+    double step_s;
+} ek_sim_what_if;
+
+typedef struct {
+    const ek_cluster *cluster;
+    const ek_sim_graphs *graphs;
+    const ek_sim_layout *layout;
+    const ek_sim_result *result;
+    const ek_sim_balance *balance; /* NULL: loads are even */
+    const double *steps;           /* [n_steps] seconds */
+    int64_t n_steps;
+    const ek_sim_what_if *changes; /* [n_changes] */
+    int n_changes;
+    double took_s; /* the simulation itself */
+} ek_sim_report;
+
+/* Errors are left in ferror(out).  JSON: one object on a line. */
+void ek_sim_write_text(const ek_sim_report *r, FILE *out);
+void ek_sim_write_json(const ek_sim_report *r, FILE *out);
+
+#endif

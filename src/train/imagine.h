@@ -1,0 +1,34 @@
+/* train/imagine.h - the step graphs of a run's ranks, without starting the run.
+ *
+ * A rank is laid out in a fake world (comm/fake.h): its model, pass and optimizer at addresses that
+ * are not touched, by the functions that training uses; then its first step is built.  So any
+ * layout of any number of ranks can be looked at on one machine: about a millisecond a rank for
+ * small models, ten for large ones. */
+#ifndef TRAIN_IMAGINE_H
+#define TRAIN_IMAGINE_H
+
+#include "evenkeel/train.h"
+
+#include "sim/graphs.h"
+
+typedef struct ek_imagined ek_imagined;
+
+/* All ranks of a run of `ranks` ranks with these settings; node_of [ranks]: their nodes, numbered
+ * by first rank.  Data are not read and may be missing; cfg and its texts are borrowed until the
+ * ranks are closed.
+ *
+ * Where divisions leave remainders, the first rank of a stage has the most work in each of them,
+ * and others wait for it: every_rank 0 makes that one stand for its stage (drawn layouts differ
+ * by 0.1 % of a step at most).  every_rank 1 builds all
+ * ranks, and puts those together whose graphs are equal; so does a list of --batch-shares.
+ *
+ * The caller closes *out, also after a failure.  EK_EINVAL, EK_EFORMAT and the like as ek_train()
+ * returns them for a wrong setting; EK_EUNSUPPORTED: elastic runs, and experts on disk.  Local. */
+EK_CHECKED ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of,
+                                int every_rank, ek_imagined **out);
+/* Borrowed from x. */
+const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x);
+const ek_sim_layout *ek_imagined_layout(const ek_imagined *x);
+void ek_imagined_close(ek_imagined **x);
+
+#endif

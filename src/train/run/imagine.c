@@ -1,0 +1,257 @@
+/* Lays out ranks of a run, each in a world of its own, and builds their first step. */
+#include "train/imagine.h"
+
+#include "comm/fake.h"
+#include "model/hf/names.h"
+#include "tensor/select/select.h"
+#include "train/run/balance.h"
+#include "train/run/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A rank that stands for its class. */
+typedef struct {
+    ek_train_summary summary;
+    ek_run run;
+    ek_graph graph; /* a copy, which the run's memory is not needed for */
+    uint64_t digest;
+} imagined_rank;
+
+struct ek_imagined {
+    ek_train_config cfg;
+    ek_train_hooks hooks; /* none */
+    imagined_rank **rank; /* [n_classes] */
+    ek_sim_class *classes;
+    int32_t *class_of; /* [ranks] */
+    int32_t *ranks;    /* [ranks] of the classes, one class after the other */
+    ek_sim_graphs graphs;
+    ek_sim_layout layout;
+};
+
+static ek_status check_imaginable(const ek_train_config *c)
+{
+    EK_REQUIRE(!c->elastic, EK_EUNSUPPORTED, "runs with --elastic cannot be simulated");
+    EK_REQUIRE(strcmp(c->offload, "off") == 0, EK_EUNSUPPORTED,
+               "runs with --offload %s cannot be simulated", c->offload);
+    return EK_OK;
+}
+
+/* --- a rank ----------------------------------------------------------------------------------- */
+
+/* The kernels of the CPU lay out as those of any device do, and none is called. */
+static ek_status lay_out(ek_run *r, const int *node_of)
+{
+    EK_TRY(ek_run_read_options(r));
+    EK_TRY(ek_kernels_create(r->options.mode, ek_cpu_isa(), 1, &r->kernels));
+    if (r->ranks > 1) {
+        EK_TRY(ek_fake_open(r->rank, r->ranks, &r->world));
+        ek_comm_set_nodes(r->world, node_of);
+        r->all = r->world;
+        EK_TRY(ek_mesh_open(r->world, &r->options.sizes, &r->mesh));
+    }
+    EK_TRY(ek_run_calibrate(r));
+    return ek_run_layout_model(r);
+}
+
+static void close_rank(imagined_rank *x)
+{
+    ek_run *r = &x->run;
+
+    ek_trainer_destroy(&r->trainer);
+    ek_trace_close(&r->options.replay);
+    ek_model_destroy(&r->model);
+    ek_mesh_close(&r->mesh);
+    ek_comm_close(&r->world);
+    ek_kernels_destroy(&r->kernels);
+    free(r->options.shares);
+    ek_graph_fini(&x->graph);
+    free(x);
+}
+
+static ek_status build_rank(imagined_rank *x, const int *node_of)
+{
+    ek_run *r = &x->run;
+    ek_graph *g;
+
+    EK_TRY(lay_out(r, node_of));
+    EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
+    EK_TRY(ek_trainer_build_step(r->trainer, &g));
+    x->digest = ek_graph_digest(g);
+    return ek_graph_copy(&x->graph, g);
+}
+
+static ek_status open_rank(ek_imagined *im, int rank, int ranks, const int *node_of,
+                           imagined_rank **out)
+{
+    imagined_rank *x = calloc(1, sizeof(*x));
+    ek_status st;
+
+    EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a rank");
+    x->run = (ek_run){.cfg = &im->cfg,
+                      .hooks = &im->hooks,
+                      .out = &x->summary,
+                      .rank = rank,
+                      .ranks = ranks,
+                      .memory = {.step = -1}};
+    st = build_rank(x, node_of);
+    if (st < 0) {
+        close_rank(x);
+        return st;
+    }
+    *out = x;
+    return EK_OK;
+}
+
+static int stage_of(const imagined_rank *x)
+{
+    return x->run.mesh != NULL ? x->run.mesh->pp_rank : 0;
+}
+
+/* --- classes ---------------------------------------------------------------------------------- */
+
+/* The addresses of many large ranks at once would be too many. */
+static void forget_memory(imagined_rank *x)
+{
+    ek_trainer_destroy(&x->run.trainer);
+    ek_model_destroy(&x->run.model);
+}
+
+static void add_class(ek_imagined *im, imagined_rank *x)
+{
+    const ek_run *r = &x->run;
+    double state = (double)(r->model->arena.bytes + r->model->state.bytes);
+    int32_t k = im->graphs.n_classes++;
+
+    im->rank[k] = x;
+    im->classes[k] =
+        (ek_sim_class){.graph = &x->graph,
+                       .stage = stage_of(x),
+                       .memory = (double)r->out->info.predicted_bytes - (double)r->room.base_rss,
+                       .weights = state};
+    forget_memory(x);
+}
+
+/* Puts a rank into the class of its graph, or into a new one. */
+static void classify(ek_imagined *im, int rank, imagined_rank *x)
+{
+    int32_t n = im->graphs.n_classes, k = 0;
+
+    while (k < n && (im->rank[k]->digest != x->digest || im->classes[k].stage != stage_of(x)))
+        k++;
+    im->class_of[rank] = k;
+    if (k == n)
+        add_class(im, x);
+    else
+        close_rank(x);
+}
+
+/* Lists the ranks of each class. */
+static void list_ranks(ek_imagined *im)
+{
+    ek_sim_graphs *g = &im->graphs;
+    int32_t n = 0;
+
+    for (int32_t k = 0; k < g->n_classes; k++) {
+        im->classes[k].ranks = im->ranks + n;
+        for (int32_t r = 0; r < g->ranks; r++)
+            if (im->class_of[r] == k)
+                im->ranks[n++] = r;
+        im->classes[k].n_ranks = (int32_t)(im->ranks + n - im->classes[k].ranks);
+    }
+}
+
+static ek_status imagine(ek_imagined *im, const int *node_of, int every_rank)
+{
+    int ranks = im->graphs.ranks, each = 1;
+    imagined_rank *x = NULL;
+
+    for (int r = 0; r < ranks; r += each) {
+        EK_TRY(open_rank(im, r, ranks, node_of, &x));
+        if (!every_rank && x->run.options.shares == NULL && x->run.mesh != NULL)
+            each = x->run.mesh->stage_size;
+        classify(im, r, x);
+        for (int i = 1; i < each; i++)
+            im->class_of[r + i] = im->class_of[r];
+    }
+    list_ranks(im);
+    return EK_OK;
+}
+
+static void describe(ek_imagined *im)
+{
+    const ek_run *r = &im->rank[0]->run;
+    const ek_mesh *m = r->mesh != NULL ? r->mesh : &ek_mesh_one;
+    const ek_trainer_config *t = &r->training;
+    int64_t top_k = t->top_k > 0 ? t->top_k : r->source.spec.top_k;
+
+    im->graphs.classes = im->classes;
+    im->layout = (ek_sim_layout){.pp = m->pp,
+                                 .dp = m->dp,
+                                 .tp = m->tp,
+                                 .edp = m->edp,
+                                 .ep = m->ep,
+                                 .etp = m->etp,
+                                 .zero = im->cfg.zero,
+                                 .params = ek_hf_elements(&r->source.spec),
+                                 .active_params = ek_hf_active_elements(&r->source.spec),
+                                 .step_tokens = r->training.batch * r->training.seq,
+                                 .dtype = ek_mode_name(r->options.mode),
+                                 .spec = r->source.spec,
+                                 .planner = m->ep > 1 ? t->moe.planner : NULL,
+                                 .spare_slots = r->options.spare_slots,
+                                 .micros = ek_batch_micros(t->batch, t->micro_batch),
+                                 .plan_every = im->cfg.plan_every,
+                                 .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};
+}
+
+ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of, int every_rank,
+                     ek_imagined **out)
+{
+    ek_imagined *im;
+    size_t n = (size_t)ranks;
+
+    *out = NULL;
+    EK_TRY(check_imaginable(cfg));
+    im = calloc(1, sizeof(*im));
+    EK_REQUIRE(im != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    *out = im;
+    im->cfg = *cfg;
+    im->cfg.dry_run = 2;
+    im->graphs.ranks = ranks;
+    im->rank = calloc(n, sizeof(*im->rank));
+    im->classes = calloc(n, sizeof(*im->classes));
+    im->class_of = calloc(n, sizeof(*im->class_of));
+    im->ranks = calloc(n, sizeof(*im->ranks));
+    EK_REQUIRE(im->rank != NULL && im->classes != NULL && im->class_of != NULL && im->ranks != NULL,
+               EK_ENOMEM, "no memory for %d ranks", ranks);
+    EK_TRY(imagine(im, node_of, every_rank));
+    describe(im);
+    return EK_OK;
+}
+
+const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x)
+{
+    return &x->graphs;
+}
+
+const ek_sim_layout *ek_imagined_layout(const ek_imagined *x)
+{
+    return &x->layout;
+}
+
+void ek_imagined_close(ek_imagined **px)
+{
+    ek_imagined *im = *px;
+
+    *px = NULL;
+    if (im == NULL)
+        return;
+    for (int32_t k = 0; k < im->graphs.n_classes; k++)
+        close_rank(im->rank[k]);
+    free(im->rank);
+    free(im->classes);
+    free(im->class_of);
+    free(im->ranks);
+    free(im);
+}

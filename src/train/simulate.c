@@ -1,0 +1,266 @@
+/* Prices a step's ops on a cluster, replays them, and writes timelines of what came out. */
+#include "train/simulate.h"
+
+#include "exec/exec.h"
+#include "sim/price_compute.h"
+#include "sim/price_net.h"
+#include "train/imagine.h"
+
+#include <stdlib.h>
+
+struct ek_simulation {
+    const ek_cluster *cluster;
+    int recorded, ranks;
+    ek_imagined *imagined;
+    ek_sim_loads *loads; /* NULL: even */
+    int32_t *column_of;  /* [ranks] of their factors: the rank in the expert-parallel group */
+    double *slow;        /* [ranks]; NULL: none is */
+    double *step_s;      /* [n_steps] */
+    int64_t n_steps;
+    ek_sim_result result;
+};
+
+enum { STEPS = 8 };
+
+/* --- prices ----------------------------------------------------------------------------------- */
+
+/* Whether an op sends replicas or experts of which there are none. */
+static int has_nothing_to_send(const ek_simulation *s, const ek_op *op)
+{
+    ek_collective c = op->work.net.collective;
+    int of_replicas = c == EK_COLLECTIVE_MULTICASTS || c == EK_COLLECTIVE_MULTIREDUCES;
+
+    return c == EK_COLLECTIVE_TRANSFERS ||
+           (of_replicas && (s->loads == NULL || ek_sim_loads_factors(s->loads, op) == NULL));
+}
+
+static void price_op(const void *context, const ek_op *op, ek_sim_price *out)
+{
+    const ek_simulation *s = context;
+    ek_net_time t;
+
+    *out = (ek_sim_price){0};
+    if (op->work.kind != EK_WORK_NET) {
+        out->seconds = ek_price_compute(&s->cluster->machine, op);
+        if (s->cluster->speed > 0)
+            out->seconds /= s->cluster->speed;
+        return;
+    }
+    out->silent = op->work.net.group.n < 2 || has_nothing_to_send(s, op);
+    if (out->silent)
+        return;
+    t = ek_price_net(s->cluster, &op->work.net);
+    out->overhead = t.overhead_s;
+    out->wire = t.wire_s;
+    out->latency = t.latency_s;
+}
+
+/* [ranks] numbered by first rank: nodes have consecutive ranks. */
+static ek_status list_nodes(const ek_cluster *c, int ranks, int **node_of)
+{
+    int64_t each = ek_cluster_node_ranks(c);
+
+    *node_of = calloc((size_t)ranks, sizeof(**node_of));
+    EK_REQUIRE(*node_of != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    for (int r = 0; r < ranks; r++)
+        (*node_of)[r] = (int)(r / each);
+    return EK_OK;
+}
+
+/* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
+static ek_status list_slow(const ek_cluster *c, int ranks, double **slow)
+{
+    for (int32_t i = 0; i < c->n_slow; i++) {
+        if (c->slow[i] >= ranks)
+            continue;
+        if (*slow == NULL)
+            *slow = calloc((size_t)ranks, sizeof(**slow));
+        EK_REQUIRE(*slow != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+        (*slow)[c->slow[i]] = 1 / c->slow_factor;
+    }
+    for (int r = 0; *slow != NULL && r < ranks; r++)
+        (*slow)[r] = (*slow)[r] > 0 ? (*slow)[r] : 1;
+    return EK_OK;
+}
+
+static const double *factors_of(const void *loads, const ek_op *op)
+{
+    return ek_sim_loads_factors(loads, op);
+}
+
+/* --- steps ------------------------------------------------------------------------------------ */
+
+/* Loads by the run's planner. */
+static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+    ek_sim_loads_config c = {.trace = cfg->trace,
+                             .planner = l->planner != NULL ? l->planner : &ek_planner_off,
+                             .spec = &l->spec,
+                             .cluster = cfg->cluster,
+                             .ep = l->ep,
+                             .etp = l->etp,
+                             .spare_slots = l->planner != NULL ? l->spare_slots : 0,
+                             .rows = l->rows,
+                             .horizon = l->plan_every * l->micros,
+                             .batches = l->micros,
+                             .steps = cfg->steps > 0 ? cfg->steps : STEPS};
+
+    EK_TRY(ek_sim_loads_open(&c, &s->loads));
+    s->n_steps = ek_sim_loads_steps(s->loads);
+    s->column_of = calloc((size_t)s->ranks, sizeof(*s->column_of));
+    EK_REQUIRE(s->column_of != NULL, EK_ENOMEM, "no memory for %d ranks", s->ranks);
+    for (int r = 0; r < s->ranks; r++)
+        s->column_of[r] = r % (s->ranks / l->pp) / l->etp % l->ep;
+    return EK_OK;
+}
+
+/* Simulates a step; adds its share to the mean. */
+static ek_status add_step(ek_simulation *s, int64_t step)
+{
+    int last = step == s->n_steps - 1;
+    ek_sim_config sim = {.graphs = ek_imagined_graphs(s->imagined),
+                         .price = price_op,
+                         .context = s,
+                         .slow = s->slow,
+                         .recorded = last ? s->recorded : -1};
+    ek_sim_result r;
+    ek_status st;
+
+    if (s->loads != NULL) {
+        ek_sim_loads_set(s->loads, step);
+        sim.factors = factors_of;
+        sim.loads = s->loads;
+        sim.column_of = s->column_of;
+        sim.n_columns = ek_imagined_layout(s->imagined)->ep;
+    }
+    st = ek_sim_replay(&sim, &r);
+    if (st == EK_OK) {
+        s->step_s[step] = r.step_s;
+        st = ek_sim_add(&s->result, &r, 1.0 / (double)s->n_steps);
+    }
+    ek_sim_free(&r);
+    return st;
+}
+
+static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
+{
+    EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
+               "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
+               (long long)ek_cluster_ranks(cfg->cluster));
+    EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
+    EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
+    if (cfg->trace != NULL)
+        EK_TRY(open_loads(s, cfg));
+    s->step_s = calloc((size_t)s->n_steps, sizeof(*s->step_s));
+    EK_REQUIRE(s->step_s != NULL, EK_ENOMEM, "no memory for %lld steps", (long long)s->n_steps);
+    for (int64_t i = 0; i < s->n_steps; i++)
+        EK_TRY(add_step(s, i));
+    return EK_OK;
+}
+
+ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
+{
+    ek_simulation *s = calloc(1, sizeof(*s));
+    int *node_of = NULL;
+    ek_status st;
+
+    *out = s;
+    EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
+    s->cluster = cfg->cluster;
+    s->ranks = cfg->ranks;
+    s->recorded = cfg->recorded;
+    s->n_steps = 1;
+    st = list_nodes(cfg->cluster, cfg->ranks, &node_of);
+    if (st == EK_OK)
+        st = simulate(s, cfg, node_of);
+    free(node_of);
+    return st;
+}
+
+void ek_simulation_close(ek_simulation **s)
+{
+    if (*s == NULL)
+        return;
+    ek_sim_free(&(*s)->result);
+    ek_sim_loads_close(&(*s)->loads);
+    ek_imagined_close(&(*s)->imagined);
+    free((*s)->column_of);
+    free((*s)->slow);
+    free((*s)->step_s);
+    free(*s);
+    *s = NULL;
+}
+
+const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
+{
+    return ek_imagined_graphs(s->imagined);
+}
+
+const ek_sim_layout *ek_simulation_layout(const ek_simulation *s)
+{
+    return ek_imagined_layout(s->imagined);
+}
+
+const ek_sim_result *ek_simulation_result(const ek_simulation *s)
+{
+    return &s->result;
+}
+
+const ek_sim_balance *ek_simulation_balance(const ek_simulation *s)
+{
+    return s->loads != NULL ? ek_sim_loads_balance(s->loads) : NULL;
+}
+
+const double *ek_simulation_steps(const ek_simulation *s, int64_t *n)
+{
+    *n = s->n_steps;
+    return s->step_s;
+}
+
+/* --- timelines -------------------------------------------------------------------------------- */
+
+enum { TRACKS = 64 };
+
+/* The first track of a lane on which nothing is in flight at `start`. */
+static int32_t take_track(int64_t *free_at, int64_t start, int64_t end)
+{
+    int32_t track = 0;
+
+    while (track < TRACKS - 1 && free_at[track] > start)
+        track++;
+    free_at[track] = end;
+    return track;
+}
+
+ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
+{
+    const ek_sim_result *r = &s->result;
+    int64_t free_at[EK_LANE_COUNT][TRACKS] = {{0}}, step_ns = 0;
+    ek_timeline_rank who = {
+        .rank = s->recorded, .ranks = s->ranks, .step_ns = &step_ns, .n_steps = 1};
+    ek_event *events = calloc((size_t)r->n_spans + 1, sizeof(*events));
+    ek_status st;
+
+    EK_REQUIRE(events != NULL, EK_ENOMEM, "no memory for a timeline");
+    for (int32_t i = 0; i < r->n_spans; i++) {
+        const ek_op *op = &r->ops[i];
+        int64_t start = (int64_t)(r->spans[i].start * 1e9), end = (int64_t)(r->spans[i].end * 1e9);
+
+        events[i] = (ek_event){op->kind,
+                               op->lane,
+                               op->layer,
+                               op->micro,
+                               op->part,
+                               op->recompute,
+                               start,
+                               end,
+                               op->flops,
+                               op->bytes,
+                               take_track(free_at[op->lane], start, end),
+                               op->work};
+    }
+    st = ek_timeline_write(events, r->n_spans, &who, path);
+    free(events);
+    return st;
+}

@@ -1,0 +1,46 @@
+/* train/simulate.h - simulates a step of a run on a cluster: the ranks' step graphs
+ * (train/imagine.h), priced (sim/price_compute.h, sim/price_net.h) and replayed (sim/replay.h).
+ *
+ * Without a routing trace loads are even: each expert gets as many rows as any other, so no
+ * replicas are sent.  With one, a step is simulated for each of some iterations, with the plans of
+ * the run's policy (sim/loads.h).  Experts that move between steps cost nothing here. */
+#ifndef TRAIN_SIMULATE_H
+#define TRAIN_SIMULATE_H
+
+#include "evenkeel/train.h"
+
+#include "sim/cluster.h"
+#include "sim/loads.h"
+#include "sim/replay.h"
+
+typedef struct {
+    const ek_train_config *train; /* --ep and so on; data may be missing */
+    const ek_cluster *cluster;
+    int ranks;
+    int every_rank;        /* 1: a graph for every rank (train/imagine.h) */
+    int recorded;          /* rank whose ops are recorded, in the last step; -1: none */
+    const ek_trace *trace; /* NULL: even loads */
+    int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
+} ek_simulation_config;
+
+typedef struct ek_simulation ek_simulation;
+
+/* The caller closes *out, also after a failure.  EK_EINVAL: a setting, or ranks that the cluster
+ * does not have; others as of ek_imagine.  Local. */
+EK_CHECKED ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out);
+void ek_simulation_close(ek_simulation **s);
+
+/* Borrowed from s. */
+const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s);
+const ek_sim_layout *ek_simulation_layout(const ek_simulation *s);
+/* The mean of all steps. */
+const ek_sim_result *ek_simulation_result(const ek_simulation *s);
+/* What plans did; NULL: loads are even. */
+const ek_sim_balance *ek_simulation_balance(const ek_simulation *s);
+/* The seconds of each step, [*n], in the trace's order; one with even loads. */
+const double *ek_simulation_steps(const ek_simulation *s, int64_t *n);
+
+/* Writes the recorded rank's step as a timeline (exec/exec.h).  EK_EIO, EK_ENOSPC. */
+EK_CHECKED ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path);
+
+#endif

@@ -1,0 +1,153 @@
+"""simulate: the step of a layout on a described cluster, as text, JSON and timeline; what it refuses."""
+
+import json
+import os
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, USAGE, run
+
+CLUSTER = {"evenkeel_cluster": 1, "name": "toy",
+           "rank": {"memory": "1G", "machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
+           "levels": [{"name": "node", "ranks": 4, "gbytes_s": 10, "us": 2},
+                      {"name": "net", "ranks": 4096, "gbytes_s": 1, "us": 10}]}
+
+
+class Simulate(ek_cli.Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = ek_cli.write(self.path("toy.json"), json.dumps(CLUSTER))
+
+    def simulate(self, ranks, *words, status=DONE, model="small", cluster=None):
+        r = run("simulate", "--cluster", cluster or self.cluster, "--model", model, "--ranks", ranks, *words)
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def json(self, *words, **kw):
+        return json.loads(self.simulate(*words, "--json", **kw).stdout)
+
+    @staticmethod
+    def all_parts(where):
+        return sum(sum(x.values()) if isinstance(x, dict) else x for x in where.values())
+
+    def test_parts_of_a_step_add_up_to_it(self):
+        for words in ((1,), (8, "--ep", 8), (16, "--pp", 4, "--ep", 2, "--tp", 2, "--micro-batch", 8, "--zero", 1),
+                      (32, "--ep", 8, "--zero", 3, "--every-rank")):
+            with self.subTest(words=words):
+                s = self.json(*words)
+                self.assertAlmostEqual(self.all_parts(s["where_ms"]), s["step_ms"], delta=1e-6 * s["step_ms"])
+                self.assertEqual(sum(c["ranks"] for c in s["classes"]), words[0])
+                self.assertAlmostEqual(s["tokens_per_s"], s["step_tokens"] / s["step_ms"] * 1e3, places=2)
+                self.assertTrue(0.01 < s["mfu"] < 0.5, s["mfu"])
+                self.assertEqual(s["dtype"], "bf16")  # the machine's
+
+    def test_layout_and_memory_are_those_of_a_dry_run(self):
+        words = ["--pp", 2, "--ep", 2, "--tp", 2, "--zero", 1, "--seq", 16]
+        memory = []
+        for batch in (8, 16):
+            more = [*words, "--batch", batch, "--micro-batch", batch]
+            model = ek_cli.write_config(self.path("model.json"), hidden_size=256, intermediate_size=512,
+                                        num_hidden_layers=4)
+            r = run("train", "--dry-run", "--json", "--ranks", 8, "--model", model, "--data", self.data,
+                    "--out", self.path("run"), *more)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            plan, s = json.loads(r.stdout), self.json(8, *more, model=model)
+            for key, n in s["layout"].items():
+                self.assertEqual(n, plan["layout"][key], key)
+            self.assertEqual(s["params"], plan["params"])
+            memory.append((plan["memory"]["most_mb"], s["memory_mb"]["all"]))
+        # of a dry run, what the process itself takes is a part
+        self.assertAlmostEqual(memory[1][0] - memory[0][0], memory[1][1] - memory[0][1], delta=1)
+        self.assertTrue(0 < memory[0][0] - memory[0][1] < 60, memory)
+
+    def test_text_says_what_a_step_takes_and_where_it_goes(self):
+        text = self.simulate(8, "--pp", 2, "--ep", 4, "--micro-batch", 8).stdout
+        for wanted in ("toy: 8 ranks on 2 nodes", "pp 2, dp 4, tp 1; experts edp 1, ep 4, etp 1; zero 0",
+                       "tokens/s", "of 200 GFLOP/s (peak)", "expert products", "exposed: ", "(bubble)",
+                       "stage   ranks", "a rank has 1.07 GB", "Loads of experts are even"):
+            self.assertIn(wanted, text)
+        self.assertNotIn("which is too little", text)
+        self.assertIn("which is too little", self.simulate(1, "--model", "base").stdout)
+
+    def test_a_trace_loads_ranks_and_policies_level_them(self):
+        trace = self.path("hot.npy")
+        r = run("workload", "--name", "W1", "--ranks", 8, "--experts", 8, "--layers", 4, "--iterations", 20,
+                "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        words = [8, "--ep", 8, "--batch", 64, "--micro-batch", 64]
+        even = self.json(*words)
+        off, exact = (self.json(*words, "--trace", trace, "--balance", b, "--steps", 5) for b in ("off", "exact"))
+        self.assertNotIn("balance", even)
+        self.assertGreater(off["balance"]["max_over_mean"], 2)
+        self.assertLess(exact["balance"]["max_over_mean"], off["balance"]["max_over_mean"])
+        self.assertEqual((off["balance"]["policy"], off["balance"]["steps"]), ("off", 5))
+        self.assertGreater(exact["balance"]["replicas_a_layer"], 0)
+        self.assertLess(0.9 * even["step_ms"], exact["step_ms"])  # replicas also keep rows where they are
+        self.assertLess(1.2 * exact["step_ms"], off["step_ms"])
+        self.assertGreater(off["where_ms"]["skew"], even["where_ms"]["skew"])
+        for s in (off, exact):
+            self.assertAlmostEqual(self.all_parts(s["where_ms"]), s["step_ms"], delta=1e-6 * s["step_ms"])
+            self.assertLessEqual(s["balance"]["step_ms_p10"], s["balance"]["step_ms_p90"])
+        text = self.simulate(*words, "--trace", trace).stdout
+        for wanted in ("balance   auto: max/mean", "steps     8 of the trace", "\nSimulated in"):
+            self.assertIn(wanted, text)
+        model = ek_cli.write_config(self.path("model.json"))
+        err = self.simulate(4, "--ep", 4, "--seq", 16, "--trace", trace, status=BAD_INPUT, model=model).stderr
+        self.assertIn("the trace is of 8 experts, and the model has 4", err)
+
+    def test_a_timeline_has_the_ops_of_the_step(self):
+        path = self.path("step.json")
+        s = self.json(8, "--ep", 8, "--timeline", path, "--timeline-rank", 5)
+        events = json.loads(ek_cli.read(path))["traceEvents"]
+        ops = [e for e in events if e["ph"] == "X"]
+        self.assertEqual(len(ops), s["classes"][0]["ops"])
+        self.assertEqual({e["pid"] for e in events}, {5})
+        self.assertAlmostEqual(max(e["ts"] + e["dur"] for e in ops), s["step_ms"] * 1e3, delta=1)
+        lanes = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        compute = sorted((e["ts"], e["ts"] + e["dur"]) for e in ops if lanes[e["tid"]] == "compute")
+        self.assertGreater(len(compute), 50)
+        for a, b in zip(compute, compute[1:]):
+            self.assertLessEqual(a[1], b[0] + 0.01)
+
+    def test_what_if_tells_what_a_change_would_give(self):
+        changes = ["bandwidth[net] x2", "bandwidth[*] x2", "latency[node] x 0.5", "compute x2", "compute x1"]
+        words = [8, "--ep", 8, "--pp", 1]
+        s = self.json(*words, "--what-if", *changes)
+        self.assertEqual([x["change"] for x in s["what_if"]], changes)
+        net, both, latency, compute, same = (x["step_ms"] for x in s["what_if"])
+        self.assertEqual(same, s["step_ms"])
+        self.assertLessEqual(both, net)
+        self.assertLess(net, latency)
+        self.assertLessEqual(latency, s["step_ms"])
+        twice = {**CLUSTER, "rank": {**CLUSTER["rank"], "machine": {"peak": 4e11, "memory_bytes_s": 2e10, "efficiency": 0.5}}}
+        self.assertAlmostEqual(compute, self.json(*words, cluster=ek_cli.write(
+            self.path("twice.json"), json.dumps(twice)))["step_ms"], places=6)
+        self.assertIn("what if\n  compute x2 ", self.simulate(*words, "--what-if", "compute x2").stdout)
+        for bad in ("compute", "compute x0", "compute xx2", "bandwidth[leaf] x2", "bandwidth x2", "speed x2", "x2"):
+            err = self.simulate(*words, "--what-if", bad, status=USAGE).stderr
+            self.assertIn("LEVEL *, or one of node, net", err)
+
+    def test_thousands_of_ranks_take_a_moment(self):
+        s = self.json(4096, "--pp", 4, "--ep", 32, "--zero", 1, "--batch", 8192, "--micro-batch", 1024)
+        self.assertEqual(s["layout"]["dp"], 1024)
+        self.assertLess(s["took_s"], 60)
+
+    def test_faults_are_one_sentence(self):
+        for status, said, ranks, words in (
+                (USAGE, "--ranks 5000: cluster toy has 4096", 5000, []),
+                (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
+                (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 8, ["--timeline", "x", "--timeline-rank", 8]),
+                (USAGE, "`simulate` has no option `--elastic`", 8, ["--elastic"])):
+            err = self.simulate(ranks, *words, status=status).stderr
+            self.assertIn(said, err)
+        err = self.simulate(2, status=BAD_INPUT, cluster=self.path("missing.json")).stderr
+        self.assertIn("missing.json", err)
+        self.assertEqual(err.count("\n"), 1)
+        broken = ek_cli.write(self.path("broken.json"), json.dumps({**CLUSTER, "levels": []}))
+        self.assertIn("broken.json", self.simulate(2, status=BAD_INPUT, cluster=broken).stderr)
+        err = self.simulate(2, status=BAD_INPUT, model=self.path("none")).stderr
+        self.assertEqual(err.count("\n"), 1)
+        self.assertFalse(os.path.exists("x"))
+
+
+if __name__ == "__main__":
+    ek_cli.main()

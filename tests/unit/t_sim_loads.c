@@ -1,0 +1,182 @@
+/* Loads of a simulated step (sim/loads.h): factors of traces by hand, under planners. */
+#include "ek_test.h"
+#include "sim/loads.h"
+
+enum { EP = 4, EXPERTS = 8, LAYERS = 2, ITERATIONS = 6 };
+
+static int64_t counts[ITERATIONS][LAYERS][EP][EXPERTS];
+
+/* Layer 0: all rows go to expert 0, on rank 0; layer 1: even. */
+static ek_trace hot_trace(void)
+{
+    for (int i = 0; i < ITERATIONS; i++)
+        for (int r = 0; r < EP; r++)
+            for (int e = 0; e < EXPERTS; e++) {
+                counts[i][0][r][e] = e == 0 ? 8000 : 0;
+                counts[i][1][r][e] = 1000;
+            }
+    return (ek_trace){.data = (const unsigned char *)counts,
+                      .width = 8,
+                      .iterations = ITERATIONS,
+                      .layers = LAYERS,
+                      .sources = EP,
+                      .experts = EXPERTS};
+}
+
+static ek_cluster cluster;
+
+/* A node of each rank, with links so quick that replicas pay. */
+static ek_sim_loads_config config_of(const ek_trace *t, const ek_model_spec *spec,
+                                     const ek_planner *planner)
+{
+    memset(&cluster, 0, sizeof(cluster));
+    cluster.machine = (ek_machine){.dtype = "fp32",
+                                   .ranks = 1,
+                                   .nodes = 1,
+                                   .threads = 1,
+                                   .hidden = 1,
+                                   .ff = 1,
+                                   .experts = 1,
+                                   .copy = 1e12};
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        cluster.machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e9}};
+    cluster.n_levels = 1;
+    cluster.level[0] =
+        (ek_cluster_level){.name = "net", .ranks = 16, .bytes_s = 1e12, .latency_s = 1e-7};
+    return (ek_sim_loads_config){.trace = t,
+                                 .planner = planner,
+                                 .spec = spec,
+                                 .cluster = &cluster,
+                                 .ep = EP,
+                                 .etp = 1,
+                                 .spare_slots = planner == &ek_planner_off ? 0 : 1,
+                                 .rows = 8000,
+                                 .horizon = 10,
+                                 .batches = 1,
+                                 .steps = 3};
+}
+
+/* Four layers, the second of them dense. */
+static ek_model_spec small_spec(void)
+{
+    ek_model_spec s;
+
+    ek_model_default(&s);
+    s.layers = 4;
+    s.dense[1] = 1;
+    s.hidden = 64;
+    s.ff = 64;
+    s.experts = EXPERTS;
+    s.top_k = 1;
+    return s;
+}
+
+static const double *factors(const ek_sim_loads *l, ek_op_kind kind, int32_t layer)
+{
+    ek_op op = {.kind = kind, .layer = layer};
+
+    return ek_sim_loads_factors(l, &op);
+}
+
+static void one_expert_with_all_rows_loads_its_rank(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_sim_loads *l;
+
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_steps(l), 3);
+    for (int64_t s = 0; s < 3; s++) {
+        const double *up, *sent, *even;
+
+        ek_sim_loads_set(l, s);
+        up = factors(l, EK_OP_EXPERT_UP, 0);
+        sent = factors(l, EK_OP_DISPATCH_A2A, 0);
+        CHECK(up[0] == 4 && up[1] == 0 && up[3] == 0);
+        /* rank 0 gets 24,000 rows, the others send their 8,000; even: 6,000 */
+        CHECK(sent[0] == 4 && fabs(sent[1] - 8000.0 / 6000) < 1e-12);
+        CHECK(factors(l, EK_OP_REPLICAS, 0)[0] == 0);
+        /* layers 0, 2 and 3 have experts: the first two have the trace's first layer */
+        CHECK(factors(l, EK_OP_EXPERT_UP, 2)[0] == 4);
+        even = factors(l, EK_OP_EXPERT_UP, 3);
+        CHECK(even[0] == 1 && even[3] == 1);
+    }
+    CHECK(factors(l, EK_OP_EXPERT_UP, 1) == NULL); /* dense */
+    CHECK(factors(l, EK_OP_ATTENTION, 0) == NULL);
+    CHECK(fabs(ek_sim_loads_balance(l)->before - 2.5) < 1e-12); /* 4 and 1 */
+    CHECK(fabs(ek_sim_loads_balance(l)->after - 2.5) < 1e-12);
+    ek_sim_loads_close(&l);
+}
+
+static void replicas_level_what_ranks_serve(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_exact);
+    const double *up, *replicas;
+    ek_sim_loads *l;
+
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    ek_sim_loads_set(l, 0);
+    up = factors(l, EK_OP_EXPERT_DOWN, 0);
+    replicas = factors(l, EK_OP_REPLICAS, 0);
+    for (int r = 0; r < EP; r++)
+        CHECK(fabs(up[r] - 1) < 1e-3);
+    CHECK(replicas[0] == 1 && replicas[1] == 1 && replicas[3] == 1); /* gives; get */
+    CHECK(factors(l, EK_OP_REPLICAS, 3)[1] == 0);
+    CHECK(factors(l, EK_OP_LATE_REPLICAS, 0) == NULL);
+    CHECK(ek_sim_loads_balance(l)->after < 1.001);
+    CHECK(ek_sim_loads_balance(l)->replicas == 1.5); /* 3 and 0 */
+    CHECK(ek_sim_loads_balance(l)->plan_s > 0);
+    ek_sim_loads_close(&l);
+}
+
+/* Sampled iterations have their own loads. */
+static void steps_are_samples_of_the_trace(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_sim_loads *l;
+
+    for (int i = 0; i < ITERATIONS; i++)
+        for (int r = 0; r < EP; r++)
+            for (int e = 0; e < EXPERTS; e++)
+                counts[i][0][r][e] = e == i ? 8000 : 0;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    for (int64_t s = 0; s < 3; s++) { /* iterations 0, 2, 4: on ranks 0, 1, 2 */
+        ek_sim_loads_set(l, s);
+        CHECK(factors(l, EK_OP_SWIGLU, 0)[s] == 4);
+    }
+    ek_sim_loads_close(&l);
+    cfg.steps = 100;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_steps(l), ITERATIONS);
+    ek_sim_loads_close(&l);
+    cfg.planner = &ek_planner_place; /* plans of the iteration before */
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_steps(l), ITERATIONS - 1);
+    ek_sim_loads_close(&l);
+}
+
+static void a_trace_of_other_experts_is_refused(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_sim_loads *l;
+
+    spec.experts = 16;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_EFORMAT);
+    CHECK(strstr(ek_err_message(), "8 experts") != NULL);
+    ek_sim_loads_close(&l);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_expert_with_all_rows_loads_its_rank),
+    EK_CASE(replicas_level_what_ranks_serve),
+    EK_CASE(steps_are_samples_of_the_trace),
+    EK_CASE(a_trace_of_other_experts_is_refused),
+};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,408 @@
+/* The replay (sim/replay.h) against closed forms: graphs by hand, prices by the ops' own numbers.
+ */
+#include "ek_test.h"
+#include "schedule/pipeline.h"
+#include "sim/replay.h"
+
+/* --- graphs by hand --------------------------------------------------------------------------- */
+
+enum { RANKS_MOST = 64, CLASSES_MOST = 16 };
+
+typedef struct {
+    ek_graph graph[CLASSES_MOST];
+    ek_sim_class of[CLASSES_MOST];
+    int32_t ranks[RANKS_MOST]; /* of the classes, one after the other */
+    ek_sim_graphs all;
+} world;
+
+/* n classes of `each` ranks: class i has ranks i * each and following. */
+static void open_world(world *w, int n, int each)
+{
+    memset(w, 0, sizeof(*w));
+    for (int i = 0; i < n; i++) {
+        ek_graph_init(&w->graph[i]);
+        w->of[i] = (ek_sim_class){&w->graph[i], each, w->ranks + i * each, i, 0, 0};
+    }
+    for (int r = 0; r < n * each; r++)
+        w->ranks[r] = r;
+    w->all = (ek_sim_graphs){n * each, n, w->of};
+}
+
+static void close_world(world *w)
+{
+    for (int i = 0; i < w->all.n_classes; i++)
+        ek_graph_fini(&w->graph[i]);
+}
+
+/* Ops of `seconds`; their bytes are seconds, too. */
+static int32_t compute(ek_graph *g, double seconds, int32_t dep)
+{
+    ek_op op = {.kind = EK_OP_EXPERT_UP,
+                .lane = EK_LANE_COMPUTE,
+                .flops = 10 * seconds,
+                .bytes = seconds,
+                .work = ek_work_of_rows(1, 1)};
+
+    return ek_graph_after(g, &op, dep);
+}
+
+static int32_t net(ek_graph *g, ek_op_kind kind, ek_collective c, ek_ranks group, int32_t peer,
+                   double seconds, int32_t dep)
+{
+    ek_op op = {.kind = kind,
+                .lane = EK_LANE_NET,
+                .bytes = seconds,
+                .work = {.kind = EK_WORK_NET,
+                         .net = {.collective = c,
+                                 .group = group,
+                                 .span = group.n,
+                                 .peer = peer,
+                                 .element = 1,
+                                 .bytes = seconds}}};
+
+    return ek_graph_after(g, &op, dep);
+}
+
+static int32_t all_reduce(ek_graph *g, ek_ranks group, double seconds, int32_t dep)
+{
+    return net(g, EK_OP_REDUCE_GRADIENTS, EK_COLLECTIVE_ALL_REDUCE, group, -1, seconds, dep);
+}
+
+/* Factors on the seconds of ops: compute, wire; latency and overhead of a network op. */
+typedef struct {
+    double compute, wire, latency, overhead;
+} factors;
+
+static const factors plain = {1, 1, 0, 0};
+
+static void price_by_bytes(const void *context, const ek_op *op, ek_sim_price *out)
+{
+    const factors *f = context;
+
+    *out = (ek_sim_price){0};
+    if (op->work.kind == EK_WORK_NET)
+        *out = (ek_sim_price){0, 0, f->overhead, f->wire * op->bytes, f->latency};
+    else if (op->work.kind != EK_WORK_NONE)
+        out->seconds = f->compute * op->bytes;
+}
+
+static ek_sim_result replay_of(const world *w, const factors *f, const double *slow)
+{
+    ek_sim_config cfg = {
+        .graphs = &w->all, .price = price_by_bytes, .context = f, .slow = slow, .recorded = -1};
+    ek_sim_result r;
+
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK(fabs(ek_sim_parts_sum(&r.parts) - r.step_s) <= 1e-12 * r.step_s);
+    return r;
+}
+
+static double step_of(const world *w, const factors *f, const double *slow)
+{
+    ek_sim_result r = replay_of(w, f, slow);
+    double s = r.step_s;
+
+    ek_sim_free(&r);
+    return s;
+}
+
+static int is_near(double got, double want)
+{
+    return fabs(got - want) <= 1e-9 * fabs(want) + 1e-15;
+}
+
+#define CHECK_SECONDS(got, want)                                                                   \
+    (is_near(got, want)                                                                            \
+         ? (void)0                                                                                 \
+         : EK_T_FAIL("%s is %.12g, expected %.12g", #got, (double)(got), (double)(want)))
+
+/* --- one class -------------------------------------------------------------------------------- */
+
+static void one_rank_takes_the_sum_of_its_ops(void)
+{
+    world w;
+    int32_t a;
+    ek_sim_result r;
+
+    open_world(&w, 1, 1);
+    a = compute(&w.graph[0], 2, -1);
+    a = compute(&w.graph[0], 3, a);
+    compute(&w.graph[0], 5, -1);
+    r = replay_of(&w, &plain, NULL);
+    CHECK_SECONDS(r.step_s, 10);
+    CHECK_SECONDS(r.parts.compute[EK_OP_GROUP_EXPERTS], 10);
+    CHECK_SECONDS(r.flops, 100);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+/* Compute 2, all-reduce 5 beside compute 3, then an op that waits for both. */
+static void build_overlap(ek_graph *g, ek_ranks group)
+{
+    int32_t a = compute(g, 2, -1), n = all_reduce(g, group, 5, a);
+
+    compute(g, 3, a);
+    compute(g, 1, n);
+}
+
+static void a_collective_is_exposed_where_compute_does_not_cover_it(void)
+{
+    const factors late = {1, 1, 0.5, 0}, busy = {1, 1, 0, 0.25};
+    world w;
+    ek_sim_result r;
+
+    open_world(&w, 1, 4);
+    build_overlap(&w.graph[0], (ek_ranks){0, 1, 4});
+    r = replay_of(&w, &plain, NULL);
+    CHECK_SECONDS(r.step_s, 8);
+    CHECK_SECONDS(r.parts.transfer[EK_COLLECTIVE_ALL_REDUCE], 2);
+    CHECK_SECONDS(r.parts.skew, 0);
+    ek_sim_free(&r);
+    CHECK_SECONDS(step_of(&w, &late, NULL), 8.5);
+    r = replay_of(&w, &busy, NULL);
+    CHECK_SECONDS(r.step_s, 8);
+    CHECK_SECONDS(r.parts.overhead, 0.25);
+    CHECK_SECONDS(r.parts.transfer[EK_COLLECTIVE_ALL_REDUCE], 1.75);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+static void a_slow_rank_delays_its_own_group_alone(void)
+{
+    double slow[8] = {1, 1, 1, 1, 1, 2, 1, 1};
+    world w;
+    ek_sim_result r;
+    int32_t a;
+
+    open_world(&w, 1, 8);
+    a = compute(&w.graph[0], 4, -1);
+    all_reduce(&w.graph[0], (ek_ranks){0, 1, 4}, 1, a);
+    r = replay_of(&w, &plain, slow);
+    CHECK_SECONDS(r.step_s, 9); /* ranks 4 to 7 end at 9, ranks 0 to 3 at 5 */
+    ek_sim_free(&r);
+    a = all_reduce(&w.graph[0], (ek_ranks){0, 4, 2}, 1, a + 1);
+    compute(&w.graph[0], 1, a);
+    r = replay_of(&w, &plain, slow);
+    CHECK_SECONDS(r.step_s, 12); /* rank 5 computes another 2 after 10 */
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+static void ranks_of_another_span_are_not_waited_for(void)
+{
+    double slow[8] = {3, 1, 1, 1, 1, 1, 1, 1};
+    world w;
+    ek_sim_result r;
+
+    open_world(&w, 1, 8);
+    all_reduce(&w.graph[0], (ek_ranks){0, 1, 8}, 1, compute(&w.graph[0], 4, -1));
+    w.graph[0].ops[1].work.net.span = 4;
+    compute(&w.graph[0], 2, 1);
+    r = replay_of(&w, &plain, slow);
+    CHECK_SECONDS(r.step_s, 12 + 1 + 6);
+    CHECK_SECONDS(r.parts.skew, 3 * 8 / 8.0); /* ranks 1 to 3 wait for rank 0, 4 to 7 for nobody */
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+static void collectives_of_a_rank_share_its_link(void)
+{
+    world w;
+    int32_t a, b;
+
+    open_world(&w, 1, 2);
+    a = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 3, -1);
+    b = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 4, -1);
+    compute(&w.graph[0], 1, a);
+    compute(&w.graph[0], 1, b);
+    CHECK_SECONDS(step_of(&w, &plain, NULL), 8);
+    close_world(&w);
+}
+
+static void ranks_alike_and_ranks_one_by_one_agree(void)
+{
+    double slow[8] = {1, 1, 1, 1, 1, 1, 1, 1 + 1e-13};
+    world w;
+
+    open_world(&w, 2, 4);
+    for (int i = 0; i < 2; i++) {
+        build_overlap(&w.graph[i], (ek_ranks){0, 1, 4});
+        build_overlap(&w.graph[i], (ek_ranks){0, 2, 2});
+        all_reduce(&w.graph[i], (ek_ranks){0, 4, 2}, 1 + i, -1);
+        all_reduce(&w.graph[i], (ek_ranks){0, 1, 8}, 1, -1);
+        compute(&w.graph[i], 1 + i, w.graph[i].n_ops - 1);
+    }
+    CHECK_SECONDS(step_of(&w, &plain, slow), step_of(&w, &plain, NULL));
+    close_world(&w);
+}
+
+/* Loads: ranks of even number do 1.5 times as much, the others half. */
+static const double *uneven(const void *loads, const ek_op *op)
+{
+    return op->work.kind == EK_WORK_NET && op->bytes > 4 ? (const double *)loads + 2 : loads;
+}
+
+static void loads_of_ranks_stretch_their_ops(void)
+{
+    static const double factors_of[] = {1.5, 0.5, 0, 0};
+    static const int32_t column_of[] = {0, 1, 0, 1};
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_by_bytes,
+                         .context = &plain,
+                         .recorded = 1,
+                         .factors = uneven,
+                         .loads = factors_of,
+                         .column_of = column_of,
+                         .n_columns = 2};
+    ek_sim_result r;
+    int32_t a;
+
+    open_world(&w, 1, 4);
+    a = compute(&w.graph[0], 4, -1);
+    a = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 2, a);
+    a = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 8, a); /* silent */
+    compute(&w.graph[0], 2, a);
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_SECONDS(r.step_s, 6 + 3 + 3);
+    CHECK_SECONDS(r.spans[0].end, 2);
+    CHECK_SECONDS(r.spans[1].end, 9);
+    CHECK_SECONDS(r.spans[2].end, 9);
+    CHECK_SECONDS(r.spans[3].end, 10);
+    CHECK_SECONDS(r.parts.skew, 2); /* half of the ranks wait from 2 to 6 */
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+/* --- pipelines -------------------------------------------------------------------------------- */
+
+static const double forward_s = 2, backward_s = 4;
+
+/* One stage of 1F1B: what of ek_pipe_order a step would do. */
+static void build_stage(ek_graph *g, int stages, int stage, int micros, double message)
+{
+    ek_pipe_item items[256];
+    int64_t n = ek_pipe_order(stages, 1, micros, stage, 1, items);
+    ek_ranks pipe = {0, 1, stages};
+
+    for (int64_t i = 0; i < n; i++) {
+        int back = items[i].backward, from = back ? stage + 1 : stage - 1;
+        int to = back ? stage - 1 : stage + 1;
+        int32_t dep = -1;
+
+        if (from >= 0 && from < stages)
+            dep = net(g, back ? EK_OP_RECEIVE_GRADIENT : EK_OP_RECEIVE, EK_COLLECTIVE_RECEIVE, pipe,
+                      from, message, -1);
+        dep = compute(g, back ? backward_s : forward_s, dep);
+        if (to >= 0 && to < stages)
+            net(g, back ? EK_OP_SEND_GRADIENT : EK_OP_SEND, EK_COLLECTIVE_SEND, pipe, to, message,
+                dep);
+    }
+}
+
+static void a_pipeline_has_the_bubble_of_1f1b(void)
+{
+    for (int stages = 1; stages <= 8; stages *= 2)
+        for (int micros = stages; micros <= 4 * stages; micros += stages) {
+            world w;
+            ek_sim_result r;
+
+            open_world(&w, stages, 1);
+            for (int i = 0; i < stages; i++)
+                build_stage(&w.graph[i], stages, i, micros, 0);
+            r = replay_of(&w, &plain, NULL);
+            CHECK_SECONDS(r.step_s, (micros + stages - 1) * (forward_s + backward_s));
+            CHECK_SECONDS(r.parts.bubble + r.parts.end, (stages - 1) * (forward_s + backward_s));
+            ek_sim_free(&r);
+            close_world(&w);
+        }
+}
+
+static void build_pipeline(world *w, double message)
+{
+    open_world(w, 4, 1);
+    for (int i = 0; i < 4; i++)
+        build_stage(&w->graph[i], 4, i, 8, message);
+}
+
+static void a_slower_link_speeds_nothing_up(void)
+{
+    double before = 0;
+
+    for (double wire = 0; wire < 8; wire += 0.5) {
+        factors f = {1, wire, wire / 4, 0};
+        double step;
+        world w;
+
+        build_pipeline(&w, 1);
+        step = step_of(&w, &f, NULL);
+        CHECK(step >= before);
+        before = step;
+        close_world(&w);
+    }
+    CHECK(before > 1.5 * 11 * (forward_s + backward_s)); /* links were at work */
+}
+
+static void all_costs_doubled_double_the_step(void)
+{
+    const factors one = {1, 1, 0.25, 0.125}, two = {2, 2, 0.5, 0.25};
+    world w;
+
+    build_pipeline(&w, 1);
+    CHECK_SECONDS(step_of(&w, &two, NULL), 2 * step_of(&w, &one, NULL));
+    close_world(&w);
+}
+
+/* --- faults ----------------------------------------------------------------------------------- */
+
+static void ranks_that_wait_for_each_other_are_named(void)
+{
+    world w;
+    ek_sim_config cfg = {
+        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .slow = NULL, .recorded = -1};
+    ek_sim_result r;
+
+    open_world(&w, 2, 1);
+    net(&w.graph[0], EK_OP_RECEIVE, EK_COLLECTIVE_RECEIVE, (ek_ranks){0, 1, 2}, 1, 1, -1);
+    all_reduce(&w.graph[1], (ek_ranks){0, 1, 2}, 1, -1);
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_EINTERNAL);
+    CHECK(strstr(ek_err_message(), "wait for one another") != NULL);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+static void a_recorded_rank_has_the_times_of_its_ops(void)
+{
+    world w;
+    ek_sim_config cfg = {
+        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .slow = NULL, .recorded = 2};
+    ek_sim_result r;
+
+    open_world(&w, 1, 4);
+    build_overlap(&w.graph[0], (ek_ranks){0, 1, 4});
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_INT(r.n_spans, 4);
+    CHECK_SECONDS(r.spans[1].start, 2);
+    CHECK_SECONDS(r.spans[1].end, 7);
+    CHECK_SECONDS(r.spans[2].start, 2);
+    CHECK_SECONDS(r.spans[2].end, 5);
+    CHECK_SECONDS(r.spans[3].start, 7);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(one_rank_takes_the_sum_of_its_ops),
+    EK_CASE(a_collective_is_exposed_where_compute_does_not_cover_it),
+    EK_CASE(a_slow_rank_delays_its_own_group_alone),
+    EK_CASE(ranks_of_another_span_are_not_waited_for),
+    EK_CASE(collectives_of_a_rank_share_its_link),
+    EK_CASE(ranks_alike_and_ranks_one_by_one_agree),
+    EK_CASE(loads_of_ranks_stretch_their_ops),
+    EK_CASE(a_pipeline_has_the_bubble_of_1f1b),
+    EK_CASE(a_slower_link_speeds_nothing_up),
+    EK_CASE(all_costs_doubled_double_the_step),
+    EK_CASE(ranks_that_wait_for_each_other_are_named),
+    EK_CASE(a_recorded_rank_has_the_times_of_its_ops),
+};
+EK_TEST_MAIN(cases)

@@ -1,0 +1,215 @@
+/* Simulated steps of drawn layouts (train/simulate.h): every layout is replayed to its end, times
+ * follow the costs as they must, and the first rank of a stage stands for the others. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "train/imagine.h"
+#include "train/simulate.h"
+
+enum { LAYOUTS = 60 };
+
+static int64_t draw(uint64_t *state, int64_t n)
+{
+    *state += 1;
+    return (int64_t)(ek_random_bits(7, 0, *state) % (uint64_t)n);
+}
+
+/* Nodes of 4 ranks; products at 1 TFLOP/s. */
+static void set_cluster(ek_cluster *c, double speed, double link_speed)
+{
+    memset(c, 0, sizeof(*c));
+    c->machine = (ek_machine){.dtype = "bf16",
+                              .ranks = 1,
+                              .nodes = 1,
+                              .threads = 1,
+                              .hidden = 1,
+                              .ff = 1,
+                              .experts = 1,
+                              .copy = 1e11 * speed};
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e12 * speed}};
+    c->n_levels = 2;
+    c->level[0] = (ek_cluster_level){.name = "node",
+                                     .ranks = 4,
+                                     .bytes_s = 1e10 * link_speed,
+                                     .latency_s = 2e-6 / link_speed,
+                                     .rails = 1};
+    c->level[1] = (ek_cluster_level){.name = "net",
+                                     .ranks = 64,
+                                     .bytes_s = 1e9 * link_speed,
+                                     .latency_s = 8e-6 / link_speed,
+                                     .rails = 1};
+}
+
+/* A layout of 1 to 32 ranks of the preset small; returns its ranks. */
+static int draw_layout(uint64_t *state, ek_train_config *c)
+{
+    static const char *const recompute[] = {"off", "attention", "full"};
+    static const char *const a2a[] = {"linear", "pairwise", "2dh"};
+    static const char *const balance[] = {"off", "auto", "exact", "replicate"};
+    int dp = 1 << draw(state, 3);
+
+    *c = (ek_train_config)EK_TRAIN_CONFIG_INIT;
+    c->model = "small";
+    c->pp = 1 << draw(state, 3);
+    c->tp = 1 << draw(state, 2);
+    c->chunks = c->pp == 2 ? 1 + (int)draw(state, 2) : 1;
+    c->ep = 1 << draw(state, 3);
+    while (dp * c->tp % c->ep != 0)
+        dp *= 2;
+    c->zero = (int)draw(state, 4);
+    c->recompute = recompute[draw(state, 3)];
+    c->a2a = a2a[draw(state, 3)];
+    c->balance = balance[draw(state, 4)];
+    c->pipeline_degree = 1 << draw(state, 2);
+    c->micro_batch = 8 + draw(state, 3);
+    c->batch = c->micro_batch * (1 + draw(state, 6));
+    return c->pp * c->tp * dp;
+}
+
+static double step_of(const ek_train_config *c, const ek_cluster *cluster, int ranks, int every)
+{
+    ek_simulation_config cfg = {
+        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every, .recorded = -1};
+    ek_simulation *s = NULL;
+    double step = 0;
+
+    if (ek_simulate(&cfg, &s) == EK_OK) {
+        const ek_sim_result *r = ek_simulation_result(s);
+
+        step = r->step_s;
+        CHECK(fabs(ek_sim_parts_sum(&r->parts) - step) <= 1e-9 * step);
+    } else {
+        EK_T_FAIL("pp %d tp %d ep %d zero %d on %d ranks: %s", c->pp, c->tp, c->ep, c->zero, ranks,
+                  ek_err_message());
+    }
+    ek_simulation_close(&s);
+    return step;
+}
+
+static void steps_of_drawn_layouts_follow_the_costs(void)
+{
+    ek_cluster plain, faster, quick_links;
+    uint64_t state = 1;
+    int exposed = 0;
+
+    set_cluster(&plain, 1, 1);
+    set_cluster(&faster, 2, 2);
+    set_cluster(&quick_links, 1, 10);
+    for (int i = 0; i < LAYOUTS; i++) {
+        ek_train_config c;
+        int ranks = draw_layout(&state, &c);
+        double step = step_of(&c, &plain, ranks, 0), all = step_of(&c, &plain, ranks, 1);
+        double half = step_of(&c, &faster, ranks, 0), quick = step_of(&c, &quick_links, ranks, 0);
+
+        CHECK(step > 0);
+        CHECK(fabs(2 * half - step) <= 1e-9 * step);
+        CHECK(quick <= step);
+        CHECK(all <= step * 1.002); /* no rank has more work than the first of a stage */
+        CHECK(all >= step * 0.8);   /* and others not much less */
+        exposed += quick < 0.9 * step;
+    }
+    CHECK(exposed > LAYOUTS / 4); /* links decided something */
+}
+
+static void a_slow_rank_makes_the_step_longer(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain, slow;
+    double even, uneven;
+
+    set_cluster(&plain, 1, 100);
+    set_cluster(&slow, 1, 100);
+    slow.n_slow = 1;
+    slow.slow[0] = 5;
+    slow.slow_factor = 0.5;
+    c.model = "small";
+    c.ep = 4;
+    even = step_of(&c, &plain, 8, 0);
+    uneven = step_of(&c, &slow, 8, 0);
+    CHECK(uneven > 1.5 * even && uneven < 2.01 * even);
+}
+
+/* Seconds of a rank's expert products in a step in which rank 0 of each expert-parallel group
+ * serves all rows; NULL: in which loads are even. */
+static double products_of(int rank, const ek_trace *t)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_simulation_config cfg = {
+        .train = &c, .cluster = &plain, .ranks = 16, .recorded = rank, .trace = t};
+    ek_simulation *s = NULL;
+    double sum = 0;
+
+    set_cluster(&plain, 1, 1);
+    c.model = "small";
+    c.pp = 2;
+    c.ep = 4;
+    c.balance = "off";
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    for (int32_t i = 0; i < ek_simulation_result(s)->n_spans; i++) {
+        const ek_sim_result *r = ek_simulation_result(s);
+
+        if (ek_op_info_of(r->ops[i].kind)->group == EK_OP_GROUP_EXPERTS)
+            sum += r->spans[i].end - r->spans[i].start;
+    }
+    ek_simulation_close(&s);
+    return sum;
+}
+
+static void loads_of_a_trace_are_those_of_the_ranks_of_a_group(void)
+{
+    static int64_t counts[4][8];
+    ek_trace t = {.data = (const unsigned char *)counts,
+                  .width = 8,
+                  .iterations = 1,
+                  .layers = 1,
+                  .sources = 4,
+                  .experts = 8};
+    double even = products_of(0, NULL);
+
+    for (int r = 0; r < 4; r++)
+        counts[r][1] = 1000;
+    CHECK(even > 0);
+    for (int r = 0; r < 16; r++)
+        CHECK(fabs(products_of(r, &t) - (r % 4 == 0 ? 4 * even : 0)) <= 1e-9 * even);
+}
+
+static void more_ranks_than_the_cluster_has_are_refused(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 65, .recorded = -1};
+    ek_simulation *s = NULL;
+
+    set_cluster(&plain, 1, 1);
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "--ranks 65") != NULL);
+    ek_simulation_close(&s);
+}
+
+static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8, .recorded = -1};
+    ek_simulation *s = NULL;
+
+    set_cluster(&plain, 1, 1);
+    c.ep = 3;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "--ep 3") != NULL);
+    ek_simulation_close(&s);
+    c.ep = 1;
+    c.elastic = 1;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EUNSUPPORTED);
+    ek_simulation_close(&s);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(steps_of_drawn_layouts_follow_the_costs),
+    EK_CASE(a_slow_rank_makes_the_step_longer),
+    EK_CASE(loads_of_a_trace_are_those_of_the_ranks_of_a_group),
+    EK_CASE(more_ranks_than_the_cluster_has_are_refused),
+    EK_CASE(a_layout_that_does_not_fit_is_refused_as_training_does),
+};
+EK_TEST_MAIN(cases)
