@@ -320,3 +320,51 @@ ek_status ek_json_bool(const json_t *object, const char *file, const char *key, 
     *out = json_is_true(value);
     return EK_OK;
 }
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+void ek_json_write_real(FILE *f, double x)
+{
+    char text[40];
+
+    for (int digits = 4; digits <= 17; digits++) {
+        snprintf(text, sizeof(text), "%.*g", digits, x);
+        if (strtod(text, NULL) == x)
+            break;
+    }
+    fputs(text, f);
+}
+
+ek_status ek_json_write_text(FILE *f, const char *text)
+{
+    json_t *value = ek_json_text_of(text);
+    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+
+    json_decref(value);
+    EK_REQUIRE(quoted != NULL, EK_ENOMEM, "no memory for a text of %zu bytes", strlen(text));
+    fputs(quoted, f);
+    free(quoted);
+    return EK_OK;
+}
+
+ek_status ek_json_written(ek_status (*write)(FILE *f, const void *from), const void *from,
+                          const char *what, char **text, size_t *bytes)
+{
+    FILE *f;
+    ek_status st;
+    int lost;
+
+    *text = NULL;
+    f = open_memstream(text, bytes);
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for a %s", what);
+    st = write(f, from);
+    lost = ferror(f);
+    lost |= fclose(f);
+    if (st == EK_OK && lost)
+        st = EK_FAIL(EK_ENOMEM, "no memory for a %s", what);
+    if (st < 0) {
+        free(*text);
+        *text = NULL;
+    }
+    return st;
+}

@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Whether a key must be there.  An optional key that is absent or null leaves *out as it was. */
 typedef enum { EK_JSON_REQUIRED, EK_JSON_OPTIONAL } ek_json_need;
@@ -82,6 +83,17 @@ json_t *ek_json_unescaped(const json_t *value);
  * NULL: no memory.  ek_json_uint_value reads it back: 0 for values of another type. */
 json_t *ek_json_uint(uint64_t x);
 uint64_t ek_json_uint_value(const json_t *value);
+
+/* Write a number with the fewest digits that read back as the same; and a text, quoted, in the form
+ * of ek_json_text_of: EK_ENOMEM.  Errors of f are left to the caller. */
+void ek_json_write_real(FILE *f, double x);
+EK_CHECKED ek_status ek_json_write_text(FILE *f, const char *text);
+
+/* The text that `write` writes of `from`, which is called `what` in messages.  The caller frees
+ * *text.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_json_written(ek_status (*write)(FILE *f, const void *from),
+                                     const void *from, const char *what, char **text,
+                                     size_t *bytes);
 
 /* "an object", "a string", ...: the type of a value, for messages. */
 const char *ek_json_type_name(const json_t *value);

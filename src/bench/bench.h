@@ -32,16 +32,17 @@ typedef struct {
     const char *policies; /* "off,exact" */
     const char *replay;   /* a trace; NULL: none */
     int spare_slots;
-    int64_t plan_every;   /* steps */
-    const char *timeline; /* NULL: none */
-    const char *machine;  /* machine file to predict op times from; NULL: none */
-    const char *out;      /* machine file to write; NULL: none */
-    const char *file;     /* to read; NULL: one without a name is made, */
-    const char *dir;      /* in this folder, */
-    int64_t file_mib;     /* of this size */
-    double budget;        /* seconds to measure costs in */
-    int cached;           /* use cached costs */
-    int json;             /* print one JSON object, else tables */
+    int64_t plan_every;      /* steps */
+    const char *timeline;    /* NULL: none */
+    const char *machine;     /* machine file to predict op times from; NULL: none */
+    const char *out;         /* machine file to write; NULL: none */
+    const char *cluster_out; /* cluster file to write; NULL: none */
+    const char *file;        /* to read; NULL: one without a name is made, */
+    const char *dir;         /* in this folder, */
+    int64_t file_mib;        /* of this size */
+    double budget;           /* seconds to measure costs in */
+    int cached;              /* use cached costs */
+    int json;                /* print one JSON object, else tables */
 } bench_settings;
 
 /* The process that runs a benchmark, and its job. */

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "bench/bench_priv.h"
+#include "sim/cluster_measured.h"
 #include "train/calibrate/calibrate.h"
 #include "train/timing/predict.h"
 
@@ -124,11 +125,27 @@ static ek_status put(bench *b, const ek_machine *m, int cached)
     return put_machine(b, m);
 }
 
+static ek_status write_cluster(const bench *b, const ek_machine *m)
+{
+    ek_cluster *c = malloc(sizeof(*c));
+    ek_status st;
+
+    EK_REQUIRE(c != NULL, EK_ENOMEM, "no memory for a cluster");
+    EK_TRY_OUT(ek_cluster_of_machine(m, c));
+    EK_TRY_OUT(ek_cluster_write(c, b->cfg->cluster_out));
+out:
+    free(c);
+    return st;
+}
+
 ek_status bench_costs(bench *b)
 {
     ek_machine m;
     int cached = 0;
 
+    EK_REQUIRE(b->cfg->cluster_out == NULL || b->job->ranks > 1, EK_EINVAL,
+               "--cluster-out needs at least two ranks, between which messages are measured: run "
+               "it with --ranks 2");
     bench_show_warnings(b);
     EK_TRY(bench_set_nodes(b));
     EK_TRY(bench_measure_costs(b, 0, &m, &cached));
@@ -136,6 +153,8 @@ ek_status bench_costs(bench *b)
         return EK_OK;
     if (b->cfg->out != NULL)
         EK_TRY(ek_machine_write(&m, b->cfg->out));
+    if (b->cfg->cluster_out != NULL)
+        EK_TRY(write_cluster(b, &m));
     return put(b, &m, cached);
 }
 

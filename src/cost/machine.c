@@ -2,6 +2,8 @@
 #include "cost/machine.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Log-log interpolation between two points, clamped to their values against rounding. */
@@ -55,6 +57,14 @@ void ek_cost_smooth_rates(ek_cost_table *t)
 {
     for (int32_t i = t->n - 2; i >= 0; i--)
         t->y[i] = fmax(t->y[i], t->y[i + 1] * (t->x[i] / t->x[i + 1]));
+}
+
+double ek_cost_round(double x)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.3e", x);
+    return strtod(text, NULL);
 }
 
 const char *ek_cost_product_name(ek_cost_product p)

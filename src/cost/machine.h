@@ -61,6 +61,9 @@ double ek_cost_rate_at(const ek_cost_table *t, double x);
 void ek_cost_smooth_times(ek_cost_table *t);
 void ek_cost_smooth_rates(ek_cost_table *t);
 
+/* Rounds to 4 significant digits, which exceed the precision of a measurement. */
+double ek_cost_round(double x);
+
 /* "forward", "node", ...: the keys of the file. */
 const char *ek_cost_product_name(ek_cost_product p);
 const char *ek_link_name(ek_link link);

@@ -94,38 +94,14 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* The fewest digits that read back as the same number. */
-static void write_number(FILE *f, double x)
-{
-    char text[40];
-
-    for (int digits = 4; digits <= 17; digits++) {
-        snprintf(text, sizeof(text), "%.*g", digits, x);
-        if (strtod(text, NULL) == x)
-            break;
-    }
-    fputs(text, f);
-}
-
 static void write_array(FILE *f, const char *key, const double *x, int32_t n)
 {
     fprintf(f, "\"%s\": [", key);
     for (int32_t i = 0; i < n; i++) {
         fputs(i > 0 ? ", " : "", f);
-        write_number(f, x[i]);
+        ek_json_write_real(f, x[i]);
     }
     fputc(']', f);
-}
-
-static void write_text(FILE *f, const char *key, const char *text, int *lost)
-{
-    json_t *value = ek_json_text_of(text);
-    char *quoted = value != NULL ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-
-    *lost |= quoted == NULL;
-    fprintf(f, "  \"%s\": %s,\n", key, quoted != NULL ? quoted : "\"\"");
-    free(quoted);
-    json_decref(value);
 }
 
 static void write_link(FILE *f, const ek_machine *m, ek_link link)
@@ -146,18 +122,22 @@ static void write_link(FILE *f, const ek_machine *m, ek_link link)
     fputs("}}", f);
 }
 
-static void write_machine(FILE *f, const ek_machine *m, int *lost)
+static ek_status write_machine(FILE *f, const void *from)
 {
-    fprintf(f, "{\n  \"evenkeel_machine\": %d,\n", VERSION);
-    write_text(f, "name", m->name, lost);
-    write_text(f, "key", m->key, lost);
-    fprintf(f,
-            "  \"dtype\": \"%s\",\n  \"ranks\": %lld,\n  \"nodes\": %lld,\n  \"threads\": %lld,\n"
-            "  \"measured_in_s\": ",
-            m->dtype, (long long)m->ranks, (long long)m->nodes, (long long)m->threads);
-    write_number(f, m->took_s);
+    const ek_machine *m = from;
+
+    fprintf(f, "{\n  \"evenkeel_machine\": %d,\n  \"name\": ", VERSION);
+    EK_TRY(ek_json_write_text(f, m->name));
+    fputs(",\n  \"key\": ", f);
+    EK_TRY(ek_json_write_text(f, m->key));
+    fprintf(
+        f,
+        ",\n  \"dtype\": \"%s\",\n  \"ranks\": %lld,\n  \"nodes\": %lld,\n  \"threads\": %lld,\n"
+        "  \"measured_in_s\": ",
+        m->dtype, (long long)m->ranks, (long long)m->nodes, (long long)m->threads);
+    ek_json_write_real(f, m->took_s);
     fputs(",\n  \"copy_bytes_per_s\": ", f);
-    write_number(f, m->copy);
+    ek_json_write_real(f, m->copy);
     fprintf(f,
             ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
             (long long)m->hidden, (long long)m->ff, (long long)m->experts);
@@ -172,24 +152,12 @@ static void write_machine(FILE *f, const ek_machine *m, int *lost)
     for (int l = 0; l < EK_LINKS; l++)
         write_link(f, m, (ek_link)l);
     fputs("\n}\n", f);
+    return EK_OK;
 }
 
 ek_status ek_machine_text(const ek_machine *m, char **text, size_t *bytes)
 {
-    FILE *f;
-    int lost = 0;
-
-    *text = NULL;
-    f = open_memstream(text, bytes);
-    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for a machine file");
-    write_machine(f, m, &lost);
-    lost |= ferror(f);
-    if (fclose(f) != 0 || lost) {
-        free(*text);
-        *text = NULL;
-        return EK_FAIL(EK_ENOMEM, "no memory for a machine file");
-    }
-    return EK_OK;
+    return ek_json_written(write_machine, m, "machine file", text, bytes);
 }
 
 ek_status ek_machine_write(const ek_machine *m, const char *path)

@@ -52,6 +52,11 @@ EK_CHECKED ek_status ek_cluster_parse(const char *text, size_t bytes, const char
                                       ek_cluster *out);
 EK_CHECKED ek_status ek_cluster_read(const char *path, ek_cluster *out);
 
+/* The text of a cluster file, with the machine's tables; the caller frees *text.  And to a file,
+ * unless it would be refused: EK_EFORMAT. */
+EK_CHECKED ek_status ek_cluster_text(const ek_cluster *c, char **text, size_t *bytes);
+EK_CHECKED ek_status ek_cluster_write(const ek_cluster *c, const char *path);
+
 /* Ranks of the whole cluster, and of a node. */
 int64_t ek_cluster_ranks(const ek_cluster *c);
 int64_t ek_cluster_node_ranks(const ek_cluster *c);

@@ -174,6 +174,24 @@ class Costs(ek_cli.Case):
             self.assertEqual(m[link]["ranks_a_node"], 2)
             self.check_numbers(m[link]["all_to_all"]["seconds_a_message"])
 
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_cluster_file(self):
+        file = self.path("cluster.json")
+        m = self.result("--ranks-a-node", "2", "--cluster-out", file, flavour=FLAVOURS[0],
+                        ranks=3)["machine"]
+        cluster = json.loads(read(file))
+        self.check_same(cluster["rank"]["machine"], m)
+        self.assertEqual([(l["name"], l["ranks"]) for l in cluster["levels"]],
+                         [("node", 2), ("net", 4)])
+        self.check_numbers([l["gbytes_s"] for l in cluster["levels"]])
+        self.assertTrue(all(l["us"] >= 0 for l in cluster["levels"]))
+
+    def test_cluster_file_of_one_rank(self):
+        r = self.run_bench("--cluster-out", self.path("cluster.json"))
+        self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
+        self.assertIn("--cluster-out needs at least two ranks", r.stderr)
+        self.assertFalse(os.path.exists(self.path("cluster.json")))
+
     def plan(self, file):
         head = "{'descr': '<u4', 'fortran_order': False, 'shape': (1, 1, 2, 4), }".ljust(117) + "\n"
         trace = write(self.path("trace.npy"),

@@ -36,6 +36,33 @@ static void check_levels(const ek_cluster *c)
     }
 }
 
+static void require_near(double a, double b)
+{
+    require(fabs(a - b) <= 1e-12 * fabs(a));
+}
+
+/* Written and read again: the same, but for the last bit of a number times its unit. */
+static void check_written(const ek_cluster *c)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    ek_cluster back;
+
+    require(ek_cluster_text(c, &text, &bytes) == EK_OK);
+    require(ek_cluster_parse(text, bytes, "written", &back) == EK_OK);
+    require(back.n_levels == c->n_levels && strcmp(back.name, c->name) == 0);
+    require(memcmp(&back.machine, &c->machine, sizeof(c->machine)) == 0);
+    for (int32_t i = 0; i < c->n_levels; i++) {
+        require(back.level[i].ranks == c->level[i].ranks);
+        require_near(c->level[i].bytes_s, back.level[i].bytes_s);
+        require_near(c->level[i].latency_s, back.level[i].latency_s);
+        require_near(c->level[i].overhead_s, back.level[i].overhead_s);
+    }
+    require_near(c->memory, back.memory);
+    require_near(c->node_mtbf_s, back.node_mtbf_s);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     ek_cluster c;
@@ -50,5 +77,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int32_t i = 0; i < c.n_slow; i++)
         require(c.slow[i] >= 0 && c.slow[i] < ek_cluster_ranks(&c) && c.slow_factor > 0);
     require(ek_machine_check(&c.machine, "machine") == EK_OK);
+    check_written(&c);
     return 0;
 }

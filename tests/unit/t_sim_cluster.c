@@ -131,6 +131,45 @@ static void example_files(void)
     CHECK(ek_cluster_ranks(&c) == 4 && ek_cluster_node_ranks(&c) == 1);
 }
 
+/* --- what is written -------------------------------------------------------------------------- */
+
+static void check_same(const ek_cluster *a, const ek_cluster *b)
+{
+    CHECK(strcmp(a->name, b->name) == 0 && a->memory == b->memory && a->cores == b->cores);
+    CHECK(memcmp(&a->machine, &b->machine, sizeof(a->machine)) == 0);
+    CHECK_INT(a->n_levels, b->n_levels);
+    for (int l = 0; l < a->n_levels; l++) {
+        CHECK(strcmp(a->level[l].name, b->level[l].name) == 0);
+        CHECK(a->level[l].ranks == b->level[l].ranks && a->level[l].rails == b->level[l].rails);
+        CHECK_NEAR(a->level[l].bytes_s, b->level[l].bytes_s);
+        CHECK_NEAR(a->level[l].latency_s, b->level[l].latency_s);
+        CHECK_NEAR(a->level[l].overhead_s, b->level[l].overhead_s);
+    }
+    CHECK(a->n_slow == b->n_slow && a->slow_factor == b->slow_factor);
+    CHECK(memcmp(a->slow, b->slow, sizeof(a->slow)) == 0);
+    CHECK_NEAR(a->node_mtbf_s, b->node_mtbf_s);
+    CHECK(a->rack_nodes == b->rack_nodes && a->back_s == b->back_s);
+    CHECK_NEAR(a->node_s_price, b->node_s_price);
+}
+
+static void written_and_read_again(void)
+{
+    char folder[] = "/tmp/ek_cluster_XXXXXX", path[64];
+    ek_cluster c, back;
+
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof(path), "%s/c.json", folder);
+    CHECK(ek_cluster_parse(whole, strlen(whole), "c.json", &c) == EK_OK);
+    CHECK(ek_cluster_write(&c, path) == EK_OK);
+    CHECK(ek_cluster_read(path, &back) == EK_OK);
+    check_same(&c, &back);
+    c.level[1].ranks = 12; /* is never written */
+    CHECK_INT(ek_cluster_write(&c, path), EK_EFORMAT);
+    CHECK(ek_cluster_read(path, &back) == EK_OK && back.level[1].ranks == 256);
+    unlink(path);
+    rmdir(folder);
+}
+
 /* --- what is refused -------------------------------------------------------------------------- */
 
 static void refused(const char *from, const char *to, const char *message)
@@ -249,9 +288,9 @@ static void level_between_ranks(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(read_in_units),  EK_CASE(constant_machine),    EK_CASE(measured_machine),
-    EK_CASE(optional_keys),  EK_CASE(example_files),       EK_CASE(malformed_root),
-    EK_CASE(malformed_rank), EK_CASE(malformed_levels),    EK_CASE(number_of_levels),
-    EK_CASE(malformed_rest), EK_CASE(level_between_ranks),
+    EK_CASE(read_in_units),    EK_CASE(constant_machine), EK_CASE(measured_machine),
+    EK_CASE(optional_keys),    EK_CASE(example_files),    EK_CASE(written_and_read_again),
+    EK_CASE(malformed_root),   EK_CASE(malformed_rank),   EK_CASE(malformed_levels),
+    EK_CASE(number_of_levels), EK_CASE(malformed_rest),   EK_CASE(level_between_ranks),
 };
 EK_TEST_MAIN(cases)

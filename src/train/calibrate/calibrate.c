@@ -17,14 +17,6 @@
 /* Part of the budget, with several ranks. */
 #define LINKS_SHARE 0.45
 
-double ek_calibrate_round(double x)
-{
-    char text[32];
-
-    snprintf(text, sizeof(text), "%.3e", x);
-    return strtod(text, NULL);
-}
-
 ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n)
 {
     ek_coll *op;
@@ -227,7 +219,7 @@ static ek_status measure_costs(ek_calibration *c)
     }
     took = (double)(ek_clock_ns() - start) * 1e-9;
     EK_TRY(ek_calibrate_largest(c, &took, 1));
-    c->m->took_s = ek_calibrate_round(took);
+    c->m->took_s = ek_cost_round(took);
     return EK_OK;
 }
 

@@ -45,9 +45,6 @@ static inline int ek_repeats_agree(const ek_repeats *r)
     return r->n >= 3 && r->next <= 1.03 * r->best;
 }
 
-/* Rounds to 4 significant digits, which exceed the precision of the measurement. */
-double ek_calibrate_round(double x);
-
 /* x [n] := the maximum over ranks.  Collective. */
 EK_CHECKED ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n);
 

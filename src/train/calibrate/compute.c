@@ -305,7 +305,7 @@ static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
             if (t->missing[i] > 0)
                 continue;
             rate->x[rate->n] = (double)rows_of[i];
-            rate->y[rate->n++] = ek_calibrate_round(flops / fmax(t->seconds[p][i], 1e-9));
+            rate->y[rate->n++] = ek_cost_round(flops / fmax(t->seconds[p][i], 1e-9));
         }
         ek_cost_smooth_rates(rate);
     }
@@ -326,7 +326,7 @@ static ek_status measure_copies(ek_calibration *c, double seconds, double share)
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure copies", st));
     slowest = -rate * share;
     EK_TRY(ek_calibrate_largest(c, &slowest, 1));
-    c->m->copy = ek_calibrate_round(-slowest);
+    c->m->copy = ek_cost_round(-slowest);
     return EK_OK;
 }
 

@@ -182,7 +182,7 @@ static ek_status measure_table(links *l, const figure *f, double share, ek_cost_
     EK_TRY(ek_calibrate_sizes(time_calls, &of, l->spent, share, sizes, seconds, &n));
     for (t->n = 0; t->n < n; t->n++) {
         t->x[t->n] = (double)sizes[t->n];
-        t->y[t->n] = ek_calibrate_round(seconds[t->n] / per_call);
+        t->y[t->n] = ek_cost_round(seconds[t->n] / per_call);
     }
     ek_cost_smooth_times(t);
     return EK_OK;

@@ -1,0 +1,78 @@
+/* Numbers of levels from tables of messages. */
+#include "sim/cluster_measured.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* y = constant + slope x */
+typedef struct {
+    double constant, slope;
+} line;
+
+/* The line with the least sum of squares of relative errors, neither part negative. */
+static line fit_line(const ek_cost_table *t)
+{
+    double w = 0, x = 0, y = 0, xx = 0, xy = 0, det;
+    line l;
+
+    for (int32_t i = 0; i < t->n; i++) {
+        double weight = 1 / (t->y[i] * t->y[i]);
+
+        w += weight;
+        x += weight * t->x[i];
+        y += weight * t->y[i];
+        xx += weight * t->x[i] * t->x[i];
+        xy += weight * t->x[i] * t->y[i];
+    }
+    det = w * xx - x * x;
+    if (t->n < 2 || !(det > 0))
+        return (line){0, xy / xx};
+    l.slope = (w * xy - x * y) / det;
+    l.constant = (y - l.slope * x) / w;
+    if (l.constant < 0)
+        return (line){0, xy / xx};
+    if (!(l.slope > 0)) /* as slow for any size: at least as fast as the largest point */
+        l.slope = t->y[t->n - 1] / t->x[t->n - 1];
+    return l;
+}
+
+/* messages: that a rank sends at once in an all-to-all of this class. */
+static void fit_level(const ek_link_cost *cost, double messages, ek_cluster_level *l)
+{
+    line message = fit_line(&cost->message);
+    double overhead = 0;
+
+    if (messages > 1 && cost->hop.n > 0)
+        overhead = (messages * message.constant - fit_line(&cost->hop).constant) / (messages - 1);
+    overhead = fmin(fmax(overhead, 0), message.constant);
+    l->bytes_s = ek_cost_round(1 / message.slope);
+    l->overhead_s = ek_cost_round(overhead);
+    l->latency_s = ek_cost_round(messages * (message.constant - overhead));
+    l->rails = 1;
+}
+
+ek_status ek_cluster_of_machine(const ek_machine *m, ek_cluster *out)
+{
+    int64_t below = 1;
+
+    memset(out, 0, sizeof(*out));
+    EK_REQUIRE(m->link[EK_LINK_NODE].message.n > 0 || m->link[EK_LINK_NET].message.n > 0, EK_EINVAL,
+               "the machine was measured with one rank: a cluster has links between ranks");
+    for (int k = 0; k < EK_LINKS; k++) {
+        const ek_link_cost *cost = &m->link[k];
+        ek_cluster_level *l = &out->level[out->n_levels];
+
+        if (cost->message.n == 0)
+            continue;
+        out->n_levels++;
+        snprintf(l->name, sizeof(l->name), "%s", ek_link_name((ek_link)k));
+        l->ranks = k == EK_LINK_NODE ? cost->ranks_a_node : m->nodes * cost->ranks_a_node;
+        fit_level(cost, (double)(l->ranks - below), l);
+        below = l->ranks;
+    }
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, m->name);
+    out->machine = *m;
+    out->cores = m->threads;
+    return EK_OK;
+}
