@@ -28,8 +28,12 @@ HANG_S = 600  # of one line; for hangs alone
 MARK = "EK_FUZZ_MARK"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COMMANDS = ("train", "train", "train", "train", "eval", "generate", "export", "check", "clean", "plan",
-            "plan", "workload", "fit", "bench", "info")
+            "plan", "workload", "simulate", "simulate", "fit", "bench", "info")
 BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs", "disk")
+
+CLUSTER = """{"evenkeel_cluster": 1, "name": "toy",
+  "rank": {"machine": {"peak": 1e12, "memory_bytes_s": 1e11, "efficiency": 0.5}},
+  "levels": [{"name": "node", "ranks": 4, "gbytes_s": 10, "us": 2}, {"name": "net", "ranks": 64, "gbytes_s": 1, "us": 9}]}"""
 
 # Failures that are of the machine and may be status 1; all else is wrong usage or bad input.
 FAILURES = ("no memory", "No space", "disk is full", "cannot write", "Permission denied", "CUDA",
@@ -88,7 +92,8 @@ class Scratch:
                 "--record-routing")
         case.assertEqual(r.returncode, 0, r.stderr)
         self.trace = self.at("run", "routing.npy")
-        self.paths = [self.model, self.tokens, self.text, self.at("run"), self.trace,
+        self.cluster = write(self.at("cluster.json"), CLUSTER)
+        self.paths = [self.model, self.tokens, self.text, self.at("run"), self.trace, self.cluster,
                       ek_cli.newest(self.at("run")), *self.odd_paths()]
         self.hosts = [write(self.at("hosts"), "localhost\n"), write(self.at("no-hosts"), "# none\n"),
                       write(self.at("bad-hosts"), "local\x1bhost\nlocalhost slots=x\n"),
@@ -172,6 +177,7 @@ class Fuzzer:
             "bench": {"model": s.model, "repeats": "1", "seconds": "0.001", "steps": "1", "batch": "2",
                       "prompt": "2", "tokens": "2", "longest": "1", "budget": "0.01", "file-size": "1",
                       **small},
+            "simulate": {"cluster": s.cluster, "model": s.model, "ranks": rng.choice("1248"), "seq": "8", "batch": "8"},
             "fit": {"model": rng.choice([s.model, s.at("run")]), **small},
             "info": {},
         }
@@ -210,7 +216,7 @@ class Fuzzer:
         rng, s = self.rng, self.scratch
         if name in SAFE:
             return rng.choice(SAFE[name])
-        if name in OUTPUTS or (command == "bench" and name == "timeline"):
+        if name in OUTPUTS or (command in ("bench", "simulate") and name == "timeline"):
             return self.out()
         if name == "hosts":
             return rng.choice(s.hosts)

@@ -11,10 +11,10 @@ import ek_cli
 from ek_cli import DONE, run
 
 ROOT = os.path.dirname(ek_cli.TEST_DATA)
-COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "fit", "bench",
-            "info")
+COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "simulate",
+            "fit", "bench", "info")
 RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
-       "docs/training.md": ("train", "eval")}
+       "docs/training.md": ("train", "eval"), "docs/simulate.md": ("workload", "simulate")}
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
 # Options of scripts of this repository, of other programs, and old names that are still accepted.
 FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss", "--lasts")
@@ -95,7 +95,7 @@ class Documents(ek_cli.Case):
                          sorted(set(named) - {"--model", "--init", "--tokenizer", "--config"}))
 
     def test_commands_run(self):
-        for name in ("README.md", "docs", "src", "include", "tests"):
+        for name in ("README.md", "docs", "src", "include", "tests", "examples"):
             os.symlink(os.path.join(ROOT, name), self.path(name))
         ran = 0
         for name, text in documents():
