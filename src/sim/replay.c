@@ -139,6 +139,44 @@ static void finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double 
     e->last = larger(e->last, end);
 }
 
+/* --- links ------------------------------------------------------------------------------------ */
+
+/* Lets time pass: flows in flight share the link evenly. */
+static void advance_flows(sim_entity *e, double to)
+{
+    while (e->n_flows > 0 && e->flows_at < to) {
+        double least = e->flows[0], each;
+        int32_t left = 0;
+
+        for (int32_t i = 1; i < e->n_flows; i++)
+            least = e->flows[i] < least ? e->flows[i] : least;
+        each = (to - e->flows_at) / e->n_flows;
+        each = least < each ? least : each;
+        e->flows_at += each * e->n_flows;
+        for (int32_t i = 0; i < e->n_flows; i++)
+            if (e->flows[i] > each)
+                e->flows[left++] = e->flows[i] - each;
+        e->n_flows = left;
+    }
+    e->flows_at = larger(e->flows_at, to);
+}
+
+/* Adds a flow that needs `wire` seconds of a rank's link from `begun` on; returns when it is
+ * through, if no other follows. */
+static double add_flow(sim_entity *e, double begun, double wire)
+{
+    double end = larger(begun, e->flows_at) + wire;
+
+    advance_flows(e, begun);
+    for (int32_t i = 0; i < e->n_flows; i++)
+        end += e->flows[i] < wire ? e->flows[i] : wire;
+    if (e->n_flows < SIM_FLOWS)
+        e->flows[e->n_flows++] = wire;
+    else
+        e->flows[SIM_FLOWS - 1] += wire;
+    return end;
+}
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static int is_gradient(const ek_op *op)
@@ -162,13 +200,12 @@ static ek_status run_send(sim *s, sim_class *c, int32_t at)
     const ek_sim_price *p = &c->price[at];
 
     for (int32_t i = 0; i < c->n; i++) {
-        sim_entity *e = &s->entity[c->first + i];
-        double begun = larger(start_net(s, c, at, i), e->wire_free);
+        double begun = start_net(s, c, at, i);
+        double end = add_flow(&s->entity[c->first + i], begun, p->wire);
 
-        e->wire_free = begun + p->wire;
-        finish_net(s, c, at, i, begun, e->wire_free);
+        finish_net(s, c, at, i, begun, end);
         EK_TRY(ek_sim_post(s, c->first + i, peer_of(s, c, op, i), is_gradient(op),
-                           (sim_message){begun, e->wire_free + p->latency}));
+                           (sim_message){begun, end + p->latency}));
     }
     return EK_OK;
 }
@@ -225,11 +262,10 @@ static void meet(sim *s, sim_channel *ch, int32_t set)
         const sim_class *c = &s->classes[k];
 
         for (int32_t x = c->first; ch->set_of[k] == set && x < c->first + c->n; x++) {
-            sim_entity *e = &s->entity[x];
             int32_t first = ch->leader[x];
+            double end = add_flow(&s->entity[x], ch->begun[first], ch->wire[x]);
 
-            e->wire_free = larger(ch->begun[first], e->wire_free) + ch->wire[x];
-            ch->end[first] = larger(ch->end[first], e->wire_free + ch->latency[x]);
+            ch->end[first] = larger(ch->end[first], end + ch->latency[x]);
         }
         if (ch->set_of[k] == set)
             ch->state[k] = SIM_MET;

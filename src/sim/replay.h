@@ -4,9 +4,9 @@
  *   compute   an op starts when its dependencies and the op before it on its lane are done.  So on
  *             the copy and disk lanes.
  *   network   ops of a rank start in order, each when its dependencies are done, and several are in
- *             flight.  Their bytes leave one after the other (the rank's link is first come, first
- *             served); latency passes beside that.  What messages cost the processor is added to
- *             the compute lane.
+ *             flight, which share the rank's link evenly; what starts later slows down only what
+ *             follows it.  Latency passes beside that.  What messages cost the processor is added
+ *             to the compute lane.
  *   groups    a collective moves bytes once all its ranks have started it, and ends on all of them
  *             when the slowest has moved its bytes.
  *   messages  leave when the sender has them, whether or not the receiver waits.

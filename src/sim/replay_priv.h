@@ -7,14 +7,20 @@
 
 #include "sim/replay.h"
 
+/* Flows of an entity; more are one together. */
+enum { SIM_FLOWS = 32 };
+
 /* A rank, or all ranks of a class, if nothing distinguishes them. */
 typedef struct {
     double
         lane[EK_LANE_COUNT]; /* when the lane is free; of the network: when its last op started */
-    double wire_free;        /* when the rank's link is */
-    double last;             /* end of its ops so far */
-    double slow;             /* factor on its seconds */
-    int32_t column;          /* of factors */
+    double
+        flows[SIM_FLOWS]; /* [n_flows] seconds that ops in flight still need of the rank's link, */
+    int32_t n_flows;      /* if they had it alone, */
+    double flows_at;      /* at this time */
+    double last;          /* end of its ops so far */
+    double slow;          /* factor on its seconds */
+    int32_t column;       /* of factors */
 } sim_entity;
 
 typedef struct {

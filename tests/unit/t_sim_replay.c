@@ -208,14 +208,24 @@ static void ranks_of_another_span_are_not_waited_for(void)
 static void collectives_of_a_rank_share_its_link(void)
 {
     world w;
-    int32_t a, b;
+    ek_sim_result r;
+    ek_sim_config cfg = {
+        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .recorded = 0};
+    ek_ranks all = {0, 1, 2};
 
     open_world(&w, 1, 2);
-    a = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 3, -1);
-    b = all_reduce(&w.graph[0], (ek_ranks){0, 1, 2}, 4, -1);
-    compute(&w.graph[0], 1, a);
-    compute(&w.graph[0], 1, b);
-    CHECK_SECONDS(step_of(&w, &plain, NULL), 8);
+    all_reduce(&w.graph[0], all, 6, -1);
+    all_reduce(&w.graph[0], all, 2,
+               compute(&w.graph[0], 1, -1)); /* at 1: 5 are left of the first */
+    all_reduce(&w.graph[0], all, 4,
+               compute(&w.graph[0], 2, 1)); /* at 3: 4 of it, 1 of the second */
+    compute(&w.graph[0], 1, 4);
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_SECONDS(r.spans[0].end, 6);
+    CHECK_SECONDS(r.spans[2].end, 1 + 2 + 2);
+    CHECK_SECONDS(r.spans[4].end, 3 + 4 + 4 + 1); /* all bytes: 12 */
+    CHECK_SECONDS(r.step_s, 13);
+    ek_sim_free(&r);
     close_world(&w);
 }
 
