@@ -120,6 +120,17 @@ static json_t *changes_json(const ek_sim_report *r)
     return all;
 }
 
+/* Of a rank, by level. */
+static json_t *traffic_json(const ek_sim_report *r)
+{
+    json_t *levels = json_object();
+
+    for (int32_t l = 0; l < r->cluster->n_levels; l++)
+        json_object_set_new(levels, r->cluster->level[l].name,
+                            json_real(r->traffic.bytes[l] / 1e6));
+    return levels;
+}
+
 void ek_sim_write_json(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_layout *l = r->layout;
@@ -150,6 +161,7 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
                                       b->before, "max_over_mean", b->after, "replicas_a_layer",
                                       b->replicas, "plan_us", b->plan_s * 1e6));
     }
+    json_object_set_new(o, "sent_mb", traffic_json(r));
     if (r->n_changes > 0)
         json_object_set_new(o, "what_if", changes_json(r));
     json_dumpf(o, out, 0);
@@ -233,6 +245,22 @@ static void put_memory(const ek_sim_report *r, FILE *out)
     fprintf(out, "\n");
 }
 
+static void put_traffic(const ek_sim_report *r, FILE *out)
+{
+    double all = 0;
+    char text[16];
+
+    for (int32_t l = 0; l < r->cluster->n_levels; l++)
+        all += r->traffic.bytes[l];
+    if (all == 0)
+        return;
+    fprintf(out, "sends     %sB a rank:", ek_count_text(text, sizeof(text), all));
+    for (int32_t l = 0; l < r->cluster->n_levels; l++)
+        fprintf(out, "%s %s %sB", l > 0 ? "," : "", r->cluster->level[l].name,
+                ek_count_text(text, sizeof(text), r->traffic.bytes[l]));
+    fprintf(out, "%s\n", r->balance != NULL ? " (with even loads)" : "");
+}
+
 static void put_balance(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_balance *b = r->balance;
@@ -291,6 +319,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
             what);
     put_balance(r, out);
     put_memory(r, out);
+    put_traffic(r, out);
     put_parts(r, out);
     put_stages(r, out);
     put_changes(r, out);

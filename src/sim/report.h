@@ -4,6 +4,7 @@
 
 #include "sim/cluster.h"
 #include "sim/loads.h"
+#include "sim/price_net.h"
 #include "sim/replay.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ typedef struct {
     const ek_sim_graphs *graphs;
     const ek_sim_layout *layout;
     const ek_sim_result *result;
+    ek_net_traffic traffic;        /* of a rank, in the mean, under even loads */
     const ek_sim_balance *balance; /* NULL: loads are even */
     const double *steps;           /* [n_steps] seconds */
     int64_t n_steps;

@@ -3,7 +3,6 @@
 
 #include "exec/exec.h"
 #include "sim/price_compute.h"
-#include "sim/price_net.h"
 #include "train/imagine.h"
 
 #include <stdlib.h>
@@ -24,14 +23,18 @@ enum { STEPS = 8 };
 
 /* --- prices ----------------------------------------------------------------------------------- */
 
+static int is_of_replicas(ek_collective c)
+{
+    return c == EK_COLLECTIVE_MULTICASTS || c == EK_COLLECTIVE_MULTIREDUCES;
+}
+
 /* Whether an op sends replicas or experts of which there are none. */
 static int has_nothing_to_send(const ek_simulation *s, const ek_op *op)
 {
     ek_collective c = op->work.net.collective;
-    int of_replicas = c == EK_COLLECTIVE_MULTICASTS || c == EK_COLLECTIVE_MULTIREDUCES;
 
     return c == EK_COLLECTIVE_TRANSFERS ||
-           (of_replicas && (s->loads == NULL || ek_sim_loads_factors(s->loads, op) == NULL));
+           (is_of_replicas(c) && (s->loads == NULL || ek_sim_loads_factors(s->loads, op) == NULL));
 }
 
 static void price_op(const void *context, const ek_op *op, ek_sim_price *out)
@@ -205,6 +208,44 @@ const ek_sim_layout *ek_simulation_layout(const ek_simulation *s)
 const ek_sim_result *ek_simulation_result(const ek_simulation *s)
 {
     return &s->result;
+}
+
+/* --- traffic ---------------------------------------------------------------------------------- */
+
+/* Adds what a rank of a class sends, `share` times. */
+static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t rank, double share,
+                        ek_net_traffic *sum)
+{
+    for (int32_t i = 0; i < c->graph->n_ops; i++) {
+        const ek_op *op = &c->graph->ops[i];
+        ek_net_work w = op->work.net;
+        ek_net_traffic t;
+
+        if (op->work.kind != EK_WORK_NET || w.collective == EK_COLLECTIVE_RECEIVE ||
+            w.collective == EK_COLLECTIVE_TRANSFERS || is_of_replicas(w.collective))
+            continue;
+        w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
+        t = ek_net_traffic_of(s->cluster, &w, rank);
+        for (int l = 0; l < EK_CLUSTER_LEVELS; l++) {
+            sum->bytes[l] += share * t.bytes[l];
+            sum->messages[l] += share * t.messages[l];
+        }
+    }
+}
+
+ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
+{
+    const ek_sim_graphs *g = ek_imagined_graphs(s->imagined);
+    ek_net_traffic sum = {{0}, {0}};
+    int all = g->ranks <= 256;
+
+    for (int32_t k = 0; k < g->n_classes; k++) {
+        const ek_sim_class *c = &g->classes[k];
+
+        for (int32_t i = 0; i < (all ? c->n_ranks : 1); i++)
+            add_traffic(s, c, c->ranks[i], (all ? 1.0 : c->n_ranks) / g->ranks, &sum);
+    }
+    return sum;
 }
 
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s)

@@ -11,6 +11,7 @@
 
 #include "sim/cluster.h"
 #include "sim/loads.h"
+#include "sim/price_net.h"
 #include "sim/replay.h"
 
 typedef struct {
@@ -35,6 +36,9 @@ const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s);
 const ek_sim_layout *ek_simulation_layout(const ek_simulation *s);
 /* The mean of all steps. */
 const ek_sim_result *ek_simulation_result(const ek_simulation *s);
+/* Bytes that a rank sends in a step by the level that they pass, under even loads and without
+ * replicas: the mean of the ranks.  Of more than 256 ranks, the first of each class counts. */
+ek_net_traffic ek_simulation_traffic(const ek_simulation *s);
 /* What plans did; NULL: loads are even. */
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s);
 /* The seconds of each step, [*n], in the trace's order; one with even loads. */

@@ -59,6 +59,22 @@ class Simulate(ek_cli.Case):
         self.assertAlmostEqual(memory[1][0] - memory[0][0], memory[1][1] - memory[0][1], delta=1)
         self.assertTrue(0 < memory[0][0] - memory[0][1] < 60, memory)
 
+    def test_bytes_are_those_that_training_sends(self):
+        if ek_cli.mpiexec() is None:
+            self.skipTest("this build has no MPI")
+        model = ek_cli.write_config(self.path("model.json"))
+        for words in (["--ep", 4], ["--ep", 2, "--zero", 1], ["--tp", 2, "--ep", 2], ["--pp", 2, "--ep", 2],
+                      ["--zero", 3], ["--ep", 2, "--etp", 2, "--recompute", "full"]):
+            with self.subTest(words=words):
+                words = [*words, "--batch", 8, "--micro-batch", 4, "--seq", 16, "--dtype", "fp32", "--pipeline-degree", 1,
+                         "--a2a", "linear", "--balance", "off"]
+                r = run("train", "--ranks", 4, "--model", model, "--data", self.data, "--out", self.path("run"), "--overwrite",
+                        "--steps", 3, "--threads", 1, "--quiet", "--force-balance", *words)
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                sent = 4 * sum(self.json(4, *words, "--every-rank", model=model)["sent_mb"].values())
+                for m in ek_cli.metrics(self.path("run")):
+                    self.assertAlmostEqual(sent, m["comm_bytes"] / 1e6, delta=1e-6)
+
     def test_text_says_what_a_step_takes_and_where_it_goes(self):
         text = self.simulate(8, "--pp", 2, "--ep", 4, "--micro-batch", 8).stdout
         for wanted in ("toy: 8 ranks on 2 nodes", "pp 2, dp 4, tp 1; experts edp 1, ep 4, etp 1; zero 0",

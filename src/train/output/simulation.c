@@ -60,6 +60,7 @@ ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simul
     r.graphs = ek_simulation_graphs(s);
     r.layout = ek_simulation_layout(s);
     r.result = ek_simulation_result(s);
+    r.traffic = ek_simulation_traffic(s);
     r.balance = ek_simulation_balance(s);
     r.steps = ek_simulation_steps(s, &r.n_steps);
     if (o->timeline != NULL)
