@@ -105,7 +105,9 @@ typedef struct {
     int embed_columns;     /**< 1: data-parallel ranks shard the embedding by columns */
     int chunks;            /**< virtual stages of a pipeline stage (1: 1F1B, more: interleaved) */
     const char *pp_layers; /**< layers of each virtual stage in the model's order: "even"; "auto":
-                              by FLOPs, with the head in the last one; or a list, "6,2" */
+                              by FLOPs, with the head in the last one; "measured": by FLOPs and the
+                              speeds of stages, which are measured at each start, so that cuts may
+                              differ; or a list, "6,2" */
     int pipeline_degree;   /**< chunks of a MoE layer's rows, so that all-to-all and computation
                               overlap; 0: tuned while training (with offload "experts": 1) */
     int smart_group;   /**< FasterMoE's schedule instead, with groups of this many ranks; 0: off */
@@ -290,6 +292,8 @@ typedef struct {
     double memory_prealloc; /**< bytes, all ranks: preallocated by hosts before they joined */
     int memory_lacks;       /**< 1: shared memory held state, but not the whole model */
     size_t predicted_bytes; /**< peak resident memory */
+    char stage_layers[512]; /**< layers of each virtual stage, "6,2"; ends in "..." if it has no
+                               room for all */
 } ek_train_info;
 
 /** Progress of a run, after each step. */
@@ -458,8 +462,6 @@ typedef struct {
     char files[256];          /**< names in `out` */
     double memory_limit;      /**< most bytes of the first rank's process; 0: unknown */
     char memory_limit_source[512]; /**< what sets it */
-    char stage_layers[512]; /**< layers of each virtual stage, "6,2"; ends in "..." if it has no
-                               room for all */
     ek_train_plan_offload offload; /**< with offload "experts" */
 } ek_train_plan;
 

@@ -238,6 +238,7 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
         ek_json_text_of(s->checkpoint));
 
     json_object_set_new(o, "spikes", json_integer(s->spikes));
+    json_object_set_new(o, "pp_layers", json_string(s->info.stage_layers));
     add_evaluations(o, &s->evaluation);
     if (s->checkpoints.automatic)
         json_object_set_new(o, "checkpoints", checkpoints_json(&s->checkpoints));

@@ -6,19 +6,24 @@
 
 #include <stdint.h>
 
-/* Cuts `layers` layers into n contiguous stages of at least one layer each, 1 <= n <= layers:
- * part [n] := the number of layers of each.  cost [layers]: of a layer, at least 0; before, after:
- * what the first stage and the last one have beside their layers (embedding, head), in the same
- * unit.  The costliest stage costs the least possible; among such cuts, the sum of the squares of
- * the costs is the least, and the first stages have most layers.  EK_ENOMEM.  Time and memory grow
- * with n layers^2 and n layers. */
-EK_CHECKED ek_status ek_stage_cut(const double *cost, int32_t layers, double before, double after,
-                                  int32_t n, int32_t *part);
+/* What is cut into n stages, 1 <= n <= layers.  A stage takes the cost of what it has over its
+ * speed. */
+typedef struct {
+    const double *layer; /* [layers] cost of each, at least 0 */
+    int32_t layers, n;
+    double before, after; /* of what the first and the last stage have beside their layers */
+    const double *speed;  /* [n] of each stage, above 0; NULL: 1 */
+} ek_stage_costs;
 
-/* The cost of the costliest stage of a cut, and of all over n times that: 1 if they are even. */
-double ek_stage_cut_most(const double *cost, double before, double after, int32_t n,
-                         const int32_t *part);
-double ek_stage_cut_evenness(const double *cost, double before, double after, int32_t n,
-                             const int32_t *part);
+/* Cuts the layers into n contiguous stages of at least one layer each: part [n] := the number of
+ * layers of each.  The stage that takes longest takes the least possible; among such cuts, the sum
+ * of the squares of the times is the least, and the first stages have most layers.  EK_ENOMEM.
+ * Time and memory grow with n layers^2 and n layers. */
+EK_CHECKED ek_status ek_stage_cut(const ek_stage_costs *c, int32_t *part);
+
+/* The time of the stage of a cut that takes longest; and the share of their time in which all
+ * stages are busy if each waits for that one: 1 if all take the same. */
+double ek_stage_cut_most(const ek_stage_costs *c, const int32_t *part);
+double ek_stage_cut_evenness(const ek_stage_costs *c, const int32_t *part);
 
 #endif

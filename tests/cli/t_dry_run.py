@@ -52,6 +52,8 @@ class DryRun(ek_cli.Case):
                                            "edp": 1, "ep": 1, "etp": 1, "zero": 0})
         self.assertEqual(parts["disk"]["checkpoint_bytes"], one["disk"]["checkpoint_bytes"])
         self.assertGreater(parts["memory"]["host_mb"], parts["memory"]["most_mb"])
+        text = run(*self.train_args("run", "--dry-run", "--ranks", 2, "--pp", 2, "--pp-layers", "measured")).stdout
+        self.assertIn("stages      1,1 layers, as with auto: nothing is measured here\n", text)
         many = self.dry("--ranks", 12, "--ep", 4, "--tp", 2, "--zero", 1)
         self.assertEqual([many["layout"][k] for k in ("dp", "edp", "ep", "zero")], [6, 3, 4, 1])
         elastic = self.dry("--ranks", 2, "--ep", 2, "--elastic")["files"]

@@ -66,6 +66,17 @@ class Ranks(ek_cli.Case):
             held[layers] = got[0]["params_held"]
         self.assertLess(held["even"][0], held["4,1"][0])
         self.assertEqual(held["auto"], held["4,1"])  # the head costs more than three layers
+        # measured: whatever else the machine does decides it, and each start anew
+        for chunks in (1, 2):
+            s, got = self.train("two", *steps, "--ranks", 2, "--pp", 2, "--pp-layers", "measured", "--pp-chunks", chunks,
+                                **sizes)
+            self.assert_same_steps(got, want)
+            layers = list(map(int, s["pp_layers"].split(",")))
+            self.assertEqual((len(layers), sum(layers)), (2 * chunks, 5))
+        r = run("train", "--out", self.path("two"), "--resume", "--steps", 4)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertRegex(r.stderr, r"--pp-layers measured: \d,\d,\d,\d layers of virtual stages; matrix products on the "
+                         r"slowest ranks of the stages: [\d.]+ [GM]FLOP/s, [\d.]+ [GM]FLOP/s")
         # another layout does not take the list over, and --resume keeps it
         r = run("train", "--out", self.path("two"), "--resume", "--steps", 4, "--ranks", 1)
         self.assertEqual(r.returncode, DONE, r.stderr)
@@ -78,7 +89,7 @@ class Ranks(ek_cli.Case):
         for layers, message in (
                 ("2,1", "has 3 layers, and the model has 2"),
                 ("1,1,1", "is of 3 stages, and --pp 2 with --pp-chunks 1 has 2"),
-                ("2,0", "is neither even, nor auto, nor a list of layers"),
+                ("2,0", "is neither even, nor auto, nor measured, nor a list of layers"),
                 ("2,", "is neither even"), ("1;1", "is neither even")):
             with self.subTest(layers):
                 err = self.refused("--seq", 32, "--ranks", 2, "--pp", 2, "--pp-layers", layers)

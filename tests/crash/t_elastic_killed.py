@@ -201,6 +201,24 @@ class KilledAtAnyTime(OpenEnded):
                 self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assert_done(j, 0)
 
+    def test_stages_with_other_layers(self):
+        """State in memory does not depend on the cut of layers, which differs where it is measured:
+        layers move to the stage that has them now."""
+        j, held = None, []
+        for layers in ("2,1", "1,2", "measured"):
+            with self.subTest(layers=layers):
+                j = self.elastic((2, "--pp 2 --pp-layers " + layers))
+                told = self.told()
+                j.wait_for_steps(told.count(b"\n") + 3)
+                self.assertTrue(self.told().startswith(told), "a step was taken again")
+                held.append(ek_cli.metrics(self.out)[-1]["params_held"])
+                if layers != "measured":
+                    self.kill_launcher(j)
+        self.assertGreater(held[0][0], held[1][0])
+        self.kill_rank(j, 1)  # and is measured again
+        err = self.assert_done(j, 1)
+        self.assertNotIn("going back", err)
+
 
 # The other MPI takes its time to end a job, and has its turn in the long test.
 ranks.both(globals(), Killed, KilledAtAnyTime, first=True)

@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <string.h>
 
 static json_t *offload_json(const ek_train_plan_offload *f)
 {
@@ -25,7 +26,7 @@ void ek_plan_write_json(const ek_train_summary *s, const ek_train_config *cfg, F
     const ek_train_info *i = &s->info;
     const ek_train_plan *p = &s->plan;
     json_t *layout = json_pack("{s:i, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks", p->ranks,
-                               "pp", p->pp, "pp_layers", p->stage_layers, "dp", p->dp, "tp", p->tp,
+                               "pp", p->pp, "pp_layers", i->stage_layers, "dp", p->dp, "tp", p->tp,
                                "edp", p->edp, "ep", p->ep, "etp", p->etp, "zero", cfg->zero);
     json_t *memory =
         json_pack("{s:f, s:f, s:i, s:f, s:f, s:f, s:o}", "least_mb", p->memory_least / 1e6,
@@ -130,7 +131,9 @@ void ek_plan_write_text(const ek_train_summary *s, const ek_train_config *cfg, F
         out, "layout      %d rank%s: pp %d, dp %d, tp %d; experts edp %d, ep %d, etp %d; zero %d\n",
         p->ranks, p->ranks > 1 ? "s" : "", p->pp, p->dp, p->tp, p->edp, p->ep, p->etp, cfg->zero);
     if (p->pp > 1)
-        fprintf(out, "stages      %s layers\n", p->stage_layers);
+        fprintf(out, "stages      %s layers%s\n", i->stage_layers,
+                strcmp(cfg->pp_layers, "measured") == 0 ? ", as with auto: nothing is measured here"
+                                                        : "");
     write_memory(p, out);
     write_offload(p, out);
     fprintf(out, "checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",

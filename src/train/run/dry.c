@@ -7,7 +7,7 @@
 #include "comm/agree.h"
 #include "model/hf/io.h"
 #include "model/offload.h"
-#include "train/run/stages.h"
+#include "train/run/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -208,7 +208,6 @@ ek_status ek_run_dry(ek_run *r)
     p->memory_available = c->dry_run == 1 ? (double)limit.left : 0;
     p->memory_limit = (double)limit.bytes;
     ek_memory_limit_source(&limit, p->memory_limit_source);
-    ek_run_stages_text(r, p->stage_layers, sizeof(p->stage_layers));
     list_files(r, p);
     describe_offload(r, &p->offload);
     return gather_needs(r, p);

@@ -148,9 +148,10 @@ ek_status ek_run_layout_model(ek_run *r)
                           .model_chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
                           .embed_columns = c->embed_columns,
-                          .never_touched = c->dry_run};
+                          .never_touched = c->dry_run,
+                          .stage_layers = r->options.stage_layers};
 
-    EK_TRY(ek_run_cut_stages(r, &mc));
+    EK_TRY(ek_run_cut_stages(r));
     r->room.base_rss = ek_rss_bytes();
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));

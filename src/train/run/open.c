@@ -3,7 +3,7 @@
 #include "comm/agree.h"
 #include "model/hf/names.h"
 #include "train/run/balance.h"
-#include "train/run/state.h"
+#include "train/run/stages.h"
 
 #include <stdlib.h>
 
@@ -41,6 +41,7 @@ static void fill_info(ek_run *r)
     i->steps = r->training.optimizer.steps;
     i->batch = r->training.batch;
     i->seq = r->training.seq;
+    ek_run_stages_text(r, i->stage_layers, sizeof(i->stage_layers));
 }
 
 /* Warns of options that change the model. */
@@ -127,6 +128,7 @@ ek_status ek_run_open(ek_run *r)
     }
     EK_TRY(ek_run_configure_exec(r));
     EK_TRY(ek_run_calibrate(r));
+    EK_TRY(ek_run_measure_stages(r));
     EK_TRY(ek_agree(r->world, "lay out the model", ek_run_layout_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", ek_run_check_memory(r)));
     if (r->cfg->dry_run) {

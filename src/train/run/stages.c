@@ -1,9 +1,13 @@
-/* Cuts the layers of a model into pipeline stages: even, as given, or by their FLOPs. */
+/* Cuts the layers of a model into pipeline stages: even, as given, by their FLOPs, or by FLOPs and
+ * the measured speeds of stages. */
 #include "train/run/stages.h"
 
 #include "base/log.h"
+#include "comm/agree.h"
+#include "cost/cost.h"
 #include "model/stage_cut.h"
 #include "tensor/select/select.h"
+#include "train/run/stage_speeds.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -20,6 +24,11 @@ static int is_auto(const ek_run *r)
     return strcmp(r->cfg->pp_layers, "auto") == 0;
 }
 
+static int is_measured(const ek_run *r)
+{
+    return strcmp(r->cfg->pp_layers, "measured") == 0;
+}
+
 /* "6,2": the layers of each virtual stage. */
 static ek_status parse_list(const char *text, int32_t *part, int *n)
 {
@@ -31,12 +40,13 @@ static ek_status parse_list(const char *text, int32_t *part, int *n)
 
         errno = 0;
         layers = strtol(at, &end, 10);
-        EK_REQUIRE(*at >= '0' && *at <= '9' && errno == 0 && (*end == ',' || *end == '\0') &&
-                       layers > 0 && layers <= EK_LAYERS_MAX && *n < EK_LAYERS_MAX,
-                   EK_EINVAL,
-                   "--pp-layers %s is neither even, nor auto, nor a list of layers, at least one "
-                   "for each stage, such as 6,2",
-                   text);
+        EK_REQUIRE(
+            *at >= '0' && *at <= '9' && errno == 0 && (*end == ',' || *end == '\0') && layers > 0 &&
+                layers <= EK_LAYERS_MAX && *n < EK_LAYERS_MAX,
+            EK_EINVAL,
+            "--pp-layers %s is neither even, nor auto, nor measured, nor a list of layers, at "
+            "least one for each stage, such as 6,2",
+            text);
         part[(*n)++] = (int32_t)layers;
         if (*end == '\0')
             return EK_OK;
@@ -56,7 +66,7 @@ ek_status ek_run_read_stages(ek_run *r)
     r->options.stages = pp * chunks;
     for (int i = 0; i < r->options.stages; i++)
         part[i] = (int32_t)ek_range_length(layers, r->options.stages, i);
-    if (is_even(r) || is_auto(r))
+    if (is_even(r) || is_auto(r) || is_measured(r))
         return EK_OK;
     EK_TRY(parse_list(c->pp_layers, part, &n));
     EK_REQUIRE(n == r->options.stages, EK_EINVAL,
@@ -138,31 +148,155 @@ const char *ek_run_stages_text(const ek_run *r, char *text, size_t cap)
     return text;
 }
 
-static void log_cut(const ek_run *r, const layer_costs *c)
-{
-    double evenness = ek_stage_cut_evenness(c->layer, c->embed, c->head, r->options.stages,
-                                            r->options.stage_layers);
-    char text[256];
+/* What the stages cost, with their speeds if these are measured. */
+typedef struct {
+    layer_costs flops;
+    double *rank;     /* [EK_SPEED_ROUNDS][ranks] FLOP/s */
+    double *stage;    /* [pp] the same of stages */
+    double *relative; /* [pp] */
+    double *speed;    /* [virtual stages] relative */
+    int differ;
+} cut_inputs;
 
-    ek_log("train", EK_LOG_INFO,
-           "--pp-layers auto: %s layers%s; the mean has %.0f %% of the FLOPs of the busiest one",
-           ek_run_stages_text(r, text, sizeof(text)),
-           r->cfg->chunks > 1 ? " of virtual stages" : "", 100 * evenness);
+static ek_stage_costs costs_of(const ek_run *r, const cut_inputs *x)
+{
+    return (ek_stage_costs){.layer = x->flops.layer,
+                            .layers = (int32_t)r->source.spec.layers,
+                            .n = r->options.stages,
+                            .before = x->flops.embed,
+                            .after = x->flops.head,
+                            .speed = x->speed};
 }
 
-ek_status ek_run_cut_stages(ek_run *r, ek_model_config *mc)
+/* "41.2 GFLOP/s, 20.5 GFLOP/s"; ends in "..." if there is no room for all. */
+static const char *speeds_text(const ek_run *r, const cut_inputs *x, char *text, size_t cap)
 {
-    layer_costs costs;
+    char quantity[EK_COST_QUANTITY];
+    size_t used = 0;
 
-    if (r->options.stages == 1 || is_even(r))
-        return EK_OK;
-    mc->stage_layers = r->options.stage_layers;
-    if (is_auto(r)) {
-        EK_TRY(find_costs(r, &costs));
-        EK_TRY(ek_stage_cut(costs.layer, (int32_t)r->source.spec.layers, costs.embed, costs.head,
-                            r->options.stages, r->options.stage_layers));
-        if (r->rank == 0)
-            log_cut(r, &costs);
+    text[0] = '\0';
+    for (int i = 0; i < r->mesh->pp; i++) {
+        int full = used + 2 * sizeof(quantity) >= cap;
+
+        used += (size_t)snprintf(text + used, cap - used, "%s%s", i > 0 ? ", " : "",
+                                 full ? "..." : ek_cost_quantity(quantity, x->stage[i], "FLOP/s"));
+        if (full)
+            break;
     }
+    return text;
+}
+
+static void log_cut(const ek_run *r, const cut_inputs *x)
+{
+    ek_stage_costs c = costs_of(r, x);
+    double evenness = 100 * ek_stage_cut_evenness(&c, r->options.stage_layers);
+    const char *of = r->cfg->chunks > 1 ? " of virtual stages" : "";
+    char text[256], speeds[256];
+
+    ek_run_stages_text(r, text, sizeof(text));
+    if (x->speed == NULL)
+        ek_log(
+            "train", EK_LOG_INFO,
+            "--pp-layers %s: %s layers%s; the mean has %.0f %% of the FLOPs of the busiest one%s",
+            r->cfg->pp_layers, text, of, evenness,
+            is_measured(r) ? "; nothing is measured in a dry run: these are the layers of auto"
+                           : "");
+    else
+        ek_log("train", EK_LOG_INFO,
+               "--pp-layers measured: %s layers%s; matrix products on the slowest ranks of the "
+               "stages: %s%s; by these a stage is busy for %.0f %% of the longest one's time",
+               text, of, speeds_text(r, x, speeds, sizeof(speeds)),
+               x->differ ? "" : ", which count as equal", evenness);
+}
+
+/* Tokens of a micro-batch on a rank. */
+static int64_t rows_of_rank(const ek_run *r)
+{
+    return r->training.micro_batch * r->training.seq / r->mesh->stage_size;
+}
+
+static ek_status reserve_speeds(const ek_run *r, cut_inputs *x)
+{
+    x->rank = calloc((size_t)EK_SPEED_ROUNDS * (size_t)r->ranks, sizeof(*x->rank));
+    x->stage = calloc((size_t)r->mesh->pp, sizeof(*x->stage));
+    x->relative = calloc((size_t)r->mesh->pp, sizeof(*x->relative));
+    x->speed = calloc((size_t)r->options.stages, sizeof(*x->speed));
+    EK_REQUIRE(x->rank != NULL && x->stage != NULL && x->relative != NULL && x->speed != NULL,
+               EK_ENOMEM, "no memory for the speeds of %d ranks", r->ranks);
+    return EK_OK;
+}
+
+static void free_speeds(cut_inputs *x)
+{
+    free(x->rank);
+    free(x->stage);
+    free(x->relative);
+    free(x->speed);
+}
+
+/* Collective. */
+static ek_status measure_stages(const ek_run *r, cut_inputs *x)
+{
+    const ek_trainer_config *t = &r->training;
+    ek_speed_config c = {.spec = &r->source.spec,
+                         .k = r->kernels,
+                         .world = r->world,
+                         .rows = rows_of_rank(r),
+                         .top_k = t->top_k > 0 ? t->top_k : r->source.spec.top_k};
+
+    EK_TRY(ek_agree(r->world, "get memory for speeds", reserve_speeds(r, x)));
+    EK_TRY(ek_measure_speeds(&c, x->rank));
+    x->differ = ek_stage_speeds(x->rank, r->ranks, r->mesh->pp, x->stage, x->relative);
+    for (int i = 0; i < r->options.stages; i++) /* stages have chunks in turn */
+        x->speed[i] = x->relative[i % r->mesh->pp];
+    return EK_OK;
+}
+
+/* Rank 0's, as other hosts may round differently.  Collective. */
+static ek_status broadcast_cut(ek_run *r)
+{
+    ek_coll *op = NULL;
+
+    EK_TRY(ek_comm_broadcast(r->world, r->options.stage_layers, sizeof(r->options.stage_layers), 0,
+                             &op));
+    return ek_coll_wait(&op);
+}
+
+/* By the FLOPs and speeds there are. */
+static ek_status cut_layers(ek_run *r, const cut_inputs *x)
+{
+    ek_stage_costs c = costs_of(r, x);
+
+    return ek_stage_cut(&c, r->options.stage_layers);
+}
+
+ek_status ek_run_measure_stages(ek_run *r)
+{
+    cut_inputs x = {0};
+    ek_status st = EK_OK;
+
+    if (r->options.stages == 1 || !is_measured(r) || r->cfg->dry_run)
+        return EK_OK;
+    EK_TRY_OUT(ek_agree(r->world, "count the FLOPs of layers", find_costs(r, &x.flops)));
+    EK_TRY_OUT(measure_stages(r, &x));
+    EK_TRY_OUT(ek_agree(r->world, "cut stages", cut_layers(r, &x)));
+    EK_TRY_OUT(broadcast_cut(r));
+    if (r->rank == 0)
+        log_cut(r, &x);
+out:
+    free_speeds(&x);
+    return st;
+}
+
+ek_status ek_run_cut_stages(ek_run *r)
+{
+    cut_inputs x = {0};
+
+    if (r->options.stages == 1 || !(is_auto(r) || (is_measured(r) && r->cfg->dry_run)))
+        return EK_OK;
+    EK_TRY(find_costs(r, &x.flops));
+    EK_TRY(cut_layers(r, &x));
+    if (r->rank == 0)
+        log_cut(r, &x);
     return EK_OK;
 }

@@ -8,10 +8,14 @@
  * layout, which have been read.  Local. */
 EK_CHECKED ek_status ek_run_read_stages(ek_run *r);
 
-/* Sets the layers of the virtual stages, which `auto` cuts by the FLOPs of a step; after the
- * options are read.  Local, the same on all ranks.  `auto` needs addresses, not memory, for the
- * whole model. */
-EK_CHECKED ek_status ek_run_cut_stages(ek_run *r, ek_model_config *mc);
+/* With `measured`, after the kernels are open: measures the speeds of stages (stage_speeds.h), and
+ * sets their layers by the FLOPs of a step and by these.  Collective; the same on all ranks.  In a
+ * dry run it does nothing. */
+EK_CHECKED ek_status ek_run_measure_stages(ek_run *r);
+
+/* With `auto`, and with `measured` in a dry run: sets the layers of stages by the FLOPs of a step.
+ * Needs addresses, not memory, for the whole model.  Local, the same on all ranks. */
+EK_CHECKED ek_status ek_run_cut_stages(ek_run *r);
 
 /* "6,2": the layers of the virtual stages; ends in "..." if text [cap] has no room for all. Returns
  * text. */

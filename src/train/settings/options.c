@@ -160,7 +160,9 @@ static const ek_option options[] = {
      .help =
          "layers of each pipeline stage, such as 6,2 (with --pp-chunks of each virtual stage, in "
          "the model's order); even: equal numbers; auto: so that the busiest of these stages has "
-         "the fewest FLOPs, the head counting for the last one"},
+         "the fewest FLOPs, the head counting for the last one; measured: so that it takes the "
+         "least time by its FLOPs and the speed of its slowest rank, which is measured at each "
+         "start"},
     {"batch-shares", EK_OPTION_TEXT, .unit = "N,N,...", .field = EK_FIELD_TEXT,
      .offset = FIELD(batch_shares),
      .help =
