@@ -11,6 +11,7 @@
 #define BENCH_BENCH_PRIV_H
 
 #include "bench/bench.h"
+#include "cost/compare.h"
 #include "cost/machine.h"
 
 #include <jansson.h>
@@ -84,10 +85,11 @@ EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce
 /* Prints warnings of the library, on rank 0. */
 void bench_show_warnings(const bench *b);
 
-/* Measures the costs of this machine; experts: per rank, 0: an even share.  *cached (or NULL):
- * taken from an earlier measurement.  Collective. */
-EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m,
-                                         int *cached);
+/* Measures the costs of this machine; experts: per rank, 0: an even share; kernels_s: seconds for
+ * every kernel as well, 0: what planners need.  *cached (or NULL): taken from an earlier
+ * measurement.  Collective. */
+EK_CHECKED ek_status bench_measure_costs(const bench *b, int64_t experts, double kernels_s,
+                                         ek_machine *m, int *cached);
 /* As measured, for the planners of such a mesh.  Collective. */
 EK_CHECKED ek_status bench_layer_costs(const bench *b, const ek_mesh *mesh, ek_plan_costs *out);
 /* As a JSON object. */
@@ -103,6 +105,8 @@ EK_CHECKED ek_status bench_check_planner(const ek_pass *p, const char *name);
 /* Compares the ops of a step of MoE layers, whose rows are exchanged between ranks on so many
  * nodes, with the predictions of b->cfg->machine. */
 EK_CHECKED ek_status bench_predicted(bench *b, int nodes, const ek_event *events, int64_t n);
+/* Prints predicted and measured times by op, and a warning about those that differ. */
+void bench_put_compared(bench *b, const ek_compare *c);
 
 /* Products of few rows, relative to copy bandwidth; part of bench_gemm. */
 EK_CHECKED ek_status bench_gemm_skinny(bench *b);

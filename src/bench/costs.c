@@ -13,7 +13,11 @@
 
 enum { LINE = 320 };
 
-ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, int *cached)
+/* Time for kernels, in budgets for what planners need. */
+#define KERNELS 2.0
+
+ek_status bench_measure_costs(const bench *b, int64_t experts, double kernels_s, ek_machine *m,
+                              int *cached)
 {
     ek_calibrate_config cfg = {
         .spec = &b->spec,
@@ -21,6 +25,7 @@ ek_status bench_measure_costs(const bench *b, int64_t experts, ek_machine *m, in
         .world = b->job->ranks > 1 ? b->job->world : NULL,
         .experts = experts,
         .budget_s = b->cfg->budget,
+        .kernels_s = kernels_s,
         .cache = b->job->cache,
         .anew = !b->cfg->cached,
     };
@@ -68,6 +73,30 @@ static void put_links(const bench *b, const ek_machine *m)
                   (long long)m->link[l].ranks_a_node);
         put_times(b, "all-to-all, a message", &m->link[l].message);
         put_times(b, "multicast, a hop", &m->link[l].hop);
+    }
+}
+
+/* A kernel a line: its sizes, and its rates from the smallest point to the largest. */
+static void put_kernels(const bench *b, const ek_kernel_costs *c)
+{
+    char rate[EK_COST_QUANTITY];
+
+    if (c->n > 0)
+        bench_say(b, "\nkernels of a step, from small to large calls\n");
+    for (int32_t i = 0; i < c->n; i++) {
+        const ek_kernel_cost *k = &c->cost[i];
+        const ek_kernel_info *info = ek_kernel_info_of(k->kernel);
+        const char *unit = k->kernel <= EK_KERNEL_ATTENTION_BACKWARD ? "FLOP/s" : "B/s";
+
+        bench_say(b, "%-18s", info->name);
+        for (int s = 0; s < EK_KERNEL_SIZES; s++)
+            if (info->size_key[s] != NULL)
+                bench_say(b, " %6d", (int)k->size[s]);
+            else
+                bench_say(b, "%7s", "");
+        for (int32_t p = 0; p < k->rate.n; p++)
+            bench_say(b, " %13s", ek_cost_quantity(rate, k->rate.y[p], unit));
+        bench_say(b, "\n");
     }
 }
 
@@ -120,6 +149,7 @@ static ek_status put(bench *b, const ek_machine *m, int cached)
               m->took_s);
     put_rates(b, m);
     put_links(b, m);
+    put_kernels(b, &m->kernels);
     put_plan(b, &s, &c, &reason);
     bench_put(b, "cached", json_boolean(cached));
     return put_machine(b, m);
@@ -148,7 +178,7 @@ ek_status bench_costs(bench *b)
                "it with --ranks 2");
     bench_show_warnings(b);
     EK_TRY(bench_set_nodes(b));
-    EK_TRY(bench_measure_costs(b, 0, &m, &cached));
+    EK_TRY(bench_measure_costs(b, 0, KERNELS * b->cfg->budget, &m, &cached));
     if (b->job->rank > 0)
         return EK_OK;
     if (b->cfg->out != NULL)
@@ -160,7 +190,7 @@ ek_status bench_costs(bench *b)
 
 /* --- predicted against measured --------------------------------------------------------------- */
 
-static void put_compared(bench *b, const ek_compare *c)
+void bench_put_compared(bench *b, const ek_compare *c)
 {
     json_t *all = json_array();
     char line[LINE];
@@ -193,7 +223,7 @@ ek_status bench_predicted(bench *b, int nodes, const ek_event *events, int64_t n
     ek_compare_begin(c);
     ek_predict_add(&cfg, events, n, c);
     ek_compare_sort(c);
-    put_compared(b, c);
+    bench_put_compared(b, c);
 out:
     free(m);
     free(c);

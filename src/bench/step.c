@@ -9,6 +9,7 @@
 #include "base/threads.h"
 #include "bench/bench_priv.h"
 #include "model/hf/init.h"
+#include "train/timing/predict.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -24,6 +25,7 @@ typedef struct {
     int64_t calls;       /* of the last step */
     double flops, bytes; /* of the last step */
     double now;          /* seconds in this step so far */
+    double predicted;    /* seconds, of the last step; negative: not predicted */
     bench_samples seconds;
 } op_row;
 
@@ -35,9 +37,11 @@ typedef struct {
     bench_samples wall;     /* of steps, seconds */
     bench_samples recorded; /* ... whose ops were recorded */
     ek_step_result last;
-    int64_t resident; /* resident bytes of model and trainer after the warm-up */
-    size_t predicted; /* by the measuring mode of their arenas */
-    double start;     /* seconds from creating the model to the end of the first step */
+    int64_t resident;    /* resident bytes of model and trainer after the warm-up */
+    size_t predicted;    /* by the measuring mode of their arenas */
+    double start;        /* seconds from creating the model to the end of the first step */
+    ek_machine *machine; /* of --machine; NULL: nothing is predicted */
+    int64_t ops_a_step;
 } steps;
 
 static op_row *row_of(steps *s, const ek_event *e)
@@ -52,6 +56,15 @@ static op_row *row_of(steps *s, const ek_event *e)
     return &s->ops[s->n_ops++];
 }
 
+/* Adds the prediction of an op to its row. */
+static void add_predicted(const steps *s, const ek_event *e, op_row *r)
+{
+    ek_predict_config cfg = {.machine = s->machine, .nodes = 1};
+    double seconds = s->machine != NULL ? ek_predict_op(&cfg, e) : -1;
+
+    r->predicted = seconds < 0 || r->predicted < 0 ? -1 : r->predicted + seconds;
+}
+
 /* Sums the events of one step into its rows. */
 static ek_status count_events(steps *s)
 {
@@ -62,8 +75,9 @@ static ek_status count_events(steps *s)
         op_row *r = &s->ops[i];
 
         r->calls = 0;
-        r->flops = r->bytes = r->now = 0;
+        r->flops = r->bytes = r->now = r->predicted = 0;
     }
+    s->ops_a_step = n;
     for (int64_t i = 0; i < n; i++) {
         op_row *r = row_of(s, &e[i]);
 
@@ -72,6 +86,7 @@ static ek_status count_events(steps *s)
         r->flops += e[i].flops;
         r->bytes += e[i].bytes;
         r->now += (double)(e[i].end_ns - e[i].start_ns) * 1e-9;
+        add_predicted(s, &e[i], r);
     }
     for (int64_t i = 0; i < s->n_ops; i++) {
         bench_add(&s->ops[i].seconds, s->ops[i].now);
@@ -99,6 +114,11 @@ static ek_status steps_create(const bench *b, steps *s)
 
     s->ops = calloc(OPS_MAX, sizeof(*s->ops));
     EK_REQUIRE(s->ops != NULL, EK_ENOMEM, "no memory for the times of ops");
+    if (b->cfg->machine != NULL) {
+        s->machine = calloc(1, sizeof(*s->machine));
+        EK_REQUIRE(s->machine != NULL, EK_ENOMEM, "no memory for predictions");
+        EK_TRY(ek_machine_read(b->cfg->machine, s->machine));
+    }
     s->resident = -ek_rss_bytes();
     EK_TRY(ek_model_create(&b->spec, b->k, &(ek_model_config){.trained = 1}, &s->model));
     EK_TRY(ek_trainer_measure(s->model, &cfg, &s->predicted));
@@ -113,6 +133,7 @@ static void steps_destroy(steps *s)
     ek_trainer_destroy(&s->trainer);
     ek_model_destroy(&s->model);
     free(s->ops);
+    free(s->machine);
 }
 
 /* New tokens for every step; targets are the inputs shifted by one. */
@@ -307,6 +328,34 @@ static ek_status put_groups(bench *b, const steps *s)
     return EK_OK;
 }
 
+/* Compares the medians over steps with the predictions of --machine, by op, and the predicted step,
+ * all ops and what the executor takes for each, with the measured one. */
+static ek_status put_predicted(bench *b, const steps *s)
+{
+    ek_compare *c = s->machine != NULL ? calloc(1, sizeof(*c)) : NULL;
+    double predicted = 0, measured = bench_stat_of(&s->recorded).median;
+
+    EK_REQUIRE(s->machine == NULL || c != NULL, EK_ENOMEM, "no memory for predictions");
+    if (c == NULL)
+        return EK_OK;
+    ek_compare_begin(c);
+    for (int64_t i = 0; i < s->n_ops; i++) {
+        const op_row *r = &s->ops[i];
+
+        ek_compare_add_sum(c, (int)r->kind, ek_op_name(r->kind), r->calls, r->predicted,
+                           bench_stat_of(&r->seconds).median);
+        predicted += fmax(r->predicted, 0);
+    }
+    predicted += (double)s->ops_a_step * s->machine->op_s;
+    ek_compare_sort(c);
+    bench_put_compared(b, c);
+    bench_say(b, "a step: %.2f ms predicted, %.2f ms measured, measured/predicted %.3f\n",
+              predicted * 1e3, measured * 1e3, measured / predicted);
+    bench_put(b, "predicted_step_ms", json_real(predicted * 1e3));
+    free(c);
+    return EK_OK;
+}
+
 /* --- bench kernels --------------------------------------------------------------------------- */
 
 static int slower_op(const void *a, const void *b)
@@ -377,6 +426,7 @@ static ek_status measure(bench *b, int by_op)
     } else {
         put_rates(b, s);
         EK_TRY_OUT(put_groups(b, s));
+        EK_TRY_OUT(put_predicted(b, s));
     }
 out:
     steps_destroy(s);

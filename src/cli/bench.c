@@ -95,7 +95,8 @@ static const ek_option options[] = {
     {"machine", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, machine),
      .help =
-         "moe: compare measured op times with those predicted from a file of `bench costs --out`"},
+         "step, moe: compare measured op times with those predicted from a file of `bench costs "
+         "--out`"},
     {"out", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, out),
      .help = "costs: write the measured costs, for `evenkeel plan --machine FILE`"},
@@ -112,7 +113,9 @@ static const ek_option options[] = {
      .help = "disk: size of the file that is made"},
     {"budget", EK_OPTION_REAL, .fallback = "1.6", .unit = "seconds", .allowed = "(0,60]",
      .field = EK_FIELD_REAL, .offset = offsetof(bench_settings, budget),
-     .help = "costs, balance, moe with --replay-routing: time spent on measuring costs"},
+     .help =
+         "costs, balance, moe with --replay-routing: time spent on measuring costs; costs spends "
+         "twice as much again on every kernel of a step"},
     {"cached", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(bench_settings, cached),
      .help = "costs, balance, moe with --replay-routing: use costs measured earlier on this "
              "machine for the same ranks, threads and sizes, if any"},

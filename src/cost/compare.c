@@ -25,21 +25,27 @@ static ek_compare_row *row_of(ek_compare *c, int key, const char *name)
     return r;
 }
 
-void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s, double measured_s)
+void ek_compare_add_sum(ek_compare *c, int key, const char *name, int64_t count, double predicted_s,
+                        double measured_s)
 {
     ek_compare_row *r = row_of(c, key, name);
 
     c->measured_s += measured_s;
     if (r == NULL) {
-        c->lost++;
+        c->lost += count;
         return;
     }
-    r->count++;
+    r->count += count;
     r->measured_s += measured_s;
     if (predicted_s < 0)
         r->predicted = 0;
     else
         r->predicted_s += predicted_s;
+}
+
+void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s, double measured_s)
+{
+    ek_compare_add_sum(c, key, name, 1, predicted_s, measured_s);
 }
 
 static int longest_first(const void *a, const void *b)

@@ -36,6 +36,10 @@ void ek_compare_begin(ek_compare *c);
 void ek_compare_add(ek_compare *c, int key, const char *name, double predicted_s,
                     double measured_s);
 
+/* Adds `count` ops of a key that were summed up already. */
+void ek_compare_add_sum(ek_compare *c, int key, const char *name, int64_t count, double predicted_s,
+                        double measured_s);
+
 /* Sorts rows by measured time, longest first, ties by name. */
 void ek_compare_sort(ek_compare *c);
 

@@ -1,27 +1,21 @@
 /* cost/machine.h - measured performance of a machine: tables by size, and the file format.
  *
- * Tables   y over ascending x, interpolated linearly in log x and log y, exact at the points.  A
- *          table of times is constant below its first point and proportional to x above the last; a
- *          table of rates is proportional to x below its first point (less work takes no less time)
- *          and constant above the last.  In neither does more work take less time; reading a file
- *          checks this.
- * Links    two classes: between ranks of one node, and between nodes.  A class that the measured
- *          ranks did not have is empty. */
+ * Planners  the rates of an expert's products and copies: the least that is measured.
+ * Kernels   rates of every kernel by shape and size (cost/kernel_costs.h), which predictions of
+ *           whole steps use where they are there.
+ * Links     two classes: between ranks of one node, and between nodes.  A class that the measured
+ *           ranks did not have is empty. */
 #ifndef COST_MACHINE_H
 #define COST_MACHINE_H
 
 #include "evenkeel/err.h"
 
+#include "cost/kernel_costs.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-enum { EK_COST_POINTS = 24, EK_COST_NAME = 320, EK_COST_KEY = 1024 };
-
-/* Points of a table; n 0: not measured. */
-typedef struct {
-    int32_t n;
-    double x[EK_COST_POINTS], y[EK_COST_POINTS];
-} ek_cost_table;
+enum { EK_COST_NAME = 320, EK_COST_KEY = 1024 };
 
 /* The products of an expert, up and down together. */
 typedef enum {
@@ -50,19 +44,9 @@ typedef struct {
     ek_cost_table rate[EK_COST_PRODUCTS]; /* rows an expert -> FLOP/s of a rank */
     double copy;                          /* bytes read plus bytes written per second, of a rank */
     ek_link_cost link[EK_LINKS];
+    double op_s; /* of the executor for an op, besides what the op does; 0: not measured */
+    ek_kernel_costs kernels;
 } ek_machine;
-
-/* The value at x; 0 for an empty table. */
-double ek_cost_time_at(const ek_cost_table *t, double x);
-double ek_cost_rate_at(const ek_cost_table *t, double x);
-
-/* Make a measured table monotonic: where more work took less time, the time of the smaller amount
- * is lowered to that of the larger, as disturbances only make a measurement slower. */
-void ek_cost_smooth_times(ek_cost_table *t);
-void ek_cost_smooth_rates(ek_cost_table *t);
-
-/* Rounds to 4 significant digits, which exceed the precision of a measurement. */
-double ek_cost_round(double x);
 
 /* "forward", "node", ...: the keys of the file. */
 const char *ek_cost_product_name(ek_cost_product p);

@@ -1,5 +1,6 @@
 /* The machine file: JSON whose keys name their units, written one array a line for readability, and
- * read strictly: no key may be missing or unknown, and in no table may more work take less time. */
+ * read strictly: no key may be missing or unknown, and in no table may more work take less time.
+ * Version 2 has `op_s` and `kernels`; files of version 1 are read as without. */
 #include "base/file.h"
 #include "cost/machine_json.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
+enum { VERSION = 2, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
 
 /* Values beyond these are mistakes; with these bounds, products of a few values stay finite. */
 #define X_MAX 1e18
@@ -64,6 +65,28 @@ static ek_status check_link(const ek_link_cost *l, ek_link link, const char *fil
     return check_table(&l->hop, file, key, 0);
 }
 
+/* Every kernel at least one point, no kernel of some sizes twice. */
+static ek_status check_kernels(const ek_kernel_costs *c, const char *file)
+{
+    EK_REQUIRE(c->n >= 0 && c->n <= EK_KERNEL_COSTS_MAX, EK_EFORMAT,
+               "%s: key `kernels`: %d entries; 0 to %d are allowed", file, (int)c->n,
+               EK_KERNEL_COSTS_MAX);
+    for (int32_t i = 0; i < c->n; i++) {
+        const ek_kernel_cost *k = &c->cost[i];
+        const ek_kernel_info *info = ek_kernel_info_of(k->kernel);
+
+        for (int s = 0; s < EK_KERNEL_SIZES; s++)
+            EK_REQUIRE(info->size_key[s] != NULL ? k->size[s] >= 1 && k->size[s] <= COUNT_MAX
+                                                 : k->size[s] == 0,
+                       EK_EFORMAT, "%s: key `kernels`: %s: size %d is not between 1 and %d", file,
+                       info->name, (int)k->size[s], COUNT_MAX);
+        EK_REQUIRE(ek_kernel_cost_find(c, k->kernel, k->size) == k, EK_EFORMAT,
+                   "%s: key `kernels`: %s: the same sizes twice", file, info->name);
+        EK_TRY(check_table(&k->rate, file, info->name, 1 /* rates */));
+    }
+    return EK_OK;
+}
+
 ek_status ek_machine_check(const ek_machine *m, const char *file)
 {
     const struct {
@@ -89,7 +112,9 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
                            1 /* rates */));
     for (int l = 0; l < EK_LINKS; l++)
         EK_TRY(check_link(&m->link[l], (ek_link)l, file));
-    return EK_OK;
+    EK_REQUIRE(isfinite(m->op_s) && m->op_s >= 0 && m->op_s <= 1, EK_EFORMAT,
+               "%s: key `op_s`: %g is not a time of an op", file, m->op_s);
+    return check_kernels(&m->kernels, file);
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */
@@ -122,6 +147,30 @@ static void write_link(FILE *f, const ek_machine *m, ek_link link)
     fputs("}}", f);
 }
 
+static void write_kernel(FILE *f, const ek_kernel_cost *k)
+{
+    const ek_kernel_info *info = ek_kernel_info_of(k->kernel);
+
+    fprintf(f, "\n    {\"kernel\": \"%s\",", info->name);
+    for (int i = 0; i < EK_KERNEL_SIZES && info->size_key[i] != NULL; i++)
+        fprintf(f, " \"%s\": %d,", info->size_key[i], (int)k->size[i]);
+    fputs("\n     ", f);
+    write_array(f, info->x_key, k->rate.x, k->rate.n);
+    fputs(",\n     ", f);
+    write_array(f, info->y_key, k->rate.y, k->rate.n);
+    fputc('}', f);
+}
+
+static void write_kernels(FILE *f, const ek_kernel_costs *c)
+{
+    fputs(",\n  \"kernels\": [", f);
+    for (int32_t i = 0; i < c->n; i++) {
+        fputs(i > 0 ? "," : "", f);
+        write_kernel(f, &c->cost[i]);
+    }
+    fputc(']', f);
+}
+
 static ek_status write_machine(FILE *f, const void *from)
 {
     const ek_machine *m = from;
@@ -138,6 +187,8 @@ static ek_status write_machine(FILE *f, const void *from)
     ek_json_write_real(f, m->took_s);
     fputs(",\n  \"copy_bytes_per_s\": ", f);
     ek_json_write_real(f, m->copy);
+    fputs(",\n  \"op_s\": ", f);
+    ek_json_write_real(f, m->op_s);
     fprintf(f,
             ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
             (long long)m->hidden, (long long)m->ff, (long long)m->experts);
@@ -151,6 +202,7 @@ static ek_status write_machine(FILE *f, const void *from)
     fputc('}', f);
     for (int l = 0; l < EK_LINKS; l++)
         write_link(f, m, (ek_link)l);
+    write_kernels(f, &m->kernels);
     fputs("\n}\n", f);
     return EK_OK;
 }
@@ -202,21 +254,29 @@ static ek_status read_array(const json_t *o, const char *file, const char *where
     return EK_OK;
 }
 
+/* The two arrays of a table; where: what they belong to, for messages. */
+static ek_status read_points(const json_t *o, const char *file, const char *where,
+                             const char *x_key, const char *y_key, ek_cost_table *t)
+{
+    int32_t n = 0;
+
+    EK_TRY(read_array(o, file, where, x_key, t->x, &t->n));
+    EK_TRY(read_array(o, file, where, y_key, t->y, &n));
+    EK_REQUIRE(n == t->n, EK_EFORMAT, "%s: key `%s`: %d of `%s`, but %d of `%s`", file, where,
+               (int)t->n, x_key, (int)n, y_key);
+    return EK_OK;
+}
+
 /* {x_key: [...], y_key: [...]} */
 static ek_status read_table(const json_t *o, const char *file, const char *key, const char *x_key,
                             const char *y_key, ek_cost_table *t)
 {
     const char *const keys[] = {x_key, y_key, NULL};
     json_t *table = NULL;
-    int32_t n = 0;
 
     EK_TRY(ek_json_object(o, file, key, EK_JSON_REQUIRED, &table));
     EK_TRY(ek_json_check_keys(table, file, keys));
-    EK_TRY(read_array(table, file, key, x_key, t->x, &t->n));
-    EK_TRY(read_array(table, file, key, y_key, t->y, &n));
-    EK_REQUIRE(n == t->n, EK_EFORMAT, "%s: key `%s`: %d of `%s`, but %d of `%s`", file, key,
-               (int)t->n, x_key, (int)n, y_key);
-    return EK_OK;
+    return read_points(table, file, key, x_key, y_key, t);
 }
 
 static ek_status read_expert(const json_t *root, const char *file, ek_machine *m)
@@ -251,18 +311,81 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
 }
 
+static ek_status kernel_named(const char *name, const char *file, ek_cost_kernel *out)
+{
+    for (int k = 0; k < EK_COST_KERNELS; k++)
+        if (strcmp(ek_kernel_info_of((ek_cost_kernel)k)->name, name) == 0) {
+            *out = (ek_cost_kernel)k;
+            return EK_OK;
+        }
+    return EK_FAIL(EK_EFORMAT, "%s: key `kernels`: \"%s\" is not a kernel", file, name);
+}
+
+static ek_status read_kernel(const json_t *o, const char *file, ek_kernel_cost *out)
+{
+    const char *keys[EK_KERNEL_SIZES + 4] = {"kernel"}, *name = NULL;
+    const ek_kernel_info *info;
+    int n = 1;
+
+    EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: key `kernels`: expected an object, found %s",
+               file, ek_json_type_name(o));
+    EK_TRY(ek_json_text(o, file, "kernel", EK_JSON_REQUIRED, &name));
+    EK_TRY(kernel_named(name, file, &out->kernel));
+    info = ek_kernel_info_of(out->kernel);
+    for (int i = 0; i < EK_KERNEL_SIZES && info->size_key[i] != NULL; i++) {
+        int64_t size = 0;
+
+        keys[n++] = info->size_key[i];
+        EK_TRY(read_count(o, file, info->size_key[i], &size));
+        out->size[i] = (int32_t)size;
+    }
+    keys[n++] = info->x_key;
+    keys[n++] = info->y_key;
+    EK_TRY(ek_json_check_keys(o, file, keys));
+    return read_points(o, file, info->name, info->x_key, info->y_key, &out->rate);
+}
+
+static ek_status read_kernels(const json_t *root, const char *file, ek_kernel_costs *out)
+{
+    const json_t *all = json_object_get(root, "kernels");
+
+    EK_REQUIRE(json_is_array(all), EK_EFORMAT, "%s: key `kernels`: expected an array, found %s",
+               file, ek_json_type_name(all));
+    EK_REQUIRE(json_array_size(all) <= EK_KERNEL_COSTS_MAX, EK_EFORMAT,
+               "%s: key `kernels`: %zu entries; at most %d are allowed", file, json_array_size(all),
+               EK_KERNEL_COSTS_MAX);
+    for (; out->n < (int32_t)json_array_size(all); out->n++)
+        EK_TRY(read_kernel(json_array_get(all, (size_t)out->n), file, &out->cost[out->n]));
+    return EK_OK;
+}
+
 static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
 {
-    static const char *const keys[] = {
-        "evenkeel_machine", "name",   "key",  "dtype", "ranks", "nodes", "threads", "measured_in_s",
-        "copy_bytes_per_s", "expert", "node", "net",   NULL};
+    static const char *const keys[] = {"evenkeel_machine",
+                                       "name",
+                                       "key",
+                                       "dtype",
+                                       "ranks",
+                                       "nodes",
+                                       "threads",
+                                       "measured_in_s",
+                                       "copy_bytes_per_s",
+                                       "expert",
+                                       "node",
+                                       "net",
+                                       "op_s",
+                                       "kernels",
+                                       NULL};
+    enum { KEYS_OF_1 = 12 };
+    const char *keys_of_1[KEYS_OF_1 + 1] = {NULL};
     int64_t version = 0;
 
     EK_TRY(ek_json_int(o, file, "evenkeel_machine", EK_JSON_REQUIRED, 0, COUNT_MAX, &version));
-    EK_REQUIRE(version == VERSION, EK_EFORMAT,
-               "%s: key `evenkeel_machine`: version %lld; this program reads version %d", file,
-               (long long)version, VERSION);
-    EK_TRY(ek_json_check_keys(o, file, keys));
+    EK_REQUIRE(version >= 1 && version <= VERSION, EK_EFORMAT,
+               "%s: key `evenkeel_machine`: version %lld; this program reads versions 1 to %d",
+               file, (long long)version, VERSION);
+    memcpy(keys_of_1, keys, KEYS_OF_1 * sizeof(keys[0]));
+    EK_TRY(ek_json_check_keys(o, file, version == 1 ? keys_of_1 : keys));
     EK_TRY(ek_json_copy_text(o, file, "name", EK_JSON_REQUIRED, m->name, sizeof(m->name)));
     EK_TRY(ek_json_copy_text(o, file, "key", EK_JSON_REQUIRED, m->key, sizeof(m->key)));
     EK_TRY(ek_json_copy_text(o, file, "dtype", EK_JSON_REQUIRED, m->dtype, sizeof(m->dtype)));
@@ -274,6 +397,10 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
     EK_TRY(read_expert(o, file, m));
     for (int l = 0; l < EK_LINKS; l++)
         EK_TRY(read_link(o, file, (ek_link)l, m));
+    if (version > 1) {
+        EK_TRY(ek_json_real(o, file, "op_s", EK_JSON_REQUIRED, &m->op_s));
+        EK_TRY(read_kernels(o, file, &m->kernels));
+    }
     return ek_machine_check(m, file);
 }
 

@@ -1,11 +1,14 @@
 /* sim/price_compute.h - seconds that the work of an op takes on a machine, without the network.
  *
- *   products    each pass at the rate measured for as many rows a group; several passes are summed
- *   attention   its FLOPs at the best rate of any product
- *   rows        the op's bytes over the copy bandwidth
- *   disk        0, as nothing is measured
- *   network     0: a cluster prices it, not a machine
- *   none        0
+ *   products    each pass at the rate of its shape for as many rows a group; passes are summed;
+ * what the op moves besides the operands of its products is priced as rows attention   its FLOPs at
+ * the rate of its heads for sequences in which a query sees as many keys rows        the op's bytes
+ * at the rate of the kernel that its kind calls, for as many bytes disk        0, as nothing is
+ * measured network     0: a cluster prices it, not a machine none        0
+ *
+ * A machine without measured kernels (cost/kernel_costs.h; machine files of version 1, and those of
+ * training) prices products and attention at the rates of an expert's products, attention at the
+ * best of them, and rows at the copy bandwidth.
  *
  * The work of an op is that of an even spread of rows, where schedule/work.h says no more. */
 #ifndef SIM_PRICE_COMPUTE_H

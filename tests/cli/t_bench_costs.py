@@ -126,6 +126,32 @@ class Costs(ek_cli.Case):
         self.assertEqual(out["costs"]["comm_s_per_row"], 0)
         self.assertNotIn("node", m)
 
+    def test_kernels(self):
+        m = self.result("--budget", "1")["machine"]
+        kernels = {k["kernel"]: k for k in m["kernels"]}
+        self.assertEqual(len({(k["kernel"], k.get("out"), k.get("in")) for k in m["kernels"]}),
+                         len(m["kernels"]))
+        self.assertTrue({"product forward", "product weight", "attention backward", "norm", "adamw"} <= kernels.keys())
+        for k in m["kernels"]:
+            self.check_numbers(k.get("flops_per_s") or k["bytes_per_s"])
+        self.check_numbers([m["op_s"]])
+        self.assertLess(m["measured_in_s"], 4)
+
+    def test_step_by_kernels(self):
+        """Every op of a step that computes is predicted, and so is the step."""
+        file = self.path("machine.json")
+        self.assertEqual(self.run_bench("--budget", "0.5", "--out", file).returncode, DONE)
+        r = subprocess.run(
+            [ek_cli.COMMAND, "bench", "step", "--model", self.path("config.json"), "--dtype", "fp32",
+             "--threads", "1", "--steps", "1", "--batch", "3", "--seq", "16", "--seconds", "0.001",
+             "--machine", file, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, timeout=ek_cli.TIMEOUT_S, check=False)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        out = json.loads(r.stdout)
+        predicted = {o["op"]: o["predicted_ms"] for o in out["predicted"]}
+        self.check_numbers([predicted[op] for op in ("qkv", "attention", "adamw", "logits", "router")])
+        self.assertGreaterEqual(out["predicted_step_ms"], sum(p for p in predicted.values() if p) * 0.9999)
+
     def test_text(self):
         r = self.run_bench()
         self.assertEqual(r.returncode, DONE, r.stderr)

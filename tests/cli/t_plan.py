@@ -314,7 +314,7 @@ class Plan(ek_cli.Case):
 
     def test_bad_machines(self):
         trace, good = self.one_hot(), machine()
-        for change, text in (({"evenkeel_machine": 2}, "version 2"), ({"dtype": "int8"}, "int8"),
+        for change, text in (({"evenkeel_machine": 3}, "version 3"), ({"dtype": "int8"}, "int8"),
                              ({"more": 1}, "key `more` is unknown"), ({"expert": 1}, "an object")):
             with self.subTest(change):
                 file = write(self.path("bad.json"), json.dumps({**good, **change}))

@@ -69,6 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_table(&m.link[l].message, 0);
         check_table(&m.link[l].hop, 0);
     }
+    for (int32_t i = 0; i < m.kernels.n; i++)
+        check_table(&m.kernels.cost[i].rate, 1);
     check_costs(&m);
     require(ek_machine_text(&m, &text, &bytes) == EK_OK);
     require(ek_machine_parse(text, bytes, "written", &back) == EK_OK);

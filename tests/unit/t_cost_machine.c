@@ -111,6 +111,39 @@ static void round_trip(void)
     same_after(&m);
 }
 
+static void kernels_round_trip(void)
+{
+    ek_machine m = by_hand_with_kernels();
+
+    same_after(&m);
+    m.op_s = 1e-7 / 3;
+    m.kernels.n = 1;
+    memset(&m.kernels.cost[1], 0, (EK_KERNEL_COSTS_MAX - 1) * sizeof(m.kernels.cost[0]));
+    same_after(&m);
+}
+
+static void a_file_of_version_1_is_read_as_without_kernels(void)
+{
+    static const char tail[] = ",\n  \"kernels\": []\n}\n", op[] = "  \"op_s\": 0,\n";
+    ek_machine m = by_hand(), back;
+    char *text = NULL, *at;
+    size_t bytes = 0;
+
+    CHECK(ek_machine_text(&m, &text, &bytes) == EK_OK);
+    at = strstr(text, "\"evenkeel_machine\": 2");
+    CHECK(at != NULL && bytes > sizeof(tail) &&
+          strcmp(text + bytes - (sizeof(tail) - 1), tail) == 0);
+    at[strlen("\"evenkeel_machine\": ")] = '1';
+    CHECK_INT(ek_machine_parse(text, bytes, "m.json", &back), EK_EFORMAT); /* has keys of 2 */
+    snprintf(text + bytes - (sizeof(tail) - 1), sizeof(tail), "\n}\n");
+    at = strstr(text, op);
+    CHECK(at != NULL);
+    memmove(at, at + strlen(op), strlen(at + strlen(op)) + 1);
+    CHECK_INT(ek_machine_parse(text, strlen(text), "m.json", &back), EK_OK);
+    CHECK(memcmp(&m, &back, sizeof(m)) == 0);
+    free(text);
+}
+
 static void on_disk(void)
 {
     char folder[] = "/tmp/ek_machine_XXXXXX", path[64];
@@ -130,10 +163,10 @@ static void on_disk(void)
     rmdir(folder);
 }
 
-/* The text of by_hand with its first `from` made `to`. */
+/* The text of a machine with its first `from` made `to`. */
 static char *edited(const char *from, const char *to)
 {
-    ek_machine m = by_hand();
+    ek_machine m = by_hand_with_kernels();
     char *text = NULL, *out, *at;
     size_t bytes = 0, room;
 
@@ -165,8 +198,9 @@ static void refused(const char *from, const char *to, const char *message)
 static void malformed(void)
 {
     refused("{", "[", "not valid JSON");
-    refused("\"evenkeel_machine\": 1", "\"evenkeel_machine\": 2", "version 2; this program reads");
-    refused("\"evenkeel_machine\": 1,", "", "key `evenkeel_machine` is missing");
+    refused("\"evenkeel_machine\": 2", "\"evenkeel_machine\": 3", "version 3; this program reads");
+    refused("\"evenkeel_machine\": 2,", "", "key `evenkeel_machine` is missing");
+    refused("\"evenkeel_machine\": 2", "\"evenkeel_machine\": 1", "key `op_s` is unknown");
     refused("\"threads\": 1", "\"treads\": 1", "key `treads` is unknown");
     refused("\"threads\": 1,", "", "key `threads` is missing");
     refused("\"threads\": 1", "\"threads\": 0", "key `threads`: 0 is not between");
@@ -195,6 +229,22 @@ static void malformed(void)
     refused("\"multicast\"", "\"broadcast\"", "key `broadcast` is unknown");
 }
 
+static void malformed_kernels(void)
+{
+    refused("\"op_s\": 1e-06,", "", "key `op_s` is missing");
+    refused("\"op_s\": 1e-06", "\"op_s\": -1", "key `op_s`: -1 is not a time of an op");
+    refused("\"kernels\": [", "\"kernels\": 7, \"x\": [", "key `x` is unknown");
+    refused("\"kernel\": \"norm\"", "\"kernel\": \"form\"", "\"form\" is not a kernel");
+    refused("\"kernel\": \"norm\",", "", "key `kernel` is missing");
+    refused("\"kernel\": \"norm\",", "\"kernel\": \"norm\", \"out\": 1,", "key `out` is unknown");
+    refused("\"kernel\": \"pack\"", "\"kernel\": \"norm\"", "norm: the same sizes twice");
+    refused("\"out\": 200,", "", "key `out` is missing");
+    refused("\"out\": 200", "\"out\": 0", "key `out`: 0 is not between");
+    refused("\"rows_a_group\": [4, 16]", "\"rows_a_group\": [4]",
+            "key `product forward`: 1 of `rows_a_group`, but 2 of `flops_per_s`");
+    refused("[1.5e+12, 3e+12]", "[1e11, 3e12]", "key `product forward`: at these rates 16 rows");
+}
+
 /* More points than a table holds. */
 static void too_many_points(void)
 {
@@ -207,8 +257,16 @@ static void too_many_points(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(exact_at_points), EK_CASE(between_and_outside), EK_CASE(more_work_takes_no_less_time),
-    EK_CASE(smoothing),       EK_CASE(round_trip),          EK_CASE(on_disk),
-    EK_CASE(malformed),       EK_CASE(too_many_points),
+    EK_CASE(exact_at_points),
+    EK_CASE(between_and_outside),
+    EK_CASE(more_work_takes_no_less_time),
+    EK_CASE(smoothing),
+    EK_CASE(round_trip),
+    EK_CASE(on_disk),
+    EK_CASE(malformed),
+    EK_CASE(too_many_points),
+    EK_CASE(kernels_round_trip),
+    EK_CASE(malformed_kernels),
+    EK_CASE(a_file_of_version_1_is_read_as_without_kernels),
 };
 EK_TEST_MAIN(cases)

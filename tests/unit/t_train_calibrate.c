@@ -41,6 +41,7 @@ typedef struct {
     double budget;
     const char *cache;
     int anew;
+    double kernels_s;
     ek_machine m;
     int cached;
     ek_status st;
@@ -56,7 +57,8 @@ static void *work(void *arg)
                                .world = r->world,
                                .budget_s = r->budget,
                                .cache = r->cache,
-                               .anew = r->anew};
+                               .anew = r->anew,
+                               .kernels_s = r->kernels_s};
 
     memset(&r->m, 0x55, sizeof(r->m));
     r->cached = -1;
@@ -113,6 +115,80 @@ static void budgets(void)
     CHECK(r.st == EK_OK);
     CHECK_INT(r.m.rate[0].n, 6);
     CHECK(r.m.rate[0].x[0] == 1 && r.m.rate[0].x[5] == 1024);
+}
+
+/* A model whose every weight has another shape. */
+static ek_model_spec whole_model(void)
+{
+    ek_model_spec s = model();
+
+    s.layers = 2;
+    s.dense[1] = 1;
+    s.heads = 3;
+    s.kv_heads = 1;
+    s.head_dim = 4;
+    s.vocab = 50;
+    s.dense_ff = 9;
+    s.shared_ff = 8;
+    return s;
+}
+
+static int has_kernel(const ek_machine *m, ek_cost_kernel kernel, int32_t a, int32_t b, int32_t c)
+{
+    const int32_t size[EK_KERNEL_SIZES] = {a, b, c};
+    const ek_kernel_cost *k = ek_kernel_cost_find(&m->kernels, kernel, size);
+
+    return k != NULL && k->rate.n > 0;
+}
+
+/* Every pass of every weight, attention, and all kernels of rows. */
+static void check_kernels(const ek_machine *m)
+{
+    static const int32_t weights[][2] = {{14, 12}, {12, 7},  {20, 12}, {12, 12}, {16, 12},
+                                         {12, 8},  {18, 12}, {12, 9},  {50, 12}, {5, 12}};
+
+    for (int pass = EK_KERNEL_PRODUCT; pass <= EK_KERNEL_PRODUCT_WEIGHT; pass++)
+        for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++)
+            CHECK(has_kernel(m, (ek_cost_kernel)pass, weights[i][0], weights[i][1], 0));
+    CHECK(has_kernel(m, EK_KERNEL_ATTENTION, 3, 1, 4));
+    CHECK(has_kernel(m, EK_KERNEL_ATTENTION_BACKWARD, 3, 1, 4));
+    for (int k = EK_KERNEL_NORM; k < EK_COST_KERNELS; k++)
+        if (!has_kernel(m, (ek_cost_kernel)k, 0, 0, 0) &&
+            !(k == EK_KERNEL_PACK && strcmp(m->dtype, "bf16") != 0))
+            EK_T_FAIL("%s is not measured", ek_kernel_info_of((ek_cost_kernel)k)->name);
+    CHECK_INT(m->kernels.n, 30 + 2 + EK_COST_KERNELS - EK_KERNEL_NORM);
+    CHECK(m->op_s > 0);
+}
+
+static void kernels_of_every_weight_are_measured(void)
+{
+    static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
+
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        rank r = {.mode = modes[i],
+                  .spec = whole_model(),
+                  .budget = 1e-4,
+                  .kernels_s = EK_T_SLOW ? 12 : 4};
+
+        work(&r);
+        CHECK(r.st == EK_OK && r.cached == 0);
+        CHECK(ek_machine_check(&r.m, "measured") == EK_OK);
+        check_kernels(&r.m);
+    }
+}
+
+/* What there is no time for is left out, and the rest is a machine. */
+static void kernels_that_take_too_long_are_left_out(void)
+{
+    rank r = {.mode = EK_MODE_FP32, .spec = whole_model(), .budget = 1e-4, .kernels_s = 1e-3};
+
+    work(&r);
+    CHECK(r.st == EK_OK);
+    CHECK(ek_machine_check(&r.m, "measured") == EK_OK);
+    CHECK_INT(r.m.kernels.n, 0);
+    r.kernels_s = 0;
+    work(&r);
+    CHECK(r.st == EK_OK && r.m.kernels.n == 0 && r.m.op_s == 0);
 }
 
 /* An expert too large to be measured as it is: narrower. */
@@ -178,6 +254,19 @@ static void on_several_ranks(void)
     }
 }
 
+static void ranks_agree_on_kernels(void)
+{
+    static rank ranks[RANKS_MAX];
+
+    run(ranks, 2,
+        (rank){.mode = EK_MODE_FP32,
+               .spec = whole_model(),
+               .budget = 1e-3,
+               .kernels_s = EK_T_SLOW ? 12 : 4});
+    CHECK(ek_machine_check(&ranks[0].m, "measured") == EK_OK);
+    check_kernels(&ranks[0].m);
+}
+
 /* --- the cache -------------------------------------------------------------------------------- */
 
 static void kept_and_found(void)
@@ -219,6 +308,28 @@ static void kept_and_found(void)
     CHECK(ek_folder_entries(cache, &names) == EK_OK);
     CHECK_INT(names.n, 4);
     ek_names_free(&names);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
+}
+
+static void costs_without_kernels_are_measured_again_for_them(void)
+{
+    char folder[] = "/tmp/ek_calibrate_XXXXXX";
+    rank r = {.mode = EK_MODE_FP32, .spec = whole_model(), .budget = 1e-4, .cache = folder};
+
+    CHECK(mkdtemp(folder) != NULL);
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0 && r.m.kernels.n == 0);
+    r.kernels_s = 1;
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0 && r.m.kernels.n > 0);
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 1 && r.m.kernels.n > 0);
+    r.spec.vocab = 51; /* the same experts, another head */
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 0 && r.m.kernels.n > 0);
+    r.kernels_s = 0; /* planners need less */
+    work(&r);
+    CHECK(r.st == EK_OK && r.cached == 1);
     CHECK(ek_folder_remove(NULL, folder) == EK_OK);
 }
 
@@ -272,7 +383,16 @@ static void somebody_elses(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(on_one_rank),    EK_CASE(budgets),  EK_CASE(large_experts),  EK_CASE(on_several_ranks),
-    EK_CASE(kept_and_found), EK_CASE(harmless), EK_CASE(somebody_elses),
+    EK_CASE(kernels_of_every_weight_are_measured),
+    EK_CASE(kernels_that_take_too_long_are_left_out),
+    EK_CASE(ranks_agree_on_kernels),
+    EK_CASE(costs_without_kernels_are_measured_again_for_them),
+    EK_CASE(on_one_rank),
+    EK_CASE(budgets),
+    EK_CASE(large_experts),
+    EK_CASE(on_several_ranks),
+    EK_CASE(kept_and_found),
+    EK_CASE(harmless),
+    EK_CASE(somebody_elses),
 };
 EK_TEST_MAIN(cases)

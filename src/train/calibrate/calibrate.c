@@ -28,6 +28,30 @@ ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n)
     return EK_OK;
 }
 
+ek_stopwatch ek_stopwatch_start(void)
+{
+    ek_stopwatch w = {ek_clock_ns(), ek_clock_thread_ns()};
+
+    return w;
+}
+
+double ek_stopwatch_stop(const ek_stopwatch *w, int threads, ek_cpu_share *share)
+{
+    double passed = (double)(ek_clock_ns() - w->passed_ns) * 1e-9;
+    double ran = threads == 1 ? (double)(ek_clock_thread_ns() - w->ran_ns) * 1e-9 : passed;
+
+    share->passed_s += passed;
+    share->ran_s += ran;
+    return ran;
+}
+
+double ek_cpu_share_of(const ek_cpu_share *share)
+{
+    double part = share->passed_s > 0 ? share->ran_s / share->passed_s : 1;
+
+    return part < 0.9 ? fmax(part, 0.01) : 1;
+}
+
 /* --- identity of the machine ------------------------------------------------------------------ */
 
 static void find_nodes(ek_calibration *c)
@@ -107,7 +131,8 @@ static void describe_machine(ek_calibration *c)
     m->threads = cfg->k->threads;
     m->hidden = cfg->spec->hidden;
     m->ff = cfg->spec->ff;
-    m->experts = cfg->experts > 0 ? cfg->experts : (cfg->spec->experts + c->ranks - 1) / c->ranks;
+    c->experts = cfg->experts > 0 ? cfg->experts : (cfg->spec->experts + c->ranks - 1) / c->ranks;
+    m->experts = c->experts;
     snprintf(m->dtype, sizeof(m->dtype), "%s",
              cfg->k->comp == EK_BF16  ? "bf16"
              : cfg->k->comp == EK_F32 ? "fp32"
@@ -147,7 +172,8 @@ static int read_cached_costs(ek_calibration *c)
         st = ek_machine_read(path.s, &found);
     if (st < 0 && st != EK_ENOENT)
         ek_log("train", EK_LOG_WARN, "costs are measured again: %s", ek_err_message());
-    if (st < 0 || strcmp(found.key, c->m->key) != 0)
+    if (st < 0 || strcmp(found.key, c->m->key) != 0 ||
+        (c->cfg->kernels_s > 0 && !ek_calibrate_has_kernels(c, &found)))
         return 0;
     *c->m = found;
     return 1;
@@ -217,6 +243,8 @@ static ek_status measure_costs(ek_calibration *c)
         EK_TRY(ek_calibrate_largest(c, &took, 1));
         EK_TRY(ek_calibrate_links(c, fmax(budget - took, links / 2)));
     }
+    if (c->cfg->kernels_s > 0)
+        EK_TRY(ek_calibrate_kernels(c, c->cfg->kernels_s));
     took = (double)(ek_clock_ns() - start) * 1e-9;
     EK_TRY(ek_calibrate_largest(c, &took, 1));
     c->m->took_s = ek_cost_round(took);

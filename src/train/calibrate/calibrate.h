@@ -27,6 +27,8 @@ typedef struct {
     ek_comm *world;    /* NULL: one rank */
     int64_t experts;   /* of a rank; 0: an even share of the model's, rounded up */
     double budget_s;   /* 0: 1.6 */
+    double kernels_s;  /* > 0: afterwards also every kernel of a step (cost/kernel_costs.h) in about
+                          so many seconds; a cached file without them is measured again */
     const char *cache; /* a folder, created when needed; NULL: no cache */
     int anew;          /* 1: measures in any case, and replaces what the cache holds */
     const char *last;  /* a file to which the costs are written as well; NULL: none */

@@ -1,7 +1,9 @@
 /* train/calibrate/calibrate_priv.h - declarations shared by the files of calibration.
  *
  *   calibrate.c  order of measurements, agreement of ranks, cache
- *   compute.c    matrix products and copies
+ *   compute.c    what planners need: products of experts, and copies
+ *   kernels.c    every kernel, by shape and size: which, in which order, how often
+ *   kernel_rows.c  the calls of kernels that are not products
  *   links.c      messages
  *   sizes.c      choice of message sizes and repetitions */
 #ifndef TRAIN_CALIBRATE_CALIBRATE_PRIV_H
@@ -14,6 +16,7 @@ typedef struct {
     ek_comm *world; /* not used with one rank */
     int rank, ranks;
     int nodes, a_node; /* ranks of the fullest node */
+    int64_t experts;   /* of a rank */
     ek_machine *m;
 } ek_calibration;
 
@@ -45,6 +48,22 @@ static inline int ek_repeats_agree(const ek_repeats *r)
     return r->n >= 3 && r->next <= 1.03 * r->best;
 }
 
+/* Of all calls so far: seconds that the calling thread ran, and that passed. */
+typedef struct {
+    double ran_s, passed_s;
+} ek_cpu_share;
+
+/* A clock for calls: `passed` of any number of threads, `ran` of the calling one. */
+typedef struct {
+    int64_t passed_ns, ran_ns;
+} ek_stopwatch;
+
+ek_stopwatch ek_stopwatch_start(void);
+/* Seconds since the start, of the processor if this rank has one thread; adds to the share. */
+double ek_stopwatch_stop(const ek_stopwatch *w, int threads, ek_cpu_share *share);
+/* Share of CPU time in wall time; rounded to 1 near 1. */
+double ek_cpu_share_of(const ek_cpu_share *share);
+
 /* x [n] := the maximum over ranks.  Collective. */
 EK_CHECKED ek_status ek_calibrate_largest(const ek_calibration *c, double *x, int64_t n);
 
@@ -62,5 +81,44 @@ EK_CHECKED ek_status ek_calibrate_sizes(ek_time_calls *time_calls, void *context
 /* Fill the compute and the link tables of c->m in about budget_s seconds.  Collective. */
 EK_CHECKED ek_status ek_calibrate_compute(ek_calibration *c, double budget_s);
 EK_CHECKED ek_status ek_calibrate_links(ek_calibration *c, double budget_s);
+/* Fills c->m->kernels and op_s in about budget_s seconds, after the compute tables, which tell how
+ * long calls will take.  Collective. */
+EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
+/* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
+ */
+int ek_calibrate_has_kernels(const ek_calibration *c, const ek_machine *m);
+
+/* --- kernels of rows -------------------------------------------------------------------------- */
+
+enum { EK_PROBE_BUFFERS = 4, EK_PROBE_ROWS = 16384 /* the most, of kernels that are not flat */ };
+
+/* Operands that measured kernels share.  What the op before wrote is at the start of a buffer,
+ * where a cache has it if it fits; what was stored long ago, or is written for later, is at a place
+ * of a buffer that moves on with every call. */
+typedef struct {
+    const ek_kernels *k;
+    const ek_model_spec *spec;
+    void *buffer[EK_PROBE_BUFFERS]; /* consecutive */
+    void *cold[EK_PROBE_BUFFERS];
+    int64_t buffer_bytes, at;
+    int32_t *index, *ids; /* [EK_PROBE_ROWS * top_k] */
+    void *column[3];      /* R, of as many rows, or of a row's width */
+    void *ws;
+} ek_probe_operands;
+
+/* Bytes that an op of this kernel says it moves for a row. */
+double ek_probe_row_bytes(const ek_probe_operands *o, ek_cost_kernel kernel);
+/* Bytes of a buffer that n rows need, at most. */
+int64_t ek_probe_rows_need(const ek_probe_operands *o, ek_cost_kernel kernel, int64_t n);
+/* Whether its rows may be any number, such as all numbers of a weight. */
+int ek_probe_is_flat(ek_cost_kernel kernel);
+/* Sets the indices of calls; outside what is timed. */
+void ek_probe_set_index(const ek_probe_operands *o, ek_cost_kernel kernel, int64_t n);
+/* Workspace in bytes of all of them. */
+size_t ek_probe_rows_workspace(const ek_kernels *k, const ek_model_spec *spec);
+/* Moves the cold places on by `need` bytes, which an operand has. */
+void ek_probe_move_on(ek_probe_operands *o, int64_t need);
+/* Calls it for n rows, as training does. */
+EK_CHECKED ek_status ek_probe_call_rows(ek_probe_operands *o, ek_cost_kernel kernel, int64_t n);
 
 #endif

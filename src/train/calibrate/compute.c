@@ -203,30 +203,22 @@ static ek_status call_product(const bench *b, ek_cost_product p, int64_t n)
 typedef struct {
     double seconds[EK_COST_PRODUCTS][POINTS], missing[POINTS];
     ek_repeats repeats[EK_COST_PRODUCTS][POINTS];
-    double ran_s, went_by_s; /* of all calls: CPU seconds, wall seconds */
+    ek_cpu_share share;
 } times;
 
-/* Share of CPU time in wall time; rounded to 1 near 1. */
 static double share_of(const times *t)
 {
-    double share = t->went_by_s > 0 ? t->ran_s / t->went_by_s : 1;
-
-    return share < 0.9 ? fmax(share, 0.01) : 1;
+    return ek_cpu_share_of(&t->share);
 }
 
 static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, double *seconds)
 {
-    int64_t start, ran;
+    ek_stopwatch watch;
 
     set_groups(b, p, point);
-    start = ek_clock_ns();
-    ran = ek_clock_thread_ns();
+    watch = ek_stopwatch_start();
     EK_TRY(call_product(b, p, experts_of(b, point)));
-    *seconds = seconds_since(start);
-    t->went_by_s += *seconds;
-    if (b->k->threads == 1)
-        *seconds = (double)(ek_clock_thread_ns() - ran) * 1e-9;
-    t->ran_s += *seconds;
+    *seconds = ek_stopwatch_stop(&watch, b->k->threads, &t->share);
     return EK_OK;
 }
 
