@@ -62,6 +62,25 @@ double ek_cost_products(const ek_machine *m, ek_cost_product p, int64_t hidden, 
     return rows * ek_cost_row_flops(hidden, ff) / ek_cost_rate_at(&m->rate[p], each);
 }
 
+static double largest_value(const ek_cost_table *t, double above)
+{
+    for (int32_t i = 0; i < t->n; i++)
+        above = fmax(above, t->y[i]);
+    return above;
+}
+
+double ek_cost_best_product(const ek_machine *m)
+{
+    double best = 0;
+
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        best = largest_value(&m->rate[p], best);
+    for (int32_t i = 0; i < m->kernels.n; i++)
+        if (m->kernels.cost[i].kernel <= EK_KERNEL_PRODUCT_WEIGHT)
+            best = largest_value(&m->kernels.cost[i].rate, best);
+    return best;
+}
+
 double ek_cost_copies(const ek_machine *m, double bytes)
 {
     return bytes / m->copy;

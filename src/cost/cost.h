@@ -55,6 +55,9 @@ static inline double ek_cost_row_flops(int64_t hidden, int64_t ff)
 double ek_cost_products(const ek_machine *m, ek_cost_product p, int64_t hidden, int64_t ff,
                         double rows, double experts);
 
+/* FLOP/s of the fastest product that was measured, of any shape. */
+double ek_cost_best_product(const ek_machine *m);
+
 /* Seconds of a rank's copies; bytes: read plus written. */
 double ek_cost_copies(const ek_machine *m, double bytes);
 

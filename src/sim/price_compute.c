@@ -146,15 +146,6 @@ static double price_products(const ek_machine *m, const ek_op *op)
 
 /* --- attention -------------------------------------------------------------------------------- */
 
-static double best_rate(const ek_machine *m)
-{
-    double best = 0;
-
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        best = fmax(best, ek_cost_rate_at(&m->rate[p], INFINITY));
-    return best;
-}
-
 /* Tokens of a causal sequence whose queries see as many keys in the mean. */
 static double tokens_of(const ek_attention_work *w)
 {
@@ -169,7 +160,7 @@ static double price_attention(const ek_machine *m, const ek_op *op)
                                  w->backward ? EK_KERNEL_ATTENTION_BACKWARD : EK_KERNEL_ATTENTION,
                                  size, tokens_of(w));
 
-    return ek_work_flops(&op->work) / (rate > 0 ? rate : best_rate(m));
+    return ek_work_flops(&op->work) / (rate > 0 ? rate : ek_cost_best_product(m));
 }
 
 double ek_price_compute(const ek_machine *m, const ek_op *op)

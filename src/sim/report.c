@@ -13,17 +13,8 @@
 /* FLOP/s of a rank that shares are given of; *what: which. */
 static double peak_of(const ek_cluster *c, const char **what)
 {
-    double best = 0;
-
-    *what = "peak";
-    if (c->peak > 0)
-        return c->peak;
-    *what = "best measured product";
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        for (int32_t i = 0; i < c->machine.rate[p].n; i++)
-            if (c->machine.rate[p].y[i] > best)
-                best = c->machine.rate[p].y[i];
-    return best;
+    *what = c->peak > 0 ? "peak" : "best measured product";
+    return c->peak > 0 ? c->peak : ek_cost_best_product(&c->machine);
 }
 
 static double mfu_of(const ek_sim_report *r)

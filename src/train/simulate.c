@@ -44,7 +44,7 @@ static void price_op(const void *context, const ek_op *op, ek_sim_price *out)
 
     *out = (ek_sim_price){0};
     if (op->work.kind != EK_WORK_NET) {
-        out->seconds = ek_price_compute(&s->cluster->machine, op);
+        out->seconds = ek_price_compute(&s->cluster->machine, op) + s->cluster->machine.op_s;
         if (s->cluster->speed > 0)
             out->seconds /= s->cluster->speed;
         return;

@@ -176,9 +176,24 @@ static void too_many_names(void)
     CHECK(c.measured_s == EK_COMPARE_ROWS + 5);
 }
 
+static void the_best_product_is_of_any_table(void)
+{
+    ek_machine plain = by_hand(), kernels = by_hand_with_kernels();
+
+    CHECK(ek_cost_best_product(&plain) == 2e12);
+    CHECK(ek_cost_best_product(&kernels) == 5e12); /* attention at 7 is none */
+}
+
 static const ek_case cases[] = {
-    EK_CASE(products),   EK_CASE(all_to_alls),    EK_CASE(missing_classes),
-    EK_CASE(multicasts), EK_CASE(quantities),     EK_CASE(reasons),
-    EK_CASE(comparing),  EK_CASE(equal_is_equal), EK_CASE(too_many_names),
+    EK_CASE(the_best_product_is_of_any_table),
+    EK_CASE(products),
+    EK_CASE(all_to_alls),
+    EK_CASE(missing_classes),
+    EK_CASE(multicasts),
+    EK_CASE(quantities),
+    EK_CASE(reasons),
+    EK_CASE(comparing),
+    EK_CASE(equal_is_equal),
+    EK_CASE(too_many_names),
 };
 EK_TEST_MAIN(cases)

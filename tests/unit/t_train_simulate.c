@@ -111,6 +111,21 @@ static void steps_of_drawn_layouts_follow_the_costs(void)
     CHECK(exposed > LAYOUTS / 4); /* links decided something */
 }
 
+/* A step of one rank is the sum of its ops, each with what the executor takes. */
+static void every_op_that_computes_takes_the_executors_time_as_well(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain, slower;
+    double ops;
+
+    set_cluster(&plain, 1, 1);
+    set_cluster(&slower, 1, 1);
+    slower.machine.op_s = 1e-3;
+    c.model = "tiny";
+    ops = (step_of(&c, &slower, 1, 0) - step_of(&c, &plain, 1, 0)) / 1e-3;
+    CHECK(ops > 50 && fabs(ops - round(ops)) < 1e-6);
+}
+
 static void a_slow_rank_makes_the_step_longer(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -207,6 +222,7 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
 
 static const ek_case cases[] = {
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
+    EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
     EK_CASE(a_slow_rank_makes_the_step_longer),
     EK_CASE(loads_of_a_trace_are_those_of_the_ranks_of_a_group),
     EK_CASE(more_ranks_than_the_cluster_has_are_refused),
