@@ -4,16 +4,14 @@
  * messages streamed in both directions at once between two ranks, on different nodes if there are
  * several: the best of all sizes, measured alternately with the rest.  The traffic of a link is
  * what the fullest node sends to others; on one node, what a rank sends.  Rank 0 prints. */
-#include "base/clock.h"
 #include "bench/bench_priv.h"
 #include "comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A stream keeps up to STREAM messages and STREAM_BYTES in flight each way. */
-enum { SIZES_MAX = 16, ALGORITHMS = 3, STREAM = 8, STREAM_BYTES = 256 << 10, TIMES_MAX = 10000 };
+enum { SIZES_MAX = 16, ALGORITHMS = 3, STREAM = 8, STREAM_BYTES = 256 << 10 };
 
 static const char *const names[ALGORITHMS] = {"linear", "pairwise", "2dh"};
 
@@ -90,28 +88,23 @@ static void a2a_close(a2a *m)
 
 /* --- measuring -------------------------------------------------------------------------------- */
 
-/* Maximum of x over all ranks.  Waiting ranks sleep, to leave the cores to the others. */
-static ek_status agree(const a2a *m, double *x)
-{
-    const struct timespec nap = {.tv_nsec = 200000};
-    ek_coll *op;
-    ek_status st;
+/* A call to measure. */
+typedef struct {
+    const a2a *m;
+    int size;
+    int how; /* of all_to_all: the algorithm; of stream: 1 in both directions */
+} a2a_call;
 
-    EK_TRY(ek_comm_all_reduce(m->world, x, 1, EK_MAX_F64, &op));
-    while ((st = ek_coll_test(&op)) == EK_PENDING)
-        nanosleep(&nap, NULL);
-    EK_TRY(st);
-    return EK_OK;
-}
-
-static ek_status all_to_all(const a2a *m, int size, int algorithm)
+static ek_status all_to_all(const void *context)
 {
+    const a2a_call *call = context;
+    const a2a *m = call->m;
     static const ek_a2a forms[ALGORITHMS] = {EK_A2A_LINEAR, EK_A2A_PAIRWISE, EK_A2A_2DH};
     ek_coll *op;
 
     for (int i = 0; i < m->ranks * m->ranks; i++)
-        m->rows[i] = i / m->ranks != i % m->ranks ? m->sizes[size] : 0;
-    EK_TRY(ek_comm_all_to_all(m->world, forms[algorithm], m->rows, 1, m->send, m->recv, &op));
+        m->rows[i] = i / m->ranks != i % m->ranks ? m->sizes[call->size] : 0;
+    EK_TRY(ek_comm_all_to_all(m->world, forms[call->how], m->rows, 1, m->send, m->recv, &op));
     EK_TRY(ek_coll_wait(&op));
     return EK_OK;
 }
@@ -123,11 +116,14 @@ static int streamed(const a2a *m, int size)
     return n < 1 ? 1 : n > STREAM ? STREAM : (int)n;
 }
 
-/* Streams concurrent messages between the two ranks of the link; both: in both directions. */
-static ek_status stream(const a2a *m, int size, int both)
+/* Streams concurrent messages between the two ranks of the link. */
+static ek_status stream(const void *context)
 {
-    int first = m->rank == m->pair[0], peer = m->pair[first], n = streamed(m, size);
-    int64_t bytes = m->sizes[size];
+    const a2a_call *call = context;
+    const a2a *m = call->m;
+    int first = m->rank == m->pair[0], peer = m->pair[first], n = streamed(m, call->size);
+    int both = call->how;
+    int64_t bytes = m->sizes[call->size];
     ek_coll *in[STREAM] = {NULL}, *out[STREAM] = {NULL};
 
     if (!first && m->rank != m->pair[1])
@@ -145,43 +141,17 @@ static ek_status stream(const a2a *m, int size, int both)
     return EK_OK;
 }
 
-/* Mean seconds per call on the slowest rank, over as many calls as --seconds allows. */
-static ek_status time_calls(const bench *b, const a2a *m,
-                            ek_status (*call)(const a2a *m, int size, int how), int size, int how,
-                            double *seconds)
-{
-    double times = 1;
-
-    *seconds = 0;
-    for (int round = 0; round < 2; round++) { /* the first determines the number of calls */
-        int64_t start;
-
-        if (round == 1)
-            times = b->cfg->seconds / *seconds < 1           ? 1
-                    : b->cfg->seconds / *seconds > TIMES_MAX ? TIMES_MAX
-                                                             : b->cfg->seconds / *seconds;
-        EK_TRY(agree(m, &times));
-        EK_TRY(ek_comm_barrier(m->world));
-        start = ek_clock_ns();
-        for (int i = 0; i < (int)times; i++)
-            EK_TRY(call(m, size, how));
-        *seconds = (double)(ek_clock_ns() - start) * 1e-9 / (double)(int)times;
-        EK_TRY(agree(m, seconds));
-    }
-    return EK_OK;
-}
-
 static ek_status measure(const bench *b, a2a *m)
 {
     for (int s = 0; s < m->n_sizes; s++) {
         double bytes = streamed(m, s) * (double)m->sizes[s], t;
 
-        EK_TRY(time_calls(b, m, stream, s, 1, &t));
+        EK_TRY(bench_time_calls(b, stream, &(a2a_call){m, s, 1}, &t));
         bench_add(&m->both[s], bytes / t);
-        EK_TRY(time_calls(b, m, stream, s, 0, &t));
+        EK_TRY(bench_time_calls(b, stream, &(a2a_call){m, s, 0}, &t));
         bench_add(&m->one_way[s], bytes / t);
         for (int a = 0; a < ALGORITHMS; a++) {
-            EK_TRY(time_calls(b, m, all_to_all, s, a, &t));
+            EK_TRY(bench_time_calls(b, all_to_all, &(a2a_call){m, s, a}, &t));
             bench_add(&m->seconds[s][a], t);
         }
     }

@@ -25,11 +25,12 @@ static const benchmark benchmarks[] = {
     {"moe", bench_moe, .ranks = 1},
     {"balance", bench_balance, .ranks = 1},
     {"a2a", bench_a2a, .ranks = 1, .no_model = 1},
+    {"collectives", bench_collectives, .ranks = 1, .no_model = 1},
     {"costs", bench_costs, .ranks = 1},
     {"disk", bench_disk, .no_model = 1},
 };
 
-const char bench_names[] = "gemm|kernels|step|generate|moe|balance|a2a|costs|disk";
+const char bench_names[] = "gemm|kernels|step|generate|moe|balance|a2a|collectives|costs|disk";
 
 static const benchmark *find_benchmark(const char *name)
 {

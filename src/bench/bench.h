@@ -35,6 +35,7 @@ typedef struct {
     int64_t plan_every;      /* steps */
     const char *timeline;    /* NULL: none */
     const char *machine;     /* machine file to predict op times from; NULL: none */
+    const char *cluster;     /* cluster file to predict collectives from; NULL: none */
     const char *out;         /* machine file to write; NULL: none */
     const char *cluster_out; /* cluster file to write; NULL: none */
     const char *file;        /* to read; NULL: one without a name is made, */

@@ -71,6 +71,7 @@ EK_CHECKED ek_status bench_costs(bench *b);
 EK_CHECKED ek_status bench_balance(bench *b);
 /* These need no model and no kernels. */
 EK_CHECKED ek_status bench_a2a(bench *b);
+EK_CHECKED ek_status bench_collectives(bench *b);
 EK_CHECKED ek_status bench_disk(bench *b);
 
 /* Opens a mesh of b->cfg->sizes.  Collective. */
@@ -81,6 +82,11 @@ void bench_close_mesh(bench_mesh *m);
 int bench_inline_async(const bench *b);
 /* Maximum or sum over the ranks of the job; x [n].  Collective. */
 EK_CHECKED ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how);
+
+/* Mean seconds of a call on the slowest rank, over as many calls as --seconds allows.  Collective
+ * over a job of several ranks. */
+EK_CHECKED ek_status bench_time_calls(const bench *b, ek_status (*call)(const void *context),
+                                      const void *context, double *seconds);
 
 /* Prints warnings of the library, on rank 0. */
 void bench_show_warnings(const bench *b);

@@ -1,4 +1,5 @@
 /* Shared by the benchmarks: samples, ceilings, data, and output as text or JSON. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/threads.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 void bench_add(bench_samples *s, double x)
 {
@@ -215,6 +217,43 @@ ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how)
         return EK_OK;
     EK_TRY(ek_comm_all_reduce(b->job->world, x, n, how, &op));
     EK_TRY(ek_coll_wait(&op));
+    return EK_OK;
+}
+
+/* Maximum of x over all ranks.  Waiting ranks sleep, to leave the cores to the others. */
+static ek_status largest_of_ranks(const bench *b, double *x)
+{
+    const struct timespec nap = {.tv_nsec = 200000};
+    ek_coll *op;
+    ek_status st;
+
+    EK_TRY(ek_comm_all_reduce(b->job->world, x, 1, EK_MAX_F64, &op));
+    while ((st = ek_coll_test(&op)) == EK_PENDING)
+        nanosleep(&nap, NULL);
+    EK_TRY(st);
+    return EK_OK;
+}
+
+ek_status bench_time_calls(const bench *b, ek_status (*call)(const void *context),
+                           const void *context, double *seconds)
+{
+    enum { TIMES_MAX = 10000 };
+    double times = 1;
+
+    *seconds = 0;
+    for (int round = 0; round < 2; round++) { /* the first determines the number of calls */
+        int64_t start;
+
+        if (round == 1)
+            times = fmin(fmax(b->cfg->seconds / *seconds, 1), TIMES_MAX);
+        EK_TRY(largest_of_ranks(b, &times));
+        EK_TRY(ek_comm_barrier(b->job->world));
+        start = ek_clock_ns();
+        for (int i = 0; i < (int)times; i++)
+            EK_TRY(call(context));
+        *seconds = (double)(ek_clock_ns() - start) * 1e-9 / (double)(int)times;
+        EK_TRY(largest_of_ranks(b, seconds));
+    }
     return EK_OK;
 }
 

@@ -23,7 +23,7 @@ static const ek_option options[] = {
     EK_JOB_OPTIONS,
     {"repeats", EK_OPTION_INT, .fallback = "5", .allowed = "[1,1000]", .field = EK_FIELD_INT64,
      .offset = offsetof(bench_settings, repeats),
-     .help = "gemm, generate, a2a, disk: number of measurements per figure"},
+     .help = "gemm, generate, a2a, collectives, disk: number of measurements per figure"},
     {"seconds", EK_OPTION_REAL, .fallback = "0.1", .unit = "seconds", .allowed = "(0,60]",
      .field = EK_FIELD_REAL, .offset = offsetof(bench_settings, seconds),
      .help = "minimum duration of one measurement of a matrix product, a ceiling, or reads"},
@@ -50,11 +50,12 @@ static const ek_option options[] = {
     {"longest", EK_OPTION_INT, .fallback = "16384", .unit = "KiB", .allowed = "[1,1048576]",
      .field = EK_FIELD_INT64, .offset = offsetof(bench_settings, longest_kib),
      .help =
-         "a2a: largest message between two ranks; sizes start at 1 KiB and grow by a factor of 4"},
+         "a2a, collectives: largest message between two ranks, or vector; sizes start at 1 KiB and "
+         "grow by a factor of 4, or from 4 KiB by 8"},
     {"ranks-a-node", EK_OPTION_INT, .shown = "by host names", .unit = "ranks",
      .allowed = "[1,100000]", .field = EK_FIELD_INT,
      .offset = offsetof(bench_settings, ranks_a_node),
-     .help = "a2a, costs: consecutive ranks that are treated as one node"},
+     .help = "a2a, collectives, costs: consecutive ranks that are treated as one node"},
     {"tp", EK_OPTION_INT, .fallback = "1", .unit = "ranks", .allowed = "[1,1000000]",
      .field = EK_FIELD_INT, .offset = offsetof(bench_settings, sizes.tp),
      .help = "moe, balance: tensor parallel size"},
@@ -97,6 +98,10 @@ static const ek_option options[] = {
      .help =
          "step, moe: compare measured op times with those predicted from a file of `bench costs "
          "--out`"},
+    {"cluster", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(bench_settings, cluster),
+     .help =
+         "collectives: compare with times predicted from a file of `bench costs --cluster-out`"},
     {"out", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, out),
      .help = "costs: write the measured costs, for `evenkeel plan --machine FILE`"},
