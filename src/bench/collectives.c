@@ -155,15 +155,16 @@ static double predicted(const collectives *m, int size, ek_collective kind)
     ek_net_work w = {.collective = kind,
                      .group = {0, 1, m->ranks},
                      .span = m->ranks,
-                     .peer = m->ranks / 2,
+                     .peer = 1,
                      .element = kind < EK_COLLECTIVE_A2A_LINEAR ? (int32_t)sizeof(float) : 1,
                      .bytes = bytes};
     ek_net_time t;
 
     if (kind >= EK_COLLECTIVE_A2A_LINEAR && kind <= EK_COLLECTIVE_A2A_2DH)
         w.bytes = bytes * (m->ranks - 1);
-    t = kind == EK_COLLECTIVE_SEND ? ek_price_net_of(m->cluster, &w, 0)
-                                   : ek_price_net(m->cluster, &w);
+    if (kind == EK_COLLECTIVE_SEND)
+        w.group = (ek_ranks){0, m->ranks / 2, 2};
+    t = ek_price_net(m->cluster, &w);
     return t.overhead_s + t.wire_s + t.latency_s;
 }
 

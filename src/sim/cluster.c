@@ -176,20 +176,21 @@ static ek_status read_rank(const json_t *root, const char *file, ek_cluster *c)
 
 static ek_status read_level(const json_t *o, const char *where, ek_cluster_level *l)
 {
-    static const char *const keys[] = {"name",       "ranks", "gbytes_s", "us",
-                                       "message_us", "rails", "note",     NULL};
+    static const char *const keys[] = {"name",  "ranks",     "gbytes_s", "us", "message_us",
+                                       "rails", "shared_by", "note",     NULL};
 
     EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: expected an object, found %s", where,
                ek_json_type_name(o));
     EK_TRY(check_keys(o, where, keys));
-    l->rails = 1;
+    l->rails = l->shared_by = 1;
     EK_TRY(ek_json_copy_text(o, where, "name", EK_JSON_REQUIRED, l->name, sizeof(l->name)));
     EK_REQUIRE(l->name[0] != '\0', EK_EFORMAT, "%s: key `name`: the text is empty", where);
     EK_TRY(read_count(o, where, "ranks", EK_JSON_REQUIRED, &l->ranks));
     EK_TRY(read_positive(o, where, "gbytes_s", EK_JSON_REQUIRED, 1e9, &l->bytes_s));
     EK_TRY(read_us(o, where, "us", EK_JSON_REQUIRED, &l->latency_s));
     EK_TRY(read_us(o, where, "message_us", EK_JSON_OPTIONAL, &l->overhead_s));
-    return read_count(o, where, "rails", EK_JSON_OPTIONAL, &l->rails);
+    EK_TRY(read_count(o, where, "rails", EK_JSON_OPTIONAL, &l->rails));
+    return read_count(o, where, "shared_by", EK_JSON_OPTIONAL, &l->shared_by);
 }
 
 /* A level's place among those below it: more ranks, a multiple of theirs, and another name. */
@@ -206,6 +207,17 @@ static ek_status check_level(const ek_cluster *c, int32_t i, const char *where)
     for (int32_t j = 0; j < i; j++)
         EK_REQUIRE(strcmp(c->level[j].name, l->name) != 0, EK_EFORMAT,
                    "%s: key `name`: there is a level \"%s\" already", where, l->name);
+    return EK_OK;
+}
+
+/* A link is shared by ranks of a switch of the level below. */
+static ek_status check_shared(const ek_cluster_level *l, int64_t ranks_below, const char *where)
+{
+    EK_REQUIRE(
+        ranks_below % l->shared_by == 0, EK_EFORMAT,
+        "%s: key `shared_by`: the %lld rank%s below a switch of the level below cannot share "
+        "links by %lld",
+        where, (long long)ranks_below, ranks_below > 1 ? "s" : "", (long long)l->shared_by);
     return EK_OK;
 }
 
@@ -226,6 +238,7 @@ static ek_status read_levels(const json_t *root, const char *file, ek_cluster *c
         EK_TRY(read_level(json_array_get(list, (size_t)i), where, &c->level[i]));
         if (i > 0)
             EK_TRY(check_level(c, i, where));
+        EK_TRY(check_shared(&c->level[i], i > 0 ? c->level[i - 1].ranks : 1, where));
     }
     return EK_OK;
 }

@@ -4,8 +4,8 @@
  *            switch of a level.  A message between two ranks passes the lowest level at which both
  *            are below one switch, and is bound by the bandwidth of that level: a rank's own, in
  *            each direction, which other ranks do not share.  Where ranks do share a link, such as
- *            the network adapter of a node, the level has the adapter's bandwidth divided by the
- *            ranks that send at once.
+ *            the network adapter of a node, the level has the part of a rank while all send, and
+ *            says how many they are.
  * Node       ranks below one switch of the level named "node" share a node, as they share a host
  *            name in a job; without such a level each rank is a node.
  * Beyond     ranks that no level holds together communicate through the last level. */
@@ -23,6 +23,8 @@ typedef struct {
     double latency_s;  /* from the start of a short message to its arrival */
     double overhead_s; /* time of the rank for each message; 0: not given */
     int64_t rails;     /* parallel planes of switches */
+    int64_t shared_by; /* consecutive ranks that share a link, of which bytes_s is the part of each
+                          while all use it; one that uses it alone has all; 0: 1 */
 } ek_cluster_level;
 
 /* Plain data without pointers.  0: not given, but for sizes of lists. */

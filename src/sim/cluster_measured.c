@@ -27,7 +27,7 @@ static line fit_line(const ek_cost_table *t)
     }
     det = w * xx - x * x;
     if (t->n < 2 || !(det > 0))
-        return (line){0, xy / xx};
+        return (line){0, xx > 0 ? xy / xx : 0};
     l.slope = (w * xy - x * y) / det;
     l.constant = (y - l.slope * x) / w;
     if (l.constant < 0)
@@ -37,19 +37,31 @@ static line fit_line(const ek_cost_table *t)
     return l;
 }
 
-/* messages: that a rank sends at once in an all-to-all of this class. */
-static void fit_level(const ek_link_cost *cost, double messages, ek_cluster_level *l)
+/* The divisor of `ranks` that is nearest to the ratio of bandwidths of one rank and of all. */
+static int64_t sharers(double ratio, int64_t ranks)
 {
-    line message = fit_line(&cost->message);
+    int64_t best = 1;
+
+    for (int64_t n = 2; n <= ranks; n++)
+        if (ranks % n == 0 && fabs(log(ratio / (double)n)) < fabs(log(ratio / (double)best)))
+            best = n;
+    return best;
+}
+
+/* messages: that a rank sends at once in an all-to-all of this class; ranks: of the level below. */
+static void fit_level(const ek_link_cost *cost, double messages, int64_t ranks, ek_cluster_level *l)
+{
+    line message = fit_line(&cost->message), hop = fit_line(&cost->hop);
     double overhead = 0;
 
     if (messages > 1 && cost->hop.n > 0)
-        overhead = (messages * message.constant - fit_line(&cost->hop).constant) / (messages - 1);
+        overhead = (messages * message.constant - hop.constant) / (messages - 1);
     overhead = fmin(fmax(overhead, 0), message.constant);
     l->bytes_s = ek_cost_round(1 / message.slope);
     l->overhead_s = ek_cost_round(overhead);
     l->latency_s = ek_cost_round(messages * (message.constant - overhead));
     l->rails = 1;
+    l->shared_by = cost->hop.n > 0 ? sharers(message.slope / hop.slope, ranks) : 1;
 }
 
 ek_status ek_cluster_of_machine(const ek_machine *m, ek_cluster *out)
@@ -68,7 +80,7 @@ ek_status ek_cluster_of_machine(const ek_machine *m, ek_cluster *out)
         out->n_levels++;
         snprintf(l->name, sizeof(l->name), "%s", ek_link_name((ek_link)k));
         l->ranks = k == EK_LINK_NODE ? cost->ranks_a_node : m->nodes * cost->ranks_a_node;
-        fit_level(cost, (double)(l->ranks - below), l);
+        fit_level(cost, (double)(l->ranks - below), below, l);
         below = l->ranks;
     }
     snprintf(out->name, sizeof(out->name), "%.*s", (int)sizeof(out->name) - 1, m->name);

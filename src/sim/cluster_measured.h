@@ -11,7 +11,10 @@
  *     latency + n (overhead + x / bandwidth)
  *
  * and a hop of a multicast latency + overhead + x / b', with a b' of its own, as bytes then go one
- * way.  With one message at once, or without hops, latency and overhead cannot be told apart, and
+ * way.  Ranks of a node share its link to the others where that b' of one rank is more than the
+ * bandwidth of each while all send: by the divisor of their number nearest to the ratio.
+ *
+ * With one message at once, or without hops, latency and overhead cannot be told apart, and
  * all is latency.  EK_EINVAL: the machine was measured with one rank, and has no links. */
 EK_CHECKED ek_status ek_cluster_of_machine(const ek_machine *m, ek_cluster *out);
 

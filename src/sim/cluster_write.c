@@ -44,6 +44,8 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
     }
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
+    if (l->shared_by > 1)
+        fprintf(f, ", \"shared_by\": %lld", (long long)l->shared_by);
     fputc('}', f);
     return EK_OK;
 }

@@ -318,6 +318,21 @@ static double overhead_of(const ek_cluster *c, const ek_net_traffic *t)
     return sum;
 }
 
+/* Seconds that each of so many ranks at once needs on a link for its bytes: the less, the fewer of
+ * those that share the link. */
+static double flow_time(const ek_cluster_level *l, double bytes, double ranks)
+{
+    double shared = fmax((double)l->shared_by, 1);
+
+    return bytes / l->bytes_s * fmin(ranks, shared) / shared;
+}
+
+/* Groups of which each has a rank among consecutive ones: all do the same at the same time. */
+static double interleaved(ek_ranks group)
+{
+    return fmax(group.stride, 1);
+}
+
 /* Pairs of neighbours in the ring that meet at a level. */
 static void count_hops(const ek_cluster *c, ek_ranks g, int32_t *hops)
 {
@@ -336,6 +351,12 @@ static void count_hops(const ek_cluster *c, ek_ranks g, int32_t *hops)
     }
 }
 
+/* Of a group one rank below each switch sends to the next switch. */
+static double ring_hop(const ek_cluster_level *l, const ek_net_work *w, double bytes)
+{
+    return flow_time(l, bytes, interleaved(w->group));
+}
+
 /* A pass is as long as its slowest link carries one chunk after the other, or as a segment takes
  * around the ring, with the latency of each hop, and the rest of its chunk. */
 static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
@@ -348,13 +369,13 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     count_hops(c, w->group, hops);
     for (int l = 0; l < c->n_levels; l++) {
         const ek_cluster_level *level = &c->level[l];
-        double hop = level->latency_s + segment / level->bytes_s;
+        double hop = level->latency_s + ring_hop(level, w, segment);
 
         if (hops[l] == 0)
             continue;
         around += hops[l] * hop;
         least = fmin(least, hop);
-        slowest = fmax(slowest, 1 / level->bytes_s);
+        slowest = fmax(slowest, ring_hop(level, w, 1));
         latency = fmax(latency, level->latency_s);
     }
     steady = passes * (w->group.n - 1) * chunk * slowest;
@@ -362,16 +383,27 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     return (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
 }
 
-/* In each round some pair meets at the highest level, and the others wait for it. */
+/* Rounds, each as long as its slowest pair.  In round k every rank sends to the k-th after it: of
+ * the ranks below one switch the last k to another switch, in the last rounds the first ones. */
 static double pairwise_time(const party *p, const ek_net_work *w)
 {
-    double round = 0;
+    int32_t n = length_of(p->span);
+    double sum = 0;
 
-    for (int l = 0; l < p->c->n_levels; l++)
-        if (peers_at(p, l) > 0)
-            round =
-                fmax(round, p->c->level[l].latency_s + bytes_a_peer(p, w) / p->c->level[l].bytes_s);
-    return (length_of(p->span) - 1) * round;
+    for (int32_t k = 1; k < n; k++) {
+        double round = 0;
+
+        for (int l = 0; l < p->c->n_levels; l++) {
+            const ek_cluster_level *level = &p->c->level[l];
+            double near = l > 0 ? length_of(p->below[l - 1]) : 1;
+            double leave = fmin(near, k < n - k ? k : n - k) * interleaved(p->group);
+
+            if (peers_at(p, l) > 0)
+                round = fmax(round, level->latency_s + flow_time(level, bytes_a_peer(p, w), leave));
+        }
+        sum += round;
+    }
+    return sum;
 }
 
 static double time_2dh(const party *p, const ek_net_work *w)
@@ -423,6 +455,16 @@ ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int3
     return t;
 }
 
+/* Of consecutive ranks as many send at once as groups of messages are interleaved. */
+static double message_time(const ek_cluster *c, const ek_net_work *w, const ek_net_traffic *t)
+{
+    double sum = 0;
+
+    for (int l = 0; l < c->n_levels; l++)
+        sum += flow_time(&c->level[l], t->bytes[l], interleaved(w->group));
+    return sum;
+}
+
 ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 {
     party p = party_of(c, w->group, w->span, rank);
@@ -436,7 +478,7 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
     } else {
         int phases = w->collective == EK_COLLECTIVE_ALL_REDUCE && !is_whole(w) ? 2 : 1;
 
-        t.wire_s = link_time(c, &traffic);
+        t.wire_s = is_message(w) ? message_time(c, w, &traffic) : link_time(c, &traffic);
         t.latency_s = phases * latency_of(c, &traffic);
     }
     if (w->collective == EK_COLLECTIVE_A2A_PAIRWISE)

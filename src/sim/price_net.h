@@ -6,10 +6,13 @@
  *          which rank has what: ranges as equal as possible (ek_range_first), rows spread evenly
  *          over the other ranks of the span.  Of replicas and of experts that migrate, whose
  *          places are not known before, bytes are spread like rows.
- * Links    a rank has a link of its own through each level (sim/cluster.h).  In the network a
- *          message passes the links of all levels up to that at which its ranks meet, but not those
- *          inside the node; inside a node likewise.  All links carry bytes at the same time, and
- *          both directions of a link, too.
+ * Links    a rank has a link of its own through each level (sim/cluster.h), or its part of a shared
+ *          one.  Of a shared link the more is left for a rank the fewer use it: rings, messages and
+ *          rounds of pairs cross it with few ranks of a group.  Groups at a stride are interleaved
+ *          with others, which do the same at the same time.  In the network a message passes the
+ *          links of all levels up to that at which its ranks meet, but not those inside the node;
+ *          inside a node likewise.  All links carry bytes at the same time, and both directions of
+ *          a link, too.
  * Latency  of the highest level that is used, once for each phase: a phase begins with what another
  *          has brought.  A ring has a phase for each step, short unless a step is a segment long.
  *

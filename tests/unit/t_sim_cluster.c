@@ -9,7 +9,8 @@ static const char whole[] =
     " \"rank\": {\"memory\": \"80G\", \"cores\": 8,\n"
     "  \"machine\": {\"peak\": 8e12, \"memory_bytes_s\": 3e12, \"efficiency\": 0.5}},\n"
     " \"levels\": [{\"name\": \"node\", \"ranks\": 8, \"gbytes_s\": 450, \"us\": 3.5},\n"
-    "  {\"name\": \"leaf\", \"ranks\": 256, \"gbytes_s\": 50, \"us\": 2.5, \"rails\": 8},\n"
+    "  {\"name\": \"leaf\", \"ranks\": 256, \"gbytes_s\": 50, \"us\": 2.5, \"rails\": 8,\n"
+    "   \"shared_by\": 2},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
     " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"back_s\": 600},\n"
@@ -50,6 +51,7 @@ static void read_in_units(void)
     CHECK(strcmp(c.level[1].name, "leaf") == 0 && c.level[1].ranks == 256);
     CHECK_NEAR(c.level[1].bytes_s, 50e9);
     CHECK_NEAR(c.level[1].latency_s, 2.5e-6);
+    CHECK(c.level[1].shared_by == 2 && c.level[2].shared_by == 1);
     CHECK(c.level[1].overhead_s == 0 && c.level[1].rails == 8 && c.level[0].rails == 1);
     CHECK_NEAR(c.level[2].overhead_s, 1e-6);
     CHECK(c.n_slow == 2 && c.slow[1] == 700 && c.slow_factor == 0.9);
@@ -141,6 +143,7 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
     for (int l = 0; l < a->n_levels; l++) {
         CHECK(strcmp(a->level[l].name, b->level[l].name) == 0);
         CHECK(a->level[l].ranks == b->level[l].ranks && a->level[l].rails == b->level[l].rails);
+        CHECK(a->level[l].shared_by == b->level[l].shared_by);
         CHECK_NEAR(a->level[l].bytes_s, b->level[l].bytes_s);
         CHECK_NEAR(a->level[l].latency_s, b->level[l].latency_s);
         CHECK_NEAR(a->level[l].overhead_s, b->level[l].overhead_s);
@@ -236,6 +239,13 @@ static void malformed_levels(void)
     refused("\"us\": 2.5", "\"us\": -2.5", "levels[1]: key `us`: -2.5 is not between");
     refused(", \"us\": 2.5", "", "levels[1]: key `us` is missing");
     refused("\"message_us\": 1", "\"message_us\": -1", "levels[2]: key `message_us`: -1 is not");
+    refused("\"shared_by\": 2", "\"shared_by\": 0", "levels[1]: key `shared_by`: 0 is not between");
+    refused(
+        "\"shared_by\": 2", "\"shared_by\": 3",
+        "c.json: levels[1]: key `shared_by`: the 8 ranks below a switch of the level below cannot "
+        "share links by 3");
+    refused("\"us\": 3.5", "\"us\": 3.5, \"shared_by\": 2",
+            "levels[0]: key `shared_by`: the 1 rank below a switch of the level below cannot");
     refused("\"rails\": 8", "\"rails\": 0", "levels[1]: key `rails`: 0 is not between");
     refused("\"rails\"", "\"planes\"", "levels[1]: key `planes` is unknown");
 }

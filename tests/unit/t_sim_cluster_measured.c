@@ -28,7 +28,7 @@ static ek_machine measured(void)
     m.threads = 3;
     m.link[EK_LINK_NODE] = (ek_link_cost){2, line_of(22e-6, 1e9), line_of(22e-6, 2e9)};
     m.link[EK_LINK_NET] =
-        (ek_link_cost){2, line_of(50e-6 / 6 + 4e-6, 0.1e9), line_of(54e-6, 0.4e9)};
+        (ek_link_cost){2, line_of(50e-6 / 6 + 4e-6, 0.1e9), line_of(54e-6, 0.19e9)};
     return m;
 }
 
@@ -50,6 +50,10 @@ static void lines_are_found_exactly(void)
     CHECK(is_close(c.level[0].latency_s, 22e-6) && c.level[0].overhead_s == 0);
     CHECK(is_close(c.level[1].latency_s, 50e-6) && is_close(c.level[1].overhead_s, 4e-6));
     CHECK(memcmp(&c.machine, &m, sizeof(m)) == 0 && c.cores == 3);
+    CHECK(c.level[0].shared_by == 1 &&
+          c.level[1].shared_by == 2); /* one rank is 1.9 times as fast */
+    m.link[EK_LINK_NET].hop = line_of(54e-6, 0.12e9);
+    CHECK(ek_cluster_of_machine(&m, &c) == EK_OK && c.level[1].shared_by == 1);
 }
 
 /* What was measured is what is predicted. */

@@ -10,9 +10,9 @@
 static ek_cluster three_levels(void)
 {
     ek_cluster c = {.n_levels = 3,
-                    .level = {{"node", 4, 100e9, 2e-6, 0, 1},
-                              {"leaf", 16, 10e9, 5e-6, 0, 1},
-                              {"spine", 64, 5e9, 8e-6, 0, 1}}};
+                    .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1},
+                              {"leaf", 16, 10e9, 5e-6, 0, 1, 1},
+                              {"spine", 64, 5e9, 8e-6, 0, 1, 1}}};
 
     return c;
 }
@@ -138,6 +138,39 @@ static void links_of_the_network_carry_what_goes_higher(void)
     CHECK_NEAR(ek_price_net(&c, &w).wire_s, 3e6 / 0.1e9);
 }
 
+/* The adapter of a node: 40 GB/s for its 4 ranks. */
+static void shared_links_are_faster_for_few(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks eight = {0, 1, 8}, pairs = {0, 2, 4}, columns = {1, 4, 2};
+
+    c.level[1].shared_by = 4;
+    /* a ring crosses once; two interleaved ones twice; four as often as there are ranks */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, eight, 8e8), 14e8 / 40e9 + 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, pairs, 8e8), 12e8 / 20e9 + 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, columns, 8e8), 8e8 / 10e9 + 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_TRANSFERS, columns, 1e6), 1e-4 + 5e-6);
+    /* all ranks send to all */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, eight, 7e6), 4e-4 + 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_2DH, eight, 7e6), 3e-5 + 2e-6 + 4e-4 + 5e-6);
+    /* 1, 2, 3, 4, 3, 2, 1 ranks of a node to the other */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, eight, 7e6), 16 * 1e6 / 40e9 + 7 * 5e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, pairs, 3e6),
+               2 * (1 + 2 + 1) * 1e6 / 40e9 + 3 * 5e-6);
+}
+
+static void shared_link_of_a_message(void)
+{
+    ek_cluster c = three_levels();
+    ek_net_work w = work_of(EK_COLLECTIVE_SEND, (ek_ranks){0, 8, 2}, 1e6);
+
+    c.level[1].shared_by = 4;
+    w.peer = 1; /* 8 stages' messages: all ranks of a node send at once */
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 1e-4 + 5e-6);
+    w.group = (ek_ranks){3, 1, 2};
+    CHECK_NEAR(total(ek_price_net(&c, &w)), 1e6 / 40e9 + 5e-6);
+}
+
 static void rows_stay_in_the_span(void)
 {
     ek_cluster c = three_levels();
@@ -194,7 +227,8 @@ static subject draw_subject(int seed)
                                           .bytes_s = draw_log(seed, 20 + l, 1e7, 1e12),
                                           .latency_s = draw_log(seed, 30 + l, 1e-7, 1e-3),
                                           .overhead_s = draw_log(seed, 40 + l, 1e-8, 1e-5),
-                                          .rails = 1};
+                                          .rails = 1,
+                                          .shared_by = draw_int(seed, 50 + l, 1, 4)};
         snprintf(s.c.level[l].name, EK_CLUSTER_NAME, l == node ? "node" : "level %d", l);
     }
     s.w = work_of(
@@ -279,7 +313,8 @@ static void wire_carries_all_bytes(void)
         for (int l = 0; l < s.c.n_levels; l++) {
             CHECK(t.bytes[l] >= 0 && t.messages[l] >= 0);
             CHECK((t.bytes[l] > 0) == (t.messages[l] > 0));
-            CHECK(wire >= t.bytes[l] / s.c.level[l].bytes_s * (1 - 1e-4));
+            CHECK(wire * (double)s.c.level[l].shared_by >=
+                  t.bytes[l] / s.c.level[l].bytes_s * (1 - 1e-4));
             sum += t.bytes[l];
         }
         if (s.w.collective >= EK_COLLECTIVE_MULTICASTS && s.w.span > 1)
@@ -326,6 +361,8 @@ static const ek_case cases[] = {
     EK_CASE(two_nodes),
     EK_CASE(short_ring_over_two_nodes),
     EK_CASE(links_of_the_network_carry_what_goes_higher),
+    EK_CASE(shared_links_are_faster_for_few),
+    EK_CASE(shared_link_of_a_message),
     EK_CASE(rows_stay_in_the_span),
     EK_CASE(message_between_stages),
     EK_CASE(all_links_twice_as_slow_take_twice_the_time),
