@@ -10,30 +10,27 @@ typedef struct {
     double constant, slope;
 } line;
 
-/* The line with the least sum of squares of relative errors, neither part negative. */
+/* The slope of the two largest sizes, and the constant with the least sum of squares of relative
+ * errors, neither negative.  Short messages would blur the slope: links pass bursts faster than
+ * they carry streams. */
 static line fit_line(const ek_cost_table *t)
 {
-    double w = 0, x = 0, y = 0, xx = 0, xy = 0, det;
-    line l;
+    double weights = 0, sum = 0;
+    int32_t last = t->n - 1;
+    line l = {0};
 
+    if (t->n == 0)
+        return l;
+    l.slope = t->y[last] / t->x[last];
+    if (t->n > 1 && t->y[last] > t->y[last - 1])
+        l.slope = (t->y[last] - t->y[last - 1]) / (t->x[last] - t->x[last - 1]);
     for (int32_t i = 0; i < t->n; i++) {
         double weight = 1 / (t->y[i] * t->y[i]);
 
-        w += weight;
-        x += weight * t->x[i];
-        y += weight * t->y[i];
-        xx += weight * t->x[i] * t->x[i];
-        xy += weight * t->x[i] * t->y[i];
+        weights += weight;
+        sum += weight * (t->y[i] - l.slope * t->x[i]);
     }
-    det = w * xx - x * x;
-    if (t->n < 2 || !(det > 0))
-        return (line){0, xx > 0 ? xy / xx : 0};
-    l.slope = (w * xy - x * y) / det;
-    l.constant = (y - l.slope * x) / w;
-    if (l.constant < 0)
-        return (line){0, xy / xx};
-    if (!(l.slope > 0)) /* as slow for any size: at least as fast as the largest point */
-        l.slope = t->y[t->n - 1] / t->x[t->n - 1];
+    l.constant = t->n > 1 ? fmax(sum / weights, 0) : 0;
     return l;
 }
 

@@ -5,8 +5,9 @@
 #include "sim/cluster.h"
 
 /* Levels "node" and "net", each where the machine has links of its class.  The numbers of a level
- * are fitted to its tables of messages, with equal weight on the relative error of each point: n
- * messages of x bytes that a rank sends at once take
+ * are fitted to its tables of messages: the bandwidth is that between the two largest sizes, and a
+ * constant has the least relative errors over all sizes.  n messages of x bytes that a rank sends
+ * at once take
  *
  *     latency + n (overhead + x / bandwidth)
  *
