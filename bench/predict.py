@@ -29,13 +29,13 @@ CELLS = (
     ("dp4 zero3", "--zero 3"),
     ("ep2", "--ep 2"),
     ("ep4", "--ep 4"),
-    ("ep4 micro 16", "--ep 4 --micro-batch 16"),
+    ("ep4 micro 8", "--ep 4 --micro-batch 8"),
     ("ep4 recompute full", "--ep 4 --recompute full"),
     ("ep4 degree 2", "--ep 4 --pipeline-degree 2"),
     ("tp2 ep2", "--tp 2 --ep 2"),
-    ("pp2", "--pp 2 --micro-batch 8"),
-    ("pp2 ep2", "--pp 2 --ep 2 --micro-batch 8"),
-    ("pp4", "--pp 4 --micro-batch 4"),
+    ("pp2", "--pp 2 --micro-batch 4"),
+    ("pp2 ep2", "--pp 2 --ep 2 --micro-batch 4"),
+    ("pp4", "--pp 4 --micro-batch 2"),
     ("ep4 off W2", "--ep 4 --balance off"),
     ("ep4 exact W2", "--ep 4 --balance exact"),
     ("ep4 off W5", "--ep 4 --balance off"),
@@ -45,9 +45,9 @@ CELLS = (
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add_options(p, "0.45")
-    p.add_argument("--mbit", type=float, nargs="+", default=[290, 1000], help="bandwidths of a node")
+    p.add_argument("--mbit", type=float, nargs="+", default=[1000, 4000], help="bandwidths of a node")
     p.add_argument("--cells", nargs="*", help="names of cells; default: all")
-    p.add_argument("--batch", type=int, default=32)
+    p.add_argument("--batch", type=int, default=16)
     p.add_argument("--steps", type=int, default=9, help="measured steps of a cell, in all turns (default: %(default)s)")
     p.add_argument("--skip", type=int, default=2, help="steps before them in each turn")
     p.add_argument("--turns", type=int, default=3)

@@ -1,10 +1,11 @@
 /* sim/price_compute.h - seconds that the work of an op takes on a machine, without the network.
  *
- *   products    each pass at the rate of its shape for as many rows a group; passes are summed;
- * what the op moves besides the operands of its products is priced as rows attention   its FLOPs at
- * the rate of its heads for sequences in which a query sees as many keys rows        the op's bytes
- * at the rate of the kernel that its kind calls, for as many bytes disk        0, as nothing is
- * measured network     0: a cluster prices it, not a machine none        0
+ *   products    passes are summed, each at the rate of its shape for as many rows a group
+ *   attention   its FLOPs at the rate of its heads and of the keys that a query sees
+ *   rows        the op's bytes at the rate of the kernel that its kind calls
+ *   others      0 (a cluster prices the network: sim/price_net.h)
+ *
+ * What an op moves besides the operands of its products is priced as rows.
  *
  * A machine without measured kernels (cost/kernel_costs.h; machine files of version 1, and those of
  * training) prices products and attention at the rates of an expert's products, attention at the
