@@ -21,8 +21,8 @@ typedef struct {
  * Time and memory grow with n layers^2 and n layers. */
 EK_CHECKED ek_status ek_stage_cut(const ek_stage_costs *c, int32_t *part);
 
-/* The time of the stage of a cut that takes longest; and the share of their time in which all
- * stages are busy if each waits for that one: 1 if all take the same. */
+/* The time of the stage of a cut that takes longest; and how much of the speed of all stages
+ * together is used if each waits for that one: 1 if all take the same. */
 double ek_stage_cut_most(const ek_stage_costs *c, const int32_t *part);
 double ek_stage_cut_evenness(const ek_stage_costs *c, const int32_t *part);
 

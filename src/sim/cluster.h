@@ -38,8 +38,7 @@ typedef struct {
     int32_t n_levels;
     ek_cluster_level level[EK_CLUSTER_LEVELS]; /* [n_levels] */
     int32_t n_slow;
-    int32_t
-        slow[EK_CLUSTER_SLOW]; /* [n_slow] ranks whose products run at slow_factor of the speed */
+    int32_t slow[EK_CLUSTER_SLOW]; /* [n_slow] ranks that compute at slow_factor of the speed */
     double slow_factor;
     double node_mtbf_s;  /* mean time between failures of a node */
     int64_t rack_nodes;  /* nodes that fail together */

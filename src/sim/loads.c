@@ -60,15 +60,19 @@ static void make_links(const ek_cluster *c, int32_t ranks, ek_machine *m)
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
+/* The iteration of a sample. */
+static int64_t iteration_of(const ek_sim_loads *l, int64_t step)
+{
+    return l->lag + step * (l->cfg.trace->iterations - l->lag) / l->steps;
+}
+
 /* The index of a sampled iteration; -1: it is not one. */
 static int64_t sample_of(const ek_sim_loads *l, int64_t iteration)
 {
     int64_t n = l->cfg.trace->iterations - l->lag;
+    int64_t step = ((iteration - l->lag) * l->steps + n - 1) / n;
 
-    for (int64_t s = 0; s < l->steps; s++)
-        if (l->lag + s * n / l->steps == iteration)
-            return s;
-    return -1;
+    return step < l->steps && iteration_of(l, step) == iteration ? step : -1;
 }
 
 static double ratio(double a, double b)
@@ -96,13 +100,13 @@ static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan
 static double set_replicas(ek_sim_loads *l, int64_t step, int64_t layer, const ek_placement *at)
 {
     double *of = factors_at(l, step, layer, REPLICAS), all = 0;
-    int32_t room = ek_planner_fills_slots(l->cfg.planner) ? l->limits.slots : l->cfg.spare_slots;
+    int32_t cap = ek_planner_fills_slots(l->cfg.planner) ? l->limits.slots : l->cfg.spare_slots;
 
     for (int32_t r = 0; r < l->cfg.ep; r++) {
         int32_t gets, gives;
 
         ek_plan_replicas_of(&l->limits, at, r, &gets, &gives);
-        of[r] = ratio(gets > gives ? gets : gives, room);
+        of[r] = ratio(gets > gives ? gets : gives, cap);
         all += gets;
     }
     return all;
@@ -171,11 +175,13 @@ static void assign_layers(ek_sim_loads *l)
 static ek_status set_costs(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
-    int32_t nodes = l->node_of[c->ep - 1] + 1;
-    ek_plan_setting s = {c->spec, 0, c->ep, nodes, c->rows};
+    int32_t ranks = c->ep * c->etp, node = (int32_t)ek_cluster_node_ranks(c->cluster);
+    ek_model_spec cut = *c->spec;
+    ek_plan_setting s = {&cut, 0, ranks, (ranks + node - 1) / node, c->rows};
 
     l->machine = c->cluster->machine;
-    make_links(c->cluster, c->ep * c->etp, &l->machine);
+    cut.ff = (cut.ff + c->etp - 1) / c->etp; /* as ek_layer_costs has it in training */
+    make_links(c->cluster, ranks, &l->machine);
     return ek_plan_costs_of(&l->machine, &s, &l->limits.costs, NULL);
 }
 

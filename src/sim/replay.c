@@ -122,7 +122,7 @@ static double start_net(sim *s, sim_class *c, int32_t at, int32_t column)
 {
     const ek_op *op = &c->of->graph->ops[at];
     sim_entity *e = &s->entity[c->first + column];
-    double overhead = c->price[at].overhead * e->slow;
+    double overhead = c->price[at].overhead * e->slow * load_of(s, c, at, column);
 
     e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
     e->lane[EK_LANE_COMPUTE] += overhead;
@@ -421,6 +421,7 @@ static ek_status record_spans(const sim *s, int32_t rank, ek_sim_result *out)
 {
     int32_t x = s->entity_of[rank], k = 0;
     const sim_class *c;
+    double started = 0;
 
     while (s->classes[k].first + s->classes[k].n <= x)
         k++;
@@ -432,11 +433,11 @@ static ek_status record_spans(const sim *s, int32_t rank, ek_sim_result *out)
                (int)out->n_spans);
     for (int32_t i = 0; i < out->n_spans; i++) {
         const ek_op *op = &out->ops[i];
-        double end = *end_of(c, i, x - c->first);
-        double took = seconds_of(s, c, i, x - c->first);
+        double end = *end_of(c, i, x - c->first), start = end - seconds_of(s, c, i, x - c->first);
 
-        out->spans[i] = (ek_sim_span){
-            op->work.kind == EK_WORK_NET ? deps_done(c, op, x - c->first) : end - took, end};
+        if (op->work.kind == EK_WORK_NET) /* they start in order */
+            start = started = larger(started, deps_done(c, op, x - c->first));
+        out->spans[i] = (ek_sim_span){start, end};
     }
     return EK_OK;
 }

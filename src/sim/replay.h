@@ -30,12 +30,13 @@ typedef struct {
 
 typedef struct {
     const ek_sim_graphs *graphs;
-    void (*price)(const void *context, const ek_op *op, ek_sim_price *out);
+    /* Of an op on the ranks of a class. */
+    void (*price)(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out);
     const void *context;
     const double *slow; /* [ranks] factor on the seconds of a rank's ops; NULL: 1 for all */
-    /* Factors [n_columns] of an op on seconds and wire, of which rank r has that of column_of[r];
-     * NULL: 1 for all.  An op of the network whose factors are all 0 is silent.  factors NULL: no
-     * op has any. */
+    /* Factors [n_columns] of an op on its seconds, wire and overhead, of which rank r has that of
+     * column_of[r]; NULL: 1 for all.  An op of the network whose factors are all 0 is silent.
+     * factors NULL: no op has any. */
     const double *(*factors)(const void *loads, const ek_op *op);
     const void *loads;
     const int32_t *column_of; /* [ranks] */

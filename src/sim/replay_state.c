@@ -1,4 +1,5 @@
 /* Sets up a replay: which entities there are, which groups they form, what their ops cost. */
+#include "base/memory_limit.h"
 #include "sim/replay_priv.h"
 
 #include <stdlib.h>
@@ -17,10 +18,20 @@ static ek_status no_memory(void)
 
 /* --- entities --------------------------------------------------------------------------------- */
 
+/* Whether a stage has several classes: then a class may exchange messages with several. */
+static int divides_stages(const ek_sim_graphs *g)
+{
+    for (int32_t k = 0; k < g->n_classes; k++)
+        for (int32_t j = 0; j < k; j++)
+            if (g->classes[j].stage == g->classes[k].stage)
+                return 1;
+    return 0;
+}
+
 /* Whether ranks of a class differ. */
 static int distinguishes_ranks(const ek_sim_config *cfg)
 {
-    if (cfg->factors != NULL)
+    if (cfg->factors != NULL || divides_stages(cfg->graphs))
         return 1;
     for (int32_t r = 0; cfg->slow != NULL && r < cfg->graphs->ranks; r++)
         if (cfg->slow[r] != cfg->slow[0])
@@ -156,11 +167,27 @@ static void price_op(const ek_sim_config *cfg, sim_class *c, int32_t at)
     const double *f = cfg->factors != NULL ? cfg->factors(cfg->loads, op) : NULL;
     double sum = 0;
 
-    cfg->price(cfg->context, op, &c->price[at]);
+    cfg->price(cfg->context, c->of, op, &c->price[at]);
     c->factors[at] = f;
     for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
         sum += f[i];
-    c->price[at].silent |= f != NULL && sum == 0;
+    if (op->work.kind == EK_WORK_NET && f != NULL && sum == 0)
+        c->price[at] = (ek_sim_price){.silent = 1};
+}
+
+/* The times of all ops on all entities. */
+static ek_status check_memory(const sim *s)
+{
+    double bytes = 0, have = (double)ek_memory_available();
+
+    for (int32_t k = 0; k < s->n_classes; k++)
+        bytes += 2.0 * sizeof(double) * s->classes[k].n * s->classes[k].of->graph->n_ops;
+    EK_REQUIRE(
+        have <= 0 || bytes <= have, EK_ENOMEM,
+        "the simulation needs up to %.1f GB of memory for the times of %d ranks, and %.1f GB "
+        "are free",
+        bytes / 1e9, (int)s->graphs->ranks, have / 1e9);
+    return EK_OK;
 }
 
 static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
@@ -202,6 +229,7 @@ ek_status ek_sim_open(const ek_sim_config *cfg, sim *s)
     if (s->classes == NULL || s->entity_of == NULL || s->class_of == NULL)
         return no_memory();
     EK_TRY(number_entities(cfg, s));
+    EK_TRY(check_memory(s));
     for (int32_t k = 0; k < s->n_classes; k++)
         EK_TRY(open_class(cfg, s, &s->classes[k]));
     return EK_OK;

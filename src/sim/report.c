@@ -2,6 +2,7 @@
 #include "sim/report.h"
 
 #include "base/count_text.h"
+#include "base/printable.h"
 #include "cost/cost.h"
 
 #include <inttypes.h>
@@ -239,7 +240,7 @@ static void put_memory(const ek_sim_report *r, FILE *out)
 static void put_traffic(const ek_sim_report *r, FILE *out)
 {
     double all = 0;
-    char text[16];
+    char text[16], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
 
     for (int32_t l = 0; l < r->cluster->n_levels; l++)
         all += r->traffic.bytes[l];
@@ -247,7 +248,8 @@ static void put_traffic(const ek_sim_report *r, FILE *out)
         return;
     fprintf(out, "sends     %sB a rank:", ek_count_text(text, sizeof(text), all));
     for (int32_t l = 0; l < r->cluster->n_levels; l++)
-        fprintf(out, "%s %s %sB", l > 0 ? "," : "", r->cluster->level[l].name,
+        fprintf(out, "%s %s %sB", l > 0 ? "," : "",
+                ek_printable(name, sizeof(name), r->cluster->level[l].name),
                 ek_count_text(text, sizeof(text), r->traffic.bytes[l]));
     fprintf(out, "%s\n", r->balance != NULL ? " (with even loads)" : "");
 }
@@ -271,11 +273,12 @@ static void put_balance(const ek_sim_report *r, FILE *out)
 
 static void put_changes(const ek_sim_report *r, FILE *out)
 {
-    char text[EK_COST_QUANTITY];
+    char text[EK_COST_QUANTITY], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
 
     for (int i = 0; i < r->n_changes; i++)
         fprintf(out, "%s  %-32s %10s, %.3f times as fast\n", i == 0 ? "\nwhat if\n" : "",
-                r->changes[i].change, ek_cost_quantity(text, r->changes[i].step_s, "s"),
+                ek_printable(name, sizeof(name), r->changes[i].change),
+                ek_cost_quantity(text, r->changes[i].step_s, "s"),
                 r->result->step_s / r->changes[i].step_s);
 }
 
@@ -292,11 +295,13 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_layout *l = r->layout;
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
+    char name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
     const char *what;
     double peak = peak_of(r->cluster, &what);
 
-    fprintf(out, "cluster   %s: %d ranks on %" PRId64 " node%s\n", r->cluster->name,
-            (int)r->graphs->ranks, node_count(r), node_count(r) > 1 ? "s" : "");
+    fprintf(out, "cluster   %s: %d rank%s on %" PRId64 " node%s\n",
+            ek_printable(name, sizeof(name), r->cluster->name), (int)r->graphs->ranks,
+            r->graphs->ranks > 1 ? "s" : "", node_count(r), node_count(r) > 1 ? "s" : "");
     fprintf(out, "model     %s parameters, %s active for a token; %s\n",
             ek_count_text(a, sizeof(a), (double)l->params),
             ek_count_text(b, sizeof(b), (double)l->active_params), l->dtype);

@@ -1,7 +1,6 @@
 /* Parses and applies changes of a cluster. */
 #include "sim/what_if.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +22,8 @@ static ek_status no_change(const ek_cluster *c, const char *change)
     char levels[512];
 
     return EK_FAIL(EK_EINVAL,
-                   "--what-if \"%s\" is not \"WHAT xFACTOR\", WHAT being bandwidth[LEVEL], "
+                   "--what-if \"%s\" is not \"WHAT xFACTOR\", FACTOR from 1e-6 to 1e6, WHAT being "
+                   "bandwidth[LEVEL], "
                    "latency[LEVEL] or compute, and LEVEL *, or one of %s",
                    change, level_names(c, levels, sizeof(levels)));
 }
@@ -39,7 +39,7 @@ static int parse_factor(const char *change, size_t *n, double *factor)
     *factor = strtod(x + 1, &end);
     for (*n = (size_t)(x - change); *n > 0 && change[*n - 1] == ' ';)
         --*n;
-    return end != x + 1 && *end == '\0' && *factor > 0 && isfinite(*factor);
+    return end != x + 1 && *end == '\0' && *factor >= 1e-6 && *factor <= 1e6;
 }
 
 static int is_word(const char *text, size_t n, const char *word)

@@ -4,7 +4,7 @@
 
 #include "sim/cluster.h"
 
-/* Applies a change, "WHAT xFACTOR" with a factor above 0:
+/* Applies a change, "WHAT xFACTOR" with a factor from 1e-6 to 1e6:
  *   bandwidth[LEVEL]  latency[LEVEL]   of a level, or with [*] of all levels
  *   compute                            speed of all that a rank computes, and the peak
  * EK_EINVAL: not such a change; the message names what there is. */

@@ -2,8 +2,8 @@
  *
  * A rank is laid out in a fake world (comm/fake.h): its model, pass and optimizer at addresses that
  * are not touched, by the functions that training uses; then its first step is built.  So any
- * layout of any number of ranks can be looked at on one machine: about a millisecond a rank for
- * small models, ten for large ones. */
+ * layout of any number of ranks can be looked at on one machine.  A rank takes a few milliseconds
+ * to build, and longer in worlds of tens of thousands, whose tables each rank has. */
 #ifndef TRAIN_IMAGINE_H
 #define TRAIN_IMAGINE_H
 
@@ -20,7 +20,8 @@ typedef struct ek_imagined ek_imagined;
  * Where divisions leave remainders, the first rank of a stage has the most work in each of them,
  * and others wait for it: every_rank 0 makes that one stand for its stage (drawn layouts differ
  * by 0.1 % of a step at most).  every_rank 1 builds all
- * ranks, and puts those together whose graphs are equal; so does a list of --batch-shares.
+ * ranks, and puts those together whose graphs are equal; a list of --batch-shares has the same
+ * effect.
  *
  * The caller closes *out, also after a failure.  EK_EINVAL, EK_EFORMAT and the like as ek_train()
  * returns them for a wrong setting; EK_EUNSUPPORTED: elastic runs, and experts on disk.  Local. */

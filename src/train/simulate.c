@@ -5,6 +5,7 @@
 #include "sim/price_compute.h"
 #include "train/imagine.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 struct ek_simulation {
@@ -37,7 +38,57 @@ static int has_nothing_to_send(const ek_simulation *s, const ek_op *op)
            (is_of_replicas(c) && (s->loads == NULL || ek_sim_loads_factors(s->loads, op) == NULL));
 }
 
-static void price_op(const void *context, const ek_op *op, ek_sim_price *out)
+enum { SAMPLES = 16 };
+
+/* Whether all groups with this extent lie in the levels as the first one does. */
+static int lies_alike(const ek_cluster *c, const ek_net_work *w)
+{
+    int64_t extent = (int64_t)w->group.stride * w->group.n;
+
+    for (int32_t l = 0; l < c->n_levels; l++)
+        if (c->level[l].ranks % extent != 0 && extent % c->level[l].ranks != 0)
+            return 0;
+    return 1;
+}
+
+static double seconds_of(const ek_net_time *t)
+{
+    return t->overhead_s + t->wire_s + t->latency_s;
+}
+
+/* Of a message: that of its sender; of a collective: the slowest rank's. */
+static ek_net_time price_group(const ek_simulation *s, const ek_net_work *op, int32_t rank)
+{
+    ek_net_work w = *op;
+    ek_net_time t;
+
+    w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
+    if (w.peer < 0)
+        return ek_price_net(s->cluster, &w);
+    t = ek_price_net_of(s->cluster, &w, rank);
+    if (w.collective == EK_COLLECTIVE_RECEIVE)
+        t.overhead_s = 0; /* it is the sender's */
+    return t;
+}
+
+/* The slowest of some ranks of the class; one, if its groups are alike. */
+static ek_net_time price_net(const ek_simulation *s, const ek_sim_class *c, const ek_net_work *w)
+{
+    ek_net_time slowest = price_group(s, w, c->ranks[0]);
+    int32_t n = w->peer < 0 && lies_alike(s->cluster, w) ? 1
+                : c->n_ranks < SAMPLES                   ? c->n_ranks
+                                                         : SAMPLES;
+
+    for (int32_t i = 1; i < n; i++) {
+        ek_net_time t = price_group(s, w, c->ranks[(int64_t)i * c->n_ranks / n]);
+
+        if (seconds_of(&t) > seconds_of(&slowest))
+            slowest = t;
+    }
+    return slowest;
+}
+
+static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
 {
     const ek_simulation *s = context;
     ek_net_time t;
@@ -52,7 +103,7 @@ static void price_op(const void *context, const ek_op *op, ek_sim_price *out)
     out->silent = op->work.net.group.n < 2 || has_nothing_to_send(s, op);
     if (out->silent)
         return;
-    t = ek_price_net(s->cluster, &op->work.net);
+    t = price_net(s, c, &op->work.net);
     out->overhead = t.overhead_s;
     out->wire = t.wire_s;
     out->latency = t.latency_s;
@@ -274,6 +325,12 @@ static int32_t take_track(int64_t *free_at, int64_t start, int64_t end)
     return track;
 }
 
+/* At most a century. */
+static int64_t nanoseconds(double seconds)
+{
+    return (int64_t)(fmin(seconds, 3e9) * 1e9);
+}
+
 ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
 {
     const ek_sim_result *r = &s->result;
@@ -286,7 +343,7 @@ ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
     EK_REQUIRE(events != NULL, EK_ENOMEM, "no memory for a timeline");
     for (int32_t i = 0; i < r->n_spans; i++) {
         const ek_op *op = &r->ops[i];
-        int64_t start = (int64_t)(r->spans[i].start * 1e9), end = (int64_t)(r->spans[i].end * 1e9);
+        int64_t start = nanoseconds(r->spans[i].start), end = nanoseconds(r->spans[i].end);
 
         events[i] = (ek_event){op->kind,
                                op->lane,

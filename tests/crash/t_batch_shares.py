@@ -33,7 +33,7 @@ class Measured(ek_cli.Case):
 
     def run_until_shares_are_seen(self, command):
         """Until some more steps and an evaluation are done with the new shares; returns what it said."""
-        said, after = [], 0
+        said, after, asked = [], 0, False
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as p:
             limit = threading.Timer(LIMIT_S, p.kill)
             limit.start()
@@ -41,8 +41,8 @@ class Measured(ek_cli.Case):
                 for line in p.stderr:
                     said.append(line)
                     after += after > 0 or re.search(SHARES, line) is not None
-                    evaluated = after > 1 and " eval loss " in line
-                    if evaluated:
+                    if after > 1 and " eval loss " in line and not asked:
+                        asked = True  # a second signal would end it at once
                         p.send_signal(signal.SIGTERM)
             limit.cancel()
         return "".join(said)

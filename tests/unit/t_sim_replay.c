@@ -75,10 +75,12 @@ typedef struct {
 
 static const factors plain = {1, 1, 0, 0};
 
-static void price_by_bytes(const void *context, const ek_op *op, ek_sim_price *out)
+static void price_by_bytes(const void *context, const ek_sim_class *c, const ek_op *op,
+                           ek_sim_price *out)
 {
     const factors *f = context;
 
+    (void)c;
     *out = (ek_sim_price){0};
     if (op->work.kind == EK_WORK_NET)
         *out = (ek_sim_price){0, 0, f->overhead, f->wire * op->bytes, f->latency};
@@ -255,6 +257,7 @@ static const double *uneven(const void *loads, const ek_op *op)
 static void loads_of_ranks_stretch_their_ops(void)
 {
     static const double factors_of[] = {1.5, 0.5, 0, 0};
+    static const factors busy = {1, 1, 0, 0.25};
     static const int32_t column_of[] = {0, 1, 0, 1};
     world w;
     ek_sim_config cfg = {.graphs = &w.all,
@@ -280,6 +283,11 @@ static void loads_of_ranks_stretch_their_ops(void)
     CHECK_SECONDS(r.spans[2].end, 9);
     CHECK_SECONDS(r.spans[3].end, 10);
     CHECK_SECONDS(r.parts.skew, 2); /* half of the ranks wait from 2 to 6 */
+    ek_sim_free(&r);
+    cfg.context = &busy;
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_SECONDS(r.parts.overhead,
+                  0.25); /* of one op: 1.5 and 0.5 times; none of the silent one */
     ek_sim_free(&r);
     close_world(&w);
 }

@@ -46,7 +46,7 @@ static int draw_layout(uint64_t *state, ek_train_config *c)
     static const char *const recompute[] = {"off", "attention", "full"};
     static const char *const a2a[] = {"linear", "pairwise", "2dh"};
     static const char *const balance[] = {"off", "auto", "exact", "replicate"};
-    int dp = 1 << draw(state, 3);
+    int dp = 1 + (int)draw(state, 6);
 
     *c = (ek_train_config)EK_TRAIN_CONFIG_INIT;
     c->model = "small";
@@ -55,7 +55,7 @@ static int draw_layout(uint64_t *state, ek_train_config *c)
     c->chunks = c->pp == 2 ? 1 + (int)draw(state, 2) : 1;
     c->ep = 1 << draw(state, 3);
     while (dp * c->tp % c->ep != 0)
-        dp *= 2;
+        dp++;
     c->zero = (int)draw(state, 4);
     c->recompute = recompute[draw(state, 3)];
     c->a2a = a2a[draw(state, 3)];
@@ -126,6 +126,41 @@ static void every_op_that_computes_takes_the_executors_time_as_well(void)
     CHECK(ops > 50 && fabs(ops - round(ops)) < 1e-6);
 }
 
+/* The step with nodes of so many ranks, and a slow or quick network between them. */
+static double with_nodes(const ek_train_config *c, int ranks, int a_node, double net)
+{
+    ek_cluster cluster;
+
+    set_cluster(&cluster, 1, 1);
+    cluster.level[0].ranks = a_node;
+    cluster.level[1].ranks = 10L * a_node;
+    cluster.level[1].bytes_s *= net;
+    return step_of(c, &cluster, ranks, 0);
+}
+
+static void groups_that_straddle_nodes_wait_for_the_network(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+
+    c.model = "small";
+    c.tp = 4; /* of ranks 0 to 3, 4 to 7, 8 to 11 */
+    CHECK(with_nodes(&c, 12, 12, 0.1) == with_nodes(&c, 12, 12, 10));
+    CHECK(with_nodes(&c, 12, 6, 0.1) > 3 * with_nodes(&c, 12, 12, 0.1));
+}
+
+static void messages_between_stages_of_a_node_do_not_pass_the_network(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+
+    c.model = "small";
+    c.pp = 2; /* two stages of 4 ranks on each node of 8, or on one each */
+    c.micro_batch = 8;
+    CHECK(with_nodes(&c, 8, 8, 0.01) == with_nodes(&c, 8, 8, 10));
+    CHECK(with_nodes(&c, 8, 4, 0.01) > with_nodes(&c, 8, 4, 10));
+    c.pp = 4; /* stages 0 and 1 are together, 1 and 2 are not */
+    CHECK(with_nodes(&c, 16, 8, 0.01) > with_nodes(&c, 16, 8, 10));
+}
+
 static void a_slow_rank_makes_the_step_longer(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -144,8 +179,7 @@ static void a_slow_rank_makes_the_step_longer(void)
     CHECK(uneven > 1.5 * even && uneven < 2.01 * even);
 }
 
-/* Seconds of a rank's expert products in a step in which rank 0 of each expert-parallel group
- * serves all rows; NULL: in which loads are even. */
+/* Seconds of a rank's expert products in a step with these loads; NULL: even ones. */
 static double products_of(int rank, const ek_trace *t)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -173,20 +207,24 @@ static double products_of(int rank, const ek_trace *t)
 
 static void loads_of_a_trace_are_those_of_the_ranks_of_a_group(void)
 {
-    static int64_t counts[4][8];
+    static int64_t counts[4][4][8];
     ek_trace t = {.data = (const unsigned char *)counts,
                   .width = 8,
                   .iterations = 1,
-                  .layers = 1,
+                  .layers = 4,
                   .sources = 4,
                   .experts = 8};
     double even = products_of(0, NULL);
 
-    for (int r = 0; r < 4; r++)
-        counts[r][1] = 1000;
+    for (int l = 0; l < 4; l++)
+        for (int r = 0; r < 4; r++)
+            counts[l][r][2 * l] = 1000; /* an expert of rank l */
     CHECK(even > 0);
-    for (int r = 0; r < 16; r++)
-        CHECK(fabs(products_of(r, &t) - (r % 4 == 0 ? 4 * even : 0)) <= 1e-9 * even);
+    for (int r = 0; r < 16; r++) { /* stage 0 has layers 0 and 1: each is half of its products */
+        int serves = r % 4 / 2 == r / 8;
+
+        CHECK(fabs(products_of(r, &t) - (serves ? 2 * even : 0)) <= 1e-9 * even);
+    }
 }
 
 static void more_ranks_than_the_cluster_has_are_refused(void)
@@ -223,6 +261,8 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
 static const ek_case cases[] = {
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
     EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
+    EK_CASE(groups_that_straddle_nodes_wait_for_the_network),
+    EK_CASE(messages_between_stages_of_a_node_do_not_pass_the_network),
     EK_CASE(a_slow_rank_makes_the_step_longer),
     EK_CASE(loads_of_a_trace_are_those_of_the_ranks_of_a_group),
     EK_CASE(more_ranks_than_the_cluster_has_are_refused),

@@ -10,7 +10,6 @@
 enum {
     PRODUCTS = 5,
     EXPERTS_MOST = 4,
-    SIDE_MOST = 2048,
     WEIGHTS_MOST = 256 << 10, /* numbers of a matrix, and of those of experts together */
     ROWS_MOST = 256,
     FILL = 0x3c /* a small number in every type */

@@ -43,6 +43,10 @@ static ek_status check_imaginable(const ek_train_config *c)
 static ek_status lay_out(ek_run *r, const int *node_of)
 {
     EK_TRY(ek_run_read_options(r));
+    EK_REQUIRE(r->options.adaptive_r < 0 ||
+                   r->options.adaptive_r == (r->cfg->etp > 1 ? r->cfg->etp : 1),
+               EK_EUNSUPPORTED, "--adaptive-r %s cannot be simulated: give etp, or auto",
+               r->cfg->adaptive_r);
     EK_TRY(ek_kernels_create(r->options.mode, ek_cpu_isa(), 1, &r->kernels));
     if (r->ranks > 1) {
         EK_TRY(ek_fake_open(r->rank, r->ranks, &r->world));

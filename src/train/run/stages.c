@@ -199,12 +199,13 @@ static void log_cut(const ek_run *r, const cut_inputs *x)
             "train", EK_LOG_INFO,
             "--pp-layers %s: %s layers%s; the mean has %.0f %% of the FLOPs of the busiest one%s",
             r->cfg->pp_layers, text, of, evenness,
-            is_measured(r) ? "; nothing is measured in a dry run: these are the layers of auto"
-                           : "");
+            is_measured(r)
+                ? "; speeds are measured when a run starts: until then these are the layers of auto"
+                : "");
     else
         ek_log("train", EK_LOG_INFO,
                "--pp-layers measured: %s layers%s; matrix products on the slowest ranks of the "
-               "stages: %s%s; by these a stage is busy for %.0f %% of the longest one's time",
+               "stages: %s%s; by these all stages together reach %.0f %% of their speed",
                text, of, speeds_text(r, x, speeds, sizeof(speeds)),
                x->differ ? "" : ", which count as equal", evenness);
 }
