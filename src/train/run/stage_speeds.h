@@ -1,9 +1,9 @@
 /* train/run/stage_speeds.h - the speeds of pipeline stages, from those of their ranks.
  *
  * A stage is as fast as its slowest rank.  Relative to the median stage (of the faster half, where
- * their number is even) a stage differs if the median of its rounds is more than 1 / 8 away from 1,
- * and each of them more than 1 / 16, on the same side; otherwise it counts as 1.  So noise on equal
- * machines moves no layers. */
+ * their number is even) a stage differs if the median of its rounds is more than a factor of 9 / 8
+ * away from 1, and each of them more than 17 / 16, on the same side; otherwise it counts as 1.  So
+ * noise on equal machines moves no layers. */
 #ifndef TRAIN_RUN_STAGE_SPEEDS_H
 #define TRAIN_RUN_STAGE_SPEEDS_H
 
