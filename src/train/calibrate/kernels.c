@@ -44,6 +44,9 @@ enum {
 #define BATCH_S   5e-4 /* for so long */
 #define OP_S_MOST 0.05
 
+/* Of a product with several groups. */
+#define FLOPS_MOST 1e10
+
 static const int64_t rows_at[POINTS] = {2, 16, 128, 512, 2048};
 static const int64_t tokens_at[POINTS] = {64, 256, 1024, 4096, 16384};
 static const int64_t bytes_at[POINTS] = {1 << 14, 1 << 18, 1 << 21, 1 << 23, 1 << 25};
@@ -173,7 +176,9 @@ static void add_probe(bench *b, probe p)
 /* Number of groups with which a point is measured. */
 static int64_t groups_at(const shape *s, int64_t rows)
 {
-    return at_most(ROWS_MOST / rows, s->groups);
+    int64_t most = (int64_t)(FLOPS_MOST / (2 * (double)(s->out * s->in)));
+
+    return at_most((most < ROWS_MOST ? most : ROWS_MOST) / rows, s->groups);
 }
 
 static int64_t bytes_of_rows(const bench *b, const shape *s, int64_t rows)
@@ -265,12 +270,12 @@ static void list_rows(bench *b, ek_cost_kernel kernel)
 static void list_probes(bench *b)
 {
     b->n_probes = 0;
-    for (int i = 0; i < b->shapes.n; i++)
-        list_products(b, &b->shapes.of[i]);
+    for (int k = EK_KERNEL_NORM; k < EK_COST_KERNELS; k++) /* the quickest first */
+        list_rows(b, (ek_cost_kernel)k);
     list_attention(b, EK_KERNEL_ATTENTION);
     list_attention(b, EK_KERNEL_ATTENTION_BACKWARD);
-    for (int k = EK_KERNEL_NORM; k < EK_COST_KERNELS; k++)
-        list_rows(b, (ek_cost_kernel)k);
+    for (int i = 0; i < b->shapes.n; i++)
+        list_products(b, &b->shapes.of[i]);
 }
 
 /* --- memory ----------------------------------------------------------------------------------- */
@@ -492,7 +497,7 @@ static ek_status time_probe(bench *b, probe *p)
     ek_stopwatch watch;
 
     ek_probe_set_index(&b->o, p->kernel, p->n);
-    if (p->repeats.n == 0 || expected < SHORT_S)
+    if (expected < SHORT_S)
         EK_TRY(call_probe(b, p));
     if (expected < BATCH_S)
         calls = expected > 0 && BATCH_S / expected < CALLS_MOST ? (int)(BATCH_S / expected) + 1
