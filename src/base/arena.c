@@ -30,7 +30,7 @@ static ek_status map_memory(ek_arena *a, size_t bytes, int flags, const char *wh
         bytes = EK_ARENA_ALIGN;
     p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     EK_REQUIRE(p != MAP_FAILED, EK_ENOMEM, "cannot reserve %zu bytes for %s", bytes, what);
-    if (bytes >= 2 * HUGE_PAGE)
+    if (bytes >= 2 * HUGE_PAGE && !a->never_touched)
         (void)madvise(p, bytes, MADV_HUGEPAGE); /* advice only */
     *a = (ek_arena){.base = p, .bytes = bytes};
     return EK_OK;

@@ -28,7 +28,7 @@ typedef struct {
 typedef struct {
     int pp, dp, tp, edp, ep, etp, zero;
     int64_t params, active_params; /* of the model; used by a token */
-    int64_t step_tokens;           /* of all ranks */
+    int64_t batch, step_tokens;    /* sequences and tokens of a step, of all ranks */
     const char *dtype;             /* of products: "bf16", "fp32", "fp64"; static */
     ek_model_spec spec;
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */

@@ -32,4 +32,24 @@ const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x);
 const ek_sim_layout *ek_imagined_layout(const ek_imagined *x);
 void ek_imagined_close(ek_imagined **x);
 
+/* A rank alone, of which only the model is laid out: to look at many settings quickly. */
+typedef struct ek_imagined_rank ek_imagined_rank;
+
+/* The caller closes *out, also after a failure; cfg's texts are borrowed until then.  Errors as of
+ * ek_imagine. */
+EK_CHECKED ek_status ek_imagined_rank_open(const ek_train_config *cfg, int ranks,
+                                           const int *node_of, int rank, ek_imagined_rank **out);
+void ek_imagined_rank_close(ek_imagined_rank **x);
+
+ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x);
+
+/* The bytes of the rank (ek_sim_class.memory) with another micro-batch and recomputation (a word of
+ * --recompute). */
+EK_CHECKED ek_status ek_imagined_rank_measure(ek_imagined_rank *x, int64_t micro_batch,
+                                              const char *recompute, double *memory);
+
+/* The graph of a step of a single micro-batch, with the settings measured last.  Borrowed until the
+ * next call. */
+EK_CHECKED ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out);
+
 #endif

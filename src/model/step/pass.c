@@ -376,6 +376,16 @@ ek_status ek_pass_measure(ek_model *m, const ek_pass_config *cfg, size_t *bytes)
     return EK_OK;
 }
 
+/* The rope table for sequences of `length` tokens. */
+static void fill_positions(ek_pass *p, int64_t length)
+{
+    const ek_model *m = p->model;
+
+    p->cos_sin_length = length;
+    if (!m->cfg.never_touched)
+        ek_rope_fill(&m->spec, length, 0, length, m->k->real, p->forward.cos_sin);
+}
+
 ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
 {
     ek_pass *p = calloc(1, sizeof(*p));
@@ -387,8 +397,7 @@ ek_status ek_pass_create(ek_model *m, const ek_pass_config *cfg, ek_pass **out)
     EK_TRY_OUT(ek_arena_reserve(&p->arena, "activations"));
     reserve_pass(p);
     EK_TRY_OUT(ek_arena_check(&p->arena, "activations"));
-    p->cos_sin_length = cfg->max_seq;
-    ek_rope_fill(&m->spec, p->cos_sin_length, 0, cfg->max_seq, m->k->real, p->forward.cos_sin);
+    fill_positions(p, cfg->max_seq);
     *out = p;
     p = NULL;
 out:
@@ -418,8 +427,7 @@ static ek_status fit_positions(ek_pass *p, const ek_micro *micro, int64_t n_micr
     if (n_micro == 0 || !ek_rope_differs(&m->spec, micro[0].seq, p->cos_sin_length))
         return EK_OK;
     EK_TRY(ek_kernels_wait(m->k));
-    p->cos_sin_length = micro[0].seq;
-    ek_rope_fill(&m->spec, p->cos_sin_length, 0, p->cos_sin_length, m->k->real, p->forward.cos_sin);
+    fill_positions(p, micro[0].seq);
     return EK_OK;
 }
 

@@ -1,6 +1,7 @@
 /* Lays out ranks of a run, each in a world of its own, and builds their first step. */
 #include "train/imagine.h"
 
+#include "base/option_value.h"
 #include "comm/fake.h"
 #include "model/hf/names.h"
 #include "tensor/select/select.h"
@@ -20,7 +21,6 @@ typedef struct {
 
 struct ek_imagined {
     ek_train_config cfg;
-    ek_train_hooks hooks; /* none */
     imagined_rank **rank; /* [n_classes] */
     ek_sim_class *classes;
     int32_t *class_of; /* [ranks] */
@@ -73,38 +73,45 @@ static void close_rank(imagined_rank *x)
     free(x);
 }
 
-static ek_status build_rank(imagined_rank *x, const int *node_of)
+/* *g: the trainer's. */
+static ek_status build_step(ek_run *r, ek_graph **g)
 {
-    ek_run *r = &x->run;
-    ek_graph *g;
-
-    EK_TRY(lay_out(r, node_of));
     EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
-    EK_TRY(ek_trainer_build_step(r->trainer, &g));
-    x->digest = ek_graph_digest(g);
-    return ek_graph_copy(&x->graph, g);
+    return ek_trainer_build_step(r->trainer, g);
 }
 
-static ek_status open_rank(ek_imagined *im, int rank, int ranks, const int *node_of,
+/* Lays out a rank; cfg is borrowed until it is closed. */
+static ek_status open_rank(const ek_train_config *cfg, int rank, int ranks, const int *node_of,
                            imagined_rank **out)
 {
+    static const ek_train_hooks none = {0};
     imagined_rank *x = calloc(1, sizeof(*x));
     ek_status st;
 
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a rank");
-    x->run = (ek_run){.cfg = &im->cfg,
-                      .hooks = &im->hooks,
+    x->run = (ek_run){.cfg = cfg,
+                      .hooks = &none,
                       .out = &x->summary,
                       .rank = rank,
                       .ranks = ranks,
                       .memory = {.step = -1}};
-    st = build_rank(x, node_of);
+    st = lay_out(&x->run, node_of);
     if (st < 0) {
         close_rank(x);
         return st;
     }
     *out = x;
     return EK_OK;
+}
+
+static double weights_of(const imagined_rank *x)
+{
+    return (double)(x->run.model->arena.bytes + x->run.model->state.bytes);
+}
+
+static double memory_of(const imagined_rank *x)
+{
+    return (double)x->summary.info.predicted_bytes - (double)x->run.room.base_rss;
 }
 
 static int stage_of(const imagined_rank *x)
@@ -123,16 +130,11 @@ static void forget_memory(imagined_rank *x)
 
 static void add_class(ek_imagined *im, imagined_rank *x)
 {
-    const ek_run *r = &x->run;
-    double state = (double)(r->model->arena.bytes + r->model->state.bytes);
     int32_t k = im->graphs.n_classes++;
 
     im->rank[k] = x;
-    im->classes[k] =
-        (ek_sim_class){.graph = &x->graph,
-                       .stage = stage_of(x),
-                       .memory = (double)r->out->info.predicted_bytes - (double)r->room.base_rss,
-                       .weights = state};
+    im->classes[k] = (ek_sim_class){
+        .graph = &x->graph, .stage = stage_of(x), .memory = memory_of(x), .weights = weights_of(x)};
     forget_memory(x);
 }
 
@@ -165,15 +167,32 @@ static void list_ranks(ek_imagined *im)
     }
 }
 
+/* Builds the step; its digest tells whether others are equal. */
+static ek_status keep_step(imagined_rank *x, int digest)
+{
+    ek_graph *g;
+
+    EK_TRY(build_step(&x->run, &g));
+    if (digest)
+        x->digest = ek_graph_digest(g);
+    return ek_graph_copy(&x->graph, g);
+}
+
 static ek_status imagine(ek_imagined *im, const int *node_of, int every_rank)
 {
     int ranks = im->graphs.ranks, each = 1;
     imagined_rank *x = NULL;
+    ek_status st;
 
     for (int r = 0; r < ranks; r += each) {
-        EK_TRY(open_rank(im, r, ranks, node_of, &x));
+        EK_TRY(open_rank(&im->cfg, r, ranks, node_of, &x));
         if (!every_rank && x->run.options.shares == NULL && x->run.mesh != NULL)
             each = x->run.mesh->stage_size;
+        st = keep_step(x, each == 1);
+        if (st < 0) {
+            close_rank(x);
+            return st;
+        }
         classify(im, r, x);
         for (int i = 1; i < each; i++)
             im->class_of[r + i] = im->class_of[r];
@@ -182,31 +201,30 @@ static ek_status imagine(ek_imagined *im, const int *node_of, int every_rank)
     return EK_OK;
 }
 
-static void describe(ek_imagined *im)
+static ek_sim_layout describe(const ek_run *r)
 {
-    const ek_run *r = &im->rank[0]->run;
     const ek_mesh *m = r->mesh != NULL ? r->mesh : &ek_mesh_one;
     const ek_trainer_config *t = &r->training;
     int64_t top_k = t->top_k > 0 ? t->top_k : r->source.spec.top_k;
 
-    im->graphs.classes = im->classes;
-    im->layout = (ek_sim_layout){.pp = m->pp,
-                                 .dp = m->dp,
-                                 .tp = m->tp,
-                                 .edp = m->edp,
-                                 .ep = m->ep,
-                                 .etp = m->etp,
-                                 .zero = im->cfg.zero,
-                                 .params = ek_hf_elements(&r->source.spec),
-                                 .active_params = ek_hf_active_elements(&r->source.spec),
-                                 .step_tokens = r->training.batch * r->training.seq,
-                                 .dtype = ek_mode_name(r->options.mode),
-                                 .spec = r->source.spec,
-                                 .planner = m->ep > 1 ? t->moe.planner : NULL,
-                                 .spare_slots = r->options.spare_slots,
-                                 .micros = ek_batch_micros(t->batch, t->micro_batch),
-                                 .plan_every = im->cfg.plan_every,
-                                 .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};
+    return (ek_sim_layout){.pp = m->pp,
+                           .dp = m->dp,
+                           .tp = m->tp,
+                           .edp = m->edp,
+                           .ep = m->ep,
+                           .etp = m->etp,
+                           .zero = r->cfg->zero,
+                           .params = ek_hf_elements(&r->source.spec),
+                           .active_params = ek_hf_active_elements(&r->source.spec),
+                           .batch = t->batch,
+                           .step_tokens = t->batch * t->seq,
+                           .dtype = ek_mode_name(r->options.mode),
+                           .spec = r->source.spec,
+                           .planner = m->ep > 1 ? t->moe.planner : NULL,
+                           .spare_slots = r->options.spare_slots,
+                           .micros = ek_batch_micros(t->batch, t->micro_batch),
+                           .plan_every = r->cfg->plan_every,
+                           .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};
 }
 
 ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of, int every_rank,
@@ -230,9 +248,82 @@ ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of, 
     EK_REQUIRE(im->rank != NULL && im->classes != NULL && im->class_of != NULL && im->ranks != NULL,
                EK_ENOMEM, "no memory for %d ranks", ranks);
     EK_TRY(imagine(im, node_of, every_rank));
-    describe(im);
+    im->graphs.classes = im->classes;
+    im->layout = describe(&im->rank[0]->run);
     return EK_OK;
 }
+
+/* --- a rank alone ----------------------------------------------------------------------------- */
+
+struct ek_imagined_rank {
+    ek_train_config cfg;
+    imagined_rank *rank; /* NULL: it could not be laid out */
+};
+
+ek_status ek_imagined_rank_open(const ek_train_config *cfg, int ranks, const int *node_of, int rank,
+                                ek_imagined_rank **out)
+{
+    ek_imagined_rank *x;
+
+    *out = NULL;
+    EK_TRY(check_imaginable(cfg));
+    x = calloc(1, sizeof(*x));
+    EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a rank");
+    *out = x;
+    x->cfg = *cfg;
+    x->cfg.dry_run = 2;
+    return open_rank(&x->cfg, rank, ranks, node_of, &x->rank);
+}
+
+ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x)
+{
+    return describe(&x->rank->run);
+}
+
+ek_status ek_imagined_rank_measure(ek_imagined_rank *x, int64_t micro_batch, const char *recompute,
+                                   double *memory)
+{
+    ek_run *r = &x->rank->run;
+    int word = ek_option_choice_index("off|attention|full", recompute);
+
+    EK_REQUIRE(word >= 0, EK_EINVAL, "no recomputation %s", recompute);
+    ek_trainer_destroy(&r->trainer);
+    r->training.micro_batch = micro_batch;
+    r->training.recompute = (ek_recompute)word;
+    ek_run_choose_a2a(r);
+    EK_TRY(ek_run_measure(r));
+    *memory = memory_of(x->rank);
+    return EK_OK;
+}
+
+ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out)
+{
+    ek_run *r = &x->rank->run;
+    int64_t batch = r->training.batch;
+    ek_graph *g = NULL;
+    ek_status st;
+
+    ek_trainer_destroy(&r->trainer);
+    r->training.batch = r->training.micro_batch;
+    st = build_step(r, &g);
+    r->training.batch = batch;
+    *out = g;
+    return st;
+}
+
+void ek_imagined_rank_close(ek_imagined_rank **px)
+{
+    ek_imagined_rank *x = *px;
+
+    *px = NULL;
+    if (x == NULL)
+        return;
+    if (x->rank != NULL)
+        close_rank(x->rank);
+    free(x);
+}
+
+/* --- questions -------------------------------------------------------------------------------- */
 
 const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x)
 {

@@ -57,16 +57,20 @@ ek_status ek_run_open_kernels(ek_run *r)
                            threads > 1 ? threads : 1, &r->kernels);
 }
 
-/* Creates the model, and predicts the memory of the run. */
-static ek_status create_model(ek_run *r, const ek_model_config *mc)
+ek_status ek_run_measure(ek_run *r)
 {
     size_t activations;
 
-    EK_TRY(ek_model_create(&r->source.spec, r->kernels, mc, &r->model));
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
     r->out->info.predicted_bytes =
         (size_t)r->room.base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
     return EK_OK;
+}
+
+static ek_status create_model(ek_run *r, const ek_model_config *mc)
+{
+    EK_TRY(ek_model_create(&r->source.spec, r->kernels, mc, &r->model));
+    return ek_run_measure(r);
 }
 
 /* The folder of the scratch file. */
@@ -121,8 +125,7 @@ static ek_status create_offloaded(ek_run *r, ek_model_config *mc)
     return create_model(r, mc);
 }
 
-/* Chooses the all-to-all that training begins with, and keeps where it is not tuned. */
-static void choose_a2a(ek_run *r)
+void ek_run_choose_a2a(ek_run *r)
 {
     ek_trainer_config *t = &r->training;
     const ek_model_spec *spec = &r->source.spec;
@@ -156,7 +159,7 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
-    choose_a2a(r);
+    ek_run_choose_a2a(r);
     mc.migrates = ek_moe_may_place(&r->training.moe) && r->training.moe.plan_every > 0;
     if (c->elastic && !c->dry_run)
         mc.state = &r->memory.state.memory;

@@ -101,7 +101,7 @@ static void add_costs(const ek_graph *g, layer_costs *c)
 }
 
 /* Builds the step of one micro-batch as one rank would execute it: addresses for the whole model,
- * of which only the table of rotations is touched. */
+ * none of which is touched. */
 static ek_status find_costs(const ek_run *r, layer_costs *out)
 {
     const ek_model_config mc = {.trained = 1, .never_touched = 1};

@@ -247,6 +247,11 @@ EK_CHECKED ek_status ek_run_open_kernels(ek_run *r);
 EK_CHECKED ek_status ek_run_configure_exec(ek_run *r);
 /* Creates the model, without weights, and predicts the memory of the run.  Not collective. */
 EK_CHECKED ek_status ek_run_layout_model(ek_run *r);
+/* Parts of it that depend on the micro-batch and on recomputation, in this order: chooses the
+ * all-to-all that training begins with, and keeps where it is not tuned; predicts the memory of the
+ * run.  Local. */
+void ek_run_choose_a2a(ek_run *r);
+EK_CHECKED ek_status ek_run_measure(ek_run *r);
 /* (memory.c) EK_ENOMEM if the run needs more memory than its limit; sets saves.background and
  * files.  Collective. */
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
