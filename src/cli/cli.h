@@ -33,6 +33,7 @@ int cli_check(int argc, char **argv);
 int cli_clean(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_simulate(int argc, char **argv);
+int cli_search(int argc, char **argv);
 int cli_workload(int argc, char **argv);
 int cli_fit(int argc, char **argv);
 int cli_bench(int argc, char **argv);

@@ -28,6 +28,7 @@ static const command commands[] = {
     {"clean", cli_clean, "list or remove shared memory left by train --elastic"},
     {"plan", cli_plan, "replay a routing trace through a planner"},
     {"simulate", cli_simulate, "predict the step time of a layout on a cluster"},
+    {"search", cli_search, "find the layout with the shortest step on a cluster"},
     {"workload", cli_workload, "generate a synthetic routing trace"},
     {"fit", cli_fit, "show which memory a model needs, and what fits"},
     {"bench", cli_bench, "measure evenkeel and the limits of this machine"},

@@ -1,5 +1,4 @@
 /* evenkeel simulate: predicts the step time of a layout on a described cluster. */
-#include "base/option_value.h"
 #include "cli/cli.h"
 #include "train/output/simulation.h"
 #include "train/settings/options.h"
@@ -101,12 +100,7 @@ int cli_simulate(int argc, char **argv)
         .options = options,
         .defaults = &defaults};
 
-    for (size_t i = 0; i < ek_train_options.n_options && table.n_options < OF_TRAIN; i++)
-        if (ek_option_choice_index(of_train, ek_train_options.options[i].name) >= 0)
-            options[table.n_options++] = ek_train_options.options[i];
-    for (size_t i = 0; i < table.n_options; i++)
-        if (strcmp(options[i].name, "dtype") == 0)
-            options[i].shown = "that of the cluster's machine";
+    table.n_options = ek_train_options_pick(of_train, options);
     memcpy(options + table.n_options, own, sizeof(own));
     table.n_options += OWN;
     return ek_command_run(&table, argc, argv, run_simulate);

@@ -11,8 +11,7 @@
 
 /* --- figures ---------------------------------------------------------------------------------- */
 
-/* FLOP/s of a rank that shares are given of; *what: which. */
-static double peak_of(const ek_cluster *c, const char **what)
+double ek_sim_peak(const ek_cluster *c, const char **what)
 {
     *what = c->peak > 0 ? "peak" : "best measured product";
     return c->peak > 0 ? c->peak : ek_cost_best_product(&c->machine);
@@ -21,7 +20,7 @@ static double peak_of(const ek_cluster *c, const char **what)
 static double mfu_of(const ek_sim_report *r)
 {
     const char *what;
-    double peak = peak_of(r->cluster, &what) * r->graphs->ranks * r->result->step_s;
+    double peak = ek_sim_peak(r->cluster, &what) * r->graphs->ranks * r->result->step_s;
 
     return peak > 0 ? r->result->flops / peak : 0;
 }
@@ -163,34 +162,47 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
 
 /* --- text ------------------------------------------------------------------------------------- */
 
-static void put_part(FILE *out, const char *name, double s, double step)
+double ek_sim_part(const ek_sim_parts *p, int i, char *name, size_t cap)
 {
-    char text[EK_COST_QUANTITY];
+    static const char *const waits[] = {"waits for ranks of a group", "waits for stages (bubble)",
+                                        "waits for disk and copies", "waits at the end"};
+    const double seconds[] = {p->skew, p->bubble, p->other, p->end};
+    int n = i;
 
-    if (s > 0.0005 * step)
-        fprintf(out, "  %-32s %10s %5.1f %%\n", name, ek_cost_quantity(text, s, "s"),
-                100 * s / step);
+    if (n < EK_OP_GROUPS) {
+        (void)snprintf(name, cap, "%s",
+                       n == EK_OP_GROUP_OTHER ? "other computation"
+                                              : ek_op_group_name((ek_op_group)n));
+        return p->compute[n];
+    }
+    n -= EK_OP_GROUPS;
+    if (n == 0) {
+        (void)snprintf(name, cap, "processor, for messages");
+        return p->overhead;
+    }
+    n--;
+    if (n < EK_COLLECTIVES) {
+        (void)snprintf(name, cap, "exposed: %s", ek_collective_name((ek_collective)n));
+        return p->transfer[n];
+    }
+    n -= EK_COLLECTIVES;
+    (void)snprintf(name, cap, "%s", waits[n]);
+    return seconds[n];
 }
 
 static void put_parts(const ek_sim_report *r, FILE *out)
 {
-    const ek_sim_parts *p = &r->result->parts;
     double step = r->result->step_s;
-    char name[64];
+    char text[EK_COST_QUANTITY], name[EK_SIM_PART_NAME];
 
     fprintf(out, "\nwhere the time goes, mean of the ranks\n");
-    for (int i = 0; i < EK_OP_GROUPS; i++)
-        put_part(out, i == EK_OP_GROUP_OTHER ? "other computation" : ek_op_group_name(i),
-                 p->compute[i], step);
-    put_part(out, "processor, for messages", p->overhead, step);
-    for (int i = 0; i < EK_COLLECTIVES; i++) {
-        snprintf(name, sizeof(name), "exposed: %s", ek_collective_name((ek_collective)i));
-        put_part(out, name, p->transfer[i], step);
+    for (int i = 0; i < EK_SIM_PARTS; i++) {
+        double s = ek_sim_part(&r->result->parts, i, name, sizeof(name));
+
+        if (s > 0.0005 * step)
+            fprintf(out, "  %-32s %10s %5.1f %%\n", name, ek_cost_quantity(text, s, "s"),
+                    100 * s / step);
     }
-    put_part(out, "waits for ranks of a group", p->skew, step);
-    put_part(out, "waits for stages (bubble)", p->bubble, step);
-    put_part(out, "waits for disk and copies", p->other, step);
-    put_part(out, "waits at the end", p->end, step);
 }
 
 static double computation(const ek_sim_parts *p)
@@ -297,7 +309,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
     char name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
     const char *what;
-    double peak = peak_of(r->cluster, &what);
+    double peak = ek_sim_peak(r->cluster, &what);
 
     fprintf(out, "cluster   %s: %d rank%s on %" PRId64 " node%s\n",
             ek_printable(name, sizeof(name), r->cluster->name), (int)r->graphs->ranks,

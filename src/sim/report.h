@@ -29,6 +29,14 @@ typedef struct {
     double took_s; /* the simulation itself */
 } ek_sim_report;
 
+/* FLOP/s of a rank that shares are given of; *what: which. */
+double ek_sim_peak(const ek_cluster *c, const char **what);
+
+enum { EK_SIM_PARTS = EK_OP_GROUPS + EK_COLLECTIVES + 5, EK_SIM_PART_NAME = 64 };
+
+/* The i-th of the parts that a step consists of, in seconds, and its name [cap] for people. */
+double ek_sim_part(const ek_sim_parts *p, int i, char *name, size_t cap);
+
 /* Errors are left in ferror(out).  JSON: one object on a line. */
 void ek_sim_write_text(const ek_sim_report *r, FILE *out);
 void ek_sim_write_json(const ek_sim_report *r, FILE *out);

@@ -30,12 +30,12 @@ static int is_of_replicas(ek_collective c)
 }
 
 /* Whether an op sends replicas or experts of which there are none. */
-static int has_nothing_to_send(const ek_simulation *s, const ek_op *op)
+static int has_nothing_to_send(const ek_sim_loads *loads, const ek_op *op)
 {
     ek_collective c = op->work.net.collective;
 
     return c == EK_COLLECTIVE_TRANSFERS ||
-           (is_of_replicas(c) && (s->loads == NULL || ek_sim_loads_factors(s->loads, op) == NULL));
+           (is_of_replicas(c) && (loads == NULL || ek_sim_loads_factors(loads, op) == NULL));
 }
 
 enum { SAMPLES = 16 };
@@ -57,30 +57,28 @@ static double seconds_of(const ek_net_time *t)
 }
 
 /* Of a message: that of its sender; of a collective: the slowest rank's. */
-static ek_net_time price_group(const ek_simulation *s, const ek_net_work *op, int32_t rank)
+static ek_net_time price_group(const ek_cluster *c, const ek_net_work *op, int32_t rank)
 {
     ek_net_work w = *op;
     ek_net_time t;
 
     w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
     if (w.peer < 0)
-        return ek_price_net(s->cluster, &w);
-    t = ek_price_net_of(s->cluster, &w, rank);
+        return ek_price_net(c, &w);
+    t = ek_price_net_of(c, &w, rank);
     if (w.collective == EK_COLLECTIVE_RECEIVE)
         t.overhead_s = 0; /* it is the sender's */
     return t;
 }
 
 /* The slowest of some ranks of the class; one, if its groups are alike. */
-static ek_net_time price_net(const ek_simulation *s, const ek_sim_class *c, const ek_net_work *w)
+static ek_net_time price_net(const ek_cluster *c, const ek_sim_class *of, const ek_net_work *w)
 {
-    ek_net_time slowest = price_group(s, w, c->ranks[0]);
-    int32_t n = w->peer < 0 && lies_alike(s->cluster, w) ? 1
-                : c->n_ranks < SAMPLES                   ? c->n_ranks
-                                                         : SAMPLES;
+    ek_net_time slowest = price_group(c, w, of->ranks[0]);
+    int32_t n = w->peer < 0 && lies_alike(c, w) ? 1 : of->n_ranks < SAMPLES ? of->n_ranks : SAMPLES;
 
     for (int32_t i = 1; i < n; i++) {
-        ek_net_time t = price_group(s, w, c->ranks[(int64_t)i * c->n_ranks / n]);
+        ek_net_time t = price_group(c, w, of->ranks[(int64_t)i * of->n_ranks / n]);
 
         if (seconds_of(&t) > seconds_of(&slowest))
             slowest = t;
@@ -88,25 +86,40 @@ static ek_net_time price_net(const ek_simulation *s, const ek_sim_class *c, cons
     return slowest;
 }
 
-static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
+/* loads NULL: even. */
+static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_sim_class *of,
+                       const ek_op *op, ek_sim_price *out)
 {
-    const ek_simulation *s = context;
     ek_net_time t;
 
     *out = (ek_sim_price){0};
     if (op->work.kind != EK_WORK_NET) {
-        out->seconds = ek_price_compute(&s->cluster->machine, op) + s->cluster->machine.op_s;
-        if (s->cluster->speed > 0)
-            out->seconds /= s->cluster->speed;
+        out->seconds = ek_price_compute(&c->machine, op) + c->machine.op_s;
+        if (c->speed > 0)
+            out->seconds /= c->speed;
         return;
     }
-    out->silent = op->work.net.group.n < 2 || has_nothing_to_send(s, op);
+    out->silent = op->work.net.group.n < 2 || has_nothing_to_send(loads, op);
     if (out->silent)
         return;
-    t = price_net(s, c, &op->work.net);
+    t = price_net(c, of, &op->work.net);
     out->overhead = t.overhead_s;
     out->wire = t.wire_s;
     out->latency = t.latency_s;
+}
+
+void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
+                       ek_sim_price *out)
+{
+    price_with(c, NULL, of, op, out);
+}
+
+static void price_op(const void *context, const ek_sim_class *of, const ek_op *op,
+                     ek_sim_price *out)
+{
+    const ek_simulation *s = context;
+
+    price_with(s->cluster, s->loads, of, op, out);
 }
 
 /* [ranks] numbered by first rank: nodes have consecutive ranks. */

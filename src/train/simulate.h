@@ -24,6 +24,10 @@ typedef struct {
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
 } ek_simulation_config;
 
+/* What an op takes on the ranks of a class under even loads. */
+void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
+                       ek_sim_price *out);
+
 typedef struct ek_simulation ek_simulation;
 
 /* The caller closes *out, also after a failure.  EK_EINVAL: a setting, or ranks that the cluster

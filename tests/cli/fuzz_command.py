@@ -28,7 +28,7 @@ HANG_S = 600  # of one line; for hangs alone
 MARK = "EK_FUZZ_MARK"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COMMANDS = ("train", "train", "train", "train", "eval", "generate", "export", "check", "clean", "plan",
-            "plan", "workload", "simulate", "simulate", "fit", "bench", "info")
+            "plan", "workload", "simulate", "simulate", "search", "fit", "bench", "info")
 BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs", "disk")
 
 CLUSTER = """{"evenkeel_cluster": 1, "name": "toy",
@@ -54,7 +54,7 @@ TEXTS = ["", "x", "-", "--", "auto", "bytes", "a b", "a\nb", "\x1b]0;t\x07", "n√
 NEVER = {"all", "help"}
 SAFE = {"discover": ["true", "false", "exit 3", "echo", "printf '\\001\\n'"],
         "mpiexec-args": ["", "-bogus", "\x1b"]}
-OUTPUTS = {"out", "to", "emit", "timeline-file"}
+OUTPUTS = {"out", "to", "emit", "timeline-file", "pool"}
 FLAG, NUMBER, CHOICE, TEXT, LIST = range(5)
 
 
@@ -178,6 +178,8 @@ class Fuzzer:
                       "prompt": "2", "tokens": "2", "longest": "1", "budget": "0.01", "file-size": "1",
                       **small},
             "simulate": {"cluster": s.cluster, "model": s.model, "ranks": rng.choice("1248"), "seq": "8", "batch": "8"},
+            "search": {"cluster": s.cluster, "model": s.model, "ranks": rng.choice("124"), "seq": "8", "batch": "8",
+                       "fix": rng.choice(["zero=1,recompute=off", "pp=1,zero=3", "tp=1,micro-batch=8"])},
             "fit": {"model": rng.choice([s.model, s.at("run")]), **small},
             "info": {},
         }

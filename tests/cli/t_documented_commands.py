@@ -12,9 +12,10 @@ from ek_cli import DONE, run
 
 ROOT = os.path.dirname(ek_cli.TEST_DATA)
 COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "workload", "simulate",
-            "fit", "bench", "info")
+            "search", "fit", "bench", "info")
 RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
-       "docs/training.md": ("train", "eval"), "docs/simulate.md": ("workload", "simulate")}
+       "docs/training.md": ("train", "eval"), "docs/simulate.md": ("workload", "simulate"),
+       "docs/search.md": ("search",)}
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
 # Options of scripts of this repository, of other programs, and old names that are still accepted.
 FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss", "--lasts")

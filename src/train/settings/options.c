@@ -4,12 +4,14 @@
 #include "evenkeel/train.h"
 
 #include "base/job_options.h"
+#include "base/option_value.h"
 #include "store/checkpoint.h"
 #include "train/output/folder.h"
 #include "train/output/run_file.h"
 
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #define FIELD(member) offsetof(ek_train_config, member)
 
@@ -391,3 +393,18 @@ const ek_option_table ek_train_options = {.command = "train",
                                           .n_options = sizeof(options) / sizeof(options[0]),
                                           .stored = stored_settings,
                                           .defaults = &defaults};
+
+size_t ek_train_options_pick(const char *names, ek_option *rows)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < ek_train_options.n_options; i++) {
+        if (ek_option_choice_index(names, options[i].name) < 0)
+            continue;
+        rows[n] = options[i];
+        if (strcmp(rows[n].name, "dtype") == 0)
+            rows[n].shown = "that of the cluster's machine";
+        n++;
+    }
+    return n;
+}

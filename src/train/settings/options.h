@@ -22,4 +22,8 @@ enum {
  * --elastic), if there is one; the default of --out is chosen. */
 extern const ek_option_table ek_train_options;
 
+/* Copies the rows with these names, "model|batch|...", for a command that simulates a run on a
+ * cluster, whose machine says the dtype.  Returns how many. */
+size_t ek_train_options_pick(const char *names, ek_option *rows);
+
 #endif

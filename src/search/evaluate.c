@@ -1,0 +1,371 @@
+/* Measures, bounds and simulates layouts. */
+#include "search/evaluate.h"
+
+#include "spec/model.h"
+#include "train/imagine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OFF, ATTENTION, FULL, RECOMPUTES };
+enum { FIRST, LAST, ENDS }; /* stages */
+
+/* What a stage takes, by recomputation, in seconds. */
+typedef struct {
+    double micro[RECOMPUTES]; /* a micro-batch: from its first computation to the end of its last */
+    double end[RECOMPUTES];   /* after the last micro-batch, with ZeRO as laid out */
+    double layers[RECOMPUTES]; /* of a micro-batch, its layers alone, or less */
+    double gathers; /* the rank's link, for weights of layers that a step of one micro-batch gathers
+                       (ZeRO 3) */
+    int64_t n_layers;
+} stage_time;
+
+/* Whether a status says that training refuses these settings. */
+static int is_refusal(ek_status st)
+{
+    return st < 0 && ek_status_class(st) == EK_CLASS_USAGE;
+}
+
+/* --- bounds ----------------------------------------------------------------------------------- */
+
+/* Prices of the ops of a step of a single micro-batch with full recomputation, and of which ops
+ * they are asked. */
+typedef struct {
+    const ek_graph *graph;
+    const ek_sim_price *price; /* [ops] */
+    int32_t updated;           /* the first op of the optimizer's update */
+    int recompute;             /* ops of another recomputation alone */
+    int with_end;              /* 1: also what follows the micro-batch */
+} micro_prices;
+
+/* Whether every micro-batch repeats the op, whatever the ZeRO stage. */
+static int is_of_micro_batch(const ek_op *op)
+{
+    return op->micro >= 0 && op->kind < EK_OP_GATHER_WEIGHTS;
+}
+
+/* Whether an op, the i-th, follows the micro-batches once: gradients are summed, weights updated.
+ */
+static int is_of_end(const micro_prices *p, const ek_op *op, int32_t i)
+{
+    return i >= p->updated ||
+           (op->kind >= EK_OP_COLLECT_GRADIENTS && op->kind <= EK_OP_REDUCE_TIED_GRADIENTS);
+}
+
+static int is_message(const ek_op *op)
+{
+    return op->work.kind == EK_WORK_NET && (op->work.net.collective == EK_COLLECTIVE_SEND ||
+                                            op->work.net.collective == EK_COLLECTIVE_RECEIVE);
+}
+
+/* Whether a recomputation executes an op of full recomputation. */
+static int is_executed(const ek_op *op, int recompute)
+{
+    if (!op->recompute || recompute == FULL)
+        return 1;
+    return recompute == ATTENTION &&
+           (op->kind == EK_OP_QKV || op->kind == EK_OP_ROPE || op->kind == EK_OP_ATTENTION);
+}
+
+/* Other stages are as quick as can be: their messages are always there. */
+static void price_micro(const void *context, const ek_sim_class *of, const ek_op *op,
+                        ek_sim_price *out)
+{
+    const micro_prices *p = context;
+    int32_t i = (int32_t)(op - p->graph->ops);
+
+    (void)of;
+    *out = p->price[i];
+    if (is_message(op) || !is_executed(op, p->recompute) ||
+        !(is_of_micro_batch(op) || (p->with_end && is_of_end(p, op, i))))
+        *out = (ek_sim_price){.silent = op->work.kind == EK_WORK_NET};
+}
+
+/* Replays a stage alone: *step, and until the end of its computation. */
+static ek_status replay_stage(const ek_search_setting *s, const ek_sim_class *stage,
+                              const micro_prices *p, double *step, double *computed)
+{
+    ek_sim_graphs graphs = {.ranks = s->ranks, .n_classes = 1, .classes = stage};
+    ek_sim_config cfg = {.graphs = &graphs, .price = price_micro, .context = p, .recorded = -1};
+    ek_sim_result r;
+    ek_status st = ek_sim_replay(&cfg, &r);
+
+    if (st == EK_OK) {
+        *step = r.step_s;
+        *computed = r.step_s - r.of_class[0].end;
+    }
+    ek_sim_free(&r);
+    return st;
+}
+
+/* Seconds of embedding, head and what else is of no layer, one after the other. */
+static double seconds_beside_layers(const micro_prices *p)
+{
+    double seconds = 0;
+
+    for (int32_t i = 0; i < p->graph->n_ops; i++)
+        if (p->graph->ops[i].layer < 0) {
+            ek_sim_price of;
+
+            price_micro(p, NULL, &p->graph->ops[i], &of);
+            seconds += of.seconds + of.overhead + of.wire + of.latency;
+        }
+    return seconds;
+}
+
+static ek_status time_recompute(const ek_search_setting *s, const ek_sim_class *stage,
+                                micro_prices *p, stage_time *t)
+{
+    int r = p->recompute;
+    double step = 0, computed = 0;
+
+    p->with_end = 0;
+    EK_TRY(replay_stage(s, stage, p, &step, &t->micro[r]));
+    t->layers[r] = fmax(t->micro[r] - seconds_beside_layers(p), 0);
+    p->with_end = 1;
+    EK_TRY(replay_stage(s, stage, p, &step, &computed));
+    t->end[r] = fmax(step - t->micro[r], 0);
+    return EK_OK;
+}
+
+static int64_t count_layers(const ek_graph *g)
+{
+    unsigned char seen[EK_LAYERS_MAX] = {0};
+    int64_t n = 0;
+
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].layer >= 0 && !seen[g->ops[i].layer]) {
+            seen[g->ops[i].layer] = 1;
+            n++;
+        }
+    return n;
+}
+
+static int32_t find_update(const ek_graph *g)
+{
+    int32_t i = 0;
+
+    while (i < g->n_ops && g->ops[i].kind != EK_OP_ADAMW)
+        i++;
+    return i;
+}
+
+/* first: of the stage's n ranks; g: a step of a micro-batch with full recomputation. */
+static ek_status time_stage(const ek_search_setting *s, int32_t first, int32_t n, const ek_graph *g,
+                            stage_time *t)
+{
+    ek_sim_price *price = calloc((size_t)g->n_ops + 1, sizeof(*price));
+    int32_t *ranks = calloc((size_t)n, sizeof(*ranks));
+    ek_sim_class stage = {.graph = g, .n_ranks = n, .ranks = ranks};
+    micro_prices p = {.graph = g, .price = price, .updated = find_update(g)};
+    ek_status st = EK_OK;
+
+    if (price == NULL || ranks == NULL)
+        st = EK_FAIL(EK_ENOMEM, "no memory for the prices of %d ops", (int)g->n_ops);
+    for (int32_t i = 0; i < n && st == EK_OK; i++)
+        ranks[i] = first + i;
+    for (int32_t i = 0; i < g->n_ops && st == EK_OK; i++) {
+        ek_simulate_price(s->cluster, &stage, &g->ops[i], &price[i]);
+        if (g->ops[i].kind == EK_OP_GATHER_WEIGHTS && g->ops[i].layer >= 0)
+            t->gathers += price[i].wire;
+    }
+    for (; p.recompute < RECOMPUTES && st == EK_OK; p.recompute++)
+        st = time_recompute(s, &stage, &p, t);
+    t->n_layers = count_layers(g);
+    free(price);
+    free(ranks);
+    return st;
+}
+
+/* Seconds for a virtual stage of the fewest layers, or less. */
+static double least_vstage(const stage_time *t, double layers, int64_t recompute)
+{
+    return t->n_layers > 0 ? t->layers[recompute] * layers / (double)t->n_layers : 0;
+}
+
+/* The rank's link for ZeRO 3's gathers: a pass through a virtual stage, forward or backward, finds
+ * the weights of two layers at most where the pass before has left them. */
+static double time_gathers(const stage_time *t, double layers, int64_t chunks)
+{
+    double gathered = (double)chunks * fmax(layers - 2, 0);
+
+    return t->n_layers > 0 ? t->gathers * gathered / (double)t->n_layers : 0;
+}
+
+static void bound_layout(const ek_search_setting *s, const stage_time *of, ek_search_layout *l)
+{
+    const int64_t *v = l->choice.value;
+    int64_t r = v[EK_CHOICE_RECOMPUTE];
+    double micros = (double)(s->batch / v[EK_CHOICE_MICRO_BATCH]);
+    double layers = (double)(s->layers / (v[EK_CHOICE_PP] * v[EK_CHOICE_CHUNKS]));
+    double ramp = (double)(v[EK_CHOICE_PP] - 1) *
+                  fmin(least_vstage(&of[FIRST], layers, r), least_vstage(&of[LAST], layers, r));
+    double last = micros * of[LAST].micro[r];
+
+    l->bound = fmax(micros * of[FIRST].micro[r] + of[FIRST].end[r], last + of[LAST].end[r]);
+    l->bound = fmax(l->bound, last + ramp + of[FIRST].end[r]);
+    if (v[EK_CHOICE_ZERO] == 3)
+        l->bound = fmax(l->bound, micros * time_gathers(&of[FIRST], layers, v[EK_CHOICE_CHUNKS]));
+}
+
+/* Bounds the layouts that have this micro-batch. */
+static ek_status bound_micro_batch(const ek_search_setting *s, ek_imagined_rank **end,
+                                   ek_search_layout *beside, int64_t n, int64_t micro_batch)
+{
+    int32_t stage = (int32_t)(s->ranks / beside->choice.value[EK_CHOICE_PP]);
+    stage_time t[ENDS] = {0};
+
+    for (int i = 0; i < ENDS; i++) {
+        const ek_graph *g;
+        double memory;
+
+        if (end[i] == NULL) {
+            t[i] = t[FIRST];
+            continue;
+        }
+        EK_TRY(ek_imagined_rank_measure(end[i], micro_batch, "full", &memory));
+        EK_TRY(ek_imagined_rank_micro_step(end[i], &g));
+        EK_TRY(time_stage(s, i == FIRST ? 0 : s->ranks - stage, stage, g, &t[i]));
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (beside[i].choice.value[EK_CHOICE_MICRO_BATCH] == micro_batch)
+            bound_layout(s, t, &beside[i]);
+    return EK_OK;
+}
+
+static int fits(const ek_search_layout *l)
+{
+    return l->outcome == EK_OUTCOME_BOUND;
+}
+
+static ek_status bound_all(const ek_search_setting *s, ek_imagined_rank **end,
+                           ek_search_layout *beside, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (fits(&beside[i]) && beside[i].bound <= 0)
+            EK_TRY(bound_micro_batch(s, end, beside, n,
+                                     beside[i].choice.value[EK_CHOICE_MICRO_BATCH]));
+    return EK_OK;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+static void close_ends(ek_imagined_rank **end)
+{
+    for (int i = 0; i < ENDS; i++)
+        ek_imagined_rank_close(&end[i]);
+}
+
+/* Lays out the first rank of the first stage and of the last one, if that is another. */
+static ek_status open_ends(const ek_search_setting *s, const ek_train_config *cfg,
+                           ek_imagined_rank **end)
+{
+    int stage = s->ranks / cfg->pp;
+
+    end[FIRST] = end[LAST] = NULL;
+    EK_TRY(ek_imagined_rank_open(cfg, s->ranks, s->node_of, 0, &end[FIRST]));
+    if (cfg->pp > 1)
+        EK_TRY(ek_imagined_rank_open(cfg, s->ranks, s->node_of, s->ranks - stage, &end[LAST]));
+    return EK_OK;
+}
+
+static ek_status measure_layout(const ek_search_setting *s, ek_imagined_rank **end,
+                                ek_search_layout *l)
+{
+    ek_train_config cfg = *s->train;
+
+    ek_candidate_apply(&l->choice, &cfg);
+    for (int i = 0; i < ENDS && end[i] != NULL; i++) {
+        double memory;
+
+        EK_TRY(ek_imagined_rank_measure(end[i], cfg.micro_batch, cfg.recompute, &memory));
+        l->memory = fmax(l->memory, memory);
+    }
+    l->outcome = s->memory > 0 && l->memory > s->memory ? EK_OUTCOME_TOO_MUCH : EK_OUTCOME_BOUND;
+    return EK_OK;
+}
+
+/* Turns a refusal into an outcome. */
+static ek_status keep_refusal(ek_status st, ek_search_layout *l, char *refusal, size_t cap)
+{
+    if (!is_refusal(st))
+        return st;
+    l->outcome = EK_OUTCOME_REFUSED;
+    (void)snprintf(refusal, cap, "%s", ek_err_message());
+    return EK_OK;
+}
+
+/* Measures and bounds n layouts of one ZeRO stage. */
+static ek_status measure_zero(const ek_search_setting *s, ek_search_layout *l, int64_t n,
+                              char *refusal, size_t cap)
+{
+    ek_imagined_rank *end[ENDS];
+    ek_train_config cfg = *s->train;
+    ek_status opened, st = EK_OK;
+
+    ek_candidate_apply(&l->choice, &cfg);
+    opened = open_ends(s, &cfg, end);
+    for (int64_t i = 0; i < n && st == EK_OK; i++)
+        st = keep_refusal(opened < 0 ? opened : measure_layout(s, end, &l[i]), &l[i], refusal, cap);
+    if (st == EK_OK && opened == EK_OK)
+        st = bound_all(s, end, l, n);
+    close_ends(end);
+    return st;
+}
+
+ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside, int64_t n,
+                            char *refusal, size_t cap)
+{
+    int64_t next;
+
+    for (int64_t i = 0; i < n; i = next) {
+        for (next = i + 1; next < n && beside[next].choice.value[EK_CHOICE_ZERO] ==
+                                           beside[i].choice.value[EK_CHOICE_ZERO];)
+            next++;
+        EK_TRY(measure_zero(s, &beside[i], next - i, refusal, cap));
+    }
+    return EK_OK;
+}
+
+/* --- simulation ------------------------------------------------------------------------------- */
+
+static void take_result(const ek_simulation *sim, ek_search_layout *l, int loaded)
+{
+    const ek_sim_result *r = ek_simulation_result(sim);
+    const ek_sim_graphs *g = ek_simulation_graphs(sim);
+
+    l->memory = 0;
+    for (int32_t k = 0; k < g->n_classes; k++)
+        l->memory = fmax(l->memory, g->classes[k].memory);
+    l->step_s = r->step_s;
+    if (!loaded)
+        l->even_s = r->step_s;
+    l->loaded = loaded;
+    l->flops = r->flops;
+    l->parts = r->parts;
+    l->outcome = EK_OUTCOME_SIMULATED;
+}
+
+ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, int loaded)
+{
+    ek_train_config train = *s->train;
+    ek_simulation_config cfg = {.train = &train,
+                                .cluster = s->cluster,
+                                .ranks = s->ranks,
+                                .recorded = -1,
+                                .trace = loaded ? s->trace : NULL,
+                                .steps = s->steps};
+    ek_simulation *sim = NULL;
+    ek_status st;
+
+    ek_candidate_apply(&l->choice, &train);
+    if (l->balance != NULL)
+        train.balance = l->balance;
+    st = ek_simulate(&cfg, &sim);
+    if (st == EK_OK)
+        take_result(sim, l, loaded);
+    ek_simulation_close(&sim);
+    return st;
+}

@@ -1,0 +1,61 @@
+/* search/evaluate.h - what a search learns of a layout: its memory, a time that its step cannot be
+ * shorter than, and its simulated time.
+ *
+ * Memory   as training lays it out, of the first rank of the first stage, which keeps most
+ *          activations, and of the last stage, which has the head.
+ * Bound    from the step of a single micro-batch, built for those two ranks and replayed on one
+ *          stage alone: the computation of a micro-batch on a stage begins when that of the one
+ *          before has ended, so a step takes at least as often that time as there are
+ *          micro-batches, and what follows the last of them: gradients are summed, weights updated.
+ *          The last stage also waits for a micro-batch to come through the stages before it, and to
+ *          go back through them.  Messages between stages are left out.  With ZeRO 3 the bound may
+ *          also be the time in which the rank's link carries the weights that are gathered. */
+#ifndef SEARCH_EVALUATE_H
+#define SEARCH_EVALUATE_H
+
+#include "search/candidates.h"
+#include "train/simulate.h"
+
+typedef enum {
+    EK_OUTCOME_REFUSED,  /* training refuses it */
+    EK_OUTCOME_TOO_MUCH, /* it needs more memory than there is */
+    EK_OUTCOME_BOUND,    /* it fits; by its bound it cannot beat what was found */
+    EK_OUTCOME_SIMULATED
+} ek_outcome;
+
+typedef struct {
+    ek_candidate choice;
+    ek_outcome outcome;
+    double memory;       /* bytes of the rank with most; unless refused */
+    double bound;        /* seconds, if it fits: no step is shorter */
+    double even_s;       /* simulated: seconds of a step under even loads, */
+    double step_s;       /* and with those of the trace, if it was simulated with them */
+    int loaded;          /* 1: it was */
+    double flops;        /* of the model, of all ranks, in a step */
+    ek_sim_parts parts;  /* of step_s */
+    const char *balance; /* policy with the trace's loads; NULL: that of the settings */
+} ek_search_layout;
+
+typedef struct {
+    const ek_train_config *train;
+    const ek_cluster *cluster;
+    int ranks;
+    const int *node_of; /* [ranks] */
+    double memory;      /* bytes that a rank may need; 0: any */
+    int64_t layers;     /* of the model, */
+    int64_t batch;      /* and sequences of a step */
+    const ek_trace *trace;
+    int64_t steps; /* of the trace */
+} ek_search_setting;
+
+/* Fills outcome (never simulated), memory and bound of n layouts that are beside each other
+ * (ek_candidate_is_beside).  refusal [cap]: why training refuses the last refused one, if any is.
+ * EK_ENOMEM and the like; a layout that training refuses is no failure.  Local. */
+EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside,
+                                       int64_t n, char *refusal, size_t cap);
+
+/* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */
+EK_CHECKED ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l,
+                                        int loaded);
+
+#endif

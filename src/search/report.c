@@ -1,0 +1,293 @@
+/* Tables and JSON of a search. */
+#include "search/report.h"
+
+#include "base/count_text.h"
+#include "base/file.h"
+#include "base/printable.h"
+#include "cost/cost.h"
+#include "sim/report.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 256 };
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+static double tokens_per_s(const ek_search *s, const ek_search_layout *l)
+{
+    return l->step_s > 0 ? (double)s->model.step_tokens / l->step_s : 0;
+}
+
+static double mfu_of(const ek_search *s, const ek_search_layout *l)
+{
+    const char *what;
+    double peak = ek_sim_peak(s->cfg->cluster, &what) * s->cfg->ranks * l->step_s;
+
+    return peak > 0 ? l->flops / peak : 0;
+}
+
+/* Options of train: those of the choice, and a policy that was found to be better. */
+static const char *words_of(const ek_search_layout *l, char *text, size_t cap)
+{
+    size_t used;
+
+    ek_candidate_words(&l->choice, text, cap);
+    used = strlen(text);
+    if (l->balance != NULL)
+        (void)snprintf(text + used, cap - used, " --balance %s", l->balance);
+    return text;
+}
+
+static const ek_search_layout *best_of(const ek_search *s)
+{
+    return &s->layouts[s->best[0]];
+}
+
+/* The part of a step that grew most from one layout to another; its seconds and its name [cap]. */
+static double most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
+                         size_t cap)
+{
+    double most = 0;
+    char text[EK_SIM_PART_NAME];
+
+    name[0] = '\0';
+    for (int i = 0; i < EK_SIM_PARTS; i++) {
+        double grown = ek_sim_part(&to->parts, i, text, sizeof(text)) -
+                       ek_sim_part(&from->parts, i, text, sizeof(text));
+
+        if (grown > most) {
+            most = grown;
+            (void)snprintf(name, cap, "%s", text);
+        }
+    }
+    return most;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static json_t *options_json(const ek_search_layout *l)
+{
+    json_t *o = json_object();
+    char text[32];
+
+    for (int i = 0; i < EK_CHOICES; i++) {
+        ek_choice c = (ek_choice)i;
+        int64_t value = l->choice.value[i];
+
+        json_object_set_new(o, ek_choice_name(c),
+                            c == EK_CHOICE_RECOMPUTE
+                                ? json_string(ek_choice_text(c, value, text, sizeof(text)))
+                                : json_integer(value));
+    }
+    if (l->balance != NULL)
+        json_object_set_new(o, "balance", json_string(l->balance));
+    return o;
+}
+
+static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
+{
+    return json_pack("{s:o, s:f, s:f, s:f, s:f}", "options", options_json(l), "step_ms",
+                     l->step_s * 1e3, "tokens_per_s", tokens_per_s(s, l), "mfu", mfu_of(s, l),
+                     "memory_mb", l->memory / 1e6);
+}
+
+static json_t *layouts_json(const ek_search *s, const int64_t *index, int64_t n)
+{
+    json_t *all = json_array();
+
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(all, layout_json(s, &s->layouts[index[i]]));
+    return all;
+}
+
+static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
+{
+    char text[EK_SIM_PART_NAME];
+    const char *value = ek_choice_text(c->choice, c->value, text, sizeof(text));
+    json_t *o =
+        json_pack("{s:s, s:o}", "choice", ek_choice_name(c->choice), "value",
+                  c->choice == EK_CHOICE_RECOMPUTE ? json_string(value) : json_integer(c->value));
+
+    if (c->best < 0 && c->least >= 0)
+        json_object_set_new(o, "needs_mb", json_real(s->layouts[c->least].memory / 1e6));
+    if (c->best >= 0) {
+        const ek_search_layout *l = &s->layouts[c->best];
+        double grown = most_grown(best_of(s), l, text, sizeof(text));
+
+        json_object_set_new(o, "layout", layout_json(s, l));
+        if (grown > 0)
+            json_object_update_new(
+                o, json_pack("{s:s, s:f}", "most_grown", text, "grown_ms", grown * 1e3));
+    }
+    return o;
+}
+
+static json_t *counts_json(const ek_search *s)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "all", (json_int_t)s->n, "refused",
+                     (json_int_t)s->count[EK_OUTCOME_REFUSED], "too_large",
+                     (json_int_t)s->count[EK_OUTCOME_TOO_MUCH], "dropped",
+                     (json_int_t)s->count[EK_OUTCOME_BOUND], "simulated",
+                     (json_int_t)s->count[EK_OUTCOME_SIMULATED], "simulated_with_trace",
+                     (json_int_t)s->n_loaded);
+}
+
+/* What all layouts share. */
+static json_t *setting_json(const ek_search *s)
+{
+    json_t *o = json_pack("{s:s, s:i, s:I, s:I, s:s, s:I, s:I}", "cluster", s->cfg->cluster->name,
+                          "ranks", s->cfg->ranks, "batch", (json_int_t)s->model.batch, "seq",
+                          (json_int_t)(s->model.step_tokens / s->model.batch), "dtype",
+                          s->model.dtype, "params", (json_int_t)s->model.params, "active_params",
+                          (json_int_t)s->model.active_params);
+
+    if (s->memory > 0)
+        json_object_set_new(o, "memory_limit_mb", json_real(s->memory / 1e6));
+    return o;
+}
+
+void ek_search_write_json(const ek_search *s, FILE *out)
+{
+    json_t *o = setting_json(s), *corners = json_array();
+
+    for (int i = 0; i < s->n_corners; i++)
+        json_array_append_new(corners, corner_json(s, &s->corners[i]));
+    json_object_update_new(o, json_pack("{s:o, s:o, s:o, s:o, s:f}", "layouts", counts_json(s),
+                                        "best", layouts_json(s, s->best, s->n_best), "corners",
+                                        corners, "pool", layouts_json(s, s->pool, s->n_pool),
+                                        "took_s", s->took_s));
+    json_dumpf(o, out, 0);
+    fputc('\n', out);
+    json_decref(o);
+}
+
+ek_status ek_search_write_pool(const ek_search *s, const char *path)
+{
+    json_t *o = json_pack("{s:i}", "evenkeel_pool", 1);
+    char *text;
+    ek_status st;
+
+    json_object_update_new(o, setting_json(s));
+    json_object_set_new(o, "layouts", layouts_json(s, s->pool, s->n_pool));
+    text = json_dumps(o, JSON_INDENT(1));
+    json_decref(o);
+    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for %s", path);
+    st = ek_file_replace(NULL, path, text, strlen(text));
+    free(text);
+    return st;
+}
+
+/* --- text ------------------------------------------------------------------------------------- */
+
+static void put_head(const ek_search *s, FILE *out)
+{
+    const ek_sim_layout *m = &s->model;
+    int64_t each = ek_cluster_node_ranks(s->cfg->cluster),
+            nodes = (s->cfg->ranks + each - 1) / each;
+    char a[16], b[16];
+
+    fprintf(out, "cluster   %s: %d ranks on %lld node%s", s->cfg->cluster->name, s->cfg->ranks,
+            (long long)nodes, nodes > 1 ? "s" : "");
+    if (s->memory > 0)
+        fprintf(out, "; %sB of memory a rank", ek_count_text(a, sizeof(a), s->memory));
+    fprintf(out, "\nmodel     %s parameters, %s active for a token; %s\n",
+            ek_count_text(a, sizeof(a), (double)m->params),
+            ek_count_text(b, sizeof(b), (double)m->active_params), m->dtype);
+    fprintf(out, "step      %lld sequences of %lld tokens\n", (long long)m->batch,
+            (long long)(m->step_tokens / m->batch));
+}
+
+static void put_counts(const ek_search *s, FILE *out)
+{
+    char took[EK_COST_QUANTITY];
+
+    fprintf(out, "layouts   %lld looked at in %s:", (long long)s->n,
+            ek_cost_quantity(took, s->took_s, "s"));
+    if (s->count[EK_OUTCOME_REFUSED] > 0)
+        fprintf(out, " %lld are refused by train,", (long long)s->count[EK_OUTCOME_REFUSED]);
+    fprintf(out, " %lld need more memory, %lld cannot be better than others, %lld were simulated",
+            (long long)s->count[EK_OUTCOME_TOO_MUCH], (long long)s->count[EK_OUTCOME_BOUND],
+            (long long)s->count[EK_OUTCOME_SIMULATED]);
+    if (s->n_loaded > 0)
+        fprintf(out, ", %lld times with the loads of the trace", (long long)s->n_loaded);
+    fprintf(out, "\n");
+}
+
+static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
+{
+    char step[EK_COST_QUANTITY], tokens[16], memory[16], words[WORDS];
+
+    fprintf(out, "  %8s %10s  %5.3f %8sB  %s\n", ek_cost_quantity(step, l->step_s, "s"),
+            ek_count_text(tokens, sizeof(tokens), tokens_per_s(s, l)), mfu_of(s, l),
+            ek_count_text(memory, sizeof(memory), l->memory), words_of(l, words, sizeof(words)));
+}
+
+static void put_table(const ek_search *s, const char *title, const int64_t *index, int64_t n,
+                      FILE *out)
+{
+    fprintf(out, "\n%s\n      step   tokens/s    MFU    memory  options of train\n", title);
+    for (int64_t i = 0; i < n; i++)
+        put_layout(s, &s->layouts[index[i]], out);
+}
+
+static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
+{
+    const ek_search_layout *best = best_of(s), *l = &s->layouts[c->best < 0 ? 0 : c->best];
+    char value[32], name[64], part[EK_SIM_PART_NAME], a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+    char words[WORDS];
+
+    (void)snprintf(name, sizeof(name), "%s %s", ek_choice_name(c->choice),
+                   ek_choice_text(c->choice, c->value, value, sizeof(value)));
+    fprintf(out, "  %-20s", name);
+    if (c->best < 0 && c->least < 0) {
+        fprintf(out, " refused by train\n");
+    } else if (c->best < 0) {
+        fprintf(out, " needs %sB of %sB\n",
+                ek_count_text(a, sizeof(a), s->layouts[c->least].memory),
+                ek_count_text(b, sizeof(b), s->memory));
+    } else if (l == best) {
+        fprintf(out, " %8s          the best\n", ek_cost_quantity(a, l->step_s, "s"));
+    } else {
+        double grown = most_grown(best, l, part, sizeof(part));
+
+        fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, l->step_s, "s"),
+                100 * (l->step_s / best->step_s - 1));
+        if (grown > 0.0005 * best->step_s)
+            fprintf(out, "  %s +%s", part, ek_cost_quantity(b, grown, "s"));
+        fprintf(out, "\n%*s%s\n", 42, "", words_of(l, words, sizeof(words)));
+    }
+}
+
+static void put_corners(const ek_search *s, FILE *out)
+{
+    fprintf(out, "\nthe best layout with each value, and the part of its step that grew most\n");
+    for (int i = 0; i < s->n_corners; i++)
+        put_corner(s, &s->corners[i], out);
+}
+
+static void put_end(const ek_search *s, FILE *out)
+{
+    const ek_search_config *c = s->cfg;
+    char model[1024], words[WORDS];
+
+    fprintf(out, "\n%sTo train with the best, beside what else was given here:\n\n",
+            c->trace == NULL ? "Loads of experts are even; --trace gives real ones. " : "");
+    fprintf(out, "    evenkeel train --model %s --ranks %d --batch %lld --seq %lld %s --data ...\n",
+            ek_printable(model, sizeof(model), c->train->model != NULL ? c->train->model : ""),
+            c->ranks, (long long)s->model.batch, (long long)(s->model.step_tokens / s->model.batch),
+            words_of(best_of(s), words, sizeof(words)));
+    fprintf(out, "\n`evenkeel simulate` with the same options says where its time goes.\n");
+}
+
+void ek_search_write_text(const ek_search *s, FILE *out)
+{
+    put_head(s, out);
+    put_counts(s, out);
+    put_table(s, "the shortest steps", s->best, s->n_best, out);
+    put_corners(s, out);
+    if (s->n_pool > 1)
+        put_table(s, "with less memory, the shortest steps", s->pool, s->n_pool, out);
+    put_end(s, out);
+}

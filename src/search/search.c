@@ -1,0 +1,572 @@
+/* Measures, simulates and ranks layouts, in threads. */
+#include "search/search.h"
+
+#include "base/c_locale.h"
+#include "base/clock.h"
+#include "base/count_text.h"
+#include "base/team.h"
+#include "base/threads.h"
+#include "train/imagine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, REFUSAL = 1024 };
+
+static const ek_choice cornered[] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ZERO,
+                                     EK_CHOICE_RECOMPUTE};
+
+enum { CORNERED = sizeof(cornered) / sizeof(cornered[0]) };
+
+typedef struct {
+    ek_search *out;
+    ek_search_setting setting;
+    int threads;
+    int *node_of;
+    int64_t *order; /* [n_order] indices of layouts that fit, the most promising first */
+    int64_t n_order;
+    char refusal[REFUSAL];
+} searching;
+
+static ek_search_layout *layout_at(const searching *s, int64_t i)
+{
+    return &s->out->layouts[i];
+}
+
+/* --- what is searched ------------------------------------------------------------------------- */
+
+static ek_status list_nodes(searching *s, int ranks)
+{
+    int64_t each = ek_cluster_node_ranks(s->setting.cluster);
+
+    s->node_of = calloc((size_t)ranks, sizeof(*s->node_of));
+    EK_REQUIRE(s->node_of != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    for (int r = 0; r < ranks; r++)
+        s->node_of[r] = (int)(r / each);
+    s->setting.node_of = s->node_of;
+    return EK_OK;
+}
+
+/* What the model and the batch are, from a run of one rank. */
+static ek_status describe_model(searching *s, const ek_search_config *cfg)
+{
+    enum { MICROS = 1024 }; /* about: as few sequences at once as train does not refuse */
+    ek_train_config one = *cfg->train;
+    ek_candidate plain = {{1, 1, 1, 1, 1, 0, 1 + one.batch / MICROS, 2}};
+    ek_imagined_rank *rank = NULL;
+    int node = 0;
+    ek_status st;
+
+    ek_candidate_apply(&plain, &one);
+    st = ek_imagined_rank_open(&one, 1, &node, 0, &rank);
+    if (st == EK_OK)
+        s->out->model = ek_imagined_rank_layout(rank);
+    ek_imagined_rank_close(&rank);
+    return st;
+}
+
+static ek_status list_layouts(searching *s, const ek_search_config *cfg)
+{
+    const ek_sim_layout *m = &s->out->model;
+    ek_candidate_space space = {.ranks = cfg->ranks,
+                                .node_ranks = ek_cluster_node_ranks(cfg->cluster),
+                                .batch = m->batch,
+                                .layers = m->spec.layers,
+                                .kv_heads = m->spec.kv_heads,
+                                .experts = m->spec.experts};
+    ek_candidate *list = NULL;
+    int64_t n = 0;
+    ek_status st;
+
+    if (cfg->fix != NULL)
+        EK_TRY(ek_candidates_fix(&space, cfg->fix));
+    EK_TRY(ek_candidates_list(&space, &list, &n));
+    s->out->layouts = calloc((size_t)n, sizeof(*s->out->layouts));
+    st = s->out->layouts != NULL ? EK_OK
+                                 : EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)n);
+    for (int64_t i = 0; i < n && st == EK_OK; i++)
+        s->out->layouts[i].choice = list[i];
+    s->out->n = n;
+    free(list);
+    return st;
+}
+
+/* --- memory and bounds ------------------------------------------------------------------------ */
+
+static int64_t end_of_beside(const searching *s, int64_t first)
+{
+    int64_t end = first + 1;
+
+    while (end < s->out->n &&
+           ek_candidate_is_beside(&layout_at(s, first)->choice, &layout_at(s, end)->choice))
+        end++;
+    return end;
+}
+
+/* first [n]: where the layouts that are beside each other begin. */
+static ek_status measure_groups(searching *s, const int64_t *first, int64_t n)
+{
+    ek_team_failure failure = {.index = -1};
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int64_t g = 0; g < n; g++) {
+        char refusal[REFUSAL] = "";
+        ek_status st;
+
+        EK_C_LOCALE;
+        if (ek_team_has_failed(&failure))
+            continue;
+        st = ek_search_measure(&s->setting, layout_at(s, first[g]),
+                               end_of_beside(s, first[g]) - first[g], refusal, sizeof(refusal));
+        if (st < 0)
+            ek_team_record(&failure, g, st);
+#pragma omp critical(ek_search)
+        if (refusal[0] != '\0')
+            memcpy(s->refusal, refusal, sizeof(refusal));
+    }
+    return ek_team_result(&failure);
+}
+
+static ek_status measure_all(searching *s)
+{
+    int64_t *first = calloc((size_t)s->out->n, sizeof(*first)), n = 0;
+    ek_status st;
+
+    EK_REQUIRE(first != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)s->out->n);
+    for (int64_t i = 0; i < s->out->n; i = end_of_beside(s, i))
+        first[n++] = i;
+    st = measure_groups(s, first, n);
+    free(first);
+    return st;
+}
+
+/* --- corners ---------------------------------------------------------------------------------- */
+
+static ek_search_corner *find_corner(const ek_search *o, ek_choice choice, int64_t value)
+{
+    for (int i = 0; i < o->n_corners; i++)
+        if (o->corners[i].choice == choice && o->corners[i].value == value)
+            return &o->corners[i];
+    return NULL;
+}
+
+static ek_search_corner *corner_of(const ek_search *o, const ek_search_layout *l, int which)
+{
+    return find_corner(o, cornered[which], l->choice.value[cornered[which]]);
+}
+
+static int compare_corners(const void *a, const void *b)
+{
+    const ek_search_corner *x = a, *y = b;
+
+    if (x->choice != y->choice)
+        return x->choice < y->choice ? -1 : 1;
+    return (x->value > y->value) - (x->value < y->value);
+}
+
+/* Lists the values that candidates have, and what needs least memory with each. */
+static ek_status list_corners(ek_search *o)
+{
+    o->corners = calloc((size_t)CORNERED * EK_CHOICE_VALUES, sizeof(*o->corners));
+    EK_REQUIRE(o->corners != NULL, EK_ENOMEM, "no memory for the values of choices");
+    for (int64_t i = 0; i < o->n; i++)
+        for (int k = 0; k < CORNERED; k++) {
+            const ek_search_layout *l = &o->layouts[i];
+            ek_search_corner *c = corner_of(o, l, k);
+
+            if (c == NULL) {
+                c = &o->corners[o->n_corners++];
+                *c = (ek_search_corner){cornered[k], l->choice.value[cornered[k]], -1, -1};
+            }
+            if (l->outcome != EK_OUTCOME_REFUSED &&
+                (c->least < 0 || l->memory < o->layouts[c->least].memory))
+                c->least = i;
+        }
+    qsort(o->corners, (size_t)o->n_corners, sizeof(*o->corners), compare_corners);
+    return EK_OK;
+}
+
+/* --- simulations ------------------------------------------------------------------------------ */
+
+typedef struct {
+    double key;
+    int64_t index;
+} keyed;
+
+static int compare_keys(const void *a, const void *b)
+{
+    const keyed *x = a, *y = b;
+
+    if (x->key < y->key || x->key > y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Whether the answer may have a layout: with a trace only what was simulated with its loads. */
+static int is_eligible(const searching *s, const ek_search_layout *l)
+{
+    return l->outcome == EK_OUTCOME_SIMULATED &&
+           (s->setting.trace == NULL || s->out->n_loaded == 0 || l->loaded);
+}
+
+/* Indices of the eligible layouts, the shortest step first; the caller frees *list [*n]. */
+static ek_status list_by_time(const searching *s, int64_t **list, int64_t *n)
+{
+    const ek_search *o = s->out;
+    keyed *keys = calloc((size_t)o->n, sizeof(*keys));
+
+    *n = 0;
+    *list = calloc((size_t)o->n, sizeof(**list));
+    if (keys == NULL || *list == NULL) {
+        free(keys);
+        return EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)o->n);
+    }
+    for (int64_t i = 0; i < o->n; i++)
+        if (is_eligible(s, &o->layouts[i]))
+            keys[(*n)++] = (keyed){o->layouts[i].step_s, i};
+    qsort(keys, (size_t)*n, sizeof(*keys), compare_keys);
+    for (int64_t i = 0; i < *n; i++)
+        (*list)[i] = keys[i].index;
+    free(keys);
+    return EK_OK;
+}
+
+/* Those that fit, the most promising first. */
+static ek_status order_layouts(searching *s)
+{
+    const ek_search *o = s->out;
+    keyed *keys = calloc((size_t)o->n, sizeof(*keys));
+
+    s->order = calloc((size_t)o->n, sizeof(*s->order));
+    if (keys == NULL || s->order == NULL) {
+        free(keys);
+        return EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)o->n);
+    }
+    for (int64_t i = 0; i < o->n; i++)
+        if (o->layouts[i].outcome == EK_OUTCOME_BOUND)
+            keys[s->n_order++] = (keyed){o->layouts[i].bound, i};
+    qsort(keys, (size_t)s->n_order, sizeof(*keys), compare_keys);
+    for (int64_t i = 0; i < s->n_order; i++)
+        s->order[i] = keys[i].index;
+    free(keys);
+    return EK_OK;
+}
+
+/* Simulates layouts [n]; what training refuses after all becomes refused. */
+static ek_status simulate_round(searching *s, const int64_t *index, int64_t n, int loaded)
+{
+    ek_team_failure failure = {.index = -1};
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int64_t i = 0; i < n; i++) {
+        ek_search_layout *l = layout_at(s, index[i]);
+        ek_status st;
+
+        EK_C_LOCALE;
+        if (ek_team_has_failed(&failure))
+            continue;
+        st = ek_search_simulate(&s->setting, l, loaded);
+        if (st < 0 && ek_status_class(st) == EK_CLASS_USAGE)
+            l->outcome = EK_OUTCOME_REFUSED;
+        else if (st < 0)
+            ek_team_record(&failure, i, st);
+    }
+    return ek_team_result(&failure);
+}
+
+/* --- what can still enter the answer ---------------------------------------------------------- */
+
+typedef struct {
+    double *best; /* [n_best] the shortest steps, ascending */
+    int64_t n_best;
+    double *of_corner; /* [n_corners] */
+} found;
+
+static ek_status open_found(const searching *s, int64_t n, found *f)
+{
+    f->n_best = n;
+    f->best = calloc((size_t)n, sizeof(*f->best));
+    f->of_corner = calloc((size_t)s->out->n_corners, sizeof(*f->of_corner));
+    EK_REQUIRE(f->best != NULL && f->of_corner != NULL, EK_ENOMEM, "no memory for a search");
+    for (int64_t i = 0; i < n; i++)
+        f->best[i] = INFINITY;
+    for (int i = 0; i < s->out->n_corners; i++)
+        f->of_corner[i] = INFINITY;
+    return EK_OK;
+}
+
+static void close_found(found *f)
+{
+    free(f->best);
+    free(f->of_corner);
+}
+
+static void add_found(const searching *s, found *f, const ek_search_layout *l)
+{
+    double x = l->step_s;
+
+    for (int k = 0; k < CORNERED; k++) {
+        double *best = &f->of_corner[corner_of(s->out, l, k) - s->out->corners];
+
+        *best = fmin(*best, x);
+    }
+    for (int64_t i = 0; i < f->n_best && isfinite(x); i++)
+        if (x < f->best[i]) {
+            double other = f->best[i];
+
+            f->best[i] = x;
+            x = other;
+        }
+}
+
+static int can_enter(const searching *s, const found *f, const ek_search_layout *l)
+{
+    int can = s->out->cfg->everything || l->bound < f->best[f->n_best - 1];
+
+    for (int k = 0; k < CORNERED && !can; k++)
+        can = l->bound < f->of_corner[corner_of(s->out, l, k) - s->out->corners];
+    return can;
+}
+
+static ek_status simulate_promising(searching *s, found *f)
+{
+    int64_t at = 0, round[ROUND];
+
+    while (at < s->n_order) {
+        int64_t n = 0;
+
+        for (; at < s->n_order && n < ROUND; at++)
+            if (can_enter(s, f, layout_at(s, s->order[at])))
+                round[n++] = s->order[at];
+        EK_TRY(simulate_round(s, round, n, 0));
+        for (int64_t i = 0; i < n; i++)
+            if (layout_at(s, round[i])->outcome == EK_OUTCOME_SIMULATED)
+                add_found(s, f, layout_at(s, round[i]));
+    }
+    return EK_OK;
+}
+
+static ek_status simulate_all(searching *s)
+{
+    int64_t top = s->out->cfg->top > 0 ? s->out->cfg->top : 1;
+    found f = {0};
+    ek_status st = order_layouts(s);
+
+    if (s->setting.trace != NULL && top < LOADED)
+        top = LOADED;
+    if (st == EK_OK)
+        st = open_found(s, top, &f);
+    if (st == EK_OK)
+        st = simulate_promising(s, &f);
+    close_found(&f);
+    return st;
+}
+
+/* --- loads of a trace ------------------------------------------------------------------------- */
+
+/* Sets the best layout of each corner. */
+static void fill_corners(const searching *s)
+{
+    ek_search *o = s->out;
+
+    for (int i = 0; i < o->n_corners; i++)
+        o->corners[i].best = -1;
+    for (int64_t i = 0; i < o->n; i++)
+        for (int k = 0; k < CORNERED && is_eligible(s, &o->layouts[i]); k++) {
+            ek_search_corner *c = corner_of(o, &o->layouts[i], k);
+
+            if (c->best < 0 || o->layouts[i].step_s < o->layouts[c->best].step_s)
+                c->best = i;
+        }
+}
+
+static void add_once(int64_t *list, int64_t *n, int64_t index)
+{
+    for (int64_t i = 0; i < *n; i++)
+        if (list[i] == index)
+            return;
+    list[(*n)++] = index;
+}
+
+/* The best under even loads, and those of each corner, with the trace's loads. */
+static ek_status simulate_loaded(searching *s)
+{
+    int64_t *order = NULL, n = 0, n_list = 0;
+    int64_t most = LOADED > s->out->cfg->top ? LOADED : s->out->cfg->top;
+    int64_t *list = calloc((size_t)(most + s->out->n_corners), sizeof(*list));
+    ek_status st;
+
+    EK_REQUIRE_OUT(list != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)most);
+    EK_TRY_OUT(list_by_time(s, &order, &n));
+    for (int64_t i = 0; i < n && i < most; i++)
+        add_once(list, &n_list, order[i]);
+    fill_corners(s);
+    for (int i = 0; i < s->out->n_corners; i++)
+        if (s->out->corners[i].best >= 0)
+            add_once(list, &n_list, s->out->corners[i].best);
+    EK_TRY_OUT(simulate_round(s, list, n_list, 1));
+    s->out->n_loaded = n_list;
+out:
+    free(list);
+    free(order);
+    return st;
+}
+
+static int fits_memory(const searching *s, const ek_search_layout *l)
+{
+    return s->setting.memory <= 0 || l->memory <= s->setting.memory;
+}
+
+/* Tries another policy for layouts [n]; keeps it where the step is shorter and still fits. */
+static ek_status try_policy(searching *s, const char *policy, const int64_t *index, int64_t n)
+{
+    ek_search_layout before[POLICIES_FOR];
+
+    for (int64_t i = 0; i < n; i++) {
+        before[i] = *layout_at(s, index[i]);
+        layout_at(s, index[i])->balance = policy;
+    }
+    EK_TRY(simulate_round(s, index, n, 1));
+    for (int64_t i = 0; i < n; i++) {
+        ek_search_layout *l = layout_at(s, index[i]);
+
+        if (l->outcome != EK_OUTCOME_SIMULATED || !fits_memory(s, l) ||
+            l->step_s >= before[i].step_s)
+            *l = before[i];
+    }
+    s->out->n_loaded += n;
+    return EK_OK;
+}
+
+static ek_status try_policies(searching *s)
+{
+    static const char *const policies[] = {"off", "exact", "auto"};
+    int64_t *order = NULL, n = 0, some[POLICIES_FOR], n_some = 0;
+    ek_status st = list_by_time(s, &order, &n);
+
+    for (int64_t i = 0; i < n && n_some < POLICIES_FOR; i++)
+        if (layout_at(s, order[i])->choice.value[EK_CHOICE_EP] > 1) /* else all serve their own */
+            some[n_some++] = order[i];
+    free(order);
+    for (size_t p = 0; p < sizeof(policies) / sizeof(policies[0]) && st == EK_OK; p++)
+        if (strcmp(policies[p], s->setting.train->balance) != 0)
+            st = try_policy(s, policies[p], some, n_some);
+    return st;
+}
+
+/* --- the answer ------------------------------------------------------------------------------- */
+
+static ek_status check_any_fits(const searching *s)
+{
+    const ek_search *o = s->out;
+    const ek_search_layout *least = NULL;
+    char needs[16], has[16], text[256];
+
+    for (int64_t i = 0; i < o->n; i++) {
+        const ek_search_layout *l = &o->layouts[i];
+
+        if (l->outcome == EK_OUTCOME_BOUND)
+            return EK_OK;
+        if (l->outcome == EK_OUTCOME_TOO_MUCH && (least == NULL || l->memory < least->memory))
+            least = l;
+    }
+    EK_REQUIRE(least != NULL, EK_EINVAL, "%s", s->refusal);
+    return EK_FAIL(EK_ENOMEM,
+                   "none of %lld layouts fits in %sB of memory a rank: the smallest needs %sB (%s)",
+                   (long long)o->n, ek_count_text(has, sizeof(has), s->setting.memory),
+                   ek_count_text(needs, sizeof(needs), least->memory),
+                   ek_candidate_words(&least->choice, text, sizeof(text)));
+}
+
+static void count_outcomes(ek_search *o)
+{
+    for (int64_t i = 0; i < o->n; i++)
+        o->count[o->layouts[i].outcome]++;
+}
+
+/* Which of the layouts, by time, need less memory than all before them. */
+static ek_status fill_pool(ek_search *o, const int64_t *order, int64_t n)
+{
+    double least = INFINITY;
+
+    o->pool = calloc((size_t)n + 1, sizeof(*o->pool));
+    EK_REQUIRE(o->pool != NULL, EK_ENOMEM, "no memory for a pool of layouts");
+    for (int64_t i = 0; i < n; i++)
+        if (o->layouts[order[i]].memory < least) {
+            least = o->layouts[order[i]].memory;
+            o->pool[o->n_pool++] = order[i];
+        }
+    return EK_OK;
+}
+
+static ek_status fill_answer(searching *s)
+{
+    ek_search *o = s->out;
+    int64_t n;
+
+    fill_corners(s);
+    count_outcomes(o);
+    EK_TRY(list_by_time(s, &o->best, &n));
+    EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
+    o->n_best = n < o->cfg->top ? n : o->cfg->top;
+    return fill_pool(o, o->best, n);
+}
+
+static ek_status search(searching *s, const ek_search_config *cfg)
+{
+    EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
+               "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
+               (long long)ek_cluster_ranks(cfg->cluster));
+    EK_TRY(list_nodes(s, cfg->ranks));
+    EK_TRY(describe_model(s, cfg));
+    s->setting.layers = s->out->model.spec.layers;
+    s->setting.batch = s->out->model.batch;
+    EK_TRY(list_layouts(s, cfg));
+    EK_TRY(measure_all(s));
+    EK_TRY(check_any_fits(s));
+    EK_TRY(list_corners(s->out));
+    EK_TRY(simulate_all(s));
+    if (cfg->trace != NULL) {
+        EK_TRY(simulate_loaded(s));
+        EK_TRY(try_policies(s));
+    }
+    return fill_answer(s);
+}
+
+ek_status ek_search_run(const ek_search_config *cfg, ek_search **out)
+{
+    double memory = cfg->memory > 0 ? cfg->memory : cfg->cluster->memory;
+    searching s = {.out = calloc(1, sizeof(*s.out)),
+                   .threads = ek_cores_usable(),
+                   .setting = {.train = cfg->train,
+                               .cluster = cfg->cluster,
+                               .ranks = cfg->ranks,
+                               .memory = memory,
+                               .trace = cfg->trace,
+                               .steps = cfg->steps > 0 ? cfg->steps : TRACE_STEPS}};
+    int64_t began = ek_clock_ns();
+    ek_status st;
+
+    *out = s.out;
+    EK_REQUIRE(s.out != NULL, EK_ENOMEM, "no memory for a search");
+    s.out->cfg = cfg;
+    s.out->memory = memory;
+    st = search(&s, cfg);
+    s.out->took_s = (double)(ek_clock_ns() - began) * 1e-9;
+    free(s.node_of);
+    free(s.order);
+    return st;
+}
+
+void ek_search_close(ek_search **s)
+{
+    if (*s == NULL)
+        return;
+    free((*s)->layouts);
+    free((*s)->best);
+    free((*s)->pool);
+    free((*s)->corners);
+    free(*s);
+    *s = NULL;
+}

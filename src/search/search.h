@@ -1,0 +1,62 @@
+/* search/search.h - finds the layout with which a step on a cluster is shortest.
+ *
+ *  1. Every candidate (search/candidates.h) is measured and bounded (search/evaluate.h).
+ *  2. Those that fit are simulated under even loads, the most promising first, in rounds; what by
+ *     its bound cannot enter the answer any more is dropped.  So the answer is that of simulating
+ *     all of them: the best layouts, and the best one with each value of pp, tp, ep, zero and
+ *     recompute.
+ *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
+ *     best 8 of these with other balancing policies.
+ *
+ * Rounds have a fixed size, so what is found, and how many are simulated, does not depend on the
+ * number of threads. */
+#ifndef SEARCH_SEARCH_H
+#define SEARCH_SEARCH_H
+
+#include "search/evaluate.h"
+
+typedef struct {
+    const ek_train_config *train; /* --model, --batch and so on; what is searched is ignored */
+    const ek_cluster *cluster;
+    int ranks;
+    const char *fix;       /* "pp=8,tp=1" (ek_candidates_fix); NULL: nothing */
+    double memory;         /* bytes that a rank may need; 0: those of the cluster, if it says */
+    int64_t top;           /* how many of the best layouts are wanted, at least 1 */
+    const ek_trace *trace; /* NULL: even loads */
+    int64_t steps;         /* of the trace, for each layout; 0: 8 */
+    int everything;        /* 1: simulates all that fit (tests) */
+} ek_search_config;
+
+/* The best layout with one value of a choice. */
+typedef struct {
+    ek_choice choice;
+    int64_t value;
+    int64_t best;  /* index of the layout; -1: none fits */
+    int64_t least; /* of the one that needs least memory; -1: training refuses all */
+} ek_search_corner;
+
+typedef struct {
+    const ek_search_config *cfg; /* the caller's */
+    double memory;               /* limit in bytes; 0: none */
+    ek_sim_layout model;         /* what all layouts share: parameters, batch, dtype */
+    int64_t n;                   /* candidates */
+    ek_search_layout *layouts;   /* [n], pp outermost */
+    int64_t count[EK_OUTCOME_SIMULATED + 1];
+    int64_t n_loaded; /* simulated with the trace's loads */
+    int64_t n_best;
+    int64_t *best; /* [n_best] indices, the shortest step first */
+    int64_t n_pool;
+    int64_t *pool; /* [n_pool] indices of simulated layouts: no other has a shorter step and less
+                      memory; the shortest step first */
+    int n_corners;
+    ek_search_corner *corners; /* [n_corners] by choice and value */
+    double took_s;
+} ek_search;
+
+/* The caller closes *out, also after a failure.  EK_EINVAL: settings, --fix, ranks that the cluster
+ * does not have, or training refuses all layouts; EK_ENOMEM: none fits in memory, the message says
+ * what the smallest needs; others as of ek_simulate.  Local. */
+EK_CHECKED ek_status ek_search_run(const ek_search_config *cfg, ek_search **out);
+void ek_search_close(ek_search **s);
+
+#endif

@@ -1,0 +1,129 @@
+"""search: the layouts with the shortest steps as text, JSON and pool; what it refuses."""
+
+import json
+
+import ek_cli
+from ek_cli import BAD_INPUT, DONE, FAILED, USAGE, run
+
+CLUSTER = {"evenkeel_cluster": 1, "name": "toy",
+           "rank": {"memory": "1G", "machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
+           "levels": [{"name": "node", "ranks": 4, "gbytes_s": 10, "us": 2},
+                      {"name": "net", "ranks": 64, "gbytes_s": 1, "us": 10}]}
+FEW = "etp=1,zero=0,zero=1,micro-batch=8,micro-batch=32,recompute=off,recompute=full"
+
+
+class Search(ek_cli.Case):
+    def setUp(self):
+        super().setUp()
+        self.cluster = ek_cli.write(self.path("toy.json"), json.dumps(CLUSTER))
+
+    def search(self, ranks, *words, status=DONE, model="small", cluster=None):
+        r = run("search", "--cluster", cluster or self.cluster, "--model", model, "--ranks", ranks, *words)
+        self.assertEqual(r.returncode, status, r.stderr)
+        return r
+
+    def json(self, *words, **kw):
+        return json.loads(self.search(*words, "--json", **kw).stdout)
+
+    def simulate(self, ranks, options, *words):
+        flags = [w for name, value in options.items() for w in ("--" + name, value)]
+        r = run("simulate", "--cluster", self.cluster, "--model", "small", "--ranks", ranks, "--json", *flags, *words)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def test_the_best_layout_is_as_simulate_says(self):
+        s = self.json(8, "--fix", FEW, "--top", 4)
+        counts = s["layouts"]
+        self.assertEqual(sum(counts[k] for k in ("refused", "too_large", "dropped", "simulated")), counts["all"])
+        self.assertGreater(counts["dropped"], 0)
+        self.assertEqual(len(s["best"]), 4)
+        steps = [b["step_ms"] for b in s["best"]]
+        self.assertEqual(steps, sorted(steps))
+        best = s["best"][0]
+        again = self.simulate(8, best["options"])
+        self.assertAlmostEqual(again["step_ms"], best["step_ms"], delta=1e-9 * best["step_ms"])
+        self.assertAlmostEqual(again["memory_mb"]["all"], best["memory_mb"], delta=1e-3)
+        self.assertAlmostEqual(again["mfu"], best["mfu"], delta=1e-9)
+        self.assertLess(best["memory_mb"], s["memory_limit_mb"])
+        values = {(c["choice"], c["value"]) for c in s["corners"]}
+        for wanted in (("pp", 1), ("pp", 2), ("tp", 2), ("ep", 8), ("zero", 1), ("recompute", "full")):
+            self.assertIn(wanted, values)
+        for c in s["corners"]:
+            self.assertEqual(c["layout"]["options"][c["choice"]], c["value"])
+            self.assertGreaterEqual(c["layout"]["step_ms"], steps[0])
+
+    def test_text_names_layouts_and_reasons(self):
+        text = self.search(8, "--fix", FEW).stdout
+        for wanted in ("toy: 8 ranks on 2 nodes; 1.07 GB of memory a rank", "32 sequences of 256 tokens",
+                       "cannot be better than others", "the shortest steps", "the best layout with each value",
+                       "the best\n", "bubble) +", " %  ", "--recompute full", "Loads of experts are even",
+                       "evenkeel train --model small --ranks 8 --batch 32 --seq 256 "):
+            self.assertIn(wanted, text)
+
+    def test_a_limit_of_memory_refuses_layouts(self):
+        free = self.json(8, "--fix", FEW)
+        least = min(p["memory_mb"] for p in free["pool"])
+        most = free["best"][0]["memory_mb"]
+        self.assertLess(least, most)
+        limit = int((least + most) / 2 * 1e6)
+        s = self.json(8, "--fix", FEW, "--memory-limit", limit)
+        self.assertGreater(s["layouts"]["too_large"], 0)
+        self.assertLessEqual(s["best"][0]["memory_mb"] * 1e6, limit)
+        err = self.search(8, "--fix", FEW, "--memory-limit", "1M", status=FAILED).stderr
+        self.assertRegex(err, r"none of \d+ layouts fits in 1.05 MB of memory a rank: the smallest needs [\d.]+ MB")
+        self.assertEqual(err.count("\n"), 1)
+        corners = {(c["choice"], c["value"]): c for c in self.json(8, "--memory-limit", limit, "--fix", FEW)["corners"]}
+        refused = [c for c in corners.values() if "needs_mb" in c]
+        for c in refused:
+            self.assertGreater(c["needs_mb"] * 1e6, limit)
+
+    def test_a_pool_has_the_layouts_that_nothing_beats(self):
+        path = self.path("pool.json")
+        self.search(8, "--fix", FEW, "--pool", path)
+        pool = json.loads(ek_cli.read(path))
+        self.assertEqual((pool["evenkeel_pool"], pool["cluster"], pool["ranks"], pool["batch"], pool["seq"]),
+                         (1, "toy", 8, 32, 256))
+        self.assertGreater(len(pool["layouts"]), 1)
+        for a, b in zip(pool["layouts"], pool["layouts"][1:]):
+            self.assertLessEqual(a["step_ms"], b["step_ms"])
+            self.assertGreater(a["memory_mb"], b["memory_mb"])
+
+    def test_a_trace_decides_which_layout_and_policy_are_best(self):
+        trace = self.path("hot.npy")
+        r = run("workload", "--name", "W1", "--ranks", 8, "--experts", 8, "--layers", 4, "--iterations", 10,
+                "--out", trace)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        words = [8, "--fix", "etp=1,zero=1,micro-batch=64,recompute=off,tp=1", "--batch", 64, "--trace", trace,
+                 "--steps", 2]
+        s = self.json(*words, "--balance", "off")
+        even = self.json(*words[:-4])
+        self.assertGreater(s["layouts"]["simulated_with_trace"], 0)
+        self.assertEqual(even["layouts"]["simulated_with_trace"], 0)
+        self.assertGreater(s["best"][0]["step_ms"], 0.9 * even["best"][0]["step_ms"])
+        policies = {b["options"].get("balance") for b in s["best"]}
+        self.assertTrue(policies & {"exact", "auto"}, policies)  # a hot expert: balancing pays
+        for b in s["best"]:
+            again = self.simulate(8, {"balance": "off", **b["options"]}, "--batch", 64, "--trace", trace, "--steps", 2)
+            self.assertAlmostEqual(again["step_ms"], b["step_ms"], delta=1e-6 * b["step_ms"])
+        model = ek_cli.write_config(self.path("model.json"))
+        err = self.search(4, "--seq", 16, "--trace", trace, "--fix", "ep=4", status=BAD_INPUT, model=model).stderr
+        self.assertIn("the trace is of 8 experts, and the model has 4", err)
+
+    def test_faults_are_one_sentence(self):
+        for status, said, ranks, words in (
+                (USAGE, "--ranks 100: cluster toy has 64", 100, []),
+                (USAGE, "no layout of 8 ranks", 8, ["--fix", "pp=3"]),
+                (USAGE, "pq is none of pp", 8, ["--fix", "pq=3"]),
+                (USAGE, "--adaptive-r 3", 8, ["--adaptive-r", 3, "--fix", "etp=2"])):
+            err = self.search(ranks, *words, status=status).stderr
+            self.assertIn(said, err)
+            self.assertEqual(err.count("\n"), 1, err)
+        self.assertIn("`search` has no option `--pp`", self.search(8, "--pp", 2, status=USAGE).stderr)
+        err = self.search(2, status=BAD_INPUT, cluster=self.path("missing.json")).stderr
+        self.assertIn("missing.json", err)
+        err = self.search(2, status=BAD_INPUT, model=self.path("none")).stderr
+        self.assertEqual(err.count("\n"), 1)
+
+
+if __name__ == "__main__":
+    ek_cli.main()

@@ -1,0 +1,221 @@
+/* A search finds what simulating every layout finds (search/search.h), with memory as simulations
+ * have it, and bounds that no step is below. */
+#include "ek_test.h"
+#include "search/search.h"
+
+enum { RANKS = 8 };
+
+/* Nodes of 4 ranks; products at 1 TFLOP/s. */
+static void set_cluster(ek_cluster *c)
+{
+    memset(c, 0, sizeof(*c));
+    (void)snprintf(c->name, sizeof(c->name), "toy");
+    c->machine = (ek_machine){.dtype = "bf16",
+                              .ranks = 1,
+                              .nodes = 1,
+                              .threads = 1,
+                              .hidden = 1,
+                              .ff = 1,
+                              .experts = 1,
+                              .copy = 1e11};
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e12}};
+    c->n_levels = 2;
+    c->level[0] = (ek_cluster_level){
+        .name = "node", .ranks = 4, .bytes_s = 1e10, .latency_s = 2e-6, .rails = 1};
+    c->level[1] = (ek_cluster_level){
+        .name = "net", .ranks = 64, .bytes_s = 1e9, .latency_s = 8e-6, .rails = 1};
+}
+
+static ek_train_config small_run(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+
+    c.model = "small";
+    c.batch = 32;
+    return c;
+}
+
+/* What the cases below search, without sanitizers more of it. */
+static const char *const some =
+    EK_T_SLOW ? "etp=1,pp=1,pp=4,ep=1,ep=4,zero=0,zero=3,micro-batch=8,micro-batch=32,tp=1,"
+                "recompute=off,recompute=full"
+              : "etp=1,etp=2,zero=0,zero=1,zero=3,micro-batch=8,micro-batch=32";
+
+static ek_search *search_for(ek_search_config *cfg)
+{
+    ek_search *s = NULL;
+    ek_status st = ek_search_run(cfg, &s);
+
+    if (st < 0) {
+        EK_T_FAIL("%s", ek_err_message());
+        ek_search_close(&s);
+    }
+    return s;
+}
+
+static double best_step(const ek_search *s, int64_t index)
+{
+    return index >= 0 ? s->layouts[index].step_s : 0;
+}
+
+static void compare_answers(const ek_search *quick, const ek_search *all)
+{
+    CHECK_INT(quick->n, all->n);
+    CHECK_INT(quick->n_best, all->n_best);
+    for (int64_t i = 0; i < all->n_best && i < quick->n_best; i++)
+        CHECK_INT(quick->best[i], all->best[i]);
+    CHECK_INT(quick->n_corners, all->n_corners);
+    for (int i = 0; i < all->n_corners && i < quick->n_corners; i++) {
+        const ek_search_corner *a = &quick->corners[i], *b = &all->corners[i];
+
+        CHECK(a->choice == b->choice && a->value == b->value && a->least == b->least);
+        CHECK(best_step(quick, a->best) == best_step(all, b->best));
+    }
+}
+
+static void what_is_found_is_what_simulating_all_finds(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {
+        .train = &train, .cluster = &cluster, .ranks = RANKS, .fix = some, .top = 5};
+    ek_search *quick, *all;
+
+    set_cluster(&cluster);
+    quick = search_for(&cfg);
+    cfg.everything = 1;
+    all = search_for(&cfg);
+    if (quick != NULL && all != NULL) {
+        double worst = 0;
+
+        CHECK_INT(all->count[EK_OUTCOME_SIMULATED], all->n);
+        compare_answers(quick, all);
+        /* the bound was at work */
+        CHECK(quick->count[EK_OUTCOME_SIMULATED] < (EK_T_SLOW ? all->n : all->n / 2));
+        for (int64_t i = 0; i < all->n; i++) {
+            const ek_search_layout *l = &all->layouts[i];
+
+            if (l->bound > l->even_s * (1 + 1e-9)) {
+                char words[256];
+
+                EK_T_FAIL("%s: bound %g, step %g",
+                          ek_candidate_words(&l->choice, words, sizeof(words)), l->bound,
+                          l->even_s);
+            }
+            worst = fmax(worst, l->step_s);
+        }
+        CHECK(worst > 2 * all->layouts[all->best[0]].step_s); /* there was something to choose */
+    }
+    ek_search_close(&quick);
+    ek_search_close(&all);
+}
+
+static void measured_memory_is_that_of_the_simulation(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    int node_of[RANKS] = {0, 0, 0, 0, 1, 1, 1, 1};
+    ek_search_setting s = {.train = &train,
+                           .cluster = &cluster,
+                           .ranks = RANKS,
+                           .node_of = node_of,
+                           .layers = 4,
+                           .batch = 32};
+    static const ek_candidate some_layouts[] = {
+        {{1, 1, 1, 8, 1, 0, 32, 0}}, {{1, 1, 2, 4, 2, 2, 8, 2}}, {{2, 2, 1, 4, 1, 3, 16, 1}},
+        {{4, 1, 2, 2, 1, 1, 8, 0}},  {{4, 1, 1, 1, 1, 0, 4, 2}},
+    };
+
+    set_cluster(&cluster);
+    for (size_t i = 0; i < sizeof(some_layouts) / sizeof(some_layouts[0]); i++) {
+        ek_search_layout l = {.choice = some_layouts[i]};
+        char refusal[256];
+        double measured;
+
+        CHECK_INT(ek_search_measure(&s, &l, 1, refusal, sizeof(refusal)), EK_OK);
+        measured = l.memory;
+        CHECK(measured > 1e6);
+        CHECK_INT(ek_search_simulate(&s, &l, 0), EK_OK);
+        CHECK(fabs(l.memory - measured) < 1);
+    }
+}
+
+static void what_does_not_fit_is_not_chosen(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {
+        .train = &train, .cluster = &cluster, .ranks = RANKS, .fix = some, .top = 3};
+    ek_search *any, *tight;
+
+    set_cluster(&cluster);
+    any = search_for(&cfg);
+    if (any == NULL)
+        return;
+    cfg.memory = any->layouts[any->best[0]].memory - 1;
+    tight = search_for(&cfg);
+    if (tight != NULL) {
+        CHECK(tight->layouts[any->best[0]].outcome == EK_OUTCOME_TOO_MUCH);
+        CHECK(tight->count[EK_OUTCOME_TOO_MUCH] > 0);
+        for (int64_t i = 0; i < tight->n_best; i++)
+            CHECK(tight->layouts[tight->best[i]].memory <= cfg.memory);
+        CHECK(best_step(tight, tight->best[0]) >= best_step(any, any->best[0]));
+        for (int64_t i = 1; i < tight->n_pool; i++) {
+            CHECK(tight->layouts[tight->pool[i]].memory <
+                  tight->layouts[tight->pool[i - 1]].memory);
+            CHECK(best_step(tight, tight->pool[i]) >= best_step(tight, tight->pool[i - 1]));
+        }
+    }
+    ek_search_close(&tight);
+    ek_search_close(&any);
+}
+
+static void nothing_fits_says_what_the_smallest_needs(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {
+        .train = &train, .cluster = &cluster, .ranks = RANKS, .fix = some, .top = 3};
+    ek_search *s = NULL;
+
+    set_cluster(&cluster);
+    cfg.memory = 1e6;
+    CHECK_INT(ek_search_run(&cfg, &s), EK_ENOMEM);
+    CHECK(strstr(ek_err_message(), "fits in 1.00 MB") != NULL);
+    CHECK(strstr(ek_err_message(), "the smallest needs") != NULL);
+    CHECK(strstr(ek_err_message(), "--zero 3") != NULL);
+    ek_search_close(&s);
+}
+
+static void refusals_of_training_are_the_message_if_all_are_refused(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {.train = &train,
+                            .cluster = &cluster,
+                            .ranks = RANKS,
+                            .fix = "pp=1,etp=2,zero=1,micro-batch=32",
+                            .top = 3};
+    ek_search *s = NULL;
+
+    set_cluster(&cluster);
+    train.adaptive_r = "3";
+    CHECK_INT(ek_search_run(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "--adaptive-r 3") != NULL);
+    ek_search_close(&s);
+    train.adaptive_r = "etp";
+    cfg.ranks = 65;
+    CHECK_INT(ek_search_run(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "--ranks 65") != NULL);
+    ek_search_close(&s);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(what_is_found_is_what_simulating_all_finds),
+    EK_CASE(measured_memory_is_that_of_the_simulation),
+    EK_CASE(what_does_not_fit_is_not_chosen),
+    EK_CASE(nothing_fits_says_what_the_smallest_needs),
+    EK_CASE(refusals_of_training_are_the_message_if_all_are_refused),
+};
+EK_TEST_MAIN(cases)
