@@ -106,6 +106,14 @@ static int64_t parse_value(int choice, const char *text, size_t length)
     return n >= 1 ? n : -1;
 }
 
+static int has_value(const ek_choice_values *v, int64_t value)
+{
+    for (int i = 0; i < v->n; i++)
+        if (v->value[i] == value)
+            return 1;
+    return 0;
+}
+
 ek_status ek_candidates_fix(ek_candidate_space *s, const char *text)
 {
     for (const char *at = text; *at != '\0';) {
@@ -128,7 +136,8 @@ ek_status ek_candidates_fix(ek_candidate_space *s, const char *text)
         v = &s->fixed[choice];
         EK_REQUIRE(v->n < EK_CHOICE_VALUES, EK_EINVAL, "--fix %s: more than %d values of %s", text,
                    EK_CHOICE_VALUES, choices[choice].name);
-        v->value[v->n++] = value;
+        if (!has_value(v, value))
+            v->value[v->n++] = value;
         at += length + (at[length] == ',');
     }
     return EK_OK;

@@ -366,6 +366,8 @@ ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, in
     st = ek_simulate(&cfg, &sim);
     if (st == EK_OK)
         take_result(sim, l, loaded);
+    if (st == EK_OK && s->memory > 0 && l->memory > s->memory)
+        l->outcome = EK_OUTCOME_TOO_MUCH; /* of a stage in the middle, as layers differ */
     ek_simulation_close(&sim);
     return st;
 }

@@ -186,9 +186,10 @@ static void put_head(const ek_search *s, FILE *out)
     const ek_sim_layout *m = &s->model;
     int64_t each = ek_cluster_node_ranks(s->cfg->cluster),
             nodes = (s->cfg->ranks + each - 1) / each;
-    char a[16], b[16];
+    char a[16], b[16], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
 
-    fprintf(out, "cluster   %s: %d ranks on %lld node%s", s->cfg->cluster->name, s->cfg->ranks,
+    fprintf(out, "cluster   %s: %d ranks on %lld node%s",
+            ek_printable(name, sizeof(name), s->cfg->cluster->name), s->cfg->ranks,
             (long long)nodes, nodes > 1 ? "s" : "");
     if (s->memory > 0)
         fprintf(out, "; %sB of memory a rank", ek_count_text(a, sizeof(a), s->memory));

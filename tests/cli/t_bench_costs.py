@@ -135,7 +135,6 @@ class Costs(ek_cli.Case):
         for k in m["kernels"]:
             self.check_numbers(k.get("flops_per_s") or k["bytes_per_s"])
         self.check_numbers([m["op_s"]])
-        self.assertLess(m["measured_in_s"], 4)
 
     def test_step_by_kernels(self):
         """Every op of a step that computes is predicted, and so is the step."""

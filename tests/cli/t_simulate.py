@@ -43,7 +43,7 @@ class Simulate(ek_cli.Case):
     def test_layout_and_memory_are_those_of_a_dry_run(self):
         words = ["--pp", 2, "--ep", 2, "--tp", 2, "--zero", 1, "--seq", 16]
         memory = []
-        for batch in (8, 16):
+        for batch in (8, 256):
             more = [*words, "--batch", batch, "--micro-batch", batch]
             model = ek_cli.write_config(self.path("model.json"), hidden_size=256, intermediate_size=512,
                                         num_hidden_layers=4)
@@ -56,8 +56,9 @@ class Simulate(ek_cli.Case):
             self.assertEqual(s["params"], plan["params"])
             memory.append((plan["memory"]["most_mb"], s["memory_mb"]["all"]))
         # of a dry run, what the process itself takes is a part
-        self.assertAlmostEqual(memory[1][0] - memory[0][0], memory[1][1] - memory[0][1], delta=1)
-        self.assertTrue(0 < memory[0][0] - memory[0][1] < 60, memory)
+        self.assertAlmostEqual(memory[1][0] - memory[0][0], memory[1][1] - memory[0][1], delta=8)  # a process varies
+        self.assertGreater(memory[1][1] - memory[0][1], 30)
+        self.assertTrue(0 < memory[0][0] - memory[0][1] < 400, memory)  # with sanitizers most
 
     def test_bytes_are_those_that_training_sends(self):
         if ek_cli.mpiexec() is None:

@@ -27,6 +27,7 @@ typedef struct {
     ek_comm *world;    /* NULL: one rank */
     int64_t experts;   /* of a rank; 0: an even share of the model's, rounded up */
     double budget_s;   /* 0: 1.6 */
+    int kernels_once;  /* 1: each of these is timed once, however long that takes */
     double kernels_s;  /* > 0: afterwards also every kernel of a step (cost/kernel_costs.h) in about
                           so many seconds; a cached file without them is measured again */
     const char *cache; /* a folder, created when needed; NULL: no cache */

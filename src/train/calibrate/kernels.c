@@ -2,10 +2,10 @@
  * pass, attention, and kernels of rows.
  *
  * A probe is a kernel of some sizes at one point (rows a group, tokens a sequence, bytes).  All are
- * timed in turn, in an order in which a truncated list is useful: the middle point of every kernel,
- * then points around it; what would exceed the budget is left out.  Then those whose repetitions do
- * not agree yet are repeated while time allows; the second shortest time counts, as the shortest
- * may be a lucky one.
+ * timed in turn, in an order in which a truncated list is useful: a point near the middle of every
+ * kernel, then points around it; what would exceed the budget is left out.  Then those whose
+ * repetitions do not agree yet are repeated while time allows; the second shortest time counts, as
+ * the shortest may be a lucky one.
  *
  * Calls of less than a millisecond are repeated at once, after one that is not timed: operands that
  * fit into a cache are there, as those of an op are that the op before it wrote.  Larger ones do
@@ -555,7 +555,7 @@ static ek_status measure_probes(bench *b)
     int calls = 1;
 
     EK_TRY(time_all(b));
-    while (calls > 0)
+    while (calls > 0 && isfinite(b->budget))
         EK_TRY(repeat_unsettled(b, &calls));
     return EK_OK;
 }
@@ -655,7 +655,8 @@ static ek_status agree_on_kernels(bench *b, double op_s)
 
 ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s)
 {
-    bench b = {.start = ek_clock_ns(), .budget = budget_s - OP_S_MOST};
+    bench b = {.start = ek_clock_ns(),
+               .budget = c->cfg->kernels_once ? INFINITY : budget_s - OP_S_MOST};
     double op_s = 0;
     ek_status st;
 
