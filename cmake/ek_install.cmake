@@ -50,7 +50,7 @@ install(FILES ${CMAKE_BINARY_DIR}/evenkeelConfig.cmake ${CMAKE_BINARY_DIR}/evenk
 
 # Manual pages are written by the command, from the tables that it reads its options by.
 set(pages "")
-foreach(command train eval generate export check clean plan workload fit bench info)
+foreach(command train eval generate export check clean plan workload simulate search fit bench info)
   set(page ${CMAKE_BINARY_DIR}/man/evenkeel-${command}.1)
   add_custom_command(OUTPUT ${page}
     COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/man
