@@ -6,7 +6,7 @@ import ek_cli
 import fuzz_command
 
 SEED = int(os.environ.get("EK_FUZZ_SEED", "1"))
-LINES = int(os.environ.get("EK_FUZZ_LINES", "250"))
+LINES = int(os.environ.get("EK_FUZZ_LINES", "170"))
 SECONDS = 150  # on a slow machine fewer lines
 
 
