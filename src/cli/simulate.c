@@ -4,7 +4,6 @@
 #include "train/settings/options.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -20,8 +19,7 @@ static const simulate_settings defaults = {.train = EK_TRAIN_CONFIG_INIT};
 /* Rows of `train` that decide what a step computes and sends. */
 static const char of_train[] =
     "model|batch|seq|micro-batch|top-k|recompute|dtype|capacity-factor|pp|pp-chunks|pp-layers|tp|"
-    "ep|"
-    "etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
+    "ep|etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
     "batch-shares|plan-every";
 
 enum { OF_TRAIN = 24, OWN = 9 };
@@ -62,32 +60,26 @@ static const ek_option own[OWN] = {
 static ek_status run_simulate(const ek_options *o)
 {
     simulate_settings s = defaults;
-    ek_cluster *cluster = NULL;
-    ek_trace trace = {0};
+    ek_simulation_files *files = NULL;
     ek_status st;
 
     EK_TRY(ek_options_store(o, &s));
     EK_REQUIRE(s.timeline == NULL || s.timeline_rank < s.ranks, EK_EINVAL,
                "--timeline-rank %d: there are ranks 0 to %d", s.timeline_rank, s.ranks - 1);
-    cluster = calloc(1, sizeof(*cluster));
-    EK_REQUIRE(cluster != NULL, EK_ENOMEM, "no memory for a cluster");
-    EK_TRY_OUT(ek_cluster_read(s.cluster, cluster));
+    EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
-        s.train.dtype = cluster->machine.dtype;
-    if (s.trace != NULL)
-        EK_TRY_OUT(ek_trace_open(s.trace, &trace));
+        s.train.dtype = files->cluster.machine.dtype;
     EK_TRY_OUT(ek_simulate_and_report(
         &(ek_simulation_config){.train = &s.train,
-                                .cluster = cluster,
+                                .cluster = &files->cluster,
                                 .ranks = s.ranks,
                                 .every_rank = s.every_rank,
                                 .recorded = s.timeline != NULL ? s.timeline_rank : -1,
-                                .trace = s.trace != NULL ? &trace : NULL,
+                                .trace = files->trace,
                                 .steps = s.steps},
         &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.json, stdout}));
 out:
-    ek_trace_close(&trace);
-    free(cluster);
+    ek_simulation_close_files(&files);
     return st;
 }
 

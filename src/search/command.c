@@ -5,7 +5,6 @@
 #include "train/settings/options.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct {
@@ -100,21 +99,15 @@ static ek_status search_and_write(const search_settings *s, const ek_cluster *cl
 ek_status ek_search_command(const ek_options *o, FILE *out)
 {
     search_settings s = defaults;
-    ek_cluster *cluster = NULL;
-    ek_trace trace = {0};
+    ek_simulation_files *files = NULL;
     ek_status st;
 
     EK_TRY(ek_options_store(o, &s));
-    cluster = calloc(1, sizeof(*cluster));
-    EK_REQUIRE(cluster != NULL, EK_ENOMEM, "no memory for a cluster");
-    EK_TRY_OUT(ek_cluster_read(s.cluster, cluster));
+    EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
-        s.train.dtype = cluster->machine.dtype;
-    if (s.trace != NULL)
-        EK_TRY_OUT(ek_trace_open(s.trace, &trace));
-    EK_TRY_OUT(search_and_write(&s, cluster, s.trace != NULL ? &trace : NULL, out));
+        s.train.dtype = files->cluster.machine.dtype;
+    EK_TRY_OUT(search_and_write(&s, &files->cluster, files->trace, out));
 out:
-    ek_trace_close(&trace);
-    free(cluster);
+    ek_simulation_close_files(&files);
     return st;
 }

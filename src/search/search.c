@@ -36,18 +36,6 @@ static ek_search_layout *layout_at(const searching *s, int64_t i)
 
 /* --- what is searched ------------------------------------------------------------------------- */
 
-static ek_status list_nodes(searching *s, int ranks)
-{
-    int64_t each = ek_cluster_node_ranks(s->setting.cluster);
-
-    s->node_of = calloc((size_t)ranks, sizeof(*s->node_of));
-    EK_REQUIRE(s->node_of != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
-    for (int r = 0; r < ranks; r++)
-        s->node_of[r] = (int)(r / each);
-    s->setting.node_of = s->node_of;
-    return EK_OK;
-}
-
 /* What the model and the batch are, from a run of one rank. */
 static ek_status describe_model(searching *s, const ek_search_config *cfg)
 {
@@ -519,7 +507,8 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
                "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
                (long long)ek_cluster_ranks(cfg->cluster));
-    EK_TRY(list_nodes(s, cfg->ranks));
+    EK_TRY(ek_cluster_nodes(cfg->cluster, cfg->ranks, &s->node_of));
+    s->setting.node_of = s->node_of;
     EK_TRY(describe_model(s, cfg));
     s->setting.layers = s->out->model.spec.layers;
     s->setting.batch = s->out->model.batch;

@@ -357,3 +357,14 @@ out:
     free(text);
     return st;
 }
+
+ek_status ek_cluster_nodes(const ek_cluster *c, int ranks, int **node_of)
+{
+    int64_t each = ek_cluster_node_ranks(c);
+
+    *node_of = calloc((size_t)ranks, sizeof(**node_of));
+    EK_REQUIRE(*node_of != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    for (int r = 0; r < ranks; r++)
+        (*node_of)[r] = (int)(r / each);
+    return EK_OK;
+}

@@ -62,6 +62,10 @@ EK_CHECKED ek_status ek_cluster_write(const ek_cluster *c, const char *path);
 int64_t ek_cluster_ranks(const ek_cluster *c);
 int64_t ek_cluster_node_ranks(const ek_cluster *c);
 
+/* Nodes of the first `ranks` ranks, numbered by first rank: a new array, which the caller frees.
+ * EK_ENOMEM. */
+EK_CHECKED ek_status ek_cluster_nodes(const ek_cluster *c, int ranks, int **node_of);
+
 /* Index of the level that messages between two different ranks pass. */
 int ek_cluster_level_between(const ek_cluster *c, int64_t a, int64_t b);
 

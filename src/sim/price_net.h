@@ -26,8 +26,7 @@
 
 typedef struct {
     double overhead_s; /* of the processor for messages */
-    double wire_s;     /* the rank's busiest link is taken: ops of the rank share it, first come
-                          first served */
+    double wire_s;     /* of the rank's busiest link, which its ops in flight share */
     double latency_s;  /* then passes until the last rank has all: other ops do not wait for it */
 } ek_net_time;
 

@@ -122,18 +122,6 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
     price_with(s->cluster, s->loads, of, op, out);
 }
 
-/* [ranks] numbered by first rank: nodes have consecutive ranks. */
-static ek_status list_nodes(const ek_cluster *c, int ranks, int **node_of)
-{
-    int64_t each = ek_cluster_node_ranks(c);
-
-    *node_of = calloc((size_t)ranks, sizeof(**node_of));
-    EK_REQUIRE(*node_of != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
-    for (int r = 0; r < ranks; r++)
-        (*node_of)[r] = (int)(r / each);
-    return EK_OK;
-}
-
 /* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
 static ek_status list_slow(const ek_cluster *c, int ranks, double **slow)
 {
@@ -153,6 +141,32 @@ static ek_status list_slow(const ek_cluster *c, int ranks, double **slow)
 static const double *factors_of(const void *loads, const ek_op *op)
 {
     return ek_sim_loads_factors(loads, op);
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+ek_status ek_simulation_open_files(const char *cluster, const char *trace,
+                                   ek_simulation_files **out)
+{
+    ek_simulation_files *f = calloc(1, sizeof(*f));
+
+    *out = f;
+    EK_REQUIRE(f != NULL, EK_ENOMEM, "no memory for a cluster");
+    EK_TRY(ek_cluster_read(cluster, &f->cluster));
+    if (trace == NULL)
+        return EK_OK;
+    EK_TRY(ek_trace_open(trace, &f->loads));
+    f->trace = &f->loads;
+    return EK_OK;
+}
+
+void ek_simulation_close_files(ek_simulation_files **f)
+{
+    if (*f == NULL)
+        return;
+    ek_trace_close(&(*f)->loads);
+    free(*f);
+    *f = NULL;
 }
 
 /* --- steps ------------------------------------------------------------------------------------ */
@@ -238,7 +252,7 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     s->ranks = cfg->ranks;
     s->recorded = cfg->recorded;
     s->n_steps = 1;
-    st = list_nodes(cfg->cluster, cfg->ranks, &node_of);
+    st = ek_cluster_nodes(cfg->cluster, cfg->ranks, &node_of);
     if (st == EK_OK)
         st = simulate(s, cfg, node_of);
     free(node_of);

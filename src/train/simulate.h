@@ -28,6 +28,19 @@ typedef struct {
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
                        ek_sim_price *out);
 
+/* The files that a simulation is made from. */
+typedef struct {
+    ek_cluster cluster;
+    ek_trace loads;
+    const ek_trace *trace; /* NULL: none is given */
+} ek_simulation_files;
+
+/* Reads a cluster file and, unless NULL, opens a routing trace.  The caller closes *out, also after
+ * a failure.  Errors as of ek_cluster_read and ek_trace_open. */
+EK_CHECKED ek_status ek_simulation_open_files(const char *cluster, const char *trace,
+                                              ek_simulation_files **out);
+void ek_simulation_close_files(ek_simulation_files **f);
+
 typedef struct ek_simulation ek_simulation;
 
 /* The caller closes *out, also after a failure.  EK_EINVAL: a setting, or ranks that the cluster
