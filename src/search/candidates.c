@@ -1,73 +1,10 @@
 /* Lists layouts: one loop a choice, of its divisors or of what it is fixed to. */
 #include "search/candidates.h"
 
-#include "base/option_value.h"
-
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char words[] = "off|attention|full";
-static const char *const recomputes[] = {"off", "attention", "full"};
-
-static const struct {
-    const char *name;
-    int64_t none; /* train's default; -1: always said */
-} choices[EK_CHOICES] = {
-    [EK_CHOICE_PP] = {"pp", 1},
-    [EK_CHOICE_CHUNKS] = {"pp-chunks", 1},
-    [EK_CHOICE_TP] = {"tp", 1},
-    [EK_CHOICE_EP] = {"ep", 1},
-    [EK_CHOICE_ETP] = {"etp", 1},
-    [EK_CHOICE_ZERO] = {"zero", 0},
-    [EK_CHOICE_MICRO_BATCH] = {"micro-batch", -1},
-    [EK_CHOICE_RECOMPUTE] = {"recompute", 0},
-};
-
-const char *ek_choice_name(ek_choice c)
-{
-    return choices[c].name;
-}
-
-const char *ek_choice_text(ek_choice c, int64_t value, char *text, size_t cap)
-{
-    if (c == EK_CHOICE_RECOMPUTE)
-        (void)snprintf(text, cap, "%s", recomputes[value]);
-    else
-        (void)snprintf(text, cap, "%lld", (long long)value);
-    return text;
-}
-
-const char *ek_candidate_words(const ek_candidate *c, char *text, size_t cap)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < EK_CHOICES && used < cap; i++) {
-        char value[32];
-
-        if (c->value[i] != choices[i].none)
-            used += (size_t)snprintf(
-                text + used, cap - used, "%s--%s %s", used > 0 ? " " : "", choices[i].name,
-                ek_choice_text((ek_choice)i, c->value[i], value, sizeof(value)));
-    }
-    return text;
-}
-
-void ek_candidate_apply(const ek_candidate *c, ek_train_config *cfg)
-{
-    cfg->pp = (int)c->value[EK_CHOICE_PP];
-    cfg->chunks = (int)c->value[EK_CHOICE_CHUNKS];
-    cfg->tp = (int)c->value[EK_CHOICE_TP];
-    cfg->ep = (int)c->value[EK_CHOICE_EP];
-    cfg->etp = (int)c->value[EK_CHOICE_ETP];
-    cfg->zero = (int)c->value[EK_CHOICE_ZERO];
-    cfg->micro_batch = c->value[EK_CHOICE_MICRO_BATCH];
-    cfg->recompute = recomputes[c->value[EK_CHOICE_RECOMPUTE]];
-}
-
-int ek_candidate_is_beside(const ek_candidate *a, const ek_candidate *b)
+int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b)
 {
     for (int i = EK_CHOICE_PP; i <= EK_CHOICE_ETP; i++)
         if (a->value[i] != b->value[i])
@@ -76,35 +13,6 @@ int ek_candidate_is_beside(const ek_candidate *a, const ek_candidate *b)
 }
 
 /* --- fixed choices ---------------------------------------------------------------------------- */
-
-static int choice_named(const char *name, size_t length)
-{
-    for (int i = 0; i < EK_CHOICES; i++)
-        if (strlen(choices[i].name) == length && strncmp(choices[i].name, name, length) == 0)
-            return i;
-    return -1;
-}
-
-/* A number of at least 1 (zero: 0 to 3), or a word of --recompute; -1: neither. */
-static int64_t parse_value(int choice, const char *text, size_t length)
-{
-    char copy[32], *end;
-    long long n;
-
-    if (length == 0 || length >= sizeof(copy))
-        return -1;
-    memcpy(copy, text, length);
-    copy[length] = '\0';
-    if (choice == EK_CHOICE_RECOMPUTE)
-        return ek_option_choice_index(words, copy);
-    errno = 0;
-    n = strtoll(copy, &end, 10);
-    if (copy[0] < '0' || copy[0] > '9' || *end != '\0' || errno != 0 || n > 1000000)
-        return -1;
-    if (choice == EK_CHOICE_ZERO)
-        return n <= 3 ? n : -1;
-    return n >= 1 ? n : -1;
-}
 
 static int has_value(const ek_choice_values *v, int64_t value)
 {
@@ -118,7 +26,7 @@ ek_status ek_candidates_fix(ek_candidate_space *s, const char *text)
 {
     for (const char *at = text; *at != '\0';) {
         size_t length = strcspn(at, ","), name = strcspn(at, "=,");
-        int choice = choice_named(at, name);
+        int choice = ek_choice_named(at, name);
         ek_choice_values *v;
         int64_t value;
 
@@ -126,16 +34,17 @@ ek_status ek_candidates_fix(ek_candidate_space *s, const char *text)
                    "--fix %s: %.*s is none of pp, pp-chunks, tp, ep, etp, zero, micro-batch and "
                    "recompute",
                    text, (int)name, at);
-        value = name < length ? parse_value(choice, at + name + 1, length - name - 1) : -1;
+        value = name < length ? ek_choice_value((ek_choice)choice, at + name + 1, length - name - 1)
+                              : -1;
         EK_REQUIRE(value >= 0, EK_EINVAL, "--fix %s: %.*s needs %s, as in %s=%s", text, (int)name,
                    at,
                    choice == EK_CHOICE_RECOMPUTE ? "off, attention or full"
                    : choice == EK_CHOICE_ZERO    ? "a number from 0 to 3"
                                                  : "a number of at least 1",
-                   choices[choice].name, choice == EK_CHOICE_RECOMPUTE ? "full" : "2");
+                   ek_choice_name((ek_choice)choice), choice == EK_CHOICE_RECOMPUTE ? "full" : "2");
         v = &s->fixed[choice];
         EK_REQUIRE(v->n < EK_CHOICE_VALUES, EK_EINVAL, "--fix %s: more than %d values of %s", text,
-                   EK_CHOICE_VALUES, choices[choice].name);
+                   EK_CHOICE_VALUES, ek_choice_name((ek_choice)choice));
         if (!has_value(v, value))
             v->value[v->n++] = value;
         at += length + (at[length] == ',');
@@ -186,15 +95,15 @@ static ek_choice_values count_to(const ek_candidate_space *s, ek_choice c, int64
 }
 
 typedef struct {
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n, cap;
 } candidate_list;
 
-static ek_status add_candidate(candidate_list *l, const ek_candidate *c)
+static ek_status add_candidate(candidate_list *l, const ek_layout *c)
 {
     if (l->n == l->cap) {
         int64_t cap = l->cap > 0 ? 2 * l->cap : 1024;
-        ek_candidate *more = realloc(l->list, (size_t)cap * sizeof(*more));
+        ek_layout *more = realloc(l->list, (size_t)cap * sizeof(*more));
 
         EK_REQUIRE(more != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)cap);
         l->list = more;
@@ -205,7 +114,7 @@ static ek_status add_candidate(candidate_list *l, const ek_candidate *c)
 }
 
 /* With one rank a stage there is nothing to shard. */
-static ek_status add_beside(const ek_candidate_space *s, ek_candidate c, candidate_list *l)
+static ek_status add_beside(const ek_candidate_space *s, ek_layout c, candidate_list *l)
 {
     int64_t stage = s->ranks / c.value[EK_CHOICE_PP];
     ek_choice_values zero = count_to(s, EK_CHOICE_ZERO, stage > 1 ? 3 : 0);
@@ -225,7 +134,7 @@ static ek_status add_beside(const ek_candidate_space *s, ek_candidate c, candida
 }
 
 /* All of a number of stages, each of `stage` ranks. */
-static ek_status add_stages(const ek_candidate_space *s, ek_candidate c, candidate_list *l)
+static ek_status add_stages(const ek_candidate_space *s, ek_layout c, candidate_list *l)
 {
     int64_t stage = s->ranks / c.value[EK_CHOICE_PP];
     int64_t tp_most = s->node_ranks < s->kv_heads ? s->node_ranks : s->kv_heads;
@@ -256,7 +165,7 @@ static ek_status list_all(const ek_candidate_space *s, candidate_list *l)
         ek_choice_values chunks = powers(s, EK_CHOICE_CHUNKS, 1, limited ? 4 : most);
 
         for (int i = 0; i < chunks.n && pp.value[p] <= s->layers; i++) {
-            ek_candidate c = {{0}};
+            ek_layout c = {{0}};
 
             c.value[EK_CHOICE_PP] = pp.value[p];
             c.value[EK_CHOICE_CHUNKS] = chunks.value[i];
@@ -272,7 +181,7 @@ static ek_status list_all(const ek_candidate_space *s, candidate_list *l)
     return EK_OK;
 }
 
-ek_status ek_candidates_list(const ek_candidate_space *s, ek_candidate **list, int64_t *n)
+ek_status ek_candidates_list(const ek_candidate_space *s, ek_layout **list, int64_t *n)
 {
     candidate_list l = {0};
     ek_status st = list_all(s, &l);

@@ -11,23 +11,7 @@
 #ifndef SEARCH_CANDIDATES_H
 #define SEARCH_CANDIDATES_H
 
-#include "evenkeel/train.h"
-
-typedef enum {
-    EK_CHOICE_PP,
-    EK_CHOICE_CHUNKS,
-    EK_CHOICE_TP,
-    EK_CHOICE_EP,
-    EK_CHOICE_ETP,
-    EK_CHOICE_ZERO,
-    EK_CHOICE_MICRO_BATCH,
-    EK_CHOICE_RECOMPUTE, /* index of the word */
-    EK_CHOICES
-} ek_choice;
-
-typedef struct {
-    int64_t value[EK_CHOICES];
-} ek_candidate;
+#include "train/layout.h"
 
 enum { EK_CHOICE_VALUES = 64 };
 
@@ -44,28 +28,15 @@ typedef struct {
     ek_choice_values fixed[EK_CHOICES];
 } ek_candidate_space;
 
-/* The option of `train`: "pp-chunks". */
-const char *ek_choice_name(ek_choice c);
-/* A value as text: "4", "full".  text [cap]; returned. */
-const char *ek_choice_text(ek_choice c, int64_t value, char *text, size_t cap);
-
 /* Restricts choices as in "pp=8,recompute=full"; a choice that is named twice may have either
  * value.  EK_EINVAL names what is wrong. */
 EK_CHECKED ek_status ek_candidates_fix(ek_candidate_space *s, const char *text);
 
 /* Lists all, those of equal pp, pp-chunks, tp, ep and etp side by side; the caller frees *list.
  * EK_EINVAL: there are none; EK_ENOMEM. */
-EK_CHECKED ek_status ek_candidates_list(const ek_candidate_space *s, ek_candidate **list,
-                                        int64_t *n);
+EK_CHECKED ek_status ek_candidates_list(const ek_candidate_space *s, ek_layout **list, int64_t *n);
 
 /* Whether two differ in zero, micro-batch and recompute alone. */
-int ek_candidate_is_beside(const ek_candidate *a, const ek_candidate *b);
-
-/* Sets the choices in a run's settings. */
-void ek_candidate_apply(const ek_candidate *c, ek_train_config *cfg);
-
-/* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64".
- * text [cap]; returned. */
-const char *ek_candidate_words(const ek_candidate *c, char *text, size_t cap);
+int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b);
 
 #endif

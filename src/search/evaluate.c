@@ -276,7 +276,7 @@ static ek_status measure_layout(const ek_search_setting *s, ek_imagined_rank **e
 {
     ek_train_config cfg = *s->train;
 
-    ek_candidate_apply(&l->choice, &cfg);
+    ek_layout_apply(&l->choice, &cfg);
     for (int i = 0; i < ENDS && end[i] != NULL; i++) {
         double memory;
 
@@ -305,7 +305,7 @@ static ek_status measure_zero(const ek_search_setting *s, ek_search_layout *l, i
     ek_train_config cfg = *s->train;
     ek_status opened, st = EK_OK;
 
-    ek_candidate_apply(&l->choice, &cfg);
+    ek_layout_apply(&l->choice, &cfg);
     opened = open_ends(s, &cfg, end);
     for (int64_t i = 0; i < n && st == EK_OK; i++)
         st = keep_refusal(opened < 0 ? opened : measure_layout(s, end, &l[i]), &l[i], refusal, cap);
@@ -360,7 +360,7 @@ ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, in
     ek_simulation *sim = NULL;
     ek_status st;
 
-    ek_candidate_apply(&l->choice, &train);
+    ek_layout_apply(&l->choice, &train);
     if (l->balance != NULL)
         train.balance = l->balance;
     st = ek_simulate(&cfg, &sim);

@@ -24,7 +24,7 @@ typedef enum {
 } ek_outcome;
 
 typedef struct {
-    ek_candidate choice;
+    ek_layout choice;
     ek_outcome outcome;
     double memory;       /* bytes of the rank with most; unless refused */
     double bound;        /* seconds, if it fits: no step is shorter */

@@ -33,7 +33,7 @@ static const char *words_of(const ek_search_layout *l, char *text, size_t cap)
 {
     size_t used;
 
-    ek_candidate_words(&l->choice, text, cap);
+    ek_layout_words(&l->choice, text, cap);
     used = strlen(text);
     if (l->balance != NULL)
         (void)snprintf(text + used, cap - used, " --balance %s", l->balance);

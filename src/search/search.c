@@ -41,12 +41,12 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
 {
     enum { MICROS = 1024 }; /* about: as few sequences at once as train does not refuse */
     ek_train_config one = *cfg->train;
-    ek_candidate plain = {{1, 1, 1, 1, 1, 0, 1 + one.batch / MICROS, 2}};
+    ek_layout plain = {{1, 1, 1, 1, 1, 0, 1 + one.batch / MICROS, 2}};
     ek_imagined_rank *rank = NULL;
     int node = 0;
     ek_status st;
 
-    ek_candidate_apply(&plain, &one);
+    ek_layout_apply(&plain, &one);
     one.adaptive_r = "etp"; /* another one may not fit one rank */
     st = ek_imagined_rank_open(&one, 1, &node, 0, &rank);
     if (st == EK_OK)
@@ -64,7 +64,7 @@ static ek_status list_layouts(searching *s, const ek_search_config *cfg)
                                 .layers = m->spec.layers,
                                 .kv_heads = m->spec.kv_heads,
                                 .experts = m->spec.experts};
-    ek_candidate *list = NULL;
+    ek_layout *list = NULL;
     int64_t n = 0;
     ek_status st;
 
@@ -465,7 +465,7 @@ static ek_status check_any_fits(const searching *s)
                    "none of %lld layouts fits in %sB of memory a rank: the smallest needs %sB (%s)",
                    (long long)o->n, ek_count_text(has, sizeof(has), s->setting.memory),
                    ek_count_text(needs, sizeof(needs), least->memory),
-                   ek_candidate_words(&least->choice, text, sizeof(text)));
+                   ek_layout_words(&least->choice, text, sizeof(text)));
 }
 
 static void count_outcomes(ek_search *o)

@@ -10,7 +10,7 @@ static const ek_candidate_space plain = {
 
 static int64_t count(const ek_candidate_space *s)
 {
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n;
 
     CHECK_INT(ek_candidates_list(s, &list, &n), EK_OK);
@@ -20,7 +20,7 @@ static int64_t count(const ek_candidate_space *s)
 
 static void every_candidate_divides_the_ranks_and_is_listed_once(void)
 {
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n, seen_chunks = 0, seen_etp = 0;
 
     CHECK_INT(ek_candidates_list(&plain, &list, &n), EK_OK);
@@ -54,7 +54,7 @@ static void every_candidate_divides_the_ranks_and_is_listed_once(void)
 static void fixed_choices_restrict_the_list(void)
 {
     ek_candidate_space s = plain;
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n, two = 0;
 
     CHECK_INT(ek_candidates_fix(&s, "pp=2,zero=1,zero=3,recompute=full,micro-batch=24"), EK_OK);
@@ -78,7 +78,7 @@ static void fixed_choices_restrict_the_list(void)
 static void a_stage_of_one_rank_shards_nothing(void)
 {
     ek_candidate_space s = plain;
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n;
 
     s.ranks = 4;
@@ -113,7 +113,7 @@ static void wrong_fixes_are_named(void)
 static void an_empty_list_says_why(void)
 {
     ek_candidate_space s = plain;
-    ek_candidate *list;
+    ek_layout *list;
     int64_t n;
 
     CHECK_INT(ek_candidates_fix(&s, "pp=3"), EK_OK);
@@ -128,15 +128,15 @@ static void an_empty_list_says_why(void)
 
 static void words_leave_out_defaults(void)
 {
-    ek_candidate c = {{1, 1, 1, 8, 1, 0, 64, 0}};
+    ek_layout c = {{1, 1, 1, 8, 1, 0, 64, 0}};
     char text[256];
 
-    CHECK(strcmp(ek_candidate_words(&c, text, sizeof(text)), "--ep 8 --micro-batch 64") == 0);
-    c = (ek_candidate){{4, 2, 2, 1, 2, 3, 8, 1}};
-    CHECK(strcmp(ek_candidate_words(&c, text, sizeof(text)),
+    CHECK(strcmp(ek_layout_words(&c, text, sizeof(text)), "--ep 8 --micro-batch 64") == 0);
+    c = (ek_layout){{4, 2, 2, 1, 2, 3, 8, 1}};
+    CHECK(strcmp(ek_layout_words(&c, text, sizeof(text)),
                  "--pp 4 --pp-chunks 2 --tp 2 --etp 2 --zero 3 --micro-batch 8 --recompute "
                  "attention") == 0);
-    CHECK(strlen(ek_candidate_words(&c, text, 8)) < 8);
+    CHECK(strlen(ek_layout_words(&c, text, 8)) < 8);
 }
 
 static const ek_case cases[] = {

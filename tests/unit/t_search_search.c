@@ -96,8 +96,7 @@ static void what_is_found_is_what_simulating_all_finds(void)
                 char words[256];
 
                 EK_T_FAIL("%s: bound %g, step %g",
-                          ek_candidate_words(&l->choice, words, sizeof(words)), l->bound,
-                          l->even_s);
+                          ek_layout_words(&l->choice, words, sizeof(words)), l->bound, l->even_s);
             }
             worst = fmax(worst, l->step_s);
         }
@@ -118,7 +117,7 @@ static void measured_memory_is_that_of_the_simulation(void)
                            .node_of = node_of,
                            .layers = 4,
                            .batch = 32};
-    static const ek_candidate some_layouts[] = {
+    static const ek_layout some_layouts[] = {
         {{1, 1, 1, 8, 1, 0, 32, 0}}, {{1, 1, 2, 4, 2, 2, 8, 2}}, {{2, 2, 1, 4, 1, 3, 16, 1}},
         {{4, 1, 2, 2, 1, 1, 8, 0}},  {{4, 1, 1, 1, 1, 0, 4, 2}},
     };
