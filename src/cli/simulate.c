@@ -8,7 +8,7 @@
 
 typedef struct {
     ek_train_config train; /* first: rows of train's table have its offsets */
-    const char *cluster, *trace, *timeline;
+    const char *cluster, *trace, *timeline, *report;
     const char *const *what_if;
     int64_t n_what_if, steps;
     int ranks, timeline_rank, every_rank, json;
@@ -22,7 +22,7 @@ static const char of_train[] =
     "ep|etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
     "batch-shares|plan-every";
 
-enum { OF_TRAIN = 24, OWN = 9 };
+enum { OF_TRAIN = 24, OWN = 10 };
 
 static const ek_option own[OWN] = {
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .required = 1, .field = EK_FIELD_TEXT,
@@ -53,6 +53,10 @@ static const ek_option own[OWN] = {
      .offset = offsetof(simulate_settings, every_rank),
      .help = "build the step graph of every rank, instead of letting the first of each pipeline "
              "stage, which has most work where divisions leave remainders, stand for the others"},
+    {"report", EK_OPTION_TEXT, .unit = "FILE.html", .field = EK_FIELD_TEXT,
+     .offset = offsetof(simulate_settings, report),
+     .help = "write a page with charts, also of the step's sensitivity to links, computation and "
+             "imbalance of experts, for which it is simulated some 30 times"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, json),
      .help = "print JSON on stdout"},
 };
@@ -74,10 +78,11 @@ static ek_status run_simulate(const ek_options *o)
                                 .cluster = &files->cluster,
                                 .ranks = s.ranks,
                                 .every_rank = s.every_rank,
-                                .recorded = s.timeline != NULL ? s.timeline_rank : -1,
+                                .timeline = s.timeline != NULL,
+                                .timeline_rank = s.timeline_rank,
                                 .trace = files->trace,
                                 .steps = s.steps},
-        &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.json, stdout}));
+        &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report, s.json, stdout}));
 out:
     ek_simulation_close_files(&files);
     return st;

@@ -2,6 +2,8 @@
 #include "search/command.h"
 
 #include "search/report.h"
+#include "search/report_html.h"
+#include "sim/html.h"
 #include "train/settings/options.h"
 
 #include <stddef.h>
@@ -9,7 +11,7 @@
 
 typedef struct {
     ek_train_config train; /* first: rows of train's table have its offsets */
-    const char *cluster, *trace, *fix, *pool;
+    const char *cluster, *trace, *fix, *pool, *report;
     int64_t memory, steps, top;
     int ranks, json;
 } search_settings;
@@ -47,6 +49,10 @@ static const ek_option own[] = {
     {"pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(search_settings, pool),
      .help = "write the layouts that no other beats in both time and memory to a JSON file"},
+    {"report", EK_OPTION_TEXT, .unit = "FILE.html", .field = EK_FIELD_TEXT,
+     .offset = offsetof(search_settings, report),
+     .help = "write a page with charts: the best layouts, time against memory, and what each value "
+             "of an option costs"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(search_settings, json),
      .help = "print the answer as JSON"},
 };
@@ -65,10 +71,17 @@ void ek_search_table(ek_option *rows, ek_option_table *table)
                                .defaults = &defaults};
 }
 
+static void put_page(const void *search, FILE *f)
+{
+    ek_search_write_html(search, f);
+}
+
 static ek_status write_answer(const search_settings *s, const ek_search *search, FILE *out)
 {
     if (s->pool != NULL)
         EK_TRY(ek_search_write_pool(search, s->pool));
+    if (s->report != NULL)
+        EK_TRY(ek_html_file(s->report, put_page, search));
     if (s->json)
         ek_search_write_json(search, out);
     else

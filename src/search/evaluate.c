@@ -88,7 +88,7 @@ static ek_status replay_stage(const ek_search_setting *s, const ek_sim_class *st
                               const micro_prices *p, double *step, double *computed)
 {
     ek_sim_graphs graphs = {.ranks = s->ranks, .n_classes = 1, .classes = stage};
-    ek_sim_config cfg = {.graphs = &graphs, .price = price_micro, .context = p, .recorded = -1};
+    ek_sim_config cfg = {.graphs = &graphs, .price = price_micro, .context = p};
     ek_sim_result r;
     ek_status st = ek_sim_replay(&cfg, &r);
 
@@ -354,7 +354,6 @@ ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, in
     ek_simulation_config cfg = {.train = &train,
                                 .cluster = s->cluster,
                                 .ranks = s->ranks,
-                                .recorded = -1,
                                 .trace = loaded ? s->trace : NULL,
                                 .steps = s->steps};
     ek_simulation *sim = NULL;

@@ -11,16 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 256 };
-
 /* --- figures ---------------------------------------------------------------------------------- */
 
-static double tokens_per_s(const ek_search *s, const ek_search_layout *l)
+double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l)
 {
     return l->step_s > 0 ? (double)s->model.step_tokens / l->step_s : 0;
 }
 
-static double mfu_of(const ek_search *s, const ek_search_layout *l)
+double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
 {
     const char *what;
     double peak = ek_sim_peak(s->cfg->cluster, &what) * s->cfg->ranks * l->step_s;
@@ -28,8 +26,7 @@ static double mfu_of(const ek_search *s, const ek_search_layout *l)
     return peak > 0 ? l->flops / peak : 0;
 }
 
-/* Options of train: those of the choice, and a policy that was found to be better. */
-static const char *words_of(const ek_search_layout *l, char *text, size_t cap)
+const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
 {
     size_t used;
 
@@ -45,9 +42,8 @@ static const ek_search_layout *best_of(const ek_search *s)
     return &s->layouts[s->best[0]];
 }
 
-/* The part of a step that grew most from one layout to another; its seconds and its name [cap]. */
-static double most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
-                         size_t cap)
+double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
+                            size_t cap)
 {
     double most = 0;
     char text[EK_SIM_PART_NAME];
@@ -89,8 +85,8 @@ static json_t *options_json(const ek_search_layout *l)
 static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
 {
     return json_pack("{s:o, s:f, s:f, s:f, s:f}", "options", options_json(l), "step_ms",
-                     l->step_s * 1e3, "tokens_per_s", tokens_per_s(s, l), "mfu", mfu_of(s, l),
-                     "memory_mb", l->memory / 1e6);
+                     l->step_s * 1e3, "tokens_per_s", ek_search_tokens_per_s(s, l), "mfu",
+                     ek_search_mfu(s, l), "memory_mb", l->memory / 1e6);
 }
 
 static json_t *layouts_json(const ek_search *s, const int64_t *index, int64_t n)
@@ -114,7 +110,7 @@ static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
         json_object_set_new(o, "needs_mb", json_real(s->layouts[c->least].memory / 1e6));
     if (c->best >= 0) {
         const ek_search_layout *l = &s->layouts[c->best];
-        double grown = most_grown(best_of(s), l, text, sizeof(text));
+        double grown = ek_search_most_grown(best_of(s), l, text, sizeof(text));
 
         json_object_set_new(o, "layout", layout_json(s, l));
         if (grown > 0)
@@ -218,11 +214,12 @@ static void put_counts(const ek_search *s, FILE *out)
 
 static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
-    char step[EK_COST_QUANTITY], tokens[16], memory[16], words[WORDS];
+    char step[EK_COST_QUANTITY], tokens[16], memory[16], words[EK_SEARCH_WORDS];
 
     fprintf(out, "  %8s %10s  %5.3f %8sB  %s\n", ek_cost_quantity(step, l->step_s, "s"),
-            ek_count_text(tokens, sizeof(tokens), tokens_per_s(s, l)), mfu_of(s, l),
-            ek_count_text(memory, sizeof(memory), l->memory), words_of(l, words, sizeof(words)));
+            ek_count_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
+            ek_search_mfu(s, l), ek_count_text(memory, sizeof(memory), l->memory),
+            ek_search_words(l, words, sizeof(words)));
 }
 
 static void put_table(const ek_search *s, const char *title, const int64_t *index, int64_t n,
@@ -237,7 +234,7 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
 {
     const ek_search_layout *best = best_of(s), *l = &s->layouts[c->best < 0 ? 0 : c->best];
     char value[32], name[64], part[EK_SIM_PART_NAME], a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
-    char words[WORDS];
+    char words[EK_SEARCH_WORDS];
 
     (void)snprintf(name, sizeof(name), "%s %s", ek_choice_name(c->choice),
                    ek_choice_text(c->choice, c->value, value, sizeof(value)));
@@ -251,13 +248,13 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
     } else if (l == best) {
         fprintf(out, " %8s          the best\n", ek_cost_quantity(a, l->step_s, "s"));
     } else {
-        double grown = most_grown(best, l, part, sizeof(part));
+        double grown = ek_search_most_grown(best, l, part, sizeof(part));
 
         fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, l->step_s, "s"),
                 100 * (l->step_s / best->step_s - 1));
         if (grown > 0.0005 * best->step_s)
             fprintf(out, "  %s +%s", part, ek_cost_quantity(b, grown, "s"));
-        fprintf(out, "\n%*s%s\n", 42, "", words_of(l, words, sizeof(words)));
+        fprintf(out, "\n%*s%s\n", 42, "", ek_search_words(l, words, sizeof(words)));
     }
 }
 
@@ -271,14 +268,14 @@ static void put_corners(const ek_search *s, FILE *out)
 static void put_end(const ek_search *s, FILE *out)
 {
     const ek_search_config *c = s->cfg;
-    char model[1024], words[WORDS];
+    char model[1024], words[EK_SEARCH_WORDS];
 
     fprintf(out, "\n%sTo train with the best, beside what else was given here:\n\n",
             c->trace == NULL ? "Loads of experts are even; --trace gives real ones. " : "");
     fprintf(out, "    evenkeel train --model %s --ranks %d --batch %lld --seq %lld %s --data ...\n",
             ek_printable(model, sizeof(model), c->train->model != NULL ? c->train->model : ""),
             c->ranks, (long long)s->model.batch, (long long)(s->model.step_tokens / s->model.batch),
-            words_of(best_of(s), words, sizeof(words)));
+            ek_search_words(best_of(s), words, sizeof(words)));
     fprintf(out, "\n`evenkeel simulate` with the same options says where its time goes.\n");
 }
 

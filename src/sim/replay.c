@@ -416,8 +416,8 @@ static ek_status sum_up(const sim *s, ek_sim_result *out)
     return EK_OK;
 }
 
-/* The times of the recorded rank's ops. */
-static ek_status record_spans(const sim *s, int32_t rank, ek_sim_result *out)
+/* The times of a rank's ops. */
+static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
 {
     int32_t x = s->entity_of[rank], k = 0;
     const sim_class *c;
@@ -426,20 +426,38 @@ static ek_status record_spans(const sim *s, int32_t rank, ek_sim_result *out)
     while (s->classes[k].first + s->classes[k].n <= x)
         k++;
     c = &s->classes[k];
-    out->n_spans = c->of->graph->n_ops;
-    out->ops = c->of->graph->ops;
-    out->spans = calloc((size_t)out->n_spans + 1, sizeof(*out->spans));
-    EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops",
-               (int)out->n_spans);
-    for (int32_t i = 0; i < out->n_spans; i++) {
+    *out = (ek_sim_record){.rank = rank, .n = c->of->graph->n_ops, .ops = c->of->graph->ops};
+    out->spans = calloc((size_t)out->n + 1, sizeof(*out->spans));
+    EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops", (int)out->n);
+    for (int32_t i = 0; i < out->n; i++) {
         const ek_op *op = &out->ops[i];
         double end = *end_of(c, i, x - c->first), start = end - seconds_of(s, c, i, x - c->first);
+        double begun = start;
 
-        if (op->work.kind == EK_WORK_NET) /* they start in order */
+        if (op->work.kind == EK_WORK_NET) { /* they start in order */
             start = started = larger(started, deps_done(c, op, x - c->first));
-        out->spans[i] = (ek_sim_span){start, end};
+            begun = *begun_of(c, i, x - c->first);
+        }
+        out->spans[i] = (ek_sim_span){start, begun, end};
     }
     return EK_OK;
+}
+
+static ek_status record_ranks(const sim *s, const ek_sim_config *cfg, ek_sim_result *out)
+{
+    out->records = calloc((size_t)cfg->n_recorded + 1, sizeof(*out->records));
+    EK_REQUIRE(out->records != NULL, EK_ENOMEM, "no memory for a simulation");
+    out->n_records = cfg->n_recorded;
+    for (int32_t i = 0; i < cfg->n_recorded; i++)
+        EK_TRY(record_rank(s, cfg->recorded[i], &out->records[i]));
+    return EK_OK;
+}
+
+static void free_records(ek_sim_result *r)
+{
+    for (int32_t i = 0; i < r->n_records; i++)
+        free(r->records[i].spans);
+    free(r->records);
 }
 
 ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out)
@@ -451,8 +469,8 @@ ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out)
     EK_TRY_OUT(ek_sim_open(cfg, &s));
     EK_TRY_OUT(replay_all(&s));
     EK_TRY_OUT(sum_up(&s, out));
-    if (cfg->recorded >= 0)
-        EK_TRY_OUT(record_spans(&s, cfg->recorded, out));
+    if (cfg->n_recorded > 0)
+        EK_TRY_OUT(record_ranks(&s, cfg, out));
 out:
     ek_sim_close(&s);
     return st;
@@ -470,12 +488,12 @@ ek_status ek_sim_add(ek_sim_result *sum, ek_sim_result *r, double share)
     add_parts(&sum->parts, &r->parts, share);
     for (int32_t k = 0; k < r->n_classes; k++)
         add_parts(&sum->of_class[k], &r->of_class[k], share);
-    if (r->spans != NULL) {
-        free(sum->spans);
-        sum->spans = r->spans;
-        sum->n_spans = r->n_spans;
-        sum->ops = r->ops;
-        r->spans = NULL;
+    if (r->records != NULL) {
+        free_records(sum);
+        sum->records = r->records;
+        sum->n_records = r->n_records;
+        r->records = NULL;
+        r->n_records = 0;
     }
     return EK_OK;
 }
@@ -483,6 +501,6 @@ ek_status ek_sim_add(ek_sim_result *sum, ek_sim_result *r, double share)
 void ek_sim_free(ek_sim_result *r)
 {
     free(r->of_class);
-    free(r->spans);
+    free_records(r);
     *r = (ek_sim_result){0};
 }

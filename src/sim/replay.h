@@ -41,7 +41,8 @@ typedef struct {
     const void *loads;
     const int32_t *column_of; /* [ranks] */
     int32_t n_columns;
-    int32_t recorded; /* rank whose ops are recorded; -1: none */
+    const int32_t *recorded; /* [n_recorded] ranks whose ops are recorded */
+    int32_t n_recorded;
 } ek_sim_config;
 
 /* Where the time of a step goes: of a rank, or a mean of ranks.  The parts add up to the step. */
@@ -55,20 +56,28 @@ typedef struct {
     double end;                      /* after a rank's last op, until the last rank ends */
 } ek_sim_parts;
 
-/* Times of an op of the recorded rank, in seconds from the start of the step. */
+/* Times of an op, in seconds from the start of the step; begun: when bytes of a network op could
+ * move, of other ops the start. */
 typedef struct {
-    double start, end;
+    double start, begun, end;
 } ek_sim_span;
+
+/* The ops of a recorded rank. */
+typedef struct {
+    int32_t rank;
+    int32_t n;          /* ops */
+    const ek_op *ops;   /* [n] borrowed from the rank's graph */
+    ek_sim_span *spans; /* [n] */
+} ek_sim_record;
 
 typedef struct {
     double step_s;
     ek_sim_parts parts;     /* mean of all ranks */
     ek_sim_parts *of_class; /* [n_classes] mean of a class's ranks */
     int32_t n_classes;
-    double flops;       /* of the model, of all ranks: recomputation not counted */
-    const ek_op *ops;   /* of the recorded rank; borrowed from its graph */
-    ek_sim_span *spans; /* [n_spans] of them; NULL: none was recorded */
-    int32_t n_spans;
+    double flops;           /* of the model, of all ranks: recomputation not counted */
+    ek_sim_record *records; /* [n_records] in the order of ek_sim_config.recorded */
+    int32_t n_records;
 } ek_sim_result;
 
 /* The caller frees *out with ek_sim_free, also after a failure.  EK_EINTERNAL: ops of different

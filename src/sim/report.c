@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include <string.h>
 
+const double ek_sim_factors[EK_SIM_FACTORS] = {0.25, 0.5, 1, 2, 4};
+
 /* --- figures ---------------------------------------------------------------------------------- */
 
 double ek_sim_peak(const ek_cluster *c, const char **what)
@@ -17,7 +19,7 @@ double ek_sim_peak(const ek_cluster *c, const char **what)
     return c->peak > 0 ? c->peak : ek_cost_best_product(&c->machine);
 }
 
-static double mfu_of(const ek_sim_report *r)
+double ek_sim_mfu(const ek_sim_report *r)
 {
     const char *what;
     double peak = ek_sim_peak(r->cluster, &what) * r->graphs->ranks * r->result->step_s;
@@ -25,13 +27,12 @@ static double mfu_of(const ek_sim_report *r)
     return peak > 0 ? r->result->flops / peak : 0;
 }
 
-static double tokens_per_s(const ek_sim_report *r)
+double ek_sim_tokens_per_s(const ek_sim_report *r)
 {
     return r->result->step_s > 0 ? (double)r->layout->step_tokens / r->result->step_s : 0;
 }
 
-/* The class whose ranks need most memory. */
-static const ek_sim_class *fullest(const ek_sim_report *r)
+const ek_sim_class *ek_sim_fullest(const ek_sim_report *r)
 {
     const ek_sim_class *most = &r->graphs->classes[0];
 
@@ -41,15 +42,14 @@ static const ek_sim_class *fullest(const ek_sim_report *r)
     return most;
 }
 
-static int64_t node_count(const ek_sim_report *r)
+int64_t ek_sim_node_count(const ek_sim_report *r)
 {
     int64_t each = ek_cluster_node_ranks(r->cluster);
 
     return (r->graphs->ranks + each - 1) / each;
 }
 
-/* The q-quantile of the steps: the nearest of them. */
-static double quantile(const ek_sim_report *r, double q)
+double ek_sim_quantile(const ek_sim_report *r, double q)
 {
     int64_t at = (int64_t)(q * (double)(r->n_steps - 1) + 0.5);
 
@@ -122,10 +122,40 @@ static json_t *traffic_json(const ek_sim_report *r)
     return levels;
 }
 
+static json_t *sweep_json(const ek_sim_sweep *sweep)
+{
+    json_t *steps = json_array();
+
+    for (int i = 0; i < EK_SIM_FACTORS; i++)
+        json_array_append_new(steps, json_real(sweep->step_s[i] * 1e3));
+    return json_pack("{s:s, s:o}", "change", sweep->change, "step_ms", steps);
+}
+
+static json_t *skew_json(const ek_sim_skew *k)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "share", k->share, "max_over_mean_before",
+                     k->before, "max_over_mean", k->after, "off_ms", k->off_s * 1e3, "planned_ms",
+                     k->planned_s * 1e3);
+}
+
+static json_t *sensitivity_json(const ek_sim_sensitivity *s)
+{
+    json_t *factors = json_array(), *sweeps = json_array(), *skews = json_array();
+
+    for (int i = 0; i < EK_SIM_FACTORS; i++)
+        json_array_append_new(factors, json_real(ek_sim_factors[i]));
+    for (int i = 0; i < s->n_sweeps; i++)
+        json_array_append_new(sweeps, sweep_json(&s->sweep[i]));
+    for (int i = 0; i < s->n_skews; i++)
+        json_array_append_new(skews, skew_json(&s->skew[i]));
+    return json_pack("{s:o, s:o, s:s, s:o}", "factors", factors, "sweeps", sweeps, "policy",
+                     s->policy, "imbalance", skews);
+}
+
 void ek_sim_write_json(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_layout *l = r->layout;
-    const ek_sim_class *most = fullest(r);
+    const ek_sim_class *most = ek_sim_fullest(r);
     json_t *layout = json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "ranks",
                                r->graphs->ranks, "pp", l->pp, "dp", l->dp, "tp", l->tp, "edp",
                                l->edp, "ep", l->ep, "etp", l->etp, "zero", l->zero);
@@ -133,13 +163,13 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
         json_pack("{s:f, s:f, s:f, s:i, s:f}", "state", most->weights / 1e6, "activations",
                   (most->memory - most->weights) / 1e6, "all", most->memory / 1e6, "rank",
                   most->ranks[0], "of", r->cluster->memory / 1e6);
-    json_t *o =
-        json_pack("{s:s, s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:f}", "cluster",
-                  r->cluster->name, "params", (json_int_t)l->params, "active_params",
-                  (json_int_t)l->active_params, "dtype", l->dtype, "layout", layout, "step_ms",
-                  r->result->step_s * 1e3, "tokens_per_s", tokens_per_s(r), "mfu", mfu_of(r),
-                  "step_tokens", (json_int_t)l->step_tokens, "memory_mb", memory, "where_ms",
-                  parts_json(&r->result->parts), "classes", classes_json(r), "took_s", r->took_s);
+    json_t *o = json_pack(
+        "{s:s, s:I, s:I, s:s, s:o, s:f, s:f, s:f, s:I, s:o, s:o, s:o, s:f}", "cluster",
+        r->cluster->name, "params", (json_int_t)l->params, "active_params",
+        (json_int_t)l->active_params, "dtype", l->dtype, "layout", layout, "step_ms",
+        r->result->step_s * 1e3, "tokens_per_s", ek_sim_tokens_per_s(r), "mfu", ek_sim_mfu(r),
+        "step_tokens", (json_int_t)l->step_tokens, "memory_mb", memory, "where_ms",
+        parts_json(&r->result->parts), "classes", classes_json(r), "took_s", r->took_s);
 
     if (r->balance != NULL) {
         const ek_sim_balance *b = r->balance;
@@ -147,14 +177,17 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
         json_object_set_new(o, "balance",
                             json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
                                       l->planner != NULL ? l->planner->name : "off", "steps",
-                                      (json_int_t)r->n_steps, "step_ms_p10", quantile(r, 0.1) * 1e3,
-                                      "step_ms_p90", quantile(r, 0.9) * 1e3, "max_over_mean_before",
+                                      (json_int_t)r->n_steps, "step_ms_p10",
+                                      ek_sim_quantile(r, 0.1) * 1e3, "step_ms_p90",
+                                      ek_sim_quantile(r, 0.9) * 1e3, "max_over_mean_before",
                                       b->before, "max_over_mean", b->after, "replicas_a_layer",
                                       b->replicas, "plan_us", b->plan_s * 1e6));
     }
     json_object_set_new(o, "sent_mb", traffic_json(r));
     if (r->n_changes > 0)
         json_object_set_new(o, "what_if", changes_json(r));
+    if (r->sensitivity != NULL)
+        json_object_set_new(o, "sensitivity", sensitivity_json(r->sensitivity));
     json_dumpf(o, out, 0);
     fputc('\n', out);
     json_decref(o);
@@ -236,7 +269,7 @@ static void put_stages(const ek_sim_report *r, FILE *out)
 
 static void put_memory(const ek_sim_report *r, FILE *out)
 {
-    const ek_sim_class *most = fullest(r);
+    const ek_sim_class *most = ek_sim_fullest(r);
     char a[16], b[16], c[16], d[16];
 
     fprintf(out, "memory    %sB on rank %d: %sB of weights and optimizer state, %sB of activations",
@@ -274,8 +307,8 @@ static void put_balance(const ek_sim_report *r, FILE *out)
     if (b == NULL)
         return;
     fprintf(out, "steps     %" PRId64 " of the trace: 80 %% within %s and %s\n", r->n_steps,
-            ek_cost_quantity(low, quantile(r, 0.1), "s"),
-            ek_cost_quantity(high, quantile(r, 0.9), "s"));
+            ek_cost_quantity(low, ek_sim_quantile(r, 0.1), "s"),
+            ek_cost_quantity(high, ek_sim_quantile(r, 0.9), "s"));
     fprintf(out,
             "balance   %s: max/mean %.3f with primary copies only, %.3f as planned; "
             "%.1f replicas a layer; %s a plan\n",
@@ -313,7 +346,8 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
 
     fprintf(out, "cluster   %s: %d rank%s on %" PRId64 " node%s\n",
             ek_printable(name, sizeof(name), r->cluster->name), (int)r->graphs->ranks,
-            r->graphs->ranks > 1 ? "s" : "", node_count(r), node_count(r) > 1 ? "s" : "");
+            r->graphs->ranks > 1 ? "s" : "", ek_sim_node_count(r),
+            ek_sim_node_count(r) > 1 ? "s" : "");
     fprintf(out, "model     %s parameters, %s active for a token; %s\n",
             ek_count_text(a, sizeof(a), (double)l->params),
             ek_count_text(b, sizeof(b), (double)l->active_params), l->dtype);
@@ -322,8 +356,8 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     fprintf(out, "step      %s for %s tokens: %s tokens/s\n",
             ek_cost_quantity(a, r->result->step_s, "s"),
             ek_count_text(b, sizeof(b), (double)l->step_tokens),
-            ek_count_text(c, sizeof(c), tokens_per_s(r)));
-    fprintf(out, "MFU       %.3f of %s (%s)\n", mfu_of(r), ek_cost_quantity(a, peak, "FLOP/s"),
+            ek_count_text(c, sizeof(c), ek_sim_tokens_per_s(r)));
+    fprintf(out, "MFU       %.3f of %s (%s)\n", ek_sim_mfu(r), ek_cost_quantity(a, peak, "FLOP/s"),
             what);
     put_balance(r, out);
     put_memory(r, out);

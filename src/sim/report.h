@@ -15,7 +15,35 @@ typedef struct {
     double step_s;
 } ek_sim_what_if;
 
+/* Steps with one thing of the cluster changed by each of some factors. */
+enum { EK_SIM_FACTORS = 5, EK_SIM_SWEEPS = EK_CLUSTER_LEVELS + 2 };
+extern const double ek_sim_factors[EK_SIM_FACTORS]; /* 0.25 to 4; the middle one is 1 */
+
 typedef struct {
+    char change[EK_CLUSTER_NAME + 16]; /* sim/what_if.h, without the factor: "bandwidth[leaf]" */
+    double step_s[EK_SIM_FACTORS];
+} ek_sim_sweep;
+
+/* Steps with loads of experts between even ones and others (balance/skew.h): with primary copies
+ * only, and as a policy plans. */
+enum { EK_SIM_SKEWS = 5 };
+
+typedef struct {
+    double share;         /* 0: even loads */
+    double before, after; /* largest over mean rows of a rank, as of ek_sim_balance */
+    double off_s, planned_s;
+} ek_sim_skew;
+
+typedef struct {
+    int n_sweeps, n_skews; /* n_skews 0: loads of experts matter to no rank */
+    ek_sim_sweep sweep[EK_SIM_SWEEPS];
+    ek_sim_skew skew[EK_SIM_SKEWS];
+    const char *policy; /* of planned_s */
+    const char *loads;  /* which loads those of share 1 are, for people */
+} ek_sim_sensitivity;
+
+typedef struct {
+    const char *model; /* as --model has it */
     const ek_cluster *cluster;
     const ek_sim_graphs *graphs;
     const ek_sim_layout *layout;
@@ -26,8 +54,17 @@ typedef struct {
     int64_t n_steps;
     const ek_sim_what_if *changes; /* [n_changes] */
     int n_changes;
-    double took_s; /* the simulation itself */
+    const ek_sim_sensitivity *sensitivity; /* NULL: not asked for */
+    double took_s;                         /* the simulation itself */
 } ek_sim_report;
+
+double ek_sim_mfu(const ek_sim_report *r);
+double ek_sim_tokens_per_s(const ek_sim_report *r);
+int64_t ek_sim_node_count(const ek_sim_report *r);
+/* The class whose ranks need most memory. */
+const ek_sim_class *ek_sim_fullest(const ek_sim_report *r);
+/* The q-quantile of the steps: the nearest of them. */
+double ek_sim_quantile(const ek_sim_report *r, double q);
 
 /* FLOP/s of a rank that shares are given of; *what: which. */
 double ek_sim_peak(const ek_cluster *c, const char **what);

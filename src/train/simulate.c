@@ -10,7 +10,9 @@
 
 struct ek_simulation {
     const ek_cluster *cluster;
-    int recorded, ranks;
+    int ranks;
+    int32_t recorded[EK_SIMULATION_RECORDS]; /* [n_recorded] ranks */
+    int32_t n_recorded;
     ek_imagined *imagined;
     ek_sim_loads *loads; /* NULL: even */
     int32_t *column_of;  /* [ranks] of their factors: the rank in the expert-parallel group */
@@ -204,7 +206,8 @@ static ek_status add_step(ek_simulation *s, int64_t step)
                          .price = price_op,
                          .context = s,
                          .slow = s->slow,
-                         .recorded = last ? s->recorded : -1};
+                         .recorded = s->recorded,
+                         .n_recorded = last ? s->n_recorded : 0};
     ek_sim_result r;
     ek_status st;
 
@@ -224,6 +227,19 @@ static ek_status add_step(ek_simulation *s, int64_t step)
     return st;
 }
 
+/* The rank that is asked for, and the first ones of some classes. */
+static void choose_recorded(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    const ek_sim_graphs *g = ek_imagined_graphs(s->imagined);
+    int32_t n = cfg->n_strips < g->n_classes ? cfg->n_strips : g->n_classes;
+
+    if (cfg->timeline)
+        s->recorded[s->n_recorded++] = cfg->timeline_rank;
+    for (int32_t i = 0; i < n && s->n_recorded < EK_SIMULATION_RECORDS; i++)
+        s->recorded[s->n_recorded++] =
+            g->classes[n > 1 ? (int64_t)i * (g->n_classes - 1) / (n - 1) : 0].ranks[0];
+}
+
 static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
 {
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
@@ -231,6 +247,7 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
                (long long)ek_cluster_ranks(cfg->cluster));
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
+    choose_recorded(s, cfg);
     if (cfg->trace != NULL)
         EK_TRY(open_loads(s, cfg));
     s->step_s = calloc((size_t)s->n_steps, sizeof(*s->step_s));
@@ -250,7 +267,6 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
     s->cluster = cfg->cluster;
     s->ranks = cfg->ranks;
-    s->recorded = cfg->recorded;
     s->n_steps = 1;
     st = ek_cluster_nodes(cfg->cluster, cfg->ranks, &node_of);
     if (st == EK_OK)
@@ -360,15 +376,14 @@ static int64_t nanoseconds(double seconds)
 
 ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
 {
-    const ek_sim_result *r = &s->result;
+    const ek_sim_record *r = &s->result.records[0];
     int64_t free_at[EK_LANE_COUNT][TRACKS] = {{0}}, step_ns = 0;
-    ek_timeline_rank who = {
-        .rank = s->recorded, .ranks = s->ranks, .step_ns = &step_ns, .n_steps = 1};
-    ek_event *events = calloc((size_t)r->n_spans + 1, sizeof(*events));
+    ek_timeline_rank who = {.rank = r->rank, .ranks = s->ranks, .step_ns = &step_ns, .n_steps = 1};
+    ek_event *events = calloc((size_t)r->n + 1, sizeof(*events));
     ek_status st;
 
     EK_REQUIRE(events != NULL, EK_ENOMEM, "no memory for a timeline");
-    for (int32_t i = 0; i < r->n_spans; i++) {
+    for (int32_t i = 0; i < r->n; i++) {
         const ek_op *op = &r->ops[i];
         int64_t start = nanoseconds(r->spans[i].start), end = nanoseconds(r->spans[i].end);
 
@@ -385,7 +400,7 @@ ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
                                take_track(free_at[op->lane], start, end),
                                op->work};
     }
-    st = ek_timeline_write(events, r->n_spans, &who, path);
+    st = ek_timeline_write(events, r->n, &who, path);
     free(events);
     return st;
 }

@@ -19,10 +19,15 @@ typedef struct {
     const ek_cluster *cluster;
     int ranks;
     int every_rank;        /* 1: a graph for every rank (train/imagine.h) */
-    int recorded;          /* rank whose ops are recorded, in the last step; -1: none */
+    int timeline;          /* 1: records timeline_rank, for ek_simulation_write_timeline */
+    int timeline_rank;     /* (ops are recorded in the last step) */
+    int n_strips;          /* also records the first ranks of up to so many classes: the first, the
+                              last, and of those between evenly many */
     const ek_trace *trace; /* NULL: even loads */
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
 } ek_simulation_config;
+
+enum { EK_SIMULATION_RECORDS = 9 };
 
 /* What an op takes on the ranks of a class under even loads. */
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
@@ -61,7 +66,7 @@ const ek_sim_balance *ek_simulation_balance(const ek_simulation *s);
 /* The seconds of each step, [*n], in the trace's order; one with even loads. */
 const double *ek_simulation_steps(const ek_simulation *s, int64_t *n);
 
-/* Writes the recorded rank's step as a timeline (exec/exec.h).  EK_EIO, EK_ENOSPC. */
+/* Writes the step of the config's timeline_rank as a timeline (exec/exec.h).  EK_EIO, EK_ENOSPC. */
 EK_CHECKED ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path);
 
 #endif

@@ -90,8 +90,7 @@ static void price_by_bytes(const void *context, const ek_sim_class *c, const ek_
 
 static ek_sim_result replay_of(const world *w, const factors *f, const double *slow)
 {
-    ek_sim_config cfg = {
-        .graphs = &w->all, .price = price_by_bytes, .context = f, .slow = slow, .recorded = -1};
+    ek_sim_config cfg = {.graphs = &w->all, .price = price_by_bytes, .context = f, .slow = slow};
     ek_sim_result r;
 
     CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
@@ -211,8 +210,11 @@ static void collectives_of_a_rank_share_its_link(void)
 {
     world w;
     ek_sim_result r;
-    ek_sim_config cfg = {
-        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .recorded = 0};
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_by_bytes,
+                         .context = &plain,
+                         .recorded = (const int32_t[]){0},
+                         .n_recorded = 1};
     ek_ranks all = {0, 1, 2};
 
     open_world(&w, 1, 2);
@@ -223,9 +225,9 @@ static void collectives_of_a_rank_share_its_link(void)
                compute(&w.graph[0], 2, 1)); /* at 3: 4 of it, 1 of the second */
     compute(&w.graph[0], 1, 4);
     CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
-    CHECK_SECONDS(r.spans[0].end, 6);
-    CHECK_SECONDS(r.spans[2].end, 1 + 2 + 2);
-    CHECK_SECONDS(r.spans[4].end, 3 + 4 + 4 + 1); /* all bytes: 12 */
+    CHECK_SECONDS(r.records[0].spans[0].end, 6);
+    CHECK_SECONDS(r.records[0].spans[2].end, 1 + 2 + 2);
+    CHECK_SECONDS(r.records[0].spans[4].end, 3 + 4 + 4 + 1); /* all bytes: 12 */
     CHECK_SECONDS(r.step_s, 13);
     ek_sim_free(&r);
     close_world(&w);
@@ -263,7 +265,8 @@ static void loads_of_ranks_stretch_their_ops(void)
     ek_sim_config cfg = {.graphs = &w.all,
                          .price = price_by_bytes,
                          .context = &plain,
-                         .recorded = 1,
+                         .recorded = (const int32_t[]){1},
+                         .n_recorded = 1,
                          .factors = uneven,
                          .loads = factors_of,
                          .column_of = column_of,
@@ -278,10 +281,10 @@ static void loads_of_ranks_stretch_their_ops(void)
     compute(&w.graph[0], 2, a);
     CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
     CHECK_SECONDS(r.step_s, 6 + 3 + 3);
-    CHECK_SECONDS(r.spans[0].end, 2);
-    CHECK_SECONDS(r.spans[1].end, 9);
-    CHECK_SECONDS(r.spans[2].end, 9);
-    CHECK_SECONDS(r.spans[3].end, 10);
+    CHECK_SECONDS(r.records[0].spans[0].end, 2);
+    CHECK_SECONDS(r.records[0].spans[1].end, 9);
+    CHECK_SECONDS(r.records[0].spans[2].end, 9);
+    CHECK_SECONDS(r.records[0].spans[3].end, 10);
     CHECK_SECONDS(r.parts.skew, 2); /* half of the ranks wait from 2 to 6 */
     ek_sim_free(&r);
     cfg.context = &busy;
@@ -377,7 +380,7 @@ static void ranks_that_wait_for_each_other_are_named(void)
 {
     world w;
     ek_sim_config cfg = {
-        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .slow = NULL, .recorded = -1};
+        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .slow = NULL};
     ek_sim_result r;
 
     open_world(&w, 2, 1);
@@ -389,22 +392,58 @@ static void ranks_that_wait_for_each_other_are_named(void)
     close_world(&w);
 }
 
+/* Of a collective bytes move when the slow rank has started it, too. */
+static void ranks_are_recorded_in_the_order_that_is_asked_for(void)
+{
+    static const double slow[] = {1, 2, 1, 1};
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_by_bytes,
+                         .context = &plain,
+                         .slow = slow,
+                         .recorded = (const int32_t[]){3, 1},
+                         .n_recorded = 2};
+    ek_sim_result r, sum = {0};
+    int32_t at;
+
+    open_world(&w, 1, 4);
+    at = compute(&w.graph[0], 3, -1);
+    all_reduce(&w.graph[0], (ek_ranks){0, 1, 4}, 5, at);
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_INT(ek_sim_add(&sum, &r, 1), EK_OK);
+    CHECK(r.records == NULL && sum.n_records == 2);
+    CHECK_INT(sum.records[0].rank, 3);
+    CHECK_INT(sum.records[1].rank, 1);
+    CHECK_SECONDS(sum.records[0].spans[1].start, 3);
+    CHECK_SECONDS(sum.records[0].spans[1].begun, 6);
+    CHECK_SECONDS(sum.records[0].spans[1].end, 11);
+    CHECK_SECONDS(sum.records[1].spans[0].end, 6);
+    CHECK_SECONDS(sum.records[1].spans[1].start, 6);
+    ek_sim_free(&r);
+    ek_sim_free(&sum);
+    close_world(&w);
+}
+
 static void a_recorded_rank_has_the_times_of_its_ops(void)
 {
     world w;
-    ek_sim_config cfg = {
-        .graphs = &w.all, .price = price_by_bytes, .context = &plain, .slow = NULL, .recorded = 2};
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_by_bytes,
+                         .context = &plain,
+                         .slow = NULL,
+                         .recorded = (const int32_t[]){2},
+                         .n_recorded = 1};
     ek_sim_result r;
 
     open_world(&w, 1, 4);
     build_overlap(&w.graph[0], (ek_ranks){0, 1, 4});
     CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
-    CHECK_INT(r.n_spans, 4);
-    CHECK_SECONDS(r.spans[1].start, 2);
-    CHECK_SECONDS(r.spans[1].end, 7);
-    CHECK_SECONDS(r.spans[2].start, 2);
-    CHECK_SECONDS(r.spans[2].end, 5);
-    CHECK_SECONDS(r.spans[3].start, 7);
+    CHECK_INT(r.records[0].n, 4);
+    CHECK_SECONDS(r.records[0].spans[1].start, 2);
+    CHECK_SECONDS(r.records[0].spans[1].end, 7);
+    CHECK_SECONDS(r.records[0].spans[2].start, 2);
+    CHECK_SECONDS(r.records[0].spans[2].end, 5);
+    CHECK_SECONDS(r.records[0].spans[3].start, 7);
     ek_sim_free(&r);
     close_world(&w);
 }
@@ -422,5 +461,6 @@ static const ek_case cases[] = {
     EK_CASE(all_costs_doubled_double_the_step),
     EK_CASE(ranks_that_wait_for_each_other_are_named),
     EK_CASE(a_recorded_rank_has_the_times_of_its_ops),
+    EK_CASE(ranks_are_recorded_in_the_order_that_is_asked_for),
 };
 EK_TEST_MAIN(cases)

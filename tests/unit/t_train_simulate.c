@@ -69,7 +69,7 @@ static int draw_layout(uint64_t *state, ek_train_config *c)
 static double step_of(const ek_train_config *c, const ek_cluster *cluster, int ranks, int every)
 {
     ek_simulation_config cfg = {
-        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every, .recorded = -1};
+        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every};
     ek_simulation *s = NULL;
     double step = 0;
 
@@ -184,8 +184,12 @@ static double products_of(int rank, const ek_trace *t)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_cluster plain;
-    ek_simulation_config cfg = {
-        .train = &c, .cluster = &plain, .ranks = 16, .recorded = rank, .trace = t};
+    ek_simulation_config cfg = {.train = &c,
+                                .cluster = &plain,
+                                .ranks = 16,
+                                .timeline = 1,
+                                .timeline_rank = rank,
+                                .trace = t};
     ek_simulation *s = NULL;
     double sum = 0;
 
@@ -195,8 +199,8 @@ static double products_of(int rank, const ek_trace *t)
     c.ep = 4;
     c.balance = "off";
     CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
-    for (int32_t i = 0; i < ek_simulation_result(s)->n_spans; i++) {
-        const ek_sim_result *r = ek_simulation_result(s);
+    for (int32_t i = 0; i < ek_simulation_result(s)->records[0].n; i++) {
+        const ek_sim_record *r = &ek_simulation_result(s)->records[0];
 
         if (ek_op_info_of(r->ops[i].kind)->group == EK_OP_GROUP_EXPERTS)
             sum += r->spans[i].end - r->spans[i].start;
@@ -231,7 +235,7 @@ static void more_ranks_than_the_cluster_has_are_refused(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_cluster plain;
-    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 65, .recorded = -1};
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 65};
     ek_simulation *s = NULL;
 
     set_cluster(&plain, 1, 1);
@@ -244,7 +248,7 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
     ek_cluster plain;
-    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8, .recorded = -1};
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8};
     ek_simulation *s = NULL;
 
     set_cluster(&plain, 1, 1);

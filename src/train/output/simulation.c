@@ -2,10 +2,13 @@
 #include "train/output/simulation.h"
 
 #include "base/clock.h"
-#include "sim/report.h"
+#include "sim/report_html.h"
 #include "sim/what_if.h"
+#include "train/output/sensitivity.h"
 
 #include <stdlib.h>
+
+enum { STRIPS = 4 };
 
 /* The mean step on a changed cluster. */
 static ek_status simulate_change(const ek_simulation_config *cfg, ek_cluster *cluster,
@@ -17,7 +20,7 @@ static ek_status simulate_change(const ek_simulation_config *cfg, ek_cluster *cl
 
     *cluster = *cfg->cluster;
     changed.cluster = cluster;
-    changed.recorded = -1;
+    changed.timeline = changed.n_strips = 0;
     EK_TRY(ek_cluster_change(cluster, x->change));
     st = ek_simulate(&changed, &s);
     if (st == EK_OK)
@@ -44,17 +47,27 @@ out:
     return st;
 }
 
+static void put_page(const void *report, FILE *f)
+{
+    ek_sim_write_html(report, f);
+}
+
 ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simulation_output *o)
 {
-    ek_sim_report r = {.cluster = cfg->cluster, .n_changes = (int)o->n_changes};
+    ek_sim_report r = {.model = cfg->train->model != NULL ? cfg->train->model : "",
+                       .cluster = cfg->cluster,
+                       .n_changes = (int)o->n_changes};
+    ek_simulation_config with_strips = *cfg;
     ek_sim_what_if *changes = NULL;
+    ek_sim_sensitivity sensitivity;
     ek_simulation *s = NULL;
     int64_t began;
     ek_status st;
 
     EK_TRY_OUT(simulate_changes(cfg, o, &changes));
     began = ek_clock_ns();
-    EK_TRY_OUT(ek_simulate(cfg, &s));
+    with_strips.n_strips = o->page != NULL ? STRIPS : 0;
+    EK_TRY_OUT(ek_simulate(&with_strips, &s));
     r.took_s = (double)(ek_clock_ns() - began) * 1e-9;
     r.changes = changes;
     r.graphs = ek_simulation_graphs(s);
@@ -65,6 +78,11 @@ ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simul
     r.steps = ek_simulation_steps(s, &r.n_steps);
     if (o->timeline != NULL)
         EK_TRY_OUT(ek_simulation_write_timeline(s, o->timeline));
+    if (o->page != NULL) {
+        EK_TRY_OUT(ek_simulate_sensitivity(cfg, s, &sensitivity));
+        r.sensitivity = &sensitivity;
+        EK_TRY_OUT(ek_html_file(o->page, put_page, &r));
+    }
     (o->json ? ek_sim_write_json : ek_sim_write_text)(&r, o->out);
 out:
     ek_simulation_close(&s);

@@ -11,6 +11,7 @@ typedef struct {
     const char *const *changes; /* [n_changes] of the cluster (sim/what_if.h): a step for each */
     int64_t n_changes;
     const char *timeline; /* file; NULL: none */
+    const char *page; /* file, with the sensitivity to links, computation and loads; NULL: none */
     int json;
     FILE *out; /* errors are left in ferror(out) */
 } ek_simulation_output;
