@@ -44,7 +44,7 @@ void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state
                       const ek_backend **inner, void **state);
 
 /* Messages to other nodes are split into messages of at most `bytes` (a multiple of 8, the same on
- * all ranks).  Before the first operation. */
+ * all ranks), and so are segments.  Before the first operation. */
 void ek_comm_set_far_max(ek_comm *world, int64_t bytes);
 
 /* For tests: splits messages longer than `bytes` (a multiple of 8, the same on all ranks); turns

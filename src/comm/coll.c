@@ -205,6 +205,17 @@ int64_t ek_coll_n_transfers(const ek_comm *c, int64_t bytes)
     return bytes <= max ? 1 : (bytes - 1) / max + 1;
 }
 
+int64_t ek_coll_segment(const ek_comm *c, const int *ranks, int n)
+{
+    bool far = ranks == NULL && c->nodes > 1;
+    int64_t max;
+
+    for (int i = 1; ranks != NULL && i < n; i++)
+        far = far || c->node_of[ranks[i]] != c->node_of[ranks[0]];
+    max = far ? c->world->far_max : c->world->message_max;
+    return max < EK_COLL_SEGMENT ? max : EK_COLL_SEGMENT;
+}
+
 static int64_t longest_to(const ek_comm *c, int peer)
 {
     int far = c->node_of[peer] != c->node_of[c->rank];

@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     const ek_backend *backend;
     void *state; /* the back end's state of the group of all ranks */
-    int64_t bytes_sent, message_max, segment;
+    int64_t bytes_sent, message_max;
     int64_t far_max;   /* longest message to another node */
     int64_t arrived;   /* messages finished */
     double watchdog_s; /* timeout of ek_coll_wait; 0: none */
@@ -88,7 +88,8 @@ typedef struct {
     int out_end;          /* chunks of the steps before this one are sent */
     int reduce_end;       /* chunks received before this step are added, later ones replace */
     int n_out;
-    int64_t slot; /* bytes of scratch for each segment that is to be added */
+    int64_t segment; /* bytes of a segment; the last one of a chunk may be shorter */
+    int64_t slot;    /* bytes of scratch for each segment that is to be added */
     ek_stream_lane in, out[CHILDREN_MAX];
 } ek_stream;
 
@@ -176,6 +177,8 @@ void ek_coll_set_ring(ek_coll *op, const int *ranks, int n, int at);
 
 /* Transfers that a message of this length is split into, at most. */
 int64_t ek_coll_n_transfers(const ek_comm *c, int64_t bytes);
+/* Bytes of a segment, one message, of a stream over these ranks of the group (NULL: all). */
+int64_t ek_coll_segment(const ek_comm *c, const int *ranks, int n);
 
 /* --- coll_call.c ------------------------------------------------------------------------------ */
 

@@ -16,6 +16,7 @@ static void setup_stream(ek_coll *op, const int *ranks, int root, int n, int at,
     ek_stream *s = &op->stream;
     int to[CHILDREN_MAX], from, low;
 
+    s->segment = ek_coll_segment(op->comm, ranks, n);
     s->chunks = 1;
     s->start = s->reduce_end = s->n_out = 0;
     op->kept.table[0] = 0;
@@ -48,7 +49,7 @@ static ek_status start_broadcast(ek_comm *c, const char *name, const char *site,
                                  int64_t bytes, const int *ranks, int root, int n, int at,
                                  ek_coll **op)
 {
-    bool chain = bytes > CHAIN_SEGMENTS * c->world->segment;
+    bool chain = bytes > CHAIN_SEGMENTS * ek_coll_segment(c, ranks, n);
     int children = 1;
     ek_coll *o;
 

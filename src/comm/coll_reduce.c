@@ -156,6 +156,7 @@ static void setup_ring(ek_coll *op, int start, int reduced, int replaced)
     const ek_comm *c = op->comm;
     ek_stream *s = &op->stream;
 
+    s->segment = ek_coll_segment(c, NULL, c->size);
     s->chunks = c->size;
     s->start = start % c->size;
     s->in_first = 1;
@@ -197,12 +198,12 @@ static void setup_chain(ek_coll *op, const int *ranks, int n, int at)
 /* Bytes of the longest segment of any range. */
 static int64_t longest_segment(const ek_comm *c, const int64_t *first, int64_t size)
 {
-    int64_t most = 0;
+    int64_t most = 0, segment = ek_coll_segment(c, NULL, c->size);
 
     for (int r = 0; r < c->size; r++)
         if (first[r + 1] - first[r] > most)
             most = first[r + 1] - first[r];
-    return most < c->world->segment / size ? most * size : c->world->segment;
+    return most < segment / size ? most * size : segment;
 }
 
 static ek_status check_ranges(const ek_comm *c, const char *name, const int64_t *first)
@@ -220,7 +221,7 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
                                 const char *site)
 {
     static const char name[] = "all_reduce";
-    int64_t size = size_of(how), bytes, part, messages, slot;
+    int64_t size = size_of(how), bytes, part, messages, segment, slot;
     int whole, direct;
     ek_coll *o;
 
@@ -230,7 +231,8 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
     part = ek_range_length(n, c->size, 0) * size; /* the longest range */
     whole = bytes <= EK_COLL_WHOLE_MAX && c->size * bytes <= EK_COLL_DIRECT_MAX;
     direct = bytes <= EK_COLL_DIRECT_MAX;
-    slot = part < c->world->segment ? part : c->world->segment;
+    segment = ek_coll_segment(c, NULL, c->size);
+    slot = part < segment ? part : segment;
     messages = direct ? 4 * c->size * ek_coll_n_transfers(c, bytes) : ek_stream_transfers(1);
     EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1,
                          whole    ? c->size * bytes
@@ -318,14 +320,15 @@ ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how
                                  int n_ranks, int tag, ek_coll **op, const char *site)
 {
     static const char name[] = "multireduce";
-    int64_t size = size_of(how), slot;
+    int64_t size = size_of(how), segment, slot;
     int at;
     ek_coll *o;
 
     EK_TRY(ek_coll_find_rank(c, name, ranks, n_ranks, tag, &at));
     EK_REQUIRE(n >= 0 && n <= INT64_MAX / size, EK_EINVAL, "%s on %s: %lld elements", name, c->name,
                (long long)n);
-    slot = n * size < c->world->segment ? n * size : c->world->segment;
+    segment = ek_coll_segment(c, ranks, n_ranks);
+    slot = n * size < segment ? n * size : segment;
     if (at + 1 == n_ranks) /* receives nothing */
         slot = 0;
     EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag, ek_stream_transfers(1), 2 + n_ranks,
@@ -334,6 +337,7 @@ ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how
     o->kept.table[1] = n;
     ek_coll_set_ring(o, ranks, n_ranks, at);
     setup_chain(o, ranks, n_ranks, at);
+    o->stream.segment = segment;
     o->stream.slot = slot;
     o->amount = n;
     o->peer = ranks[0];

@@ -24,9 +24,8 @@ static int64_t segment_bytes(const ek_coll *op, ek_stream_pos p)
 {
     int chunk = chunk_of(&op->stream, p.step);
     int64_t left = (op->kept.table[chunk + 1] - op->kept.table[chunk]) * op->size - p.at;
-    int64_t segment = op->comm->world->segment;
 
-    return left < segment ? left : segment;
+    return left < op->stream.segment ? left : op->stream.segment;
 }
 
 /* Skips empty chunks before step `end`. */

@@ -235,7 +235,6 @@ void ek_comm_decorate(ek_comm *world, const ek_backend *outer, void *outer_state
 void ek_comm_set_message_max(ek_comm *world, int64_t bytes)
 {
     world->world->message_max = world->world->far_max = bytes;
-    world->world->segment = bytes < EK_COLL_SEGMENT ? bytes : EK_COLL_SEGMENT;
 }
 
 void ek_comm_set_far_max(ek_comm *world, int64_t bytes)

@@ -15,6 +15,8 @@
  *          a link, too.
  * Latency  of the highest level that is used, once for each phase: a phase begins with what another
  *          has brought.  A ring has a phase for each step, short unless a step is a segment long.
+ * Pieces   into which a back end splits messages, and segments, count once: what splitting costs is
+ *          in the bandwidth, which was measured with it.
  *
  * Left out: sums and copies on the processor, waiting for ranks that start later, other ops on the
  * same links, and rails. */

@@ -1,4 +1,5 @@
-/* The cases of comm_cases.h over MPI, with whole and with split messages.  Rank 0 reports. */
+/* The cases of comm_cases.h over MPI, with whole and with split messages; and sums in segments of
+ * both lengths.  Rank 0 reports. */
 #include "comm_cases.h"
 
 #include <unistd.h>
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
     const char *only = argc > 1 ? argv[1] : NULL;
     ek_comm *world = NULL;
     int failed, rank;
+    peer over_nodes;
 
     alarm(600);
     if (ek_comm_open(EK_COMM_MPI, &world) < 0) {
@@ -47,12 +49,15 @@ int main(int argc, char **argv)
         return 1;
     }
     rank = ek_comm_rank(world);
+    over_nodes = (peer){.world = world, .rank = rank, .size = ek_comm_size(world)};
     if (rank == 0)
         printf("%s, %d ranks on %s\n", ek_comm_library(EK_COMM_MPI), ek_comm_size(world),
                ek_comm_host(world, 0));
     failed = run_all(world, rank, only);
     ek_comm_set_message_max(world, 808);
     failed += run_all(world, rank, only);
+    compare_segments(&over_nodes);
+    failed += agree(world, over_nodes.failed);
     ek_comm_close(&world);
     return failed > 0;
 }

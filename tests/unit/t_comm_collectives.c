@@ -143,17 +143,19 @@ static void given_up(void)
 
 /* --- progress --------------------------------------------------------------------------------- */
 
-/* A back end around that of rank 0, which counts tests of messages. */
+/* A back end around that of rank 0, which counts tests of messages and sees how long they are. */
 static struct {
     const ek_backend *inner;
     void *state;
     int tests;
+    int64_t longest;
 } counted;
 
 static ek_status counted_send(void *self, const void *buf, int64_t bytes, int to, int tag,
                               ek_message *m)
 {
     (void)self;
+    counted.longest = bytes > counted.longest ? bytes : counted.longest;
     return counted.inner->send(counted.state, buf, bytes, to, tag, m);
 }
 
@@ -177,7 +179,7 @@ static void counted_close(void *self, int failed)
     counted.inner->close(counted.state, failed);
 }
 
-static void count_tests(peer *p)
+static void count_messages(peer *p)
 {
     static const ek_backend counting = {.name = "counting",
                                         .message_max = 1 << 20,
@@ -228,7 +230,41 @@ static void test_in_turn(peer *p)
 /* Tests of several operations in turn advance each of them once a turn, not once for each test. */
 static void a_turn_of_tests_advances_each_operation_once(void)
 {
-    ek_t.failed += over(2, count_tests, test_in_turn, 0);
+    ek_t.failed += over(2, count_messages, test_in_turn, 0);
+}
+
+static void split_far_segments(void)
+{
+    for (int ranks = 2; ranks <= 5; ranks++)
+        ek_t.failed += over(ranks, NULL, compare_segments, 0);
+}
+
+/* Sends a vector of 3 MiB over two ranks of this node or of two, which send 16 KiB at most. */
+static void send_long_vectors(peer *p)
+{
+    static const int nodes[2][2] = {{0, 0}, {0, 1}};
+    static const int list[] = {0, 1};
+    float *buf = calloc(786432, sizeof(*buf));
+
+    ek_comm_set_far_max(p->world, 16 << 10);
+    for (int far = 0; far < 2; far++) {
+        int64_t longest = far ? 16 << 10 : 256 << 10;
+
+        ek_comm_set_nodes(p->world, nodes[far]);
+        if (p->rank == 0)
+            counted.longest = 0;
+        DO(p, ek_comm_all_reduce(p->world, buf, 786432, EK_SUM_F32, &op));
+        EXPECT(p, p->rank != 0 || counted.longest == longest);
+        DO(p, ek_comm_multicast(p->world, buf, 3 << 20, list, 2, 1, &op));
+        EXPECT(p, p->rank != 0 || counted.longest == longest);
+    }
+    free(buf);
+}
+
+/* Segments are as long as one message between the ranks that they pass. */
+static void lengths_of_segments(void)
+{
+    ek_t.failed += over(2, count_messages, send_long_vectors, 0);
 }
 
 /* The same cases in a world of one rank, which has its own back end. */
@@ -250,6 +286,8 @@ static const ek_case cases[] = {
     EK_CASE(whole_messages),
     EK_CASE(split_messages),
     EK_CASE(split_far_messages),
+    EK_CASE(split_far_segments),
+    EK_CASE(lengths_of_segments),
     EK_CASE(failure),
     EK_CASE(describe),
     EK_CASE(watchdog),
