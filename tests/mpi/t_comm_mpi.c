@@ -1,6 +1,6 @@
 /* The cases of comm_cases.h over MPI, with whole and with split messages; and sums in segments of
  * both lengths.  Rank 0 reports. */
-#include "comm_cases.h"
+#include "comm_segments.h"
 
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
 /* Collectives over ranks that are threads: every case with 1 to 8 ranks, with whole_messages and
  * with split messages; and failures. */
 #include "comm/backend.h"
+#include "comm_segments.h"
 #include "comm_threads.h"
 #include "ek_test.h"
 
