@@ -1,5 +1,6 @@
 /* evenkeel simulate: predicts the step time of a layout on a described cluster. */
 #include "cli/cli.h"
+#include "train/failures.h"
 #include "train/output/simulation.h"
 #include "train/settings/options.h"
 
@@ -12,6 +13,7 @@ typedef struct {
     const char *const *what_if;
     int64_t n_what_if, steps;
     int ranks, timeline_rank, every_rank, json;
+    const char *failures, *on_failure;
 } simulate_settings;
 
 static const simulate_settings defaults = {.train = EK_TRAIN_CONFIG_INIT};
@@ -20,9 +22,9 @@ static const simulate_settings defaults = {.train = EK_TRAIN_CONFIG_INIT};
 static const char of_train[] =
     "model|batch|seq|micro-batch|top-k|recompute|dtype|capacity-factor|pp|pp-chunks|pp-layers|tp|"
     "ep|etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
-    "batch-shares|plan-every";
+    "batch-shares|plan-every|replicas-min|save-every";
 
-enum { OF_TRAIN = 24, OWN = 10 };
+enum { OF_TRAIN = 26, OWN = 12 };
 
 static const ek_option own[OWN] = {
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .required = 1, .field = EK_FIELD_TEXT,
@@ -57,6 +59,14 @@ static const ek_option own[OWN] = {
      .offset = offsetof(simulate_settings, report),
      .help = "write a page with charts, also of the step's sensitivity to links, computation and "
              "imbalance of experts, for which it is simulated some 30 times"},
+    {"failures", EK_OPTION_TEXT, .unit = "HOURS|cluster|FILE", .field = EK_FIELD_TEXT,
+     .offset = offsetof(simulate_settings, failures),
+     .help = "simulate runs in which a node fails every so many hours, as the cluster file says, "
+             "or as recorded (docs/simulate.md)"},
+    {"on-failure", EK_OPTION_CHOICE, .fallback = "recover", .allowed = EK_ON_FAILURE_WORDS,
+     .field = EK_FIELD_TEXT, .offset = offsetof(simulate_settings, on_failure),
+     .help = "--failures: recover, as with --elastic; the same with whole expert-parallel groups; "
+             "or restart from the newest checkpoint"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, json),
      .help = "print JSON on stdout"},
 };
@@ -73,16 +83,17 @@ static ek_status run_simulate(const ek_options *o)
     EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
         s.train.dtype = files->cluster.machine.dtype;
-    EK_TRY_OUT(ek_simulate_and_report(
-        &(ek_simulation_config){.train = &s.train,
-                                .cluster = &files->cluster,
-                                .ranks = s.ranks,
-                                .every_rank = s.every_rank,
-                                .timeline = s.timeline != NULL,
-                                .timeline_rank = s.timeline_rank,
-                                .trace = files->trace,
-                                .steps = s.steps},
-        &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report, s.json, stdout}));
+    EK_TRY_OUT(
+        ek_simulate_and_report(&(ek_simulation_config){.train = &s.train,
+                                                       .cluster = &files->cluster,
+                                                       .ranks = s.ranks,
+                                                       .every_rank = s.every_rank,
+                                                       .timeline = s.timeline != NULL,
+                                                       .timeline_rank = s.timeline_rank,
+                                                       .trace = files->trace,
+                                                       .steps = s.steps},
+                               &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report,
+                                                       s.json, stdout, s.failures, s.on_failure}));
 out:
     ek_simulation_close_files(&files);
     return st;

@@ -283,7 +283,9 @@ static ek_status read_slow(const json_t *root, const char *file, ek_cluster *c)
 
 static ek_status read_failures(const json_t *root, const char *file, ek_cluster *c)
 {
-    static const char *const keys[] = {"node_mtbf_h", "rack_nodes", "back_s", "note", NULL};
+    static const char *const keys[] = {"node_mtbf_h", "rack_nodes", "rack_share",
+                                       "back_s",      "recover_s",  "restart_s",
+                                       "save_s",      "note",       NULL};
     char where[WHERE_CAP];
     json_t *o = NULL;
 
@@ -294,7 +296,15 @@ static ek_status read_failures(const json_t *root, const char *file, ek_cluster 
     EK_TRY(check_keys(o, where, keys));
     EK_TRY(read_positive(o, where, "node_mtbf_h", EK_JSON_REQUIRED, 3600, &c->node_mtbf_s));
     EK_TRY(read_count(o, where, "rack_nodes", EK_JSON_OPTIONAL, &c->rack_nodes));
-    return read_positive(o, where, "back_s", EK_JSON_OPTIONAL, 1, &c->back_s);
+    EK_TRY(read_positive(o, where, "rack_share", EK_JSON_OPTIONAL, 1, &c->rack_share));
+    EK_REQUIRE(c->rack_share <= 1 && (c->rack_share <= 0 || c->rack_nodes > 0), EK_EFORMAT,
+               "%s: key `rack_share`: %g is not a probability of losing one of racks of "
+               "`rack_nodes` nodes",
+               where, c->rack_share);
+    EK_TRY(read_positive(o, where, "back_s", EK_JSON_OPTIONAL, 1, &c->back_s));
+    EK_TRY(read_positive(o, where, "recover_s", EK_JSON_OPTIONAL, 1, &c->recover_s));
+    EK_TRY(read_positive(o, where, "restart_s", EK_JSON_OPTIONAL, 1, &c->restart_s));
+    return read_positive(o, where, "save_s", EK_JSON_OPTIONAL, 1, &c->save_s);
 }
 
 static ek_status read_price(const json_t *root, const char *file, ek_cluster *c)

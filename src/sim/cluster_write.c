@@ -62,6 +62,15 @@ static void write_slow(FILE *f, const ek_cluster *c)
     fputc('}', f);
 }
 
+/* A further member, unless it is not given. */
+static void write_optional(FILE *f, const char *key, double x)
+{
+    if (x <= 0)
+        return;
+    fputs(", ", f);
+    write_member(f, key, x);
+}
+
 static void write_failures(FILE *f, const ek_cluster *c)
 {
     if (c->node_mtbf_s > 0) {
@@ -69,10 +78,11 @@ static void write_failures(FILE *f, const ek_cluster *c)
         write_member(f, "node_mtbf_h", c->node_mtbf_s / 3600);
         if (c->rack_nodes > 0)
             fprintf(f, ", \"rack_nodes\": %lld", (long long)c->rack_nodes);
-        if (c->back_s > 0) {
-            fputs(", ", f);
-            write_member(f, "back_s", c->back_s);
-        }
+        write_optional(f, "rack_share", c->rack_share);
+        write_optional(f, "back_s", c->back_s);
+        write_optional(f, "recover_s", c->recover_s);
+        write_optional(f, "restart_s", c->restart_s);
+        write_optional(f, "save_s", c->save_s);
         fputc('}', f);
     }
     if (c->node_s_price > 0) {

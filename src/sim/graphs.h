@@ -32,7 +32,7 @@ typedef struct {
     const char *dtype;             /* of products: "bf16", "fp32", "fp64"; static */
     ek_model_spec spec;
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
-    int32_t spare_slots;
+    int32_t spare_slots, replicas_min;
     int64_t micros;     /* micro-batches of a step */
     int64_t plan_every; /* steps between persistent placements */
     double rows;        /* assignments of a rank, layer and micro-batch, under even loads */

@@ -200,7 +200,7 @@ static ek_status open_loads(ek_sim_loads *l)
     l->limits = (ek_plan_limits){.experts = (int32_t)experts,
                                  .ranks = c->ep,
                                  .slots = (int32_t)((experts + c->ep - 1) / c->ep) + c->spare_slots,
-                                 .replicas_min = 1,
+                                 .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
                                  .horizon = c->horizon,
                                  .batches = c->batches};
     EK_TRY(allocate(l));

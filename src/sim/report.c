@@ -152,6 +152,43 @@ static json_t *sensitivity_json(const ek_sim_sensitivity *s)
                      s->policy, "imbalance", skews);
 }
 
+/* Price of a step: of the nodes that are up, while it is waited for as well. */
+static double step_price(const ek_sim_report *r)
+{
+    const ek_failures_result *f = &r->failures->result;
+
+    return f->steps > 0 ? r->cluster->node_s_price * f->node_s / f->steps : 0;
+}
+
+static json_t *failures_json(const ek_sim_report *r)
+{
+    const ek_sim_failures *f = r->failures;
+    const ek_failures_config *c = &f->config;
+    const ek_failures_result *x = &f->result;
+    json_t *o = json_pack("{s:i, s:f, s:I, s:f, s:f, s:f, s:f, s:I, s:b, s:s}", "nodes", c->nodes,
+                          "seconds", c->seconds, "runs", (json_int_t)c->runs, "node_mtbf_s",
+                          c->mtbf_s, "recover_s", c->recover_s, "restart_s", c->restart_s, "save_s",
+                          c->save_s, "save_every", (json_int_t)f->save_every, "recovers",
+                          f->recovers, "survival", f->survival);
+    json_t *counts =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", x->steps, "lost_steps",
+                  x->lost_steps, "losses", x->losses, "recoveries", x->recoveries, "restarts",
+                  x->restarts, "joins", x->joins, "saves", x->saves);
+
+    json_object_update_missing(o, counts);
+    json_decref(counts);
+    json_object_set_new(o, "goodput", json_real(x->goodput));
+    json_object_set_new(o, "goodput_error", json_real(x->error));
+    json_object_set_new(o, "ettr", json_real(x->ettr));
+    json_object_set_new(o, "wait_s", json_real(x->wait_s));
+    json_object_set_new(o, "node_s", json_real(x->node_s));
+    if (r->cluster->node_s_price > 0) {
+        json_object_set_new(o, "step_price", json_real(step_price(r)));
+        json_object_set_new(o, "price", json_real(r->cluster->node_s_price * x->node_s));
+    }
+    return o;
+}
+
 void ek_sim_write_json(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_layout *l = r->layout;
@@ -188,6 +225,8 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
         json_object_set_new(o, "what_if", changes_json(r));
     if (r->sensitivity != NULL)
         json_object_set_new(o, "sensitivity", sensitivity_json(r->sensitivity));
+    if (r->failures != NULL)
+        json_object_set_new(o, "failures", failures_json(r));
     json_dumpf(o, out, 0);
     fputc('\n', out);
     json_decref(o);
@@ -327,6 +366,53 @@ static void put_changes(const ek_sim_report *r, FILE *out)
                 r->result->step_s / r->changes[i].step_s);
 }
 
+static void put_losses(const ek_sim_failures *f, FILE *out)
+{
+    const ek_failures_config *c = &f->config;
+    const ek_failures_result *x = &f->result;
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+
+    if (f->recorded > 0)
+        fprintf(out, "\nfailures  recorded, %d of %d instances, %s", (int)c->nodes,
+                (int)f->recorded, ek_cost_quantity(a, c->seconds, "s"));
+    else
+        fprintf(out, "\nfailures  of a node every %s; mean of %" PRId64 " run%s of %s",
+                ek_cost_quantity(a, c->mtbf_s, "s"), c->runs, c->runs > 1 ? "s" : "",
+                ek_cost_quantity(b, c->seconds, "s"));
+    fprintf(out, ": %.4g nodes lost, %.4g recoveries, %.4g restarts from a checkpoint\n", x->losses,
+            x->recoveries, x->restarts);
+    fprintf(out, "experts   %s\n", f->recovers ? f->survival : "every loss restarts");
+    fprintf(out, "costs     recovery %s, restart %s, save ", ek_cost_quantity(a, c->recover_s, "s"),
+            ek_cost_quantity(b, c->restart_s, "s"));
+}
+
+static void put_failures(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_failures *f = r->failures;
+    const ek_failures_result *x;
+    char a[EK_COST_QUANTITY], b[16];
+
+    if (f == NULL)
+        return;
+    x = &f->result;
+    put_losses(f, out);
+    fprintf(out, "%s%s, ", ek_cost_quantity(a, f->config.save_s, "s"),
+            f->save_assumed ? " (assumed)" : "");
+    if (f->save_every > 0)
+        fprintf(out, "one every %" PRId64 " steps\n", f->save_every);
+    else
+        fprintf(out, "none is made\n");
+    fprintf(out, "goodput   %.4f of an undisturbed run", x->goodput);
+    if (x->error > 0)
+        fprintf(out, " +- %.2g", x->error);
+    fprintf(out, "; ETTR %.4f; %s steps, %.4g more were lost; waits for nodes %s\n", x->ettr,
+            ek_count_text(b, sizeof(b), x->steps), x->lost_steps,
+            ek_cost_quantity(a, x->wait_s, "s"));
+    if (r->cluster->node_s_price > 0)
+        fprintf(out, "price     %.4g a step, %.4g in all\n", step_price(r),
+                r->cluster->node_s_price * x->node_s);
+}
+
 static void put_end(const ek_sim_report *r, FILE *out)
 {
     char text[EK_COST_QUANTITY];
@@ -365,5 +451,6 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     put_parts(r, out);
     put_stages(r, out);
     put_changes(r, out);
+    put_failures(r, out);
     put_end(r, out);
 }

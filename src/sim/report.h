@@ -3,6 +3,7 @@
 #define SIM_REPORT_H
 
 #include "sim/cluster.h"
+#include "sim/failures.h"
 #include "sim/loads.h"
 #include "sim/price_net.h"
 #include "sim/replay.h"
@@ -14,6 +15,18 @@ typedef struct {
     const char *change;
     double step_s;
 } ek_sim_what_if;
+
+/* A run under failures. */
+typedef struct {
+    ek_failures_config config; /* without its events */
+    ek_failures_result result;
+    int32_t recorded; /* instances of a record at its beginning; 0: failures are drawn */
+    double step_s;    /* of all nodes */
+    int64_t save_every;
+    int save_assumed; /* 1: the cost of a save is not given */
+    int recovers;     /* 0: every loss restarts from a checkpoint */
+    char survival[160];
+} ek_sim_failures;
 
 /* Steps with one thing of the cluster changed by each of some factors. */
 enum { EK_SIM_FACTORS = 5, EK_SIM_SWEEPS = EK_CLUSTER_LEVELS + 2 };
@@ -55,6 +68,7 @@ typedef struct {
     const ek_sim_what_if *changes; /* [n_changes] */
     int n_changes;
     const ek_sim_sensitivity *sensitivity; /* NULL: not asked for */
+    const ek_sim_failures *failures;       /* NULL: none */
     double took_s;                         /* the simulation itself */
 } ek_sim_report;
 

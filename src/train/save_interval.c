@@ -1,5 +1,5 @@
 /* The interval between checkpoints, and its reason as text. */
-#include "train/checkpoint/save_interval.h"
+#include "train/save_interval.h"
 
 #include <math.h>
 #include <stdio.h>

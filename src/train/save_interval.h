@@ -1,4 +1,4 @@
-/* train/checkpoint/save_interval.h - how many steps to take between checkpoints, from what a save
+/* train/save_interval.h - how many steps to take between checkpoints, from what a save
  * costs and how often one is needed.
  *
  * Source       J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart
@@ -18,8 +18,8 @@
  *              several hosts at once.  M = 1 / (n rate p).
  *
  * Pure; the same inputs give the same interval. */
-#ifndef TRAIN_CHECKPOINT_SAVE_INTERVAL_H
-#define TRAIN_CHECKPOINT_SAVE_INTERVAL_H
+#ifndef TRAIN_SAVE_INTERVAL_H
+#define TRAIN_SAVE_INTERVAL_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -184,6 +184,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
                              .ep = l->ep,
                              .etp = l->etp,
                              .spare_slots = l->planner != NULL ? l->spare_slots : 0,
+                             .replicas_min = l->replicas_min,
                              .rows = l->rows,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,

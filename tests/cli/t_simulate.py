@@ -148,12 +148,58 @@ class Simulate(ek_cli.Case):
         self.assertEqual(s["layout"]["dp"], 1024)
         self.assertEqual([c["ranks"] for c in s["classes"]], 4 * [1024])
 
+    def failing(self, *words, failures=None, **kw):
+        f = {"node_mtbf_h": 100, "back_s": 60, "recover_s": 5, "restart_s": 50, "save_s": 2}
+        cluster = ek_cli.write(self.path("failing.json"), json.dumps(
+            {**CLUSTER, "failures": failures or f, "price": {"node_hour": 36}}))
+        return self.json(*words, cluster=cluster, **kw)
+
+    def test_runs_under_failures(self):
+        words = [8, "--ep", 8, "--batch", 64, "--failures"]
+        f = self.failing(*words, "1")["failures"]
+        self.assertEqual((f["nodes"], f["node_mtbf_s"], f["recover_s"], f["recovers"]), (2, 3600, 5, True))
+        self.assertTrue(f["survival"].startswith("survives any 1 of 2 nodes"), f["survival"])
+        self.assertTrue(0.5 < f["goodput"] < f["ettr"] < 1, f)
+        self.assertGreater(f["recoveries"], 10 * f["restarts"])
+        self.assertAlmostEqual(f["step_price"], 0.01 * f["node_s"] / f["steps"], places=9)
+        self.assertEqual(f, self.failing(*words, "1")["failures"])  # the seed is fixed
+        restart = self.failing(*words, "1", "--on-failure", "restart")["failures"]
+        self.assertEqual((restart["recovers"], restart["recoveries"], restart["survival"]), (False, 0, ""))
+        self.assertTrue(0 < restart["goodput"] < f["goodput"])
+        self.assertGreater(restart["saves"], f["saves"])  # each loss needs one
+        one = self.failing(*words, "1", "--replicas-min", 1)["failures"]
+        self.assertEqual(one["survival"], "survives any 1 of 2 nodes with probability 0.00")
+        self.assertEqual(self.failing(*words, "cluster")["failures"]["node_mtbf_s"], 360000)
+        never = self.failing(*words, "1e9", "--save-every", 0)["failures"]
+        self.assertEqual((never["save_every"], never["saves"]), (0, 0))
+        self.assertGreater(never["goodput"], 0.9999)
+
+    def test_a_recorded_loss(self):
+        record = ek_cli.write(self.path("record.csv"), "0,add,a\n0,add,b\n10000000,remove,b\n20000000,add,c\n")
+        words = [8, "--ep", 4, "--batch", 64, "--save-every", 0, "--failures", record]
+        s = self.failing(*words)
+        half = self.failing(4, "--ep", 4, "--batch", 64)["step_ms"]
+        f = s["failures"]
+        self.assertEqual((f["losses"], f["recoveries"], f["restarts"], f["seconds"]), (1, 1, 0, 20000))
+        self.assertAlmostEqual(f["steps"], 1e7 / s["step_ms"] + 9.995e6 / half, delta=2)
+        self.assertEqual(f["node_s"], 30000)
+        groups = self.failing(8, "--ep", 8, "--batch", 64, "--failures", record, "--on-failure", "groups")["failures"]
+        self.assertEqual((groups["wait_s"], groups["restarts"]), (9950, 1))  # half of a group waits
+        text = self.simulate(*words).stdout
+        for wanted in ("failures  recorded, 2 of 2 instances", "experts   survives any 1 of 2 nodes", "none is made",
+                       "goodput   0.7", "recovery 910 ms, restart 3.09 s"):
+            self.assertIn(wanted, text)
+
     def test_faults_are_one_sentence(self):
         for status, said, ranks, words in (
                 (USAGE, "--ranks 5000: cluster toy has 4096", 5000, []),
                 (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 8, ["--timeline", "x", "--timeline-rank", 8]),
                 (BAD_INPUT, "--adaptive-r 0 cannot be simulated", 8, ["--ep", 8, "--adaptive-r", 0]),
+                (USAGE, "toy has no key `failures`", 8, ["--failures", "cluster"]),
+                (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),
+                (BAD_INPUT, "none.csv", 8, ["--failures", "none.csv"]),
+                (USAGE, "--on-failure", 8, ["--failures", "1", "--on-failure", "hope"]),
                 (USAGE, "`simulate` has no option `--elastic`", 8, ["--elastic"])):
             err = self.simulate(ranks, *words, status=status).stderr
             self.assertIn(said, err)

@@ -13,7 +13,9 @@ static const char whole[] =
     "   \"shared_by\": 2},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
-    " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"back_s\": 600},\n"
+    " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"rack_share\": 0.25, \"back_s\": "
+    "600,\n"
+    "  \"recover_s\": 2, \"restart_s\": 30, \"save_s\": 4},\n"
     " \"price\": {\"node_hour\": 90}}";
 
 /* The text of `whole` with its first `from` made `to`. */
@@ -56,6 +58,7 @@ static void read_in_units(void)
     CHECK_NEAR(c.level[2].overhead_s, 1e-6);
     CHECK(c.n_slow == 2 && c.slow[1] == 700 && c.slow_factor == 0.9);
     CHECK(c.node_mtbf_s == 4000 * 3600.0 && c.rack_nodes == 4 && c.back_s == 600);
+    CHECK(c.rack_share == 0.25 && c.recover_s == 2 && c.restart_s == 30 && c.save_s == 4);
     CHECK_NEAR(c.node_s_price, 0.025);
 }
 
@@ -152,6 +155,8 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
     CHECK(memcmp(a->slow, b->slow, sizeof(a->slow)) == 0);
     CHECK_NEAR(a->node_mtbf_s, b->node_mtbf_s);
     CHECK(a->rack_nodes == b->rack_nodes && a->back_s == b->back_s);
+    CHECK(a->rack_share == b->rack_share && a->recover_s == b->recover_s);
+    CHECK(a->restart_s == b->restart_s && a->save_s == b->save_s);
     CHECK_NEAR(a->node_s_price, b->node_s_price);
 }
 
@@ -272,6 +277,9 @@ static void malformed_rest(void)
     refused(", \"factor\": 0.9", "", "slow: key `factor` is missing");
     refused("\"factor\": 0.9", "\"factor\": -1", "slow: key `factor`: -1 is not between");
     refused("\"node_mtbf_h\": 4000", "\"node_mtbf_h\": -1", "failures: key `node_mtbf_h`: -1 is");
+    refused("0.25", "1.5", "failures: key `rack_share`: 1.5 is not a probability");
+    refused("\"rack_nodes\": 4, ", "", "key `rack_share`: 0.25 is not a probability of losing one");
+    refused("\"save_s\": 4", "\"save_s\": -4", "failures: key `save_s`: -4 is not between");
     refused("\"rack_nodes\"", "\"racks\"", "c.json: failures: key `racks` is unknown");
     refused("\"back_s\": 600", "\"back_s\": null, \"rack\": 1", "failures: key `rack` is unknown");
     refused("\"node_hour\": 90", "\"node_hour\": \"90\"",

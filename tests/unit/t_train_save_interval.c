@@ -1,6 +1,6 @@
 /* The interval between checkpoints: against numbers computed by hand, and by trying intervals. */
 #include "ek_test.h"
-#include "train/checkpoint/save_interval.h"
+#include "train/save_interval.h"
 
 #include <math.h>
 

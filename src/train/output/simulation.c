@@ -2,8 +2,10 @@
 #include "train/output/simulation.h"
 
 #include "base/clock.h"
+#include "base/option_value.h"
 #include "sim/report_html.h"
 #include "sim/what_if.h"
+#include "train/failures.h"
 #include "train/output/sensitivity.h"
 
 #include <stdlib.h>
@@ -52,11 +54,13 @@ static void put_page(const void *report, FILE *f)
     ek_sim_write_html(report, f);
 }
 
-ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simulation_output *o)
+static ek_status simulate_and_report(const ek_simulation_config *cfg, const ek_simulation_output *o,
+                                     const ek_sim_failures *failures)
 {
     ek_sim_report r = {.model = cfg->train->model != NULL ? cfg->train->model : "",
                        .cluster = cfg->cluster,
-                       .n_changes = (int)o->n_changes};
+                       .n_changes = (int)o->n_changes,
+                       .failures = failures};
     ek_simulation_config with_strips = *cfg;
     ek_sim_what_if *changes = NULL;
     ek_sim_sensitivity sensitivity;
@@ -88,4 +92,20 @@ out:
     ek_simulation_close(&s);
     free(changes);
     return st;
+}
+
+ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simulation_output *o)
+{
+    ek_simulation_config with = *cfg;
+    ek_train_config train;
+    ek_sim_failures failures;
+    ek_on_failure what;
+
+    if (o->failures == NULL)
+        return simulate_and_report(cfg, o, NULL);
+    what = (ek_on_failure)ek_option_choice_index(EK_ON_FAILURE_WORDS, o->on_failure);
+    EK_TRY(ek_failures_layout(cfg, what, &train, &with.ranks));
+    with.train = &train;
+    EK_TRY(ek_simulate_failures(cfg, o->failures, what, &failures));
+    return simulate_and_report(&with, o, &failures);
 }

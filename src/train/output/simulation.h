@@ -13,7 +13,9 @@ typedef struct {
     const char *timeline; /* file; NULL: none */
     const char *page; /* file, with the sensitivity to links, computation and loads; NULL: none */
     int json;
-    FILE *out; /* errors are left in ferror(out) */
+    FILE *out;              /* errors are left in ferror(out) */
+    const char *failures;   /* a run under failures as well (train/failures.h); NULL: none */
+    const char *on_failure; /* a word of EK_ON_FAILURE_WORDS (train/failures.h) */
 } ek_simulation_output;
 
 /* Errors as of ek_simulate, ek_cluster_change and ek_simulation_write_timeline. */

@@ -1,5 +1,5 @@
 /* When a run saves: at a given interval, or at one that it chooses itself with --elastic
- * (train/checkpoint/save_interval.h).
+ * (train/save_interval.h).
  *
  * Rank 0 measures and decides; the others learn of it with the sums of each step, and all keep what
  * was measured in the warm state, so that the next generation goes on from it whoever is lost. */

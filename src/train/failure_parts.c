@@ -1,0 +1,199 @@
+/* Places the experts of every expert-parallel group, and adds up what each node holds. */
+#include "train/failure_parts.h"
+
+#include <string.h>
+
+/* Assignments of each rank to each expert under even loads: many, so that shares are even. */
+enum { EVEN = 4096 };
+
+typedef struct {
+    const ek_sim_layout *l;
+    const ek_trace *trace;
+    int64_t node_ranks;
+    int32_t layers; /* of the trace; 1: all are alike */
+    ek_plan_limits limits;
+    void *planner; /* its memory; NULL: none places experts */
+    ek_plan plan;
+    int32_t *node_of;       /* [ep] of a group's ranks */
+    int32_t *number_of;     /* [ep] the same, numbered */
+    int64_t *counts, *sums; /* [ep][experts] */
+    ek_replica_sets *out, others;
+    uint64_t *masks; /* [layers][experts][etp][words] of a stage */
+} parts_work;
+
+static int32_t nodes_of(const parts_work *w)
+{
+    int64_t ranks = (int64_t)w->l->pp * w->l->dp * w->l->tp;
+
+    return (int32_t)((ranks + w->node_ranks - 1) / w->node_ranks);
+}
+
+static int places_experts(const ek_sim_layout *l)
+{
+    return l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1;
+}
+
+static void lay_out(parts_work *w, ek_arena *a)
+{
+    const ek_sim_layout *l = w->l;
+    int64_t table = (int64_t)l->ep * l->spec.experts;
+    int64_t parts = (int64_t)w->layers * l->spec.experts * l->etp;
+
+    w->node_of = ek_arena_alloc(a, l->ep, sizeof(*w->node_of));
+    w->number_of = ek_arena_alloc(a, l->ep, sizeof(*w->number_of));
+    w->counts = ek_arena_alloc(a, table, sizeof(*w->counts));
+    w->sums = ek_arena_alloc(a, table, sizeof(*w->sums));
+    ek_replica_sets_reserve(w->out, a, nodes_of(w), parts * l->pp + (int64_t)l->pp * l->tp);
+    ek_replica_sets_reserve(&w->others, a, l->ep, (int64_t)w->layers * l->spec.experts);
+    w->masks = ek_arena_alloc(a, parts * w->out->words, sizeof(*w->masks));
+}
+
+/* Of a group: planners look at the nodes of its ranks as they reserve memory. */
+static void lay_out_plan(parts_work *w, ek_arena *a)
+{
+    w->planner = NULL;
+    if (places_experts(w->l))
+        w->planner = ek_planner_reserve(w->l->planner, a, &w->limits);
+    ek_plan_reserve(&w->plan, a, &w->limits);
+}
+
+static void set_bit(uint64_t *mask, int64_t node)
+{
+    mask[node / 64] |= UINT64_C(1) << (node % 64);
+}
+
+/* Sums of a layer's assignments. */
+static void sum_counts(parts_work *w, int32_t layer)
+{
+    int64_t table = (int64_t)w->l->ep * w->l->spec.experts;
+
+    for (int64_t i = 0; i < table; i++)
+        w->sums[i] = w->trace == NULL ? EVEN : 0;
+    for (int64_t i = 0; w->trace != NULL && i < w->trace->iterations; i++) {
+        ek_trace_counts(w->trace, i, layer, w->l->ep, w->counts);
+        for (int64_t k = 0; k < table; k++)
+            w->sums[k] += w->counts[k];
+    }
+}
+
+/* Places the experts of a layer in a group, aligned with the layers before. */
+static ek_status place_experts(parts_work *w, int32_t layer)
+{
+    ek_placement_block(&w->plan.placement, 1);
+    if (w->planner == NULL)
+        return EK_OK;
+    sum_counts(w, layer);
+    w->limits.layer = layer;
+    w->limits.others = &w->others;
+    w->others.domains = ek_plan_number_domains(&w->limits, w->number_of);
+    w->others.words = (w->others.domains + 63) / 64;
+    EK_TRY(w->l->planner->plan_persistent(w->planner, &w->limits, w->sums, &w->plan));
+    ek_replica_sets_add_placement(&w->others, &w->plan.placement, w->number_of,
+                                  w->limits.replicas_min);
+    return EK_OK;
+}
+
+/* Marks the nodes that hold each shard of each expert of a layer, in a group that begins at a rank.
+ */
+static void mark_experts(parts_work *w, int32_t layer, int64_t first)
+{
+    const ek_placement *p = &w->plan.placement;
+    int etp = w->l->etp;
+
+    for (int32_t s = 0; s < p->ranks * p->slots; s++)
+        for (int i = 0; i < etp && p->expert_of[s] >= 0; i++) {
+            int64_t part = ((int64_t)layer * p->experts + p->expert_of[s]) * etp + i;
+            int64_t rank = first + (int64_t)(s / p->slots) * etp + i;
+
+            set_bit(w->masks + part * w->out->words, rank / w->node_ranks);
+        }
+}
+
+/* Places the experts of a group that begins at a rank, and marks their nodes. */
+static ek_status place_group(parts_work *w, int64_t first)
+{
+    ek_arena a = {0};
+    ek_status st;
+
+    for (int32_t r = 0; r < w->l->ep; r++)
+        w->node_of[r] = (int32_t)((first + (int64_t)r * w->l->etp) / w->node_ranks);
+    w->limits.node_of = w->node_of;
+    ek_arena_measure(&a);
+    lay_out_plan(w, &a);
+    EK_TRY_OUT(ek_arena_reserve(&a, "the places of experts"));
+    lay_out_plan(w, &a);
+    EK_TRY_OUT(ek_arena_check(&a, "the places of experts"));
+    ek_replica_sets_clear(&w->others);
+    for (int32_t layer = 0; layer < w->layers; layer++) {
+        EK_TRY_OUT(place_experts(w, layer));
+        mark_experts(w, layer, first);
+    }
+out:
+    ek_arena_fini(&a);
+    return st;
+}
+
+static ek_status add_experts(parts_work *w, int stage)
+{
+    const ek_sim_layout *l = w->l;
+    int64_t ranks = (int64_t)l->dp * l->tp, parts = (int64_t)w->layers * l->spec.experts * l->etp;
+
+    memset(w->masks, 0, (size_t)(parts * w->out->words) * sizeof(*w->masks));
+    for (int g = 0; g < l->edp; g++) {
+        w->limits.ep_group = g;
+        EK_TRY(place_group(w, stage * ranks + (int64_t)g * l->ep * l->etp));
+    }
+    for (int64_t i = 0; i < parts; i++)
+        ek_replica_sets_add(w->out, w->masks + i * w->out->words);
+    return EK_OK;
+}
+
+/* The other weights: ranks of a stage that are equal modulo --tp hold the same. */
+static void add_shards(parts_work *w, int stage)
+{
+    const ek_sim_layout *l = w->l;
+
+    for (int t = 0; t < l->tp; t++) {
+        memset(w->masks, 0, (size_t)w->out->words * sizeof(*w->masks));
+        for (int d = 0; d < l->dp; d++)
+            set_bit(w->masks, (((int64_t)stage * l->dp + d) * l->tp + t) / w->node_ranks);
+        ek_replica_sets_add(w->out, w->masks);
+    }
+}
+
+ek_status ek_failure_parts(const ek_sim_layout *l, const ek_cluster *c, const ek_trace *trace,
+                           ek_arena *a, ek_replica_sets *out)
+{
+    int64_t experts = l->spec.experts, slots = (experts + l->ep - 1) / l->ep + l->spare_slots;
+    parts_work w = {
+        .l = l,
+        .trace = trace,
+        .node_ranks = ek_cluster_node_ranks(c),
+        .layers = trace != NULL ? (int32_t)trace->layers : 1,
+        .out = out,
+        .limits = {.experts = (int32_t)experts,
+                   .ranks = l->ep,
+                   .slots = (int32_t)(l->planner != NULL ? slots : slots - l->spare_slots),
+                   .replicas_min = l->replicas_min,
+                   .batches = l->micros,
+                   .horizon = l->plan_every * l->micros,
+                   .costs = {.compute_s_per_row = 1e-6,
+                             .comm_s_per_row = 1e-6,
+                             .replica_s = 1e-3,
+                             .replica_bytes = 1,
+                             .migrate_s_per_expert = 1e-3,
+                             .state_bytes = 1}}};
+
+    w.limits.layers = w.layers;
+    w.limits.ep_groups = l->edp;
+    ek_arena_measure(a);
+    lay_out(&w, a);
+    EK_TRY(ek_arena_reserve(a, "the places of experts"));
+    lay_out(&w, a);
+    EK_TRY(ek_arena_check(a, "the places of experts"));
+    for (int stage = 0; stage < l->pp; stage++) {
+        EK_TRY(add_experts(&w, stage));
+        add_shards(&w, stage);
+    }
+    return EK_OK;
+}

@@ -1,0 +1,320 @@
+/* Worlds by number of nodes, each simulated once. */
+#include "train/failures.h"
+
+#include "base/file.h"
+#include "comm/mesh.h"
+#include "model/hf/source.h"
+#include "sim/failure_trace.h"
+#include "train/failure_parts.h"
+#include "train/save_interval.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COPIES = 2, RUNS_MAX = 1000 };
+
+/* Runs are drawn until about so many failures have happened; a run has at most as many. */
+static const double failures_wanted = 1000, failures_of_run = 1e5, run_s = 30 * 86400.0;
+
+/* Bytes of an element in a checkpoint: master and two moments. */
+static const double saved_bytes = 12;
+
+static const uint64_t seed = UINT64_C(0x6661696c75726573);
+
+typedef struct {
+    int known;
+    ek_failures_world world;
+    ek_save_interval interval;
+    ek_replica_sets parts;
+    ek_arena arena;
+} known_world;
+
+typedef struct {
+    const ek_simulation_config *cfg;
+    ek_on_failure what;
+    int64_t experts, params;
+    double mtbf_s; /* of a node; 0: none fails */
+    int32_t nodes;
+    known_world *known; /* [nodes + 1] */
+} failures_work;
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+static ek_mesh_sizes sizes_of(const ek_train_config *t)
+{
+    return (ek_mesh_sizes){t->pp, t->tp, t->ep, t->etp};
+}
+
+static int or_one(int n)
+{
+    return n > 1 ? n : 1;
+}
+
+/* Whether, in block order, one node alone would hold experts: a stage with one expert-parallel
+ * group, or on one node. */
+static int is_alone(const ek_train_config *t, int ranks, int64_t node_ranks)
+{
+    int group = or_one(t->ep) * or_one(t->etp);
+
+    return ranks / or_one(t->pp) <= group || ranks / or_one(t->pp) <= node_ranks;
+}
+
+/* Copies on two nodes by default, where experts would have one, and the spare slots for them. */
+static void protect_experts(ek_train_config *t, int64_t experts, int ranks, int64_t node_ranks)
+{
+    int32_t ep = or_one(t->ep), etp = or_one(t->etp), spare;
+    int32_t *node_of;
+
+    if (ep == 1 || t->replicas_min == 1 ||
+        (t->replicas_min == 0 &&
+         (strcmp(t->balance, "auto") != 0 || !is_alone(t, ranks, node_ranks))))
+        return;
+    node_of = calloc((size_t)ep, sizeof(*node_of));
+    for (int32_t r = 0; node_of != NULL && r < ep; r++)
+        node_of[r] = (int32_t)((int64_t)r * etp / node_ranks);
+    spare = node_of == NULL
+                ? -1
+                : ek_placement_spare_slots_for(node_of, ep, (int32_t)experts,
+                                               t->replicas_min > 0 ? t->replicas_min : COPIES);
+    free(node_of);
+    if (spare < 0)
+        return;
+    t->replicas_min = t->replicas_min > 0 ? t->replicas_min : COPIES;
+    t->spare_slots = t->spare_slots >= 0 ? t->spare_slots : spare > 1 ? spare : 1;
+}
+
+static ek_status read_experts(const ek_train_config *t, int64_t *experts)
+{
+    ek_model_source source;
+
+    EK_TRY(ek_model_source_open(t->model, &source));
+    *experts = source.spec.experts;
+    return EK_OK;
+}
+
+/* All worlds have a multiple of so many ranks. */
+static int rank_multiple(const ek_train_config *t, ek_on_failure what)
+{
+    ek_mesh_sizes sizes = sizes_of(t);
+
+    if (what != EK_ON_FAILURE_RECOVER) /* --ep stays */
+        sizes.etp = or_one(sizes.ep) * or_one(sizes.etp);
+    return ek_mesh_rank_multiple(&sizes);
+}
+
+/* Lays out a world of so many ranks. */
+static void fit_world(ek_train_config *t, ek_on_failure what, int64_t experts, int ranks,
+                      int64_t node_ranks)
+{
+    ek_mesh_sizes sizes = sizes_of(t);
+
+    if (what != EK_ON_FAILURE_RECOVER)
+        return;
+    ek_mesh_fit(&sizes, ranks);
+    t->ep = sizes.ep;
+    protect_experts(t, experts, ranks, node_ranks);
+}
+
+ek_status ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what,
+                             ek_train_config *train, int *ranks)
+{
+    int multiple = rank_multiple(cfg->train, what);
+    int64_t experts = 0;
+
+    *train = *cfg->train;
+    *ranks = cfg->ranks;
+    if (multiple > cfg->ranks) /* as it is, it is refused */
+        return EK_OK;
+    *ranks = cfg->ranks / multiple * multiple;
+    EK_TRY(read_experts(cfg->train, &experts));
+    fit_world(train, what, experts, *ranks, ek_cluster_node_ranks(cfg->cluster));
+    return EK_OK;
+}
+
+/* --- worlds ----------------------------------------------------------------------------------- */
+
+/* Steps between saves, as a run with these settings makes them. */
+static void set_saves(const failures_work *w, known_world *x)
+{
+    const ek_train_config *t = w->cfg->train;
+    double save_s = w->cfg->cluster->save_s, step_s = x->world.step_s;
+    ek_save_history h = {
+        .save_s = save_s, .write_s = save_s, .saves = save_s > 0, .step_s = step_s};
+    ek_loss_risk risk = {.hosts = x->world.nodes, .p1 = 1, .p2 = 1};
+
+    if (x->world.parts != NULL) {
+        risk.p1 = 1 - ek_replica_sets_survivability(&x->parts, 1).p;
+        risk.p2 = risk.hosts > 1 ? 1 - ek_replica_sets_survivability(&x->parts, 2).p : 1;
+    }
+    x->interval =
+        ek_save_interval_find(&h, &risk, w->mtbf_s > 0 ? w->mtbf_s : HUGE_VAL,
+                              saved_bytes * (double)w->params /
+                                  (double)(risk.hosts * ek_cluster_node_ranks(w->cfg->cluster)));
+    if (t->save_seconds > 0)
+        x->world.save_every = (int64_t)fmax(round((double)t->save_seconds / step_s), 1);
+    else
+        x->world.save_every = t->save_every >= 0 ? t->save_every : x->interval.steps;
+}
+
+/* Simulates a world of so many ranks. */
+static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
+{
+    ek_simulation_config cfg = *w->cfg;
+    ek_train_config train = *w->cfg->train;
+    ek_simulation *s = NULL;
+    ek_status st;
+
+    fit_world(&train, w->what, w->experts, ranks, ek_cluster_node_ranks(cfg.cluster));
+    cfg.train = &train;
+    cfg.ranks = ranks;
+    cfg.timeline = cfg.n_strips = 0;
+    EK_TRY_OUT(ek_simulate(&cfg, &s));
+    x->world.step_s = ek_simulation_result(s)->step_s;
+    w->params = ek_simulation_layout(s)->params;
+    if (w->what != EK_ON_FAILURE_RESTART && train.zero == 0) {
+        EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), cfg.cluster, cfg.trace, &x->arena,
+                                    &x->parts));
+        x->world.parts = &x->parts;
+    }
+    set_saves(w, x);
+out:
+    ek_simulation_close(&s);
+    return st;
+}
+
+static ek_status find_world(void *context, int32_t nodes, ek_failures_world *out)
+{
+    failures_work *w = context;
+    known_world *x = &w->known[nodes];
+    int64_t each = ek_cluster_node_ranks(w->cfg->cluster), ranks = nodes * each;
+    int multiple = rank_multiple(w->cfg->train, w->what);
+
+    ranks = ranks < w->cfg->ranks ? ranks : w->cfg->ranks;
+    ranks = ranks / multiple * multiple;
+    if (!x->known) {
+        x->world.nodes = (int32_t)((ranks + each - 1) / each);
+        if (ranks > 0)
+            EK_TRY(simulate_world(w, (int)ranks, x));
+        x->known = 1;
+    }
+    *out = x->world;
+    return EK_OK;
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* Mean time between losses of a node in a record. */
+static double recorded_mtbf(const ek_failure_trace *t)
+{
+    double node_s = t->nodes * t->seconds, down = 0, lost = 0;
+
+    for (int64_t i = 0; i < t->n; i++) {
+        lost += !t->events[i].back;
+        down += (t->events[i].back ? -1 : 1) * (t->seconds - t->events[i].at_s);
+    }
+    return lost > 0 ? (node_s - down) / lost : 0;
+}
+
+/* A rate, or a record. */
+static ek_status read_failures(failures_work *w, const char *text, ek_failure_trace *trace)
+{
+    const ek_cluster *c = w->cfg->cluster;
+    char *end;
+    double hours = strtod(text, &end);
+
+    if (strcmp(text, "cluster") == 0) {
+        EK_REQUIRE(c->node_mtbf_s > 0, EK_EINVAL,
+                   "--failures cluster: %s has no key `failures`; give hours or a file", c->name);
+        w->mtbf_s = c->node_mtbf_s;
+        return EK_OK;
+    }
+    if (*end == '\0' && end != text) {
+        EK_REQUIRE(hours >= 1e-6 && hours <= 1e12, EK_EINVAL,
+                   "--failures %s: hours between failures of a node are between 1e-6 and 1e12",
+                   text);
+        w->mtbf_s = hours * 3600;
+        return EK_OK;
+    }
+    EK_TRY(ek_failure_trace_read(text, w->nodes, trace));
+    EK_REQUIRE(trace->seconds > 0, EK_EFORMAT,
+               "%s: nothing happens after most instances are up, for a run to be simulated", text);
+    w->mtbf_s = recorded_mtbf(trace);
+    return EK_OK;
+}
+
+static double or_default(double given, double otherwise)
+{
+    return given > 0 ? given : otherwise;
+}
+
+static ek_failures_config config_of(failures_work *w, const ek_failure_trace *trace)
+{
+    const ek_cluster *c = w->cfg->cluster;
+    ek_failures_config f = {.nodes = w->nodes,
+                            .world = find_world,
+                            .context = w,
+                            .mtbf_s = w->mtbf_s,
+                            .rack_nodes = (int32_t)c->rack_nodes,
+                            .rack_share = c->rack_nodes > 0 ? or_default(c->rack_share, 1) : 0,
+                            .back_s = c->back_s,
+                            .recover_s = or_default(c->recover_s, EK_FAILURES_RECOVER_S),
+                            .restart_s = or_default(c->restart_s, EK_FAILURES_RESTART_S),
+                            .seed = seed,
+                            .runs = 1};
+
+    if (trace->events != NULL) {
+        f.events = trace->events;
+        f.n_events = trace->n;
+        f.seconds = trace->seconds;
+        return f;
+    }
+    f.seconds = fmin(run_s, failures_of_run * w->mtbf_s / w->nodes);
+    f.runs = (int64_t)fmin(ceil(failures_wanted * w->mtbf_s / w->nodes / f.seconds), RUNS_MAX);
+    return f;
+}
+
+static ek_status simulate_failures(failures_work *w, const char *failures, ek_failure_trace *trace,
+                                   ek_sim_failures *out)
+{
+    ek_failures_config f;
+    ek_failures_world whole;
+    const known_world *x = &w->known[w->nodes];
+
+    EK_TRY(read_experts(w->cfg->train, &w->experts));
+    EK_TRY(read_failures(w, failures, trace));
+    EK_TRY(find_world(w, w->nodes, &whole));
+    f = config_of(w, trace);
+    f.save_s = x->interval.save_s;
+    EK_TRY(ek_failures_simulate(&f, &out->result));
+    out->config = f;
+    out->config.events = NULL;
+    out->recorded = trace->events != NULL ? trace->instances : 0;
+    out->step_s = whole.step_s;
+    out->save_every = whole.save_every;
+    out->save_assumed = x->interval.assumed;
+    out->recovers = whole.parts != NULL;
+    if (out->recovers)
+        ek_replica_sets_text(whole.parts, "node", out->survival, sizeof(out->survival));
+    return EK_OK;
+}
+
+ek_status ek_simulate_failures(const ek_simulation_config *cfg, const char *failures,
+                               ek_on_failure what, ek_sim_failures *out)
+{
+    int64_t each = ek_cluster_node_ranks(cfg->cluster);
+    failures_work w = {
+        .cfg = cfg, .what = what, .nodes = (int32_t)((cfg->ranks + each - 1) / each)};
+    ek_failure_trace trace = {0};
+    ek_status st;
+
+    memset(out, 0, sizeof(*out));
+    w.known = calloc((size_t)w.nodes + 1, sizeof(*w.known));
+    EK_REQUIRE(w.known != NULL, EK_ENOMEM, "no memory for %d nodes", (int)w.nodes);
+    st = simulate_failures(&w, failures, &trace, out);
+    for (int32_t n = 0; n <= w.nodes; n++)
+        ek_arena_fini(&w.known[n].arena);
+    free(w.known);
+    ek_failure_trace_free(&trace);
+    return st;
+}
