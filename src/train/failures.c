@@ -183,6 +183,17 @@ out:
     return st;
 }
 
+/* The same; a failure says which world it is of. */
+static ek_status simulate_nodes(failures_work *w, int32_t nodes, int ranks, known_world *x)
+{
+    ek_status st = simulate_world(w, ranks, x);
+
+    if (st < 0 && nodes < w->nodes)
+        return EK_FAIL(st, "--failures: with %d of %d nodes, %d ranks: %s", (int)nodes,
+                       (int)w->nodes, ranks, ek_err_message());
+    return st;
+}
+
 static ek_status find_world(void *context, int32_t nodes, ek_failures_world *out)
 {
     failures_work *w = context;
@@ -195,7 +206,7 @@ static ek_status find_world(void *context, int32_t nodes, ek_failures_world *out
     if (!x->known) {
         x->world.nodes = (int32_t)((ranks + each - 1) / each);
         if (ranks > 0)
-            EK_TRY(simulate_world(w, (int)ranks, x));
+            EK_TRY(simulate_nodes(w, nodes, (int)ranks, x));
         x->known = 1;
     }
     *out = x->world;

@@ -191,6 +191,7 @@ class Simulate(ek_cli.Case):
             self.assertIn(wanted, text)
 
     def test_faults_are_one_sentence(self):
+        record = ek_cli.write(self.path("record.csv"), "0,add,a\n0,add,b\n10000,remove,b\n20000,add,c\n")
         for status, said, ranks, words in (
                 (USAGE, "--ranks 5000: cluster toy has 4096", 5000, []),
                 (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
@@ -199,6 +200,8 @@ class Simulate(ek_cli.Case):
                 (USAGE, "toy has no key `failures`", 8, ["--failures", "cluster"]),
                 (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),
                 (BAD_INPUT, "none.csv", 8, ["--failures", "none.csv"]),
+                (USAGE, "--failures: with 1 of 2 nodes, 4 ranks: --batch-shares", 8,
+                 ["--failures", record, "--batch-shares", "1,1,1,1,1,1,1,2"]),
                 (USAGE, "--on-failure", 8, ["--failures", "1", "--on-failure", "hope"]),
                 (USAGE, "`simulate` has no option `--elastic`", 8, ["--elastic"])):
             err = self.simulate(ranks, *words, status=status).stderr
