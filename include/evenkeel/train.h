@@ -175,6 +175,17 @@ typedef struct {
      * speeds (ep > 1), with memory for 1.5 times an even share, rounded up to sequences; or a list
      * of relative shares, one for each, from 0.001 to 1000: "2,2,1" (not with elastic). */
     const char *batch_shares;
+    /** The run's layout (pp, chunks, tp, ep, etp, zero, micro_batch, recompute, and perhaps
+     * balance, whatever these are here) is one of a pool: the file of `evenkeel search --pool`, or
+     * its JSON text, which begins with a brace.  The first, or with a micro_batch the first that
+     * has it; with resume the one in use before.  Rank 0 reads it.  NULL: the layout is as given.
+     * Not with elastic. */
+    const char *layout_pool;
+    int64_t layout_every; /**< steps after which the run may change to another layout of the pool
+                             with the same micro_batch, if one is simulated to take less under the
+                             present loads of experts by twice what the change costs; 0: never */
+    const char *cluster;  /**< with layout_every: the file of the cluster to simulate on
+                             (docs/formats.md), read by rank 0 */
 } ek_train_config;
 
 /* clang-format off */
@@ -269,7 +280,10 @@ typedef struct {
     /* host_mtbf */ 24,                                                                            \
     /* prefer */ "speed",                                                                          \
     /* rank_speeds */ "measured",                                                                  \
-    /* batch_shares */ "even"                                                                      \
+    /* batch_shares */ "even",                                                                     \
+    /* layout_pool */ NULL,                                                                        \
+    /* layout_every */ 0,                                                                          \
+    /* cluster */ NULL                                                                             \
     }
 /* clang-format on */
 
@@ -465,6 +479,13 @@ typedef struct {
     ek_train_plan_offload offload; /**< with offload "experts" */
 } ek_train_plan;
 
+/** The run's layouts, with layout_pool. */
+typedef struct {
+    int64_t n;         /**< layouts of the pool; 0: there is none */
+    int64_t changes;   /**< how often this process changed to another one */
+    char options[256]; /**< the one in use at the end, as options of `evenkeel train` */
+} ek_train_layouts;
+
 /** Results of a run. */
 typedef struct {
     ek_train_info info;               /**< as the started hook got it */
@@ -473,6 +494,7 @@ typedef struct {
     ek_train_balance balance;         /**< with a policy that balances */
     ek_train_evaluation evaluation;   /**< with eval_data */
     ek_train_checkpoints checkpoints; /**< with elastic and save_every negative */
+    ek_train_layouts layouts;         /**< with layout_pool */
     int64_t spikes; /**< steps of this process with a loss or gradient norm far above the median
                        (docs/training.md) */
     double tokens_per_s;    /**< mean over this process's steps but the first */

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/dry_run.h"
 #include "cli/train_display.h"
+#include "search/for_run.h"
 #include "supervisor/command_job.h"
 #include "supervisor/train_reports.h"
 #include "supervisor/worker.h"
@@ -14,6 +15,7 @@
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 
 static volatile sig_atomic_t interrupted;
 
@@ -33,7 +35,8 @@ static int stop_wanted(void *context)
  * by the caller. */
 static char *own_settings(const ek_options *o)
 {
-    static const char *const names[] = {"ranks", "hosts", "discover", "mpiexec-args", "threads"};
+    static const char *const names[] = {"ranks",        "hosts",   "discover",
+                                        "mpiexec-args", "threads", "layout"};
     json_t *all = ek_options_dump(o), *own = json_object(), *escaped;
     char *text;
     ek_path whole;
@@ -60,7 +63,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     cli_train_display d = cli_train_display_open(o, job);
     ek_train_hooks hooks = cli_train_display_hooks(&d);
     ek_train_reports reports;
-    char *own = own_settings(o);
+    char *own = own_settings(o), *pool = NULL;
     int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
     ek_status st = ek_options_store(o, &cfg);
 
@@ -84,10 +87,16 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     if (st == EK_OK)
         st = ek_worker_racks(job->size, &racks);
     cfg.rack_of = racks;
+    if (st == EK_OK && strcmp(ek_options_text(o, "layout"), "auto") == 0) {
+        if (job->rank == 0)
+            st = ek_search_for_run(&cfg, dry ? ranks : job->size, &pool);
+        cfg.layout_pool = job->rank == 0 ? pool : "{}"; /* rank 0 reads it */
+    }
     if (st == EK_OK)
         st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, &summary)
                  : ek_train(&cfg, &reports.hooks, &summary);
     free(racks);
+    free(pool);
     cli_train_display_end_line();
     if (st == EK_OK &&
         reports.supervised.n_draining == 0) /* draining: the run continues elsewhere */

@@ -242,6 +242,10 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
     add_evaluations(o, &s->evaluation);
     if (s->checkpoints.automatic)
         json_object_set_new(o, "checkpoints", checkpoints_json(&s->checkpoints));
+    if (s->layouts.n > 0)
+        json_object_set_new(o, "layout",
+                            json_pack("{s:s, s:I}", "options", s->layouts.options, "changes",
+                                      (json_int_t)s->layouts.changes));
     if (s->balance.policy != NULL)
         json_object_set_new(o, "balance", balance_json(&s->balance));
     if (d->layers != NULL)
@@ -321,6 +325,8 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
     if (s->checkpoints.automatic)
         printf("checkpoints %s; %" PRId64 " cost %.2g s together\n", s->checkpoints.reason,
                s->checkpoints.saved, s->checkpoints.paid_s);
+    if (s->layouts.n > 0)
+        printf("layout %s, after %" PRId64 " changes\n", s->layouts.options, s->layouts.changes);
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);

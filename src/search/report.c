@@ -159,18 +159,25 @@ void ek_search_write_json(const ek_search *s, FILE *out)
     json_decref(o);
 }
 
-ek_status ek_search_write_pool(const ek_search *s, const char *path)
+ek_status ek_search_pool_text(const ek_search *s, char **text)
 {
     json_t *o = json_pack("{s:i}", "evenkeel_pool", 1);
-    char *text;
-    ek_status st;
 
     json_object_update_new(o, setting_json(s));
-    json_object_set_new(o, "layouts", layouts_json(s, s->pool, s->n_pool));
-    text = json_dumps(o, JSON_INDENT(1));
+    json_object_set_new(o, "layouts", layouts_json(s, s->varied, s->n_varied));
+    *text = json_dumps(o, JSON_INDENT(1));
     json_decref(o);
-    EK_REQUIRE(text != NULL, EK_ENOMEM, "no memory for %s", path);
-    st = ek_file_replace(NULL, path, text, strlen(text));
+    EK_REQUIRE(*text != NULL, EK_ENOMEM, "no memory for a pool of layouts");
+    return EK_OK;
+}
+
+ek_status ek_search_write_pool(const ek_search *s, const char *path)
+{
+    char *text = NULL;
+    ek_status st = ek_search_pool_text(s, &text);
+
+    if (st == EK_OK)
+        st = ek_file_replace(NULL, path, text, strlen(text));
     free(text);
     return st;
 }

@@ -24,6 +24,8 @@ double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout
 void ek_search_write_text(const ek_search *s, FILE *out);
 void ek_search_write_json(const ek_search *s, FILE *out);
 
+/* The text of a pool file; the caller frees it.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_search_pool_text(const ek_search *s, char **text);
 /* Replaces the file.  EK_EIO, EK_ENOSPC, EK_ENOMEM. */
 EK_CHECKED ek_status ek_search_write_pool(const ek_search *s, const char *path);
 

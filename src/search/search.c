@@ -7,12 +7,16 @@
 #include "base/team.h"
 #include "base/threads.h"
 #include "train/imagine.h"
+#include "train/layout_pool.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, REFUSAL = 1024 };
+
+/* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
+#define VARIED 1.5
 
 static const ek_choice cornered[] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ZERO,
                                      EK_CHOICE_RECOMPUTE};
@@ -489,6 +493,35 @@ static ek_status fill_pool(ek_search *o, const int64_t *order, int64_t n)
     return EK_OK;
 }
 
+static int is_one_of(const int64_t *list, int64_t n, int64_t index)
+{
+    while (n > 0 && list[n - 1] != index)
+        n--;
+    return n > 0;
+}
+
+static int is_best_of_corner(const ek_search *o, int64_t index)
+{
+    for (int i = 0; i < o->n_corners; i++)
+        if (o->corners[i].best == index)
+            return 1;
+    return 0;
+}
+
+/* order: all by time. */
+static ek_status fill_varied(ek_search *o, const int64_t *order, int64_t n)
+{
+    double most = VARIED * o->layouts[order[0]].step_s;
+
+    o->varied = calloc((size_t)n, sizeof(*o->varied));
+    EK_REQUIRE(o->varied != NULL, EK_ENOMEM, "no memory for a pool of layouts");
+    for (int64_t i = 0; i < n && o->n_varied < EK_LAYOUT_POOL_MAX; i++)
+        if (is_one_of(o->pool, o->n_pool, order[i]) ||
+            (is_best_of_corner(o, order[i]) && o->layouts[order[i]].step_s <= most))
+            o->varied[o->n_varied++] = order[i];
+    return EK_OK;
+}
+
 static ek_status fill_answer(searching *s)
 {
     ek_search *o = s->out;
@@ -499,7 +532,8 @@ static ek_status fill_answer(searching *s)
     EK_TRY(list_by_time(s, &o->best, &n));
     EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
-    return fill_pool(o, o->best, n);
+    EK_TRY(fill_pool(o, o->best, n));
+    return fill_varied(o, o->best, n);
 }
 
 static ek_status search(searching *s, const ek_search_config *cfg)
@@ -556,6 +590,7 @@ void ek_search_close(ek_search **s)
     free((*s)->layouts);
     free((*s)->best);
     free((*s)->pool);
+    free((*s)->varied);
     free((*s)->corners);
     free(*s);
     *s = NULL;

@@ -77,14 +77,22 @@ class Search(ek_cli.Case):
         for c in refused:
             self.assertGreater(c["needs_mb"] * 1e6, limit)
 
-    def test_a_pool_has_the_layouts_that_nothing_beats(self):
+    def test_a_pool_has_what_nothing_beats_and_the_best_of_each_value(self):
         path = self.path("pool.json")
         self.search(8, "--fix", FEW, "--pool", path)
         pool = json.loads(ek_cli.read(path))
         self.assertEqual((pool["evenkeel_pool"], pool["cluster"], pool["ranks"], pool["batch"], pool["seq"]),
                          (1, "toy", 8, 32, 256))
         self.assertGreater(len(pool["layouts"]), 1)
-        for a, b in zip(pool["layouts"], pool["layouts"][1:]):
+        steps = [p["step_ms"] for p in pool["layouts"]]
+        self.assertEqual(steps, sorted(steps))
+        s = self.json(8, "--fix", FEW)
+        least = [p["options"] for p in s["pool"]]
+        corners = [c["layout"]["options"] for c in s["corners"] if c["layout"]["step_ms"] <= 1.5 * steps[0]]
+        self.assertTrue(any(c not in least for c in corners), corners)
+        self.assertEqual(sorted(map(str, (p["options"] for p in pool["layouts"]))),
+                         sorted({str(o) for o in least + corners}))
+        for a, b in zip(s["pool"], s["pool"][1:]):
             self.assertLessEqual(a["step_ms"], b["step_ms"])
             self.assertGreater(a["memory_mb"], b["memory_mb"])
 

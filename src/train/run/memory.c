@@ -158,6 +158,14 @@ static ek_status find_fitting(ek_run *r, const memory_need *n, char *hint, size_
     return EK_OK;
 }
 
+/* What each of `ranks` ranks of this host could use more. */
+static double spare_of_rank(const memory_need *n, double ranks)
+{
+    if (n->limit.kind == EK_LIMIT_UNKNOWN)
+        return 1e24;
+    return (n->have - n->want) / (n->limit.kind == EK_LIMIT_GIVEN ? 1 : ranks);
+}
+
 /* Linux overcommits memory and kills a process that uses too much without a message; so this checks
  * before. */
 ek_status ek_run_check_memory(ek_run *r)
@@ -179,6 +187,8 @@ ek_status ek_run_check_memory(ek_run *r)
         r->room.files.cache_bytes = need.have > need.want ? (int64_t)(need.have - need.want) : 1;
     EK_TRY(ek_run_sum_on_host(r, &ranks));
     r->room.files.through_cache = ranks > 1; /* ranks of a host may read the same weights */
+    r->room.spare_bytes = spare_of_rank(&need, ranks);
+    EK_TRY(ek_minimum(r->world, &r->room.spare_bytes));
     all_fit = need_fits(&need, 0);
     EK_TRY(ek_minimum(r->world, &all_fit));
     if (all_fit > 0)

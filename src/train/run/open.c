@@ -3,6 +3,7 @@
 #include "comm/agree.h"
 #include "model/hf/names.h"
 #include "train/run/balance.h"
+#include "train/run/layouts.h"
 #include "train/run/stages.h"
 
 #include <stdlib.h>
@@ -129,6 +130,7 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_configure_exec(r));
     EK_TRY(ek_run_calibrate(r));
     EK_TRY(ek_run_measure_stages(r));
+    ek_run_layouts_note_opening(r->layouts);
     EK_TRY(ek_agree(r->world, "lay out the model", ek_run_layout_model(r)));
     EK_TRY(ek_agree(r->world, "get its memory", ek_run_check_memory(r)));
     if (r->cfg->dry_run) {
@@ -161,7 +163,7 @@ ek_status ek_run_open(ek_run *r)
     fill_info(r);
     ek_run_describe_memory(r);
     warn_of_gates(r);
-    if (r->hooks->started != NULL)
+    if (r->hooks->started != NULL && r->layouts->changes == 0)
         r->hooks->started(r->hooks->context, &r->out->info);
     return EK_OK;
 }

@@ -6,6 +6,7 @@
 #include "train/batch.h"
 #include "train/output/run_file.h"
 #include "train/run/balance.h"
+#include "train/run/layouts.h"
 #include "train/run/shares.h"
 #include "train/run/stages.h"
 #include "train/settings/settings.h"
@@ -170,6 +171,7 @@ ek_status ek_run_read_options(ek_run *r)
     EK_TRY(check_sizes(r));
     EK_TRY(read_schedules(r));
     EK_TRY(open_replay(r));
+    EK_TRY(ek_run_layouts_check(r));
     return check_layout(r);
 }
 
@@ -209,6 +211,8 @@ static ek_status describe_run(ek_run *r)
     c.warmup = t->optimizer.warmup;
     c.dtype = ek_mode_name(r->options.mode);
     c.eval_every = ek_run_eval_every(r);
+    if (c.layout_pool != NULL && c.layout_pool[0] == '{')
+        c.layout_pool = NULL; /* the caller makes it again */
     EK_TRY(ek_train_settings_write(&c, &r->options.all_settings));
     EK_TRY(add_caller_settings(r, c.caller_settings));
     return ek_run_file_text(&c, r->options.all_settings, &r->options.run_file);

@@ -9,6 +9,7 @@
 #include "train/output/folder.h"
 #include "train/run/balance.h"
 #include "train/run/explain.h"
+#include "train/run/layouts.h"
 #include "train/run/state.h"
 
 #include <math.h>
@@ -414,12 +415,12 @@ static ek_status end_stopped(ek_run *r)
 static ek_status step_loop(ek_run *r)
 {
     ek_train_progress *p = &r->out->end;
-    int64_t begin = ek_clock_ns(), last = begin;
+    int64_t begin = ek_run_layouts_begin(r->layouts), last = ek_clock_ns();
     const ek_train_hooks *h = r->hooks;
-    int stop = 0, done;
+    int stop = 0, change = 0, done;
 
-    EK_TRY(set_origin(r, begin));
-    r->saves.began_ns = begin;
+    EK_TRY(set_origin(r, last));
+    r->saves.began_ns = last;
     p->steps = r->training.optimizer.steps;
     p->step = r->first_step;
     EK_TRY(apply_schedules(r, r->first_step));
@@ -430,7 +431,8 @@ static ek_status step_loop(ek_run *r)
         ek_comm_set_watchdog(r->world, r->cfg->watchdog);
     EK_TRY(begin_data(r));
     ek_run_report_phase(r, "step");
-    while (!stop && !ek_run_stops_early(r) && ek_trainer_steps_done(r->trainer) < p->steps) {
+    while (!stop && !change && !ek_run_stops_early(r) &&
+           ek_trainer_steps_done(r->trainer) < p->steps) {
         int64_t now;
 
         r->progress.step = ek_trainer_steps_done(r->trainer);
@@ -444,6 +446,7 @@ static ek_status step_loop(ek_run *r)
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(ek_run_time_step(r, p->step_ms / 1e3));
+        ek_run_layouts_add_step(r, p->step_ms / 1e3);
         EK_TRY(write_metrics(r, p->step_ms));
         last = now; /* the next step's time includes saving */
         p->loss = r->progress.last.losses.loss;
@@ -466,8 +469,11 @@ static ek_status step_loop(ek_run *r)
         if (h->step != NULL)
             h->step(h->context, p);
         EK_TRY(poll_save(r));
-        if (wants_save(r, p->step, stop))
-            EK_TRY(save_checkpoint(r, stop || p->step == p->steps || ek_run_stops_early(r)));
+        if (!stop && !ek_run_stops_early(r))
+            EK_TRY(ek_run_layouts_decide(r, &change));
+        if (change || wants_save(r, p->step, stop))
+            EK_TRY(
+                save_checkpoint(r, change || stop || p->step == p->steps || ek_run_stops_early(r)));
     }
     return stop ? end_stopped(r) : EK_OK;
 }
@@ -521,12 +527,23 @@ static void close_all(ek_run *r, ek_status st)
         close(r->folder.lock);
 }
 
-ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
-                         ek_train_summary *out)
+/* After a failure of which other ranks may not know. */
+static void give_up(const ek_train_config *cfg, ek_status st)
 {
+    if (cfg->world != NULL && ek_comm_size(cfg->world) > 1 &&
+        (st != EK_ECANCELED || ek_supervised_draining(cfg->supervised) > 0))
+        ek_comm_give_up(cfg->world);
+}
+
+/* A start of the run: to its end, or until it is to go on with another layout. */
+static ek_status execute_start(ek_run_layouts *layouts, const ek_train_hooks *hooks,
+                               ek_train_summary *out)
+{
+    const ek_train_config *cfg = &layouts->cfg;
     ek_run r = {.cfg = cfg,
                 .hooks = hooks,
                 .out = out,
+                .layouts = layouts,
                 .world = cfg->world,
                 .all = cfg->world,
                 .rank = cfg->world != NULL ? ek_comm_rank(cfg->world) : 0,
@@ -542,7 +559,7 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
     EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
     if (!out->finished_before && ek_supervised_draining(cfg->supervised) == 0 && !cfg->dry_run) {
         st = take_steps(&r);
-        if (st == EK_OK)
+        if (st == EK_OK && !layouts->changing)
             st = ek_run_explain(&r);
         if (st == EK_OK)
             st = ek_run_evaluate_survivability(&r);
@@ -554,10 +571,25 @@ ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks
     }
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
-    if (st < 0 && r.all != NULL && ek_comm_size(r.all) > 1 &&
-        (st != EK_ECANCELED ||
-         ek_supervised_draining(cfg->supervised) > 0)) /* of which other ranks may not know */
-        ek_comm_give_up(r.all);
+    if (st < 0)
+        give_up(cfg, st);
     close_all(&r, st);
+    return st;
+}
+
+ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
+                         ek_train_summary *out)
+{
+    ek_run_layouts layouts;
+    ek_status st = ek_run_layouts_open(&layouts, cfg);
+
+    if (st < 0)
+        give_up(cfg, st);
+    else
+        do {
+            st = execute_start(&layouts, hooks, out);
+        } while (st == EK_OK && ek_run_layouts_continue(&layouts));
+    ek_run_layouts_describe(&layouts, out);
+    ek_run_layouts_close(&layouts);
     return st;
 }

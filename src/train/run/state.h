@@ -130,6 +130,7 @@ typedef struct {
 /* The memory of this process. */
 typedef struct {
     int64_t base_rss;            /* bytes before the model was laid out */
+    double spare_bytes;          /* what each rank could use besides, before it trained */
     ek_file_reader_config files; /* how weights are read, by what the limit leaves */
 } ek_run_room;
 
@@ -141,12 +142,16 @@ typedef struct {
     int64_t counted_ns;  /* end of the first step of this process; 0: not yet */
 } ek_run_progress;
 
+typedef struct ek_run_layouts ek_run_layouts; /* train/run/layouts.h */
+
 /* The state of a run. */
 typedef struct {
     /* the caller's */
     const ek_train_config *cfg;
     const ek_train_hooks *hooks;
     ek_train_summary *out;
+
+    ek_run_layouts *layouts; /* its choice of a layout; NULL: the run is not executed */
 
     /* ranks */
     ek_comm *world; /* NULL: one rank */

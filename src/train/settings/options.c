@@ -150,6 +150,24 @@ static const ek_option options[] = {
      .help = "--offload: where the gradients of experts are, 4 bytes a parameter; disk: read and "
              "written by each micro-batch; auto: memory if they fit there"},
     EK_JOB_OPTIONS,
+    {"layout", EK_OPTION_CHOICE, .fallback = "given", .allowed = "given|auto",
+     .help =
+         "auto: search the layout (pp, pp-chunks, tp, ep, etp, zero, micro-batch, recompute) "
+         "with the shortest step on --cluster, as evenkeel search does; --micro-batch restricts "
+         "it"},
+    {"layout-pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
+     .offset = FIELD(layout_pool), .flags = EK_SETTING_PATH,
+     .help = "take the first layout of a file of evenkeel search --pool that has the given "
+             "--micro-batch, if one is given; not with --elastic"},
+    {"layout-every", EK_OPTION_INT, .unit = "steps", .allowed = "[0,1000000000]",
+     .field = EK_FIELD_INT64, .offset = FIELD(layout_every),
+     .help = "simulate the layouts of the pool that have the run's --micro-batch with the present "
+             "loads of experts at this interval, and change to another one where that saves twice "
+             "what the change costs; 0: never"},
+    {"cluster", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT, .offset = FIELD(cluster),
+     .flags = EK_SETTING_PATH,
+     .help = "--layout auto, --layout-every: the cluster to simulate layouts on "
+             "(docs/simulate.md; bench costs --cluster-out writes the one that it runs on)"},
     {"pp", EK_OPTION_INT, .unit = "ranks", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(pp),
      .help =
@@ -351,17 +369,37 @@ static ek_status check_commands(const ek_options *given, const json_t *settings,
     return EK_OK;
 }
 
+/* Refuses options of a layout beside a choice of it. */
+static ek_status check_chosen(const ek_options *given)
+{
+    static const char *const names[] = {"pp", "pp-chunks", "tp", "ep", "etp", "zero", "recompute"};
+    const char *layout = ek_options_text(given, "layout");
+    int is_auto = layout != NULL && strcmp(layout, "auto") == 0;
+    int chosen = is_auto || ek_options_given(given, "layout-pool");
+
+    for (size_t i = 0; chosen && i < sizeof(names) / sizeof(names[0]); i++)
+        EK_REQUIRE(!ek_options_given(given, names[i]), EK_EINVAL,
+                   "--%s chooses --%s: leave one of them out (of evenkeel search, --fix restricts "
+                   "what is in a pool)",
+                   is_auto ? "layout auto" : "layout-pool", names[i]);
+    EK_REQUIRE(!is_auto || !ek_options_given(given, "layout-pool"), EK_EINVAL,
+               "--layout auto and --layout-pool: give one of them");
+    return EK_OK;
+}
+
 /* Default of --out, and the stored settings of the run that continues there. */
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap)
 {
-    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
+    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout; and
+     * if it is not only the ranks, so is the choice of a layout. */
     static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
     static const char *const sizes[] = {"pp",        "tp",        "ep",         "etp",
                                         "pp-chunks", "pp-layers", "adaptive-r", "batch-shares"};
+    static const char *const choice[] = {"layout", "layout-pool", "layout-every"};
     int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
     const char *dir = ek_options_text(given, "out");
-    int lays_out = 0;
+    int lays_out = 0, sizes_given = 0;
     ek_path out, path;
 
     EK_TRY(dir != NULL ? ek_path_set(&out, "%s", dir) : ek_out_default(go_on, &out));
@@ -376,10 +414,15 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
         *settings = json_object();
     snprintf(from, from_cap, "%s", path.s);
     EK_TRY(check_commands(given, *settings, path.s));
-    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++)
+    EK_TRY(check_chosen(given));
+    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++) {
         lays_out |= ek_options_given(given, layout[i]);
+        sizes_given |= i > 0 && ek_options_given(given, layout[i]);
+    }
     for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
         json_object_del(*settings, sizes[i]);
+    for (size_t i = 0; sizes_given && i < sizeof(choice) / sizeof(choice[0]); i++)
+        json_object_del(*settings, choice[i]);
     if (dir == NULL)
         json_object_set_new(*settings, "out", json_string_nocheck(out.s));
     return EK_OK;

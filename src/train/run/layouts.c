@@ -1,0 +1,439 @@
+/* Chooses layouts from a pool. */
+#include "train/run/layouts.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "comm/agree.h"
+#include "model/hf/names.h"
+#include "train/simulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 256 };
+
+/* Settings without a pool: those of a simulation. */
+static void forget_pool(ek_train_config *c)
+{
+    c->layout_pool = NULL;
+    c->layout_every = 0;
+}
+
+static int rank_of(const ek_train_config *c)
+{
+    return c->world != NULL ? ek_comm_rank(c->world) : 0;
+}
+
+/* --- the first layout ------------------------------------------------------------------------- */
+
+static ek_status check_settings(const ek_train_config *c)
+{
+    EK_REQUIRE(c->layout_every >= 0, EK_EINVAL, "--layout-every %lld is below 0",
+               (long long)c->layout_every);
+    EK_REQUIRE(c->layout_every == 0 || c->layout_pool != NULL, EK_EINVAL,
+               "--layout-every: give --layout-pool, the layouts to choose from (evenkeel search "
+               "--pool), or --layout auto");
+    EK_REQUIRE(c->layout_every == 0 || c->cluster != NULL, EK_EINVAL,
+               "--layout-every: give --cluster, the file of the cluster that layouts are simulated "
+               "on (docs/simulate.md)");
+    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EUNSUPPORTED,
+               "--layout-pool and --layout auto do not work with --elastic yet: give the options "
+               "of a layout of evenkeel search");
+    EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EUNSUPPORTED,
+               "--layout-every does not work with --offload %s", c->offload);
+    return EK_OK;
+}
+
+static int is_in_use(const ek_pool_layout *l, const ek_train_config *c)
+{
+    ek_train_config other = *c;
+
+    ek_layout_apply(&l->choice, &other);
+    return other.pp == c->pp && other.chunks == c->chunks && other.tp == c->tp &&
+           other.ep == c->ep && other.etp == c->etp && other.zero == c->zero &&
+           strcmp(other.recompute, c->recompute) == 0 &&
+           (l->balance[0] == '\0' || strcmp(l->balance, c->balance) == 0);
+}
+
+/* Whether a run may have a layout: losses depend on the micro-batch. */
+static int has_micro_batch(const ek_pool_layout *l, int64_t micro_batch)
+{
+    return micro_batch == 0 || l->choice.value[EK_CHOICE_MICRO_BATCH] == micro_batch;
+}
+
+/* The first that the run may have; a run that continues goes on with the layout that it had. */
+static ek_status choose_first(ek_run_layouts *l)
+{
+    const ek_train_config *c = l->given;
+    ek_layout_pool *p = l->pool;
+    int64_t ranks = c->world != NULL ? ek_comm_size(c->world) : 1, first = -1;
+
+    EK_REQUIRE(p->ranks == ranks, EK_EINVAL,
+               "--layout-pool: its layouts are of %lld ranks, and there are %lld",
+               (long long)p->ranks, (long long)ranks);
+    for (int64_t i = p->n - 1; i >= 0; i--)
+        if (has_micro_batch(&p->layout[i], c->micro_batch) &&
+            !(first >= 0 && c->resume && is_in_use(&p->layout[first], c)))
+            first = i;
+    EK_REQUIRE(first >= 0, EK_EINVAL,
+               "--layout-pool: none of its %lld layouts has --micro-batch %lld, which affects "
+               "losses: search with --fix micro-batch=%lld",
+               (long long)p->n, (long long)c->micro_batch, (long long)c->micro_batch);
+    l->decision = (ek_layout_decision){.n = p->n, .current = first};
+    return EK_OK;
+}
+
+static void apply_current(ek_run_layouts *l)
+{
+    l->cfg = *l->given;
+    ek_pool_layout_apply(&l->pool->layout[l->decision.current], &l->cfg);
+}
+
+/* Rank 0 reads the pool, for all. */
+static ek_status read_pool(ek_run_layouts *l)
+{
+    const ek_train_config *c = l->given;
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    l->pool = calloc(1, sizeof(*l->pool));
+    if (l->pool == NULL)
+        st = EK_FAIL(EK_ENOMEM, "no memory for a pool of layouts");
+    if (st == EK_OK && rank_of(c) == 0)
+        st = ek_layout_pool_read(c->layout_pool, l->pool);
+    EK_TRY(ek_agree(c->world, "read --layout-pool", st));
+    if (c->world == NULL)
+        return EK_OK;
+    EK_TRY(ek_comm_broadcast(c->world, l->pool, sizeof(*l->pool), 0, &op));
+    return ek_coll_wait(&op);
+}
+
+/* On rank 0: what decisions are made from. */
+static ek_status open_decisions(ek_run_layouts *l)
+{
+    size_t n = (size_t)l->pool->n;
+
+    l->cluster = calloc(1, sizeof(*l->cluster));
+    l->simulated = calloc(n, sizeof(*l->simulated));
+    l->refused = calloc(n, sizeof(*l->refused));
+    EK_REQUIRE(l->cluster != NULL && l->simulated != NULL && l->refused != NULL, EK_ENOMEM,
+               "no memory for %lld layouts", (long long)l->pool->n);
+    EK_TRY(ek_cluster_read(l->given->cluster, l->cluster));
+    EK_REQUIRE(l->pool->ranks <= ek_cluster_ranks(l->cluster), EK_EINVAL,
+               "--cluster %s has %lld ranks, and there are %lld", l->given->cluster,
+               (long long)ek_cluster_ranks(l->cluster), (long long)l->pool->ranks);
+    return EK_OK;
+}
+
+static void log_first(const ek_run_layouts *l)
+{
+    const ek_layout_pool *p = l->pool;
+    const ek_pool_layout *now = &p->layout[l->decision.current];
+    int64_t may = 0;
+    char words[WORDS];
+
+    for (int64_t i = 0; i < p->n; i++)
+        may += has_micro_batch(&p->layout[i], now->choice.value[EK_CHOICE_MICRO_BATCH]);
+    ek_log("layout", EK_LOG_INFO,
+           "layout %s: number %lld of %lld in the pool, %lld of which have its micro-batch",
+           ek_pool_layout_words(now, words, sizeof(words)), (long long)l->decision.current + 1,
+           (long long)p->n, (long long)may);
+}
+
+ek_status ek_run_layouts_open(ek_run_layouts *l, const ek_train_config *cfg)
+{
+    *l = (ek_run_layouts){.given = cfg, .cfg = *cfg, .next = -1};
+    EK_TRY(check_settings(cfg));
+    if (cfg->layout_pool == NULL)
+        return EK_OK;
+    EK_TRY(read_pool(l));
+    EK_TRY(choose_first(l));
+    if (cfg->layout_every > 0)
+        EK_TRY(
+            ek_agree(cfg->world, "read --cluster", rank_of(cfg) == 0 ? open_decisions(l) : EK_OK));
+    apply_current(l);
+    if (rank_of(cfg) == 0)
+        log_first(l);
+    return EK_OK;
+}
+
+void ek_run_layouts_close(ek_run_layouts *l)
+{
+    free(l->pool);
+    free(l->cluster);
+    free(l->loads);
+    free(l->simulated);
+    free(l->refused);
+}
+
+ek_status ek_run_layouts_check(const ek_run *r)
+{
+    const ek_layout_pool *p = r->layouts != NULL ? r->layouts->pool : NULL;
+    const ek_trainer_config *t = &r->training;
+
+    if (p == NULL)
+        return EK_OK;
+    EK_REQUIRE(p->batch == t->batch && p->seq == t->seq, EK_EINVAL,
+               "--layout-pool: its layouts are for steps of %lld sequences of %lld tokens, and the "
+               "run has --batch %lld --seq %lld",
+               (long long)p->batch, (long long)p->seq, (long long)t->batch, (long long)t->seq);
+    EK_REQUIRE(p->params == ek_hf_elements(&r->source.spec), EK_EINVAL,
+               "--layout-pool: its layouts are for a model of %lld parameters, and this one has "
+               "%lld",
+               (long long)p->params, (long long)ek_hf_elements(&r->source.spec));
+    return EK_OK;
+}
+
+/* --- measurements ----------------------------------------------------------------------------- */
+
+static int decides(const ek_run *r)
+{
+    return r->layouts != NULL && r->layouts->pool != NULL && r->layouts->given->layout_every > 0;
+}
+
+/* The first step of a start ends it; what it took tells what a change costs. */
+static void end_start(ek_run_layouts *l, int64_t now)
+{
+    if (l->changing_ns > 0)
+        l->change_s = (double)(now - l->changing_ns) / 1e9;
+    l->start_s = (double)(now - l->opened_ns) / 1e9;
+    l->changing_ns = 0;
+}
+
+void ek_run_layouts_note_opening(ek_run_layouts *l)
+{
+    l->opened_ns = ek_clock_ns();
+}
+
+int64_t ek_run_layouts_begin(ek_run_layouts *l)
+{
+    if (l->began_ns == 0)
+        l->began_ns = ek_clock_ns();
+    return l->began_ns;
+}
+
+static void add_loads(ek_run *r)
+{
+    const ek_model_spec *spec = &r->source.spec;
+    double *at = r->layouts->loads;
+
+    for (int64_t i = 0; i < spec->layers; i++) {
+        const double *load = ek_pass_load(ek_trainer_pass(r->trainer), i);
+
+        for (int64_t e = 0; e < spec->experts && !spec->dense[i]; e++)
+            *at++ += load[e];
+    }
+}
+
+void ek_run_layouts_add_step(ek_run *r, double seconds)
+{
+    ek_run_layouts *l = r->layouts;
+    int64_t done = ek_trainer_steps_done(r->trainer);
+    size_t n = (size_t)(ek_model_moe_layers(&r->source.spec) * r->source.spec.experts);
+
+    if (!decides(r))
+        return;
+    if (l->next < 0)
+        l->next = done - 1 + l->given->layout_every;
+    if (done == r->first_step + 1) {
+        end_start(l, ek_clock_ns());
+    } else {
+        l->step_s += seconds;
+        l->n_steps++;
+    }
+    if (r->rank != 0)
+        return;
+    if (l->loads == NULL) /* without memory for them: even ones */
+        l->loads = calloc(n + 1, sizeof(*l->loads));
+    if (l->loads != NULL)
+        add_loads(r);
+}
+
+/* --- decisions -------------------------------------------------------------------------------- */
+
+/* The loads as a trace of one iteration; the caller frees own. */
+static ek_status trace_of_loads(const ek_run *r, ek_trace *t)
+{
+    const ek_model_spec *spec = &r->source.spec;
+    int64_t layers = ek_model_moe_layers(spec), n = layers * spec->experts;
+    uint64_t *counts = calloc((size_t)n + 1, sizeof(*counts));
+
+    EK_REQUIRE(counts != NULL, EK_ENOMEM, "no memory for the loads of experts");
+    for (int64_t i = 0; i < n; i++)
+        counts[i] = (uint64_t)r->layouts->loads[i];
+    *t = (ek_trace){.own = counts,
+                    .data = (const unsigned char *)counts,
+                    .width = sizeof(*counts),
+                    .iterations = 1,
+                    .layers = layers,
+                    .sources = 1,
+                    .experts = spec->experts};
+    return EK_OK;
+}
+
+/* Seconds of a step with a layout of the pool; infinite if it cannot be had. */
+static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *loads)
+{
+    ek_train_config c = *l->given;
+    ek_simulation_config cfg = {.train = &c,
+                                .cluster = l->cluster,
+                                .ranks = (int)l->pool->ranks,
+                                .trace = loads,
+                                .steps = 1};
+    ek_simulation *s = NULL;
+    double step_s = INFINITY;
+    char words[WORDS];
+
+    ek_pool_layout_apply(&l->pool->layout[i], &c);
+    forget_pool(&c);
+    c.world = NULL;
+    c.replay_routing = NULL; /* its loads are what was measured */
+    if (ek_simulate(&cfg, &s) == EK_OK) {
+        step_s = ek_simulation_result(s)->step_s;
+    } else {
+        l->refused[i] = 1;
+        ek_log("layout", EK_LOG_WARN, "%s cannot be simulated: %s",
+               ek_pool_layout_words(&l->pool->layout[i], words, sizeof(words)), ek_err_message());
+    }
+    ek_simulation_close(&s);
+    return step_s;
+}
+
+/* Whether a layout has the micro-batch of the run, and memory for it is left. */
+static int may_use(const ek_run *r, int64_t i)
+{
+    const ek_run_layouts *l = r->layouts;
+    const ek_pool_layout *now = &l->pool->layout[l->decision.current], *p = &l->pool->layout[i];
+
+    return !l->refused[i] && has_micro_batch(p, now->choice.value[EK_CHOICE_MICRO_BATCH]) &&
+           p->memory <= now->memory + r->room.spare_bytes;
+}
+
+static ek_status simulate_pool(ek_run *r)
+{
+    ek_run_layouts *l = r->layouts;
+    ek_trace t = {0};
+
+    EK_REQUIRE(l->loads != NULL, EK_ENOMEM, "no memory for the loads of experts");
+    EK_TRY(trace_of_loads(r, &t));
+    for (int64_t i = 0; i < l->pool->n; i++)
+        l->simulated[i] = may_use(r, i) ? simulate_layout(l, i, &t) : INFINITY;
+    free(t.own);
+    return EK_OK;
+}
+
+/* What a change costs: as measured, else as much as this start took, once more for the save. */
+static double cost_of_change(const ek_run_layouts *l)
+{
+    return l->change_s > 0 ? l->change_s : 2 * l->start_s;
+}
+
+static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
+                        const ek_layout_verdict *v, double took_s)
+{
+    char words[WORDS], of_step[64] = "", of_change[64];
+
+    (void)ek_pool_layout_words(&l->pool->layout[v->best], words, sizeof(words));
+    (void)snprintf(of_step, sizeof(of_step), "%.4g ms a step instead of %.4g", v->expected_s * 1e3,
+                   p->measured_s * 1e3);
+    (void)snprintf(of_change, sizeof(of_change), "a change takes %.2g s", p->change_s);
+    if (v->change)
+        ek_log("layout", EK_LOG_INFO, "changing to the layout %s: by simulation %s; %s", words,
+               of_step, of_change);
+    else if (v->best == l->decision.current)
+        ek_log("layout", EK_LOG_INFO,
+               "the layout stays: no other is simulated to be faster (decided in %.0f ms)",
+               took_s * 1e3);
+    else
+        ek_log("layout", EK_LOG_INFO,
+               "the layout stays: the best other one, %s, is simulated to take %s, which does not "
+               "pay twice within %lld steps: %s",
+               words, of_step, (long long)p->steps, of_change);
+}
+
+/* On rank 0. */
+static ek_status decide_here(ek_run *r, int64_t steps, int64_t *next)
+{
+    ek_run_layouts *l = r->layouts;
+    int64_t began = ek_clock_ns();
+    ek_layout_prospect p = {.simulated = l->simulated,
+                            .measured_s = l->step_s / (double)l->n_steps,
+                            .change_s = cost_of_change(l),
+                            .steps = steps};
+    ek_layout_verdict v;
+
+    EK_TRY(simulate_pool(r));
+    v = ek_layout_decide(&l->decision, &p);
+    log_verdict(l, &p, &v, (double)(ek_clock_ns() - began) / 1e9);
+    *next = v.change ? v.best : l->decision.current;
+    return EK_OK;
+}
+
+/* Begins to count anew. */
+static void clear_counts(ek_run *r)
+{
+    ek_run_layouts *l = r->layouts;
+    int64_t n = ek_model_moe_layers(&r->source.spec) * r->source.spec.experts;
+
+    l->step_s = 0;
+    l->n_steps = 0;
+    for (int64_t i = 0; i < n && l->loads != NULL; i++)
+        l->loads[i] = 0;
+}
+
+ek_status ek_run_layouts_decide(ek_run *r, int *change)
+{
+    ek_run_layouts *l = r->layouts;
+    int64_t done = ek_trainer_steps_done(r->trainer), next, left;
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    *change = 0;
+    if (!decides(r) || done < l->next || l->n_steps == 0)
+        return EK_OK;
+    left = r->training.optimizer.steps - done;
+    l->next = done + l->given->layout_every;
+    next = l->decision.current;
+    if (left <= 0)
+        return EK_OK;
+    if (r->rank == 0)
+        st = decide_here(r, left < l->given->layout_every ? left : l->given->layout_every, &next);
+    EK_TRY(ek_agree(r->world, "choose a layout", st));
+    if (r->ranks > 1) {
+        EK_TRY(ek_comm_broadcast(r->world, &next, sizeof(next), 0, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    clear_counts(r);
+    *change = next != l->decision.current;
+    if (!*change)
+        return EK_OK;
+    l->changing_ns = ek_clock_ns();
+    l->decision.current = next;
+    l->changing = 1;
+    l->changes++;
+    return EK_OK;
+}
+
+int ek_run_layouts_continue(ek_run_layouts *l)
+{
+    if (!l->changing)
+        return 0;
+    l->changing = 0;
+    apply_current(l);
+    l->cfg.resume = 1;
+    l->cfg.overwrite = 0;
+    l->cfg.timeline = 0; /* its steps were recorded, or come too late */
+    return 1;
+}
+
+void ek_run_layouts_describe(const ek_run_layouts *l, ek_train_summary *out)
+{
+    if (l->pool == NULL)
+        return;
+    out->layouts.n = l->pool->n;
+    out->layouts.changes = l->changes;
+    (void)ek_pool_layout_words(&l->pool->layout[l->decision.current], out->layouts.options,
+                               sizeof(out->layouts.options));
+}
