@@ -110,6 +110,7 @@ class Defaults(Run):
         super().__init__(o, cluster, folder, None)
         self.rng = random.Random(seed)
         self.tensors = set()  # of the whole model
+        self.newest = -1      # generation that was valid at the last failure
         self.window = None    # (begin, end) of the failures: (seconds, steps)
         self.longest_gap = 0.0
 
@@ -130,15 +131,21 @@ class Defaults(Run):
         """Nodes that are dead, stopped or cut off now; of two that do not reach each other both."""
         return {n for _, (_, of) in self.due for n in ([of] if isinstance(of, str) else of)}
 
+    def folders_of(self, nodes):
+        """/dev/shm of nodes."""
+        return ["/proc/%d/root/dev/shm" % pid for node in nodes for pid in self.holders_of(node)]
+
     def held(self):
-        """What reachable nodes hold; new processes run on a node whose others are stopped."""
+        """What reachable nodes hold of the newest generation, an older one being no copy; new
+        processes run on a node whose others are stopped."""
         stopped = {node for _, (what, node) in self.due if what == "continue"}
         away = self.unreachable() - stopped
-        folders = []
-        for node in self.nodes:
-            if node not in away:
-                folders += ["/proc/%d/root/dev/shm" % pid for pid in self.holders_of(node)]
-        return state_copies.held(folders)
+        return state_copies.held(self.folders_of(n for n in self.nodes if n not in away),
+                                 self.newest)
+
+    def note_newest(self):
+        """Before memory becomes unreachable."""
+        self.newest = max(self.newest, state_copies.newest(self.folders_of(self.nodes)))
 
     def holders_of(self, node):
         nodes, self.nodes = self.nodes, [node]
@@ -176,6 +183,7 @@ class Defaults(Run):
             if kind in NEED_WORKERS:
                 up = [n for n in up if self.workers(n)]
             pending = bool(self.failures) and not self.recovered()
+            self.note_newest()
             if len(up) > 1 and self.fail(kind, self.rng.choice(up), self.rng):
                 self.failures[-1].setdefault("copies", True)
                 self.failures[-1]["while_recovering"] = pending

@@ -31,9 +31,8 @@ def read_segment(folder):
     return head[GENERATION_AT], head[PHASE_AT], {(s[0], s[2:6]) for s in shards if s[0] >= 0}
 
 
-def held(folders):
-    """What the newest valid generation in these /dev/shm holds, over all of its ranks: a set of
-    (tensor, slice)."""
+def read_folders(folders):
+    """What read_segment says of all segments in these /dev/shm."""
     found = []
     for folder in folders:
         try:
@@ -41,6 +40,18 @@ def held(folders):
         except OSError:  # the node is dead
             continue
         found += filter(None, (read_segment(os.path.join(folder, n)) for n in names))
-    valid = max((g for g, phase, _ in found if phase == READY), default=None)
+    return found
+
+
+def newest(folders):
+    """The newest valid generation in these /dev/shm; -1: none."""
+    return max((g for g, phase, _ in read_folders(folders) if phase == READY), default=-1)
+
+
+def held(folders, at_least=-1):
+    """What the newest valid generation in these /dev/shm holds, over all of its ranks: a set of
+    (tensor, slice); nothing, if that generation is older than at_least."""
+    found = read_folders(folders)
+    valid = max((g for g, phase, _ in found if phase == READY), default=-1)
     return set().union(*(held_by for g, phase, held_by in found
-                         if g == valid and phase >= FILLED))
+                         if g == valid and g >= at_least and phase >= FILLED))
