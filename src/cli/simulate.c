@@ -9,7 +9,7 @@
 
 typedef struct {
     ek_train_config train; /* first: rows of train's table have its offsets */
-    const char *cluster, *trace, *timeline, *report;
+    const char *cluster, *trace, *timeline, *report, *engine;
     const char *const *what_if;
     int64_t n_what_if, steps;
     int ranks, timeline_rank, every_rank, json;
@@ -24,7 +24,7 @@ static const char of_train[] =
     "ep|etp|adaptive-r|zero|embed-columns|pipeline-degree|smart-groups|a2a|balance|spare-slots|"
     "batch-shares|plan-every|replicas-min|save-every";
 
-enum { OF_TRAIN = 26, OWN = 12 };
+enum { OF_TRAIN = 26, OWN = 13 };
 
 static const ek_option own[OWN] = {
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .required = 1, .field = EK_FIELD_TEXT,
@@ -46,6 +46,10 @@ static const ek_option own[OWN] = {
     {"timeline-rank", EK_OPTION_INT, .fallback = "0", .unit = "rank", .allowed = "[0,65535]",
      .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, timeline_rank),
      .help = "rank of --timeline"},
+    {"engine", EK_OPTION_CHOICE, .fallback = "replay", .allowed = "replay|flow",
+     .field = EK_FIELD_TEXT, .offset = offsetof(simulate_settings, engine),
+     .help = "replay: bytes of different ranks share no link; flow: ranks share the links of the "
+             "cluster as they use them"},
     {"what-if", EK_OPTION_LIST, .unit = "CHANGE", .field = EK_FIELD_LIST,
      .offset = offsetof(simulate_settings, what_if),
      .help =
@@ -88,6 +92,7 @@ static ek_status run_simulate(const ek_options *o)
                                                        .cluster = &files->cluster,
                                                        .ranks = s.ranks,
                                                        .every_rank = s.every_rank,
+                                                       .flow = strcmp(s.engine, "flow") == 0,
                                                        .timeline = s.timeline != NULL,
                                                        .timeline_rank = s.timeline_rank,
                                                        .trace = files->trace,

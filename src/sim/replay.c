@@ -18,23 +18,13 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-static double *end_of(const sim_class *c, int32_t op, int32_t column)
-{
-    return &c->end[(int64_t)op * c->n + column];
-}
-
-static double *begun_of(const sim_class *c, int32_t op, int32_t column)
-{
-    return &c->begun[(int64_t)c->net_index[op] * c->n + column];
-}
-
 /* When the dependencies of an op are done. */
 static double deps_done(const sim_class *c, const ek_op *op, int32_t column)
 {
     double t = 0;
 
     for (int32_t k = 0; k < op->n_deps; k++)
-        t = larger(t, *end_of(c, c->of->graph->deps[op->dep + k], column));
+        t = larger(t, *ek_sim_end_of(c, c->of->graph->deps[op->dep + k], column));
     return t;
 }
 
@@ -51,7 +41,7 @@ static int32_t last_dep(const sim_class *c, const ek_op *op, int32_t column)
         for (int32_t k = 0; k < op->n_deps; k++) {
             int32_t dep = g->deps[op->dep + k];
 
-            if (next < 0 || *end_of(c, dep, column) > *end_of(c, next, column))
+            if (next < 0 || *ek_sim_end_of(c, dep, column) > *ek_sim_end_of(c, next, column))
                 next = dep;
         }
         last = next;
@@ -75,7 +65,7 @@ static void add_idle(sim *s, sim_class *c, const ek_op *op, int32_t column, doub
         p->other += to - from;
         return;
     }
-    begun = *begun_of(c, cause, column);
+    begun = *ek_sim_begun_of(c, cause, column);
     begun = begun < from ? from : begun > to ? to : begun;
     if (of->work.net.collective == EK_COLLECTIVE_RECEIVE)
         p->bubble += begun - from;
@@ -84,8 +74,7 @@ static void add_idle(sim *s, sim_class *c, const ek_op *op, int32_t column, doub
     p->transfer[of->work.net.collective] += to - begun;
 }
 
-/* The factor of an op on a rank: its load. */
-static double load_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
+double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
 {
     const double *f = c->factors[at];
 
@@ -94,35 +83,31 @@ static double load_of(const sim *s, const sim_class *c, int32_t at, int32_t colu
 
 static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
 {
-    return c->price[at].seconds * s->entity[c->first + column].slow * load_of(s, c, at, column);
+    return c->price[at].seconds * s->entity[c->first + column].slow *
+           ek_sim_load_of(s, c, at, column);
 }
 
-/* An op of a lane on which ops run one at a time. */
-static void run_serial(sim *s, sim_class *c, int32_t at)
-{
-    const ek_op *op = &c->of->graph->ops[at];
-
-    for (int32_t i = 0; i < c->n; i++) {
-        sim_entity *e = &s->entity[c->first + i];
-        double *lane = &e->lane[op->lane], ready = deps_done(c, op, i);
-        double took = seconds_of(s, c, at, i);
-
-        if (op->lane == EK_LANE_COMPUTE && ready > *lane)
-            add_idle(s, c, op, i, *lane, ready);
-        *lane = larger(*lane, ready) + took;
-        *end_of(c, at, i) = *lane;
-        if (op->lane == EK_LANE_COMPUTE)
-            s->parts[c->first + i].compute[ek_op_info_of(op->kind)->group] += took;
-        e->last = larger(e->last, *lane);
-    }
-}
-
-/* When each rank of a class starts a network op; charges the processor. */
-static double start_net(sim *s, sim_class *c, int32_t at, int32_t column)
+void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
 {
     const ek_op *op = &c->of->graph->ops[at];
     sim_entity *e = &s->entity[c->first + column];
-    double overhead = c->price[at].overhead * e->slow * load_of(s, c, at, column);
+    double *lane = &e->lane[op->lane], ready = deps_done(c, op, column);
+    double took = seconds_of(s, c, at, column);
+
+    if (op->lane == EK_LANE_COMPUTE && ready > *lane)
+        add_idle(s, c, op, column, *lane, ready);
+    *lane = larger(*lane, ready) + took;
+    *ek_sim_end_of(c, at, column) = *lane;
+    if (op->lane == EK_LANE_COMPUTE)
+        s->parts[c->first + column].compute[ek_op_info_of(op->kind)->group] += took;
+    e->last = larger(e->last, *lane);
+}
+
+double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+    sim_entity *e = &s->entity[c->first + column];
+    double overhead = c->price[at].overhead * e->slow * ek_sim_load_of(s, c, at, column);
 
     e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
     e->lane[EK_LANE_COMPUTE] += overhead;
@@ -130,12 +115,12 @@ static double start_net(sim *s, sim_class *c, int32_t at, int32_t column)
     return e->lane[op->lane];
 }
 
-static void finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double begun, double end)
+void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double begun, double end)
 {
     sim_entity *e = &s->entity[c->first + column];
 
-    *begun_of(c, at, column) = begun;
-    *end_of(c, at, column) = end;
+    *ek_sim_begun_of(c, at, column) = begun;
+    *ek_sim_end_of(c, at, column) = end;
     e->last = larger(e->last, end);
 }
 
@@ -179,13 +164,12 @@ static double add_flow(sim_entity *e, double begun, double wire)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static int is_gradient(const ek_op *op)
+int ek_sim_is_gradient(const ek_op *op)
 {
     return op->kind == EK_OP_SEND_GRADIENT || op->kind == EK_OP_RECEIVE_GRADIENT;
 }
 
-/* The entity at the other end of a message. */
-static int32_t peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_t column)
+int32_t ek_sim_peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_t column)
 {
     const ek_net_work *w = &op->work.net;
     int32_t rank = c->of->ranks[column];
@@ -200,11 +184,11 @@ static ek_status run_send(sim *s, sim_class *c, int32_t at)
     const ek_sim_price *p = &c->price[at];
 
     for (int32_t i = 0; i < c->n; i++) {
-        double begun = start_net(s, c, at, i);
+        double begun = ek_sim_start_net(s, c, at, i);
         double end = add_flow(&s->entity[c->first + i], begun, p->wire);
 
-        finish_net(s, c, at, i, begun, end);
-        EK_TRY(ek_sim_post(s, c->first + i, peer_of(s, c, op, i), is_gradient(op),
+        ek_sim_finish_net(s, c, at, i, begun, end);
+        EK_TRY(ek_sim_post(s, c->first + i, ek_sim_peer_of(s, c, op, i), ek_sim_is_gradient(op),
                            (sim_message){begun, end + p->latency}));
     }
     return EK_OK;
@@ -217,12 +201,14 @@ static void run_receive(sim *s, sim_class *c, int32_t at, int *done)
 
     *done = 1;
     for (int32_t i = 0; i < c->n && *done; i++)
-        *done = ek_sim_has_message(s, peer_of(s, c, op, i), c->first + i, is_gradient(op));
+        *done = ek_sim_has_message(s, ek_sim_peer_of(s, c, op, i), c->first + i,
+                                   ek_sim_is_gradient(op));
     for (int32_t i = 0; i < c->n && *done; i++) {
-        sim_message m = ek_sim_take(s, peer_of(s, c, op, i), c->first + i, is_gradient(op));
-        double ready = start_net(s, c, at, i);
+        sim_message m =
+            ek_sim_take(s, ek_sim_peer_of(s, c, op, i), c->first + i, ek_sim_is_gradient(op));
+        double ready = ek_sim_start_net(s, c, at, i);
 
-        finish_net(s, c, at, i, m.begun, larger(ready, m.arrived));
+        ek_sim_finish_net(s, c, at, i, m.begun, larger(ready, m.arrived));
     }
 }
 
@@ -235,8 +221,8 @@ static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
     for (int32_t i = 0; i < c->n; i++) {
         int32_t x = c->first + i;
 
-        ch->ready[x] = start_net(s, c, at, i);
-        ch->wire[x] = c->price[at].wire * load_of(s, c, at, i);
+        ch->ready[x] = ek_sim_start_net(s, c, at, i);
+        ch->wire[x] = c->price[at].wire * ek_sim_load_of(s, c, at, i);
         ch->latency[x] = c->price[at].latency;
     }
     ch->state[c->index] = SIM_ARRIVED;
@@ -287,7 +273,7 @@ static void run_collective(sim *s, sim_class *c, int32_t at, int *done)
     for (int32_t i = 0; i < c->n && *done; i++) {
         int32_t first = ch->leader[c->first + i];
 
-        finish_net(s, c, at, i, ch->begun[first], ch->end[first]);
+        ek_sim_finish_net(s, c, at, i, ch->begun[first], ch->end[first]);
     }
     if (*done)
         ch->state[c->index] = SIM_AWAY;
@@ -298,9 +284,9 @@ static void run_collective(sim *s, sim_class *c, int32_t at, int *done)
 static void run_silent(sim *s, sim_class *c, int32_t at)
 {
     for (int32_t i = 0; i < c->n; i++) {
-        double ready = start_net(s, c, at, i);
+        double ready = ek_sim_start_net(s, c, at, i);
 
-        finish_net(s, c, at, i, ready, ready);
+        ek_sim_finish_net(s, c, at, i, ready, ready);
     }
 }
 
@@ -310,7 +296,8 @@ static ek_status run_op(sim *s, sim_class *c, int32_t at, int *done)
 
     *done = 1;
     if (op->work.kind != EK_WORK_NET)
-        run_serial(s, c, at);
+        for (int32_t i = 0; i < c->n; i++)
+            ek_sim_run_serial(s, c, at, i);
     else if (c->price[at].silent)
         run_silent(s, c, at);
     else if (op->work.net.collective == EK_COLLECTIVE_SEND)
@@ -431,12 +418,13 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
     EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops", (int)out->n);
     for (int32_t i = 0; i < out->n; i++) {
         const ek_op *op = &out->ops[i];
-        double end = *end_of(c, i, x - c->first), start = end - seconds_of(s, c, i, x - c->first);
+        double end = *ek_sim_end_of(c, i, x - c->first),
+               start = end - seconds_of(s, c, i, x - c->first);
         double begun = start;
 
         if (op->work.kind == EK_WORK_NET) { /* they start in order */
             start = started = larger(started, deps_done(c, op, x - c->first));
-            begun = *begun_of(c, i, x - c->first);
+            begun = *ek_sim_begun_of(c, i, x - c->first);
         }
         out->spans[i] = (ek_sim_span){start, begun, end};
     }
@@ -460,6 +448,12 @@ static void free_records(ek_sim_result *r)
     free(r->records);
 }
 
+ek_status ek_sim_result_of(const sim *s, const ek_sim_config *cfg, ek_sim_result *out)
+{
+    EK_TRY(sum_up(s, out));
+    return cfg->n_recorded > 0 ? record_ranks(s, cfg, out) : EK_OK;
+}
+
 ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out)
 {
     sim s;
@@ -468,9 +462,7 @@ ek_status ek_sim_replay(const ek_sim_config *cfg, ek_sim_result *out)
     *out = (ek_sim_result){0};
     EK_TRY_OUT(ek_sim_open(cfg, &s));
     EK_TRY_OUT(replay_all(&s));
-    EK_TRY_OUT(sum_up(&s, out));
-    if (cfg->n_recorded > 0)
-        EK_TRY_OUT(record_ranks(&s, cfg, out));
+    EK_TRY_OUT(ek_sim_result_of(&s, cfg, out));
 out:
     ek_sim_close(&s);
     return st;

@@ -1,4 +1,4 @@
-/* sim/replay_priv.h - the state of a replay.
+/* sim/replay_priv.h - the state of a replay, and of a simulation of flows (sim/flow.h).
  *
  *   replay_state.c  classes, entities, channels and messages
  *   replay.c        time */
@@ -88,5 +88,34 @@ EK_CHECKED ek_status ek_sim_post(sim *s, int32_t from, int32_t to, int gradient,
 int ek_sim_has_message(const sim *s, int32_t from, int32_t to, int gradient);
 /* The oldest; there is one. */
 sim_message ek_sim_take(sim *s, int32_t from, int32_t to, int gradient);
+
+/* --- ops -------------------------------------------------------------------------------------- */
+
+/* When an op ends on a rank of the class; when bytes of a network op could move. */
+static inline double *ek_sim_end_of(const sim_class *c, int32_t op, int32_t column)
+{
+    return &c->end[(int64_t)op * c->n + column];
+}
+
+static inline double *ek_sim_begun_of(const sim_class *c, int32_t op, int32_t column)
+{
+    return &c->begun[(int64_t)c->net_index[op] * c->n + column];
+}
+
+/* The factor of an op on a rank: its load. */
+double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t column);
+
+/* Runs an op of a lane on which ops run one at a time; what it waits for has ended. */
+void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column);
+/* When a rank starts a network op, whose dependencies have ended; charges the processor. */
+double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column);
+void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double begun, double end);
+
+int ek_sim_is_gradient(const ek_op *op);
+/* The entity at the other end of a message. */
+int32_t ek_sim_peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_t column);
+
+/* The times of the step, once all ops have run.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_sim_result_of(const sim *s, const ek_sim_config *cfg, ek_sim_result *out);
 
 #endif

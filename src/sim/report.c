@@ -220,6 +220,7 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
                                       b->before, "max_over_mean", b->after, "replicas_a_layer",
                                       b->replicas, "plan_us", b->plan_s * 1e6));
     }
+    json_object_set_new(o, "engine", json_string(r->engine));
     json_object_set_new(o, "sent_mb", traffic_json(r));
     if (r->n_changes > 0)
         json_object_set_new(o, "what_if", changes_json(r));
@@ -417,9 +418,10 @@ static void put_end(const ek_sim_report *r, FILE *out)
 {
     char text[EK_COST_QUANTITY];
 
-    fprintf(out, "\n%sSimulated in %s.\n",
+    fprintf(out, "\n%sSimulated in %s%s.\n",
             r->balance == NULL ? "Loads of experts are even, as with --force-balance. " : "",
-            ek_cost_quantity(text, r->took_s, "s"));
+            ek_cost_quantity(text, r->took_s, "s"),
+            strcmp(r->engine, "flow") == 0 ? ", with links that ranks share" : "");
 }
 
 void ek_sim_write_text(const ek_sim_report *r, FILE *out)

@@ -56,7 +56,8 @@ typedef struct {
 } ek_sim_sensitivity;
 
 typedef struct {
-    const char *model; /* as --model has it */
+    const char *model;  /* as --model has it */
+    const char *engine; /* "replay", "flow" */
     const ek_cluster *cluster;
     const ek_sim_graphs *graphs;
     const ek_sim_layout *layout;

@@ -2,6 +2,7 @@
 #include "train/simulate.h"
 
 #include "exec/exec.h"
+#include "sim/flow.h"
 #include "sim/price_compute.h"
 #include "train/imagine.h"
 
@@ -10,7 +11,8 @@
 
 struct ek_simulation {
     const ek_cluster *cluster;
-    int ranks;
+    ek_cluster alone; /* flow: what a rank has without the others, which prices are of */
+    int flow, ranks;
     int32_t recorded[EK_SIMULATION_RECORDS]; /* [n_recorded] ranks */
     int32_t n_recorded;
     ek_imagined *imagined;
@@ -121,7 +123,7 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
 {
     const ek_simulation *s = context;
 
-    price_with(s->cluster, s->loads, of, op, out);
+    price_with(s->flow ? &s->alone : s->cluster, s->loads, of, op, out);
 }
 
 /* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
@@ -219,7 +221,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;
     }
-    st = ek_sim_replay(&sim, &r);
+    st = s->flow ? ek_sim_flow(&sim, s->cluster, &r) : ek_sim_replay(&sim, &r);
     if (st == EK_OK) {
         s->step_s[step] = r.step_s;
         st = ek_sim_add(&s->result, &r, 1.0 / (double)s->n_steps);
@@ -268,6 +270,9 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
     s->cluster = cfg->cluster;
     s->ranks = cfg->ranks;
+    s->flow = cfg->flow;
+    if (cfg->flow)
+        s->alone = ek_cluster_alone(cfg->cluster);
     s->n_steps = 1;
     st = ek_cluster_nodes(cfg->cluster, cfg->ranks, &node_of);
     if (st == EK_OK)

@@ -23,6 +23,7 @@ typedef struct {
     int timeline_rank;     /* (ops are recorded in the last step) */
     int n_strips;          /* also records the first ranks of up to so many classes: the first, the
                               last, and of those between evenly many */
+    int flow;              /* 1: ranks share links (sim/flow.h); 0: replay (sim/replay.h) */
     const ek_trace *trace; /* NULL: even loads */
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
 } ek_simulation_config;

@@ -54,7 +54,7 @@ TEXTS = ["", "x", "-", "--", "auto", "bytes", "a b", "a\nb", "\x1b]0;t\x07", "n√
 NEVER = {"all", "help"}
 SAFE = {"discover": ["true", "false", "exit 3", "echo", "printf '\\001\\n'"],
         "mpiexec-args": ["", "-bogus", "\x1b"]}
-OUTPUTS = {"out", "to", "emit", "timeline-file", "pool"}
+OUTPUTS = {"out", "to", "emit", "timeline-file", "pool", "report"}
 FLAG, NUMBER, CHOICE, TEXT, LIST = range(5)
 
 

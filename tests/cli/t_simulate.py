@@ -143,6 +143,24 @@ class Simulate(ek_cli.Case):
             err = self.simulate(*words, "--what-if", bad, status=USAGE).stderr
             self.assertIn("LEVEL *, or one of node, net", err)
 
+    def test_ranks_share_links_with_the_flow_engine(self):
+        words = (8, "--pp", 2, "--ep", 2, "--batch", 64, "--micro-batch", 8)
+        steps = {}
+        for shared in (1, 4):  # of an adapter that carries as much in all
+            levels = [CLUSTER["levels"][0], {**CLUSTER["levels"][1], "gbytes_s": 4 / shared, "shared_by": shared}]
+            cluster = ek_cli.write(self.path("shared.json"), json.dumps({**CLUSTER, "levels": levels}))
+            for engine in ("replay", "flow"):
+                s = self.json(*words, "--engine", engine, cluster=cluster)
+                self.assertEqual(s["engine"], engine)
+                self.assertAlmostEqual(self.all_parts(s["where_ms"]), s["step_ms"], delta=1e-6 * s["step_ms"])
+                steps[engine, shared] = s["step_ms"]
+        self.assertLess(steps["flow", 1], steps["flow", 4])
+        self.assertLessEqual(steps["flow", 4], steps["replay", 4] * 1.1)
+        text = self.simulate(*words, "--engine", "flow", "--timeline", self.path("step.json"), "--what-if", "compute x2").stdout
+        self.assertIn(", with links that ranks share.", text)
+        self.assertGreater(len(json.loads(ek_cli.read(self.path("step.json")))["traceEvents"]), 50)
+        self.assertIn("one of replay, flow", self.simulate(1, "--engine", "fast", status=USAGE).stderr)
+
     def test_thousands_of_ranks_are_one_class_a_stage(self):
         s = self.json(4096, "--pp", 4, "--ep", 32, "--zero", 1, "--batch", 8192, "--micro-batch", 1024)
         self.assertEqual(s["layout"]["dp"], 1024)

@@ -3,90 +3,7 @@
 #include "ek_test.h"
 #include "schedule/pipeline.h"
 #include "sim/replay.h"
-
-/* --- graphs by hand --------------------------------------------------------------------------- */
-
-enum { RANKS_MOST = 64, CLASSES_MOST = 16 };
-
-typedef struct {
-    ek_graph graph[CLASSES_MOST];
-    ek_sim_class of[CLASSES_MOST];
-    int32_t ranks[RANKS_MOST]; /* of the classes, one after the other */
-    ek_sim_graphs all;
-} world;
-
-/* n classes of `each` ranks: class i has ranks i * each and following. */
-static void open_world(world *w, int n, int each)
-{
-    memset(w, 0, sizeof(*w));
-    for (int i = 0; i < n; i++) {
-        ek_graph_init(&w->graph[i]);
-        w->of[i] = (ek_sim_class){&w->graph[i], each, w->ranks + i * each, i, 0, 0};
-    }
-    for (int r = 0; r < n * each; r++)
-        w->ranks[r] = r;
-    w->all = (ek_sim_graphs){n * each, n, w->of};
-}
-
-static void close_world(world *w)
-{
-    for (int i = 0; i < w->all.n_classes; i++)
-        ek_graph_fini(&w->graph[i]);
-}
-
-/* Ops of `seconds`; their bytes are seconds, too. */
-static int32_t compute(ek_graph *g, double seconds, int32_t dep)
-{
-    ek_op op = {.kind = EK_OP_EXPERT_UP,
-                .lane = EK_LANE_COMPUTE,
-                .flops = 10 * seconds,
-                .bytes = seconds,
-                .work = ek_work_of_rows(1, 1)};
-
-    return ek_graph_after(g, &op, dep);
-}
-
-static int32_t net(ek_graph *g, ek_op_kind kind, ek_collective c, ek_ranks group, int32_t peer,
-                   double seconds, int32_t dep)
-{
-    ek_op op = {.kind = kind,
-                .lane = EK_LANE_NET,
-                .bytes = seconds,
-                .work = {.kind = EK_WORK_NET,
-                         .net = {.collective = c,
-                                 .group = group,
-                                 .span = group.n,
-                                 .peer = peer,
-                                 .element = 1,
-                                 .bytes = seconds}}};
-
-    return ek_graph_after(g, &op, dep);
-}
-
-static int32_t all_reduce(ek_graph *g, ek_ranks group, double seconds, int32_t dep)
-{
-    return net(g, EK_OP_REDUCE_GRADIENTS, EK_COLLECTIVE_ALL_REDUCE, group, -1, seconds, dep);
-}
-
-/* Factors on the seconds of ops: compute, wire; latency and overhead of a network op. */
-typedef struct {
-    double compute, wire, latency, overhead;
-} factors;
-
-static const factors plain = {1, 1, 0, 0};
-
-static void price_by_bytes(const void *context, const ek_sim_class *c, const ek_op *op,
-                           ek_sim_price *out)
-{
-    const factors *f = context;
-
-    (void)c;
-    *out = (ek_sim_price){0};
-    if (op->work.kind == EK_WORK_NET)
-        *out = (ek_sim_price){0, 0, f->overhead, f->wire * op->bytes, f->latency};
-    else if (op->work.kind != EK_WORK_NONE)
-        out->seconds = f->compute * op->bytes;
-}
+#include "sim_world.h"
 
 static ek_sim_result replay_of(const world *w, const factors *f, const double *slow)
 {
@@ -106,16 +23,6 @@ static double step_of(const world *w, const factors *f, const double *slow)
     ek_sim_free(&r);
     return s;
 }
-
-static int is_near(double got, double want)
-{
-    return fabs(got - want) <= 1e-9 * fabs(want) + 1e-15;
-}
-
-#define CHECK_SECONDS(got, want)                                                                   \
-    (is_near(got, want)                                                                            \
-         ? (void)0                                                                                 \
-         : EK_T_FAIL("%s is %.12g, expected %.12g", #got, (double)(got), (double)(want)))
 
 /* --- one class -------------------------------------------------------------------------------- */
 

@@ -58,6 +58,7 @@ static ek_status simulate_and_report(const ek_simulation_config *cfg, const ek_s
                                      const ek_sim_failures *failures)
 {
     ek_sim_report r = {.model = cfg->train->model != NULL ? cfg->train->model : "",
+                       .engine = cfg->flow ? "flow" : "replay",
                        .cluster = cfg->cluster,
                        .n_changes = (int)o->n_changes,
                        .failures = failures};
