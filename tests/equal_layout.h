@@ -45,6 +45,7 @@ typedef struct {
     const ek_planner *planner; /* used instead; must have the same plan functions */
     int replicas_min;          /* number of nodes that hold each expert */
     int spare;                 /* spare slots of a rank; 0: by shape */
+    int sets;                  /* ek_moe_config.replica_sets; 0: by shape */
     int slow; /* 1 + the rank whose rows take three times as long as those of others, which take
                  long; planners follow speeds.  0: none */
     equal_ways ways;
@@ -74,6 +75,7 @@ static const ek_planner *const equal_planners[] = {
 enum {
     EQUAL_DRAWN = 6,
     EQUAL_EXACT = 2,
+    EQUAL_PROPHET = 7,
     EQUAL_REPLICATE = 8,
     EQUAL_AUTO = 10,
     EQUAL_PLANNERS = sizeof(equal_planners) / sizeof(equal_planners[0])
@@ -110,6 +112,13 @@ static inline int equal_spare(const equal_layout *l)
         return (int)spec.experts;
     }
     return l->balance == 0 ? 0 : l->spare > 0 ? l->spare : 1 + l->shape % 2;
+}
+
+static inline int equal_sets(const equal_layout *l)
+{
+    static const int by_shape[] = {EK_REPLICA_SETS_EACH, 1, 2};
+
+    return l->offload ? 1 : l->sets != 0 ? l->sets : by_shape[l->shape % 3];
 }
 
 static inline int equal_steps_of(ek_mode mode)
@@ -191,7 +200,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .replay = l->replay,
                 .reroute = l->model == 15 && l->replay == NULL ? EK_REROUTE_SWIPE : EK_REROUTE_OFF,
                 .planner = l->planner != NULL ? l->planner : equal_planners[l->balance],
-                .replica_sets = l->offload ? 1 : 1 + l->shape % 3 / 2,
+                .replica_sets = equal_sets(l),
                 .others = l->others,
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,

@@ -477,6 +477,9 @@ typedef struct {
     double memory_limit;      /**< most bytes of the first rank's process; 0: unknown */
     char memory_limit_source[512]; /**< what sets it */
     ek_train_plan_offload offload; /**< with offload "experts" */
+    double replicas;   /**< bytes that keeping the weights of transient replicas for backward takes
+                            on the rank with the most */
+    int replicas_kept; /**< 1: they are kept; 0: that much is not left, and they are sent again */
 } ek_train_plan;
 
 /** The run's layouts, with layout_pool. */

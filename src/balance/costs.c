@@ -83,7 +83,12 @@ static double hop_seconds(const conversion *c, double bytes)
     return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link_of(c), 2, bytes);
 }
 
-/* Weights out twice, for forward and backward products, and gradients back. */
+static int weights_sent(const conversion *c)
+{
+    return c->s->sends_twice ? 2 : 1;
+}
+
+/* Weights out, and gradients back. */
 static double replica_seconds(const conversion *c)
 {
     double out = hop_seconds(c, c->weights * c->comp);
@@ -92,13 +97,14 @@ static double replica_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_add_line(c->reason, 0, "replica", 2 * out + back, "s", "a hop %s each",
+    ek_cost_add_line(c->reason, 0, "replica", weights_sent(c) * out + back, "s", "a hop %s each",
                      link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
-    ek_cost_add_line(c->reason, 1, "weights out, twice", out, "s", "%s each",
+    ek_cost_add_line(c->reason, 1, c->s->sends_twice ? "weights out, twice" : "weights out", out,
+                     "s", c->s->sends_twice ? "%s each" : "%s",
                      ek_cost_quantity(a, c->weights * c->comp, "B"));
     ek_cost_add_line(c->reason, 1, "gradients back", back, "s", "%s",
                      ek_cost_quantity(b, c->weights * c->real, "B"));
-    return 2 * out + back;
+    return weights_sent(c) * out + back;
 }
 
 ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
@@ -120,13 +126,13 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     out->comm_s_per_row = send_seconds(&c);
     out->replica_s = replica_seconds(&c);
     out->exposed_s = hop_seconds(&c, c.weights * c.comp);
-    out->replica_bytes = c.weights * (2 * c.comp + c.real);
+    out->replica_bytes = c.weights * (weights_sent(&c) * c.comp + c.real);
     out->migrate_s_per_expert =
         hop_seconds(&c, 3 * c.weights * c.real); /* master weights and two moments */
     out->state_bytes = c.weights * 3 * c.real;
     ek_cost_add_line(reason, 0, "replica bytes", out->replica_bytes, "B",
-                     "3 x %lld x %lld x (2 x %g + %g) B", (long long)s->spec->hidden,
-                     (long long)s->spec->ff, c.comp, c.real);
+                     "3 x %lld x %lld x (%d x %g + %g) B", (long long)s->spec->hidden,
+                     (long long)s->spec->ff, weights_sent(&c), c.comp, c.real);
     ek_cost_add_line(reason, 0, "state bytes", out->state_bytes, "B", "3 x %lld x %lld x 3 x %g B",
                      (long long)s->spec->hidden, (long long)s->spec->ff, c.real);
     return EK_OK;

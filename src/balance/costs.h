@@ -13,6 +13,7 @@ typedef struct {
     int32_t ranks, nodes;
     double rows; /* assignments per rank, layer and micro-batch, on average; product rates depend
                     on it; 0: enough for the best rates */
+    int sends_twice; /* a replica's weights are sent for forward, and again for backward */
 } ek_plan_setting;
 
 /* Fills *out:
@@ -20,11 +21,11 @@ typedef struct {
  *   compute_s_per_row     18 hidden ff FLOPs at the rate for the rows that an expert has under even
  *                         load, and the copies of a row on the serving rank
  *   comm_s_per_row        four all-to-alls, per row that leaves its rank under even load
- *   replica_s             two hops with the weights, for forward and backward products, and one
- *                         with the gradients; between nodes if there are several
+ *   replica_s             a hop with the weights, with sends_twice two of them, and one with the
+ *                         gradients; between nodes if there are several
  *   exposed_s             one hop with the weights; other work overlaps the rest (measured on slow
- *                         links: 0.36 of replica_s is exposed)
- *   replica_bytes         3 hidden ff elements, twice in the products' type and once in the
+ *                         links, with sends_twice: 0.36 of replica_s is exposed)
+ *   replica_bytes         3 hidden ff elements, as often in the products' type, and once in the
  *                         gradients' type
  *   migrate_s_per_expert, state_bytes
  *                         one hop with master weights and two moments of that size

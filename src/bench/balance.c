@@ -147,7 +147,7 @@ static ek_status open_trainer(const bench *b, balance *x)
                                      .replay = &x->trace,
                                      .planner = &ek_planner_off,
                                      .others = x->others,
-                                     .replica_sets = 2,
+                                     .replica_sets = EK_REPLICA_SETS_EACH,
                                      .plan_every = INT64_MAX,
                                      .horizon = b->cfg->plan_every * micros,
                                      .replicas_min = 1},

@@ -140,7 +140,7 @@ out:
 static ek_status put(bench *b, const ek_machine *m, int cached)
 {
     double rows = (double)(b->cfg->micro_batch * b->cfg->seq * b->spec.top_k) / (double)m->ranks;
-    ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows};
+    ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows, 0};
     ek_cost_reason reason = {0};
     ek_plan_costs c;
 

@@ -89,7 +89,7 @@ static ek_status add_policies(const bench *b, moe *m)
     ek_moe_config config = {.degree = m->ways[0].config.degree,
                             .a2a = b->cfg->a2a,
                             .replay = &m->trace,
-                            .replica_sets = 2,
+                            .replica_sets = EK_REPLICA_SETS_EACH,
                             .horizon = b->cfg->plan_every,
                             .replicas_min = 1};
     bench_policies named;

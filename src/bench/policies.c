@@ -57,7 +57,7 @@ ek_status bench_layer_costs(const bench *b, const ek_mesh *mesh, ek_plan_costs *
     EK_REQUIRE(m != NULL, EK_ENOMEM, "no memory for costs");
     EK_TRY_OUT(bench_measure_costs(b, experts, 0, m, NULL));
     EK_TRY_OUT(ek_layer_costs(m, &b->spec, mesh, (double)(b->cfg->micro_batch * b->cfg->seq),
-                              b->spec.top_k, out, NULL));
+                              b->spec.top_k, 0, out, NULL));
 out:
     free(m);
     return st;

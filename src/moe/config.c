@@ -70,6 +70,11 @@ int ek_moe_traffic_r(const ek_moe_traffic *t, int etp)
     return t->gather == EK_GATHER_ALL ? 0 : etp / (t->gather > 1 ? t->gather : 1);
 }
 
+int ek_moe_replica_sets(const ek_moe_config *c)
+{
+    return c->gather != 0 || c->gather_most != 0 || c->replica_sets == 0 ? 1 : c->replica_sets;
+}
+
 int ek_moe_can_gather(const ek_moe_config *c, const ek_mesh *mesh, int gather)
 {
     if (gather == EK_GATHER_ALL)

@@ -23,6 +23,9 @@ typedef struct {
     void *context;
 } ek_moe_plan_listener;
 
+/* A set of each layer for each micro-batch in flight, so that weights are sent once. */
+enum { EK_REPLICA_SETS_EACH = -1 };
+
 /* How the layer exchanges tokens between ranks, fixed for a run.  A step may have a smaller degree,
  * another a2a and another gather (ek_moe_traffic). */
 typedef struct {
@@ -32,9 +35,8 @@ typedef struct {
     int gather_most;  /* the largest gather of any step, for which memory is reserved */
     int smart_group;  /* > 0: chunks are ring distances between groups of so many ranks (FasterMoE's
                          S/C/R schedule) instead of token ranges */
-    int replica_sets; /* sets of memory for the weights of transient replicas in training: with
-                         2, layers alternate, and the next layer's arrive while this one
-                         computes; 0 is 1 */
+    int replica_sets; /* sets of memory for the weights of transient replicas in training: 1 or 2
+                         for all layers, or EK_REPLICA_SETS_EACH (moe/replica_memory.h); 0 is 1 */
     int force_balance;      /* replaces the gate's choice by one that spreads evenly */
     const ek_trace *replay; /* replaces it by one with these loads, of as many experts; NULL: no */
     const ek_planner *planner;       /* balances ranks of a distributed layer; NULL: none */
@@ -58,6 +60,9 @@ typedef struct {
 
 /* Planner i: 0 is c->planner, 1 and more are c->others; NULL beyond the last. */
 const ek_planner *ek_moe_planner_at(const ek_moe_config *c, int i);
+
+/* The sets in use: slices of experts are gathered into one. */
+int ek_moe_replica_sets(const ek_moe_config *c);
 
 /* Whether any of these planners has plan_persistent, plan_transient; uses_previous_counts or
  * may_use_previous_counts. */

@@ -57,7 +57,7 @@ static void set_groups(ek_moe *m, const ek_op *op, const ek_moe_activations *kep
         int64_t rows = offset[s + 1] - offset[s];
         ek_slot_weights w;
 
-        if (!ek_slot_weights_of(m, held, s, slice, backward, &w))
+        if (!ek_slot_weights_of(m, op->micro, held, s, slice, backward, &w))
             continue;
         m->groups.up[n] = (ek_group){offset[s], rows, w.up, w.up_grad};
         m->groups.down[n] = (ek_group){offset[s], rows, w.down, w.down_grad};

@@ -193,7 +193,9 @@ typedef struct ek_moe {
     int64_t *persistent_quota;   /* [ep * slots], quotas of the persistent placement */
     int32_t persistent;          /* replicas in that placement */
     ek_moe_next_plan *next_plan; /* [planners of the config] */
-    struct ek_replica_flight *flights;      /* moe/replica_weights.h */
+    struct ek_replica_weights *replica_weights; /* moe/replica_memory.h, [act_slots, slices that a
+                                                   rank may fetch]; NULL: layers share memory */
+    struct ek_replica_flight *flights;          /* moe/replica_weights.h */
     struct ek_replica_flight *wave_flights; /* likewise, [waves of the layer, on the rank with most]
                                                if experts come in waves: of one pass at a time,
                                                forward, backward or reduction */
@@ -209,10 +211,16 @@ typedef struct ek_moe {
     struct ek_moe_planning *planning; /* likewise; NULL: never distributed */
 } ek_moe;
 
+/* The activation slot of an op's micro-batch. */
+static inline int32_t ek_moe_act_slot(const ek_moe *m, const ek_op *op)
+{
+    return m->act_slot_of != NULL ? m->act_slot_of[op->micro] : 0;
+}
+
 /* The activations and the route of an op's micro-batch. */
 static inline ek_moe_handle *ek_moe_handle_of(const ek_moe *m, const ek_op *op)
 {
-    return &m->handles[m->act_slot_of != NULL ? m->act_slot_of[op->micro] : 0];
+    return &m->handles[ek_moe_act_slot(m, op)];
 }
 
 static inline ek_moe_activations *ek_moe_activations_of(const ek_moe *m, const ek_op *op)

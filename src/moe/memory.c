@@ -110,17 +110,26 @@ void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spe
                                 (int32_t)spec->experts, slots_of(spec, mesh, limits->spare_slots));
 }
 
-/* Gathered slices, of all experts, have one set. */
 static int replica_sets(const ek_model_spec *spec, const ek_moe_config *cfg, int training)
 {
     int64_t routed = 0;
+    int sets = training ? ek_moe_replica_sets(cfg) : 1;
 
     for (int64_t l = 0; l < spec->layers; l++)
         routed += !spec->dense[l];
-    return training && cfg->replica_sets > 1 && routed > 1 && cfg->gather == 0 &&
-                   cfg->gather_most == 0
-               ? 2
-               : 1;
+    return sets == 2 && routed < 2 ? 1 : sets;
+}
+
+static ek_replica_slots replica_slots(const ek_model_spec *spec, const ek_mesh *mesh,
+                                      const ek_moe_config *cfg, const ek_moe_limits *limits)
+{
+    ek_replica_slots slots = {.spare = limits->spare_slots,
+                              .transient =
+                                  ek_moe_transient_slots(cfg, spec, mesh, limits->spare_slots)};
+
+    if (cfg->planner != NULL && !ek_moe_may_plan_transient(cfg))
+        slots.transient = 0;
+    return slots;
 }
 
 /* Memory of replicas. */
@@ -128,17 +137,20 @@ static void reserve_replicas(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k
                              const ek_model_spec *spec, const ek_mesh *mesh,
                              const ek_moe_config *cfg, const ek_moe_limits *limits, int training)
 {
-    ek_replica_slots slots = {.spare = limits->spare_slots,
-                              .transient =
-                                  ek_moe_transient_slots(cfg, spec, mesh, limits->spare_slots)};
-
-    if (!ek_mesh_distributes_experts(mesh))
-        return;
-    if (cfg->planner != NULL && !ek_moe_may_plan_transient(cfg))
-        slots.transient = 0;
-    if (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0)
-        s->replicas = ek_replicas_reserve(a, k, spec, mesh, slots, ek_moe_max_members(cfg, mesh),
+    if (ek_mesh_distributes_experts(mesh) &&
+        (cfg->planner != NULL || cfg->gather != 0 || cfg->gather_most != 0))
+        s->replicas = ek_replicas_reserve(a, k, spec, mesh, replica_slots(spec, mesh, cfg, limits),
+                                          ek_moe_max_members(cfg, mesh),
                                           replica_sets(spec, cfg, training), training);
+}
+
+void ek_moe_reserve_replicas(ek_moe *m, ek_arena *a, const ek_moe_limits *limits, int slots,
+                             int training)
+{
+    m->replica_weights = NULL;
+    if (ek_moe_is_distributed(m) && m->w->routed && m->cfg->planner != NULL &&
+        replica_sets(m->spec, m->cfg, training) == EK_REPLICA_SETS_EACH)
+        ek_replicas_reserve_layer(m, a, replica_slots(m->spec, m->mesh, m->cfg, limits), slots);
 }
 
 void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,

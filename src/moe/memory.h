@@ -30,6 +30,11 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
  * is reserved by the following functions. */
 void ek_moe_reserve_state(ek_moe *m, ek_arena *a, int64_t max_seq, int slots);
 
+/* The weights of transient replicas, where each layer has its own (ek_moe_config.replica_sets), of
+ * so many activation slots. */
+void ek_moe_reserve_replicas(ek_moe *m, ek_arena *a, const ek_moe_limits *limits, int slots,
+                             int training);
+
 /* The activations of one activation slot.  any: large enough for every kind of layer of this spec,
  * so that all layers and slots can share them. */
 void ek_moe_reserve_activations(ek_moe *m, int slot, ek_arena *a, const ek_moe_limits *limits,

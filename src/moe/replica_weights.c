@@ -1,4 +1,4 @@
-/* Memory of replicas, and the ops that fetch their weights and reduce their gradients. */
+/* The ops that fetch the weights of replicas and reduce their gradients. */
 #include "moe/replica_weights.h"
 
 #include "exec/net.h"
@@ -10,81 +10,12 @@
  * replicas, the others of persistent ones. */
 enum { FETCH_FORWARD, FETCH_LATE, FETCH_BACKWARD, REDUCE, SHARE_REDUCE, SHARE_BROADCAST, FLIGHTS };
 
-/* --- memory ----------------------------------------------------------------------------------- */
-
-static int32_t count_slots(const ek_model_spec *spec, const ek_mesh *mesh, ek_replica_slots slots)
-{
-    return (int32_t)((spec->experts + mesh->ep - 1) / mesh->ep) + slots.spare;
-}
-
-/* Slices in a rank's slots that are not persistent; -1: there can be none.  Of a persistent copy
- * the rank has one. */
-static int32_t transient_slices(const ek_model_spec *spec, const ek_mesh *mesh,
-                                ek_replica_slots slots, int members)
-{
-    int64_t all = (int64_t)count_slots(spec, mesh, slots) * members;
-    int64_t kept = slots.transient >= 0 ? count_slots(spec, mesh, slots) - slots.transient
-                                        : ek_range_length(spec->experts, mesh->ep, mesh->ep_rank);
-
-    return slots.transient == 0 && all == kept ? -1 : (int32_t)(all - kept);
-}
-
-/* Bytes of a packed matrix; kernels that do not pack read the master weights. */
-static int64_t weight_bytes(const ek_kernels *k, int64_t out, int64_t in, int backward)
-{
-    size_t packed = k->packed_bytes(k, out, in, backward ? EK_PACKED_BACKWARD : EK_PACKED_FORWARD);
-
-    return packed > 0 ? (int64_t)packed : out * in * (int64_t)ek_dtype_size(k->real);
-}
-
-static void *reserve_weights(ek_arena *a, const ek_kernels *k, int64_t out, int64_t in,
-                             int training)
-{
-    int64_t bytes = weight_bytes(k, out, in, 0);
-
-    if (training && weight_bytes(k, out, in, 1) > bytes)
-        bytes = weight_bytes(k, out, in, 1);
-    return ek_arena_alloc(a, bytes, 1);
-}
-
 ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots)
 {
     EK_REQUIRE(mesh->ep * spare_slots <= EK_COMM_TAGS / 8, EK_EINVAL,
                "--spare-slots %lld on %d ranks are more than %d replicas", (long long)spare_slots,
                mesh->ep, EK_COMM_TAGS / 8);
     return EK_OK;
-}
-
-ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, ek_replica_slots slots, int members, int sets,
-                                 int training)
-{
-    ek_arena *host = ek_arena_host(a);
-    ek_replicas *r = ek_arena_alloc(host, 1, sizeof(*r)), measured;
-    ek_replicas *at = r != NULL ? r : &measured;
-    int64_t d = spec->hidden, f = ek_range_length(spec->ff, mesh->etp, 0); /* the widest */
-    size_t real = ek_dtype_size(k->real);
-
-    at->n = transient_slices(spec, mesh, slots, members);
-    at->first = slots.transient >= 0 ? count_slots(spec, mesh, slots) - slots.transient : -1;
-    at->sets = sets;
-    at->calls = 0;
-    at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
-    at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
-    at->slot = ek_arena_alloc(host, at->n > 0 ? at->n : 0, sizeof(*at->slot));
-    for (int32_t i = 0; i < at->n; i++) {
-        ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;
-
-        for (int set = 0; set < sets; set++) {
-            slot->up[set] = reserve_weights(a, k, 2 * f, d, training);
-            slot->down[set] = reserve_weights(a, k, d, f, training);
-        }
-        for (int buf_idx = 0; buf_idx < 2 && training; buf_idx++) {
-            slot->up_grad[buf_idx] = ek_arena_alloc(a, 2 * f * d, real);
-            slot->down_grad[buf_idx] = ek_arena_alloc(a, d * f, real);
-        }
-    }
-    return r;
 }
 
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a)
@@ -113,96 +44,14 @@ double ek_moe_replica_bytes(const ek_moe *m)
     const ek_kernels *k = m->k;
     int64_t d = m->spec->hidden, f = m->w->ff, bytes = 0;
 
-    for (int backward = 0; backward < 2; backward++)
-        bytes += weight_bytes(k, 2 * f, d, backward) + weight_bytes(k, d, f, backward);
+    for (int backward = 0; backward < (ek_replicas_are_kept(m) ? 1 : 2); backward++)
+        bytes += ek_replica_weight_bytes(k, 2 * f, d, backward) +
+                 ek_replica_weight_bytes(k, d, f, backward);
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
     /* and those of persistent ones: gradients reduced and sent back */
     return (double)(m->stats.slices * bytes) +
            (double)(m->stats.shared * m->mesh->edp * m->mesh->etp * 6 * f * d) *
                (double)ek_dtype_size(k->real);
-}
-
-/* --- contents of a slot ----------------------------------------------------------------------- */
-
-static int buf_idx_of(const ek_moe *m)
-{
-    return m->w->turn % 2;
-}
-
-int ek_replicas_alternate(const ek_moe *m)
-{
-    return m->scratch->replicas != NULL && m->scratch->replicas->sets > 1;
-}
-
-/* The slice of its group that this rank holds persistently. */
-static int own_slice(const ek_moe *m)
-{
-    return m->mesh->etp_rank % m->x.members;
-}
-
-/* The memory of a transient slice in one of this rank's slots. */
-static ek_replica *replica_memory(const ek_moe *m, int32_t slot, int slice)
-{
-    const int32_t *persistent = m->w->placement.expert_of + m->x.first_slot;
-    int32_t i = slot * m->x.members + slice, first = m->scratch->replicas->first;
-
-    for (int32_t s = 0; s < slot; s++)
-        i -= first >= 0 ? s < first : persistent[s] >= 0;
-    i -= persistent[slot] >= 0 && slice > own_slice(m);
-    return &m->scratch->replicas->slot[i];
-}
-
-/* Whether this rank has a persistent copy of an expert. */
-static int is_persistent_here(const ek_moe *m, int32_t expert)
-{
-    return ek_slot_find(m->w->placement.expert_of + m->x.first_slot, m->x.slots, expert) >= 0;
-}
-
-const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op)
-{
-    const int32_t *all =
-        ek_moe_is_distributed(m) ? ek_moe_route_of(m, op)->expert_of : m->w->placement.expert_of;
-
-    return all + m->x.first_slot;
-}
-
-/* The memory that a slice of a slot's expert is fetched to; NULL: the slice is persistent here. */
-static ek_replica *find_transient(const ek_moe *m, const int32_t *held, int32_t slot, int slice)
-{
-    if (slice == own_slice(m) && is_persistent_here(m, held[slot]))
-        return NULL;
-    for (int32_t s = 0; s < slot; s++) /* two slots with one expert share the first one's memory */
-        if (held[s] == held[slot])
-            slot = s;
-    return replica_memory(m, slot, slice);
-}
-
-/* The set of memory for the layer's packed weights. */
-static int set_of(const ek_moe *m, int backward)
-{
-    return ek_replicas_alternate(m) ? (buf_idx_of(m) + (backward != 0)) % 2 : 0;
-}
-
-int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
-                       ek_slot_weights *out)
-{
-    int32_t e = held[slot];
-    int set = set_of(m, backward);
-    const ek_replica *r;
-
-    if (e < 0)
-        return 0;
-    r = find_transient(m, held, slot, slice);
-    if (r == NULL) {
-        const ek_weight *up = &m->w->up[e], *down = &m->w->down[e];
-
-        *out = (ek_slot_weights){backward ? up->backward : up->forward,
-                                 backward ? down->backward : down->forward, up->g, down->g};
-        return 1;
-    }
-    *out = (ek_slot_weights){r->up[set], r->down[set], r->up_grad[buf_idx_of(m)],
-                             r->down_grad[buf_idx_of(m)]};
-    return 1;
 }
 
 /* --- ranks of an expert's messages ------------------------------------------------------------ */
@@ -215,6 +64,7 @@ typedef struct {
                                  replicas; NULL: of persistent ones */
     const int32_t *primary;   /* [experts], slot among all groups */
     int32_t slots, first;     /* slots of a rank; first slot of the group */
+    int32_t micro;            /* of whose replicas the messages are */
 } group_route;
 
 static group_route group_route_of(ek_moe *m, const ek_op *op, int kind)
@@ -230,7 +80,8 @@ static group_route group_route_of(ek_moe *m, const ek_op *op, int kind)
                          transient ? kept : NULL,
                          m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
                          m->x.slots,
-                         first};
+                         first,
+                         op->micro};
 }
 
 static int32_t primary_rank(const group_route *r, int32_t expert)
@@ -337,8 +188,8 @@ static ek_status send_weights(const transfer *t)
     int64_t d = m->spec->hidden;
     int backward = t->kind == FETCH_BACKWARD;
 
-    return multicast_matrices(t, t->w.up, weight_bytes(m->k, 2 * t->f, d, backward), t->w.down,
-                              weight_bytes(m->k, d, t->f, backward));
+    return multicast_matrices(t, t->w.up, ek_replica_weight_bytes(m->k, 2 * t->f, d, backward),
+                              t->w.down, ek_replica_weight_bytes(m->k, d, t->f, backward));
 }
 
 static ek_status share_gradients(const transfer *t)
@@ -387,9 +238,9 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
                           (int)((own->calls + 2 * (unsigned)(number * members + i)) % EK_COMM_TAGS),
                       .f = ek_slice_width(m, i)};
 
-        if (r->kept == NULL && i != own_slice(m))
+        if (r->kept == NULL && i != ek_replicas_own_slice(m))
             continue; /* of persistent copies a shard has one slice */
-        ek_slot_weights_of(m, held, slot, i, kind == FETCH_BACKWARD, &t.w);
+        ek_slot_weights_of(m, r->micro, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
     return EK_OK;
@@ -525,16 +376,18 @@ static ek_status op_clear(void *self, const ek_op *op)
     ek_moe *m = self;
     const int32_t *held = ek_moe_experts_held(m, op);
     size_t column = (size_t)m->spec->hidden * ek_dtype_size(m->k->real);
-    int buf_idx = buf_idx_of(m);
+    int buffer = ek_replicas_gradient_buffer(m);
 
     for (int32_t s = 0; s < m->x.slots; s++)
         for (int i = 0; i < m->x.members; i++) {
-            ek_replica *r = held[s] >= 0 ? find_transient(m, held, s, i) : NULL;
+            int32_t at = held[s] >= 0 ? ek_replicas_find(m, held, s, i) : -1;
+            const ek_replica *r;
 
-            if (r == NULL)
+            if (at < 0)
                 continue;
-            memset(r->up_grad[buf_idx], 0, 2 * column * (size_t)ek_slice_width(m, i));
-            memset(r->down_grad[buf_idx], 0, column * (size_t)ek_slice_width(m, i));
+            r = &m->scratch->replicas->slot[at];
+            memset(r->up_grad[buffer], 0, 2 * column * (size_t)ek_slice_width(m, i));
+            memset(r->down_grad[buffer], 0, column * (size_t)ek_slice_width(m, i));
         }
     return EK_OK;
 }
@@ -563,7 +416,8 @@ static double slice_bytes(const ek_moe *m, int backward)
 {
     int64_t d = m->spec->hidden, f = ek_range_length(m->spec->ff, m->mesh->etp, 0);
 
-    return (double)(weight_bytes(m->k, 2 * f, d, backward) + weight_bytes(m->k, d, f, backward));
+    return (double)(ek_replica_weight_bytes(m->k, 2 * f, d, backward) +
+                    ek_replica_weight_bytes(m->k, d, f, backward));
 }
 
 static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_collective collective,
@@ -593,7 +447,8 @@ ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, 
     int32_t *sent = backward ? &b->m->ids.backward_fetch : &b->m->ids.forward_fetch;
     ek_replica_fetch f = {*sent, -1};
 
-    if (!has_replicas(b->m) || b->m->w->waves != NULL)
+    if (!has_replicas(b->m) || b->m->w->waves != NULL ||
+        (ek_replicas_are_kept(b->m) && (backward || b->recompute)))
         return (ek_replica_fetch){-1, -1};
     *sent = -1;
     if (f.before < 0 || (!backward && ek_routing_plan_compares_previous(b->m)))
@@ -604,6 +459,13 @@ ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, 
                                          : op_fetch_late,
                           -1, slices_of(b->m) * slice_bytes(b->m, backward), dep, -1);
     return f;
+}
+
+int32_t ek_replicas_build_forms(const ek_moe_builder *b, int32_t dep)
+{
+    if (!has_replicas(b->m) || !ek_replicas_are_kept(b->m))
+        return dep;
+    return ek_replicas_build_pack(b, slices_of(b->m), dep);
 }
 
 int ek_replicas_in_waves(const ek_moe *m)
@@ -657,7 +519,9 @@ int32_t ek_replicas_build_clear(const ek_moe_builder *b, int32_t dep)
         return dep;
     op.bytes = slices_of(m) * gradient_bytes(m);
     op.work = ek_work_of_rows(op.bytes / (double)ek_dtype_size(m->k->real), 1);
-    return ek_graph_add(b->g, &op, (int32_t[]){dep, m->ids.reduce, own->cleared[buf_idx_of(m)]}, 3);
+    return ek_graph_add(
+        b->g, &op, (int32_t[]){dep, m->ids.reduce, own->cleared[ek_replicas_gradient_buffer(m)]},
+        3);
 }
 
 void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
@@ -668,7 +532,7 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
         return;
     m->ids.reduce = add_net(b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_reduce, -1,
                             slices_of(m) * gradient_bytes(m), dep, -1);
-    m->scratch->replicas->cleared[buf_idx_of(m)] = m->ids.reduce;
+    m->scratch->replicas->cleared[ek_replicas_gradient_buffer(m)] = m->ids.reduce;
 }
 
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)

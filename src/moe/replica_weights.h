@@ -8,9 +8,10 @@
  *              all ranks with a replica: after the plan, overlapping with the dispatch all-to-all;
  *              or, where the plan is made from the previous micro-batch, before the gate, as soon
  *              as the previous layer has used its own replicas (moe/replica_prefetch.c)
- *   backward   weights are sent again, in the form for input gradients, as other layers have used
- *              the memory since; weight gradients are reduced into the primary's, overlapping with
- *              what follows the layer
+ *   backward   weights are sent again, in the form for input gradients, where other layers have
+ *              used the memory since; where each layer has its own, that form is made of what
+ *              forward has received.  Weight gradients are reduced into the primary's, overlapping
+ *              with what follows the layer
  *
  * In waves    where a primary's weights come into memory in waves (moe/expert_waves.h), each wave
  *             sends the weights of its experts, in forward and in backward, and their rows are
@@ -33,19 +34,14 @@
  *             summed, the primary first.  So no gradient is counted twice, and all persistent
  *             copies get the same bits.
  *
- * Memory      all layers share a slot's packed weights, of which there can be two sets
- *             (ek_moe_config.replica_sets): layers alternate between them, so that the next layer's
- *             weights arrive under this one's products.  In backward a layer uses the set that it
- *             does not use in forward, so that the last layer's arrive under its own products.  A
- *             slot's gradients are double-buffered likewise, so that one is reduced while the next
- *             layer adds to the other.
+ * Memory      moe/replica_memory.h
  * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
  *             that results are bitwise reproducible. */
 #ifndef MOE_REPLICA_WEIGHTS_H
 #define MOE_REPLICA_WEIGHTS_H
 
-#include "moe/build.h"
 #include "moe/expert_waves.h"
+#include "moe/replica_memory.h"
 
 /* The messages of one op in flight. */
 typedef struct ek_replica_flight {
@@ -53,59 +49,14 @@ typedef struct ek_replica_flight {
     int n;
 } ek_replica_flight;
 
-/* Memory for one slice of a transient replica. */
-typedef struct {
-    void *up[2], *down[2];           /* packed weights; one set: [0] alone */
-    void *up_grad[2], *down_grad[2]; /* R */
-} ek_replica;
-
-typedef struct ek_replicas {
-    int32_t n;          /* slices that a rank may fetch; -1: replicas are persistent only */
-    int32_t first;      /* the first of a rank's slots for transient replicas, if those before are
-                           for persistent ones, of which other slices may be fetched; -1: transient
-                           ones may be in any that is empty */
-    int sets;           /* of packed weights: 1 or 2 */
-    ek_replica *slot;   /* [n] */
-    int32_t cleared[2]; /* in the graph being built, by gradient buffer: the op after which its
-                           contents are no longer needed; -1: none */
-
-    /* used by the thread that starts network ops */
-    unsigned calls;  /* collectives so far, from which tags are made */
-    int32_t *number; /* [experts], index of experts that are sent; -1: not sent */
-    int *ranks;      /* [ep * etp] */
-} ek_replicas;
-
 /* EK_EINVAL: so many spare slots a rank need more message tags than there are. */
 EK_CHECKED ek_status ek_replicas_check(const ek_mesh *mesh, int64_t spare_slots);
 
-/* Spare slots of a rank, and the slots for transient replicas, its last ones: -1: any that is
- * empty; 0: replicas are persistent only. */
-typedef struct {
-    int32_t spare, transient;
-} ek_replica_slots;
-
-/* Memory shared by all layers.  members: the largest number of shards that gather their slices.
- * sets: of packed weights. */
-ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_model_spec *spec,
-                                 const ek_mesh *mesh, ek_replica_slots slots, int members, int sets,
-                                 int training);
-/* Memory of one layer. */
+/* Messages in flight of one layer. */
 void ek_replicas_reserve_flights(ek_moe *m, ek_arena *a);
 
 /* Forgets the op ids of the previous graph. */
 void ek_replicas_begin_graph(ek_moe *m);
-
-/* Experts in this rank's slots for the micro-batch of an op: [slots], -1: empty. */
-const int32_t *ek_moe_experts_held(const ek_moe *m, const ek_op *op);
-
-/* Weights and gradients of a slice of the expert in a slot. */
-typedef struct {
-    void *up, *down, *up_grad, *down_grad;
-} ek_slot_weights;
-
-/* slot counts from this rank's first.  Returns 0, and leaves *out, if the slot is empty. */
-int ek_slot_weights_of(const ek_moe *m, const int32_t *held, int32_t slot, int slice, int backward,
-                       ek_slot_weights *out);
 
 /* The network ops that fetch the replicas' weights: a prefetch, and the fetch after the plan; -1:
  * none. */
@@ -116,8 +67,8 @@ typedef struct {
 /* Appends the fetch of the replicas' weights, in the form for forward or backward products, unless
  * a prefetch does all of it. */
 ek_replica_fetch ek_replicas_build_fetch(const ek_moe_builder *b, int backward, int32_t dep);
-/* Whether the weights of the next layer's replicas can arrive while this layer's are read. */
-int ek_replicas_alternate(const ek_moe *m);
+/* Where weights are sent once: appends what makes their forms for backward. */
+int32_t ek_replicas_build_forms(const ek_moe_builder *b, int32_t dep);
 /* Whether replicas are sent wave by wave, rather than by the fetch. */
 int ek_replicas_in_waves(const ek_moe *m);
 /* Replicas, in the micro-batch of an op, of the experts in slots [first, end) of this rank; 0
@@ -141,7 +92,8 @@ EK_CHECKED ek_status ek_replicas_fetch_forward(void *self, const ek_op *op);
  * negative. */
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
 
-/* Bytes that the step's replicas moved: weights twice, for forward and backward, and gradients. */
+/* Bytes that the step's replicas moved: weights once, or for forward and backward, and gradients.
+ */
 double ek_moe_replica_bytes(const ek_moe *m);
 
 #endif

@@ -403,7 +403,7 @@ static const chunk_ops backward = {.pack_kind = EK_OP_UNPERMUTE_BACKWARD,
 static void build_prefetch(const ek_moe_builder *b, const chunk_ops *ops, int have_rows,
                            int32_t dep)
 {
-    if (!b->recompute && ek_replicas_alternate(b->m) == have_rows)
+    if (!b->recompute && ek_replicas_overlap(b->m) == have_rows)
         ek_moe_build_next_prefetch(b, ops->backward, dep);
 }
 
@@ -426,6 +426,8 @@ static int32_t build_chunks(const ek_moe_builder *b, const chunk_ops *ops, ek_re
                                       work_of_a2a(b, i, 0, !ops->backward), dep, net);
     }
     build_prefetch(b, ops, 1, net);
+    if (ops->backward) /* while rows are under way */
+        dep = ek_replicas_build_forms(b, dep);
     back = net;
     for (int i = 0; i < x->chunks; i++) {
         dep = ek_moe_add(b, EK_OP_UNPACK, ops->unpack, i, served, packed * c->rows, out[i]);

@@ -43,6 +43,7 @@ static const ek_op_info kinds[EK_OP_KINDS] = {
     [EK_OP_REPLICAS] = {"replicas", EK_OP_GROUP_OTHER},
     [EK_OP_LATE_REPLICAS] = {"late replicas", EK_OP_GROUP_OTHER},
     [EK_OP_WAIT_REPLICAS] = {"wait replicas", EK_OP_GROUP_OTHER, .of_expert_layer = 1},
+    [EK_OP_PACK_REPLICAS] = {"pack replicas", EK_OP_GROUP_OTHER, .of_expert_layer = 1},
     [EK_OP_CLEAR_REPLICAS] = {"clear replicas", EK_OP_GROUP_OTHER, .of_expert_layer = 1},
     [EK_OP_REPLICA_GRADIENTS] = {"replica gradients", EK_OP_GROUP_OTHER},
     [EK_OP_SHARE_GRADIENTS] = {"share gradients", EK_OP_GROUP_OTHER},

@@ -45,6 +45,7 @@ typedef enum {
     EK_OP_REPLICAS,
     EK_OP_LATE_REPLICAS, /* those that were not sent before the gate */
     EK_OP_WAIT_REPLICAS,
+    EK_OP_PACK_REPLICAS, /* for backward, of weights that were sent for forward */
     EK_OP_CLEAR_REPLICAS,
     EK_OP_REPLICA_GRADIENTS,
     EK_OP_SHARE_GRADIENTS,

@@ -33,6 +33,7 @@ typedef struct {
     ek_model_spec spec;
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
     int32_t spare_slots, replicas_min;
+    int sends_twice;    /* weights of transient replicas are sent for backward, too */
     int64_t micros;     /* micro-batches of a step */
     int64_t plan_every; /* steps between persistent placements */
     double rows;        /* assignments of a rank, layer and micro-batch, under even loads */

@@ -177,7 +177,11 @@ static ek_status set_costs(ek_sim_loads *l)
     const ek_sim_loads_config *c = &l->cfg;
     int32_t ranks = c->ep * c->etp, node = (int32_t)ek_cluster_node_ranks(c->cluster);
     ek_model_spec cut = *c->spec;
-    ek_plan_setting s = {&cut, 0, ranks, (ranks + node - 1) / node, c->rows};
+    ek_plan_setting s = {.spec = &cut,
+                         .ranks = ranks,
+                         .nodes = (ranks + node - 1) / node,
+                         .sends_twice = c->sends_twice,
+                         .rows = c->rows};
 
     l->machine = c->cluster->machine;
     cut.ff = (cut.ff + c->etp - 1) / c->etp; /* as ek_layer_costs has it in training */
@@ -273,6 +277,8 @@ static int kind_of(const ek_op *op)
     case EK_OP_COMBINE_A2A_BACKWARD:
     case EK_OP_DISPATCH_A2A_BACKWARD: return TRAFFIC;
     case EK_OP_REPLICAS:
+    case EK_OP_PACK_REPLICAS:
+    case EK_OP_CLEAR_REPLICAS:
     case EK_OP_REPLICA_GRADIENTS:
     case EK_OP_SHARE_GRADIENTS: return REPLICAS;
     default: return -1;

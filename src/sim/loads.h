@@ -26,6 +26,7 @@ typedef struct {
     const ek_cluster *cluster;
     int32_t ep, etp;
     int32_t spare_slots, replicas_min;
+    int sends_twice;          /* ek_sim_layout */
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
     int64_t horizon, batches; /* ek_plan_limits */
     int64_t steps;            /* samples; at most the trace's iterations */

@@ -111,6 +111,10 @@ struct ek_kernels {
      * Nothing where there is no packed form; NULL: not supported. */
     ek_status (*pack_comp)(const ek_kernels *k, int64_t out, int64_t in, const void *values,
                            void *packed);
+    /* packed forward form -> packed backward form: the bits that pack makes of the same master.
+     * NULL: one form, or the master, serves both directions. */
+    ek_status (*repack)(const ek_kernels *k, int64_t out, int64_t in, const void *forward,
+                        void *backward);
     /* y [rows, out] = x C [rows, in] W^T. */
     ek_status (*linear_forward)(const ek_kernels *k, const ek_group *g, int64_t n_groups,
                                 int64_t out, int64_t in, const void *x, int64_t ldx, void *y,

@@ -33,6 +33,12 @@ static int is_of_replicas(ek_collective c)
     return c == EK_COLLECTIVE_MULTICASTS || c == EK_COLLECTIVE_MULTIREDUCES;
 }
 
+/* Whether an op of the compute lane works on replicas of which there are none. */
+static int has_no_replicas(const ek_sim_loads *loads, const ek_op *op)
+{
+    return loads == NULL && (op->kind == EK_OP_PACK_REPLICAS || op->kind == EK_OP_CLEAR_REPLICAS);
+}
+
 /* Whether an op sends replicas or experts of which there are none. */
 static int has_nothing_to_send(const ek_sim_loads *loads, const ek_op *op)
 {
@@ -98,7 +104,9 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
 
     *out = (ek_sim_price){0};
     if (op->work.kind != EK_WORK_NET) {
-        out->seconds = ek_price_compute(&c->machine, op) + c->machine.op_s;
+        out->seconds = c->machine.op_s;
+        if (!has_no_replicas(loads, op))
+            out->seconds += ek_price_compute(&c->machine, op);
         if (c->speed > 0)
             out->seconds /= c->speed;
         return;
@@ -187,6 +195,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
                              .etp = l->etp,
                              .spare_slots = l->planner != NULL ? l->spare_slots : 0,
                              .replicas_min = l->replicas_min,
+                             .sends_twice = l->sends_twice,
                              .rows = l->rows,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,

@@ -122,7 +122,7 @@ class Costs(ek_cli.Case):
         for product in ("forward", "backward_input", "backward_weight"):
             self.check_numbers(m["expert"][product]["flops_per_s"])
         self.check_numbers([m["copy_bytes_per_s"], out["costs"]["compute_s_per_row"]])
-        self.assertEqual(out["costs"]["replica_bytes"], 3 * 16 * 24 * 12)
+        self.assertEqual(out["costs"]["replica_bytes"], 3 * 16 * 24 * 8)
         self.assertEqual(out["costs"]["comm_s_per_row"], 0)
         self.assertNotIn("node", m)
 

@@ -69,6 +69,24 @@ class DryRun(ek_cli.Case):
         plan = self.dry("--model", big, "--ranks", 4, "--ep", 4, "--hosts", hosts)
         self.assertGreater(plan["memory"]["least_mb"], 100000)
 
+    def test_replicas_are_kept_where_memory_allows(self):
+        config = ek_cli.write_config(self.path("c.json"), num_hidden_layers=6, hidden_size=1024,
+                                     intermediate_size=2048, num_local_experts=8)
+        some = ["--model", config, "--ranks", 4, "--ep", 4, "--dtype", "bf16"]
+        expert = 3 * 1024 * 2048 * 2 / 1e6
+        plan = self.dry(*some)
+        most, more = plan["memory"]["most_mb"], plan["replicas"]["keeping_mb"]
+        self.assertTrue(plan["replicas"]["kept"])
+        self.assertTrue(4 * expert < more + 0.1 and more < 5 * expert + 0.1, more) # with two forms 5
+        self.assertIn("are kept until backward", run(*self.train_args("run", "--dry-run", *some)).stdout)
+        less = [*some, "--memory-limit", int((most - more / 2) * 1e6)]
+        plan = self.dry(*less)
+        self.assertFalse(plan["replicas"]["kept"])
+        self.assertEqual(plan["replicas"]["keeping_mb"], more)
+        self.assertLess(plan["memory"]["most_mb"], most - more / 2)
+        self.assertIn("are sent again for backward", run(*self.train_args("run", "--dry-run", *less)).stdout)
+        self.assertNotIn("replicas", self.dry(*some, "--balance", "off"))
+
     def test_experts_on_disk(self):
         model = ek_cli.write_config(self.path("model.json"), num_local_experts=8, hidden_size=64,
                                     intermediate_size=1200, num_hidden_layers=6)

@@ -280,7 +280,7 @@ class Plan(ek_cli.Case):
         self.assertEqual(built_in["bytes_moved"], 3 * 2048 * 1024 * 4)
         self.assertEqual(self.result(trace, "--ranks", 2, "--model", "small")["bytes_moved"],
                          expert * 4)
-        for dtype, size in (("bf16", 2 * 2 + 4), ("fp32", 3 * 4), ("fp64", 3 * 8)):
+        for dtype, size in (("bf16", 2 + 4), ("fp32", 2 * 4), ("fp64", 2 * 8)):
             with self.subTest(dtype):
                 file = self.write_machine(dtype=dtype)
                 r = self.result(trace, "--ranks", 2, "--model", "small", "--machine", file)
@@ -294,7 +294,7 @@ class Plan(ek_cli.Case):
         r = self.result(self.one_hot(), "--ranks", 2, "--model", "small", "--machine", file)
         row = 18 * 512 * 1024 / 1e12 + (8 * 512 + 9 * 1024) * 2 / 1e12
         send = (4 * 512 * 2 + 2 * 4) / 1e9
-        replica = 3 * 512 * 1024 * 8 / 1e9
+        replica = 3 * 512 * 1024 * 6 / 1e9
         before, after = 200000 * row + 100000 * send, 100000 * row + replica
         self.assertAlmostEqual(r["predicted_speedup"] / (before / after), 1, 4)
 

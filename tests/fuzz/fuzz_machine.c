@@ -34,7 +34,7 @@ static void check_table(const ek_cost_table *t, int rates)
 static void check_costs(const ek_machine *m)
 {
     ek_model_spec spec;
-    ek_plan_setting s = {&spec, 0, 1, 1, 100};
+    ek_plan_setting s = {&spec, 0, 1, 1, 100, 0};
     ek_plan_costs c;
 
     ek_model_default(&spec);

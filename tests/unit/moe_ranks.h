@@ -256,6 +256,7 @@ static inline void take_state(layer *l)
                            1);
     ek_moe_reserve_planning(&l->planning, &l->arena, &l->s->spec, l->mesh, &l->s->cfg, &room);
     ek_moe_reserve_state(&l->m, &l->arena, l->s->seq, MICROS);
+    ek_moe_reserve_replicas(&l->m, &l->arena, &room, MICROS, 1);
     for (int i = 0; i < MICROS; i++) {
         ek_moe_reserve_activations(&l->m, i, &l->arena, &room, 0);
         ek_moe_set_tokens(&l->m, i, take_real(l, n * d), take_real(l, n * d)); /* C fits in R */

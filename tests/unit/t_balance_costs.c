@@ -20,8 +20,8 @@ static void by_the_book(void)
     ek_machine m = by_hand();
     ek_model_spec spec = model();
     /* 4 ranks on 2 nodes, 2 experts each, so 16 rows per expert: the best rates */
-    ek_plan_setting s = {&spec, 0, 4, 2, 32};
-    ek_plan_costs c;
+    ek_plan_setting s = {&spec, 0, 4, 2, 32, 0};
+    ek_plan_costs c, twice;
     double flops = 6.0 * 64 * 100, row = 4 * 64 * 2 + 2 * 4, sent = 24;
 
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
@@ -30,19 +30,24 @@ static void by_the_book(void)
     /* 24 rows leave; a message is a third of a quarter of them: 1040 B take the latency */
     CHECK(sent * row / 4 / 3 < 1e4);
     CHECK_NEAR(c.comm_s_per_row, 4 * (2 * 100e-6) / sent);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * (2 * 2 + 4));
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * (2 + 4));
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 12);
     CHECK_NEAR(c.migrate_s_per_expert, 3 * 64 * 100 * 12 / 1e8);
     /* between nodes; 38 and 77 kB at 0.1 GB/s */
-    CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 * 2 + 4) / 1e8);
+    CHECK_NEAR(c.replica_s, 3 * 64 * 100 * (2 + 4) / 1e8);
     CHECK_NEAR(c.exposed_s, 3 * 64 * 100 * 2 / 1e8);
+    s.sends_twice = 1;
+    CHECK(ek_plan_costs_of(&m, &s, &twice, NULL) == EK_OK);
+    CHECK_NEAR(twice.replica_bytes, 3 * 64 * 100 * (2 * 2 + 4));
+    CHECK_NEAR(twice.replica_s, 3 * 64 * 100 * (2 * 2 + 4) / 1e8);
+    CHECK_NEAR(twice.exposed_s, c.exposed_s);
 }
 
 static void skinny_products_are_dear(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
-    ek_plan_setting s = {&spec, 0, 4, 1, 8};
+    ek_plan_setting s = {&spec, 0, 4, 1, 8, 0};
     ek_plan_costs few, many, best;
 
     CHECK(ek_plan_costs_of(&m, &s, &few, NULL) == EK_OK);
@@ -60,16 +65,16 @@ static void types(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
-    ek_plan_setting s = {&spec, 0, 2, 1, 100};
+    ek_plan_setting s = {&spec, 0, 2, 1, 100, 0};
     ek_plan_costs c;
 
     strcpy(m.dtype, "fp32"); /* the weights are the master weights */
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 12);
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 8);
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 12);
     strcpy(m.dtype, "fp64");
     CHECK(ek_plan_costs_of(&m, &s, &c, NULL) == EK_OK);
-    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 24);
+    CHECK_NEAR(c.replica_bytes, 3 * 64 * 100 * 16);
     CHECK_NEAR(c.state_bytes, 3 * 64 * 100 * 24);
 }
 
@@ -77,7 +82,7 @@ static void edges(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
-    ek_plan_setting s = {&spec, 0, 1, 1, 100};
+    ek_plan_setting s = {&spec, 0, 1, 1, 100, 0};
     ek_plan_costs c, other;
     ek_cost_reason reason = {0};
 
@@ -104,7 +109,7 @@ static void reasons(void)
 {
     ek_machine m = by_hand();
     ek_model_spec spec = model();
-    ek_plan_setting s = {&spec, 0, 4, 2, 32};
+    ek_plan_setting s = {&spec, 0, 4, 2, 32, 0};
     ek_plan_costs c;
     ek_cost_reason reason = {0};
     double sum = 0;

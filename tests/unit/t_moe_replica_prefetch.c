@@ -219,9 +219,12 @@ static void spoil(const layer *l, int turn)
     const ek_replicas *r = l->scratch.replicas;
     int64_t f = ek_range_length(l->s->spec.ff, l->mesh->etp, 0), d = l->s->spec.hidden;
 
-    for (int32_t i = 0; turn == 0 && r != NULL && i < r->n; i++) {
-        memset(r->slot[i].up[0], 0xff, (size_t)(2 * f * d) * sizeof(double));
-        memset(r->slot[i].down[0], 0xff, (size_t)(d * f) * sizeof(double));
+    for (int32_t i = 0; turn == 0 && r != NULL && i < r->n * MICROS; i++) {
+        const ek_replica_weights *w =
+            l->m.replica_weights != NULL ? &l->m.replica_weights[i] : &r->slot[i / MICROS].set[0];
+
+        memset(w->up, 0xff, (size_t)(2 * f * d) * sizeof(double));
+        memset(w->down, 0xff, (size_t)(d * f) * sizeof(double));
     }
 }
 
@@ -234,6 +237,7 @@ static void anywhere(scenario *s, const result *one, int i)
                              .costs = {.compute_s_per_row = 1e-3, .replica_s = 1e-3},
                              .degree = degrees[i % 4],
                              .smart_group = i % 4 == 3 ? 1 + i % 3 : 0,
+                             .replica_sets = i / 2 % 2 ? EK_REPLICA_SETS_EACH : 1,
                              .gather = i % 5 == 1   ? s->sizes.etp
                                        : i % 5 == 3 ? EK_GATHER_ALL
                                                     : 0,

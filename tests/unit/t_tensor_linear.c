@@ -193,6 +193,54 @@ static void tables_agree(void)
     }
 }
 
+static void repack_as_packed(fill_fn *fill, ek_mode mode, int64_t out, int64_t in)
+{
+    const int64_t rows = 1;
+    size_t bytes;
+    ek_kernels k;
+    void *made;
+    call c;
+
+    memset(&k, 0, sizeof(k));
+    ek_kernels_ref(&k, mode);
+    k.threads = 2;
+    fill(&k);
+    bytes = k.packed_bytes(&k, out, in, EK_PACKED_BACKWARD);
+    made = alloc_checked(bytes);
+    call_init(&c, &k, mode, out, in, &rows, 1);
+    CHECK_INT(k.repack(&k, out, in, c.packed[0][EK_PACKED_FORWARD], made), EK_OK);
+    if (memcmp(made, c.packed[0][EK_PACKED_BACKWARD], bytes) != 0)
+        EK_T_FAIL("%s: %lld x %lld", k.products, (long long)out, (long long)in);
+    free_array(made);
+    call_fini(&c);
+}
+
+static void repack_each(fill_fn *fill, ek_mode mode)
+{
+    static const int64_t sizes[][2] = {{1, 1},   {32, 32}, {33, 65}, {50, 35},
+                                       {64, 96}, {7, 130}, {130, 7}, {63, 31}};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        repack_as_packed(fill, mode, sizes[i][0], sizes[i][1]);
+}
+
+/* Of every subject: the form for backward from that for forward, as from the master. */
+static void forms_from_each_other(void)
+{
+    if (ek_cpu_isa() < EK_ISA_AVX2)
+        SKIP("no AVX2");
+    repack_each(fill_fp32_avx2, EK_MODE_FP32);
+    repack_each(fill_bf16_avx2, EK_MODE_BF16);
+    if (ek_cpu_isa() >= EK_ISA_AVX512) {
+        repack_each(fill_fp32_avx512, EK_MODE_FP32);
+        repack_each(fill_bf16_avx512, EK_MODE_BF16);
+    }
+    if (ek_cpu_isa() >= EK_ISA_AVX512_SLOW_BF16) {
+        repack_each(fill_bf16_avx512_bf16, EK_MODE_BF16);
+        repack_each(fill_bf16_dnnl, EK_MODE_BF16);
+    }
+}
+
 static void matmul_real(void)
 {
     if (ek_cpu_isa() < EK_ISA_AVX2)
@@ -211,6 +259,7 @@ static const ek_case cases[] = {
     EK_CASE(bf16_avx512_bf16),
     EK_CASE(bf16_dnnl),
     EK_CASE(tables_agree),
+    EK_CASE(forms_from_each_other),
     EK_CASE(matmul_real),
     EK_CASE(rows_do_not_depend_on_others),
 };

@@ -88,25 +88,32 @@ static int32_t reader_of(const ek_graph *g, int32_t i, const ek_op *fetch)
     return i < g->n_ops ? i : g->n_ops - 1;
 }
 
-/* Forms are overwritten by a fetch: the products that read what was there are done.  With two sets
- * of memory, layers alternate, in backward the other way. */
+/* Whether two products of layers and passes may read the same memory.  With two sets of it, layers
+ * alternate, in backward the other way; with sets of each layer, another micro-batch may have had
+ * the same one. */
+static int share_memory(int sets, const ek_op *a, const ek_op *b)
+{
+    if (sets == EK_REPLICA_SETS_EACH)
+        return a->layer == b->layer && a->micro != b->micro;
+    return (a->layer + is_backward_product(a) - b->layer - is_backward_product(b)) % sets == 0;
+}
+
+/* Forms are overwritten by a fetch: the products that read what was there are done. */
 static int check_fetches(const ek_graph *g, int sets)
 {
     int fetches = 0;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        int32_t here = sends_replicas(&g->ops[i]) ? here_of(g, i) : -1, set;
+        int32_t here = sends_replicas(&g->ops[i]) ? here_of(g, i) : -1, reader;
 
         if (!sends_replicas(&g->ops[i]))
             continue;
         fetches++;
-        set = g->ops[i].layer +
-              is_backward_product(&g->ops[reader_of(g, here < 0 ? 0 : here, &g->ops[i])]);
+        reader = reader_of(g, here < 0 ? 0 : here, &g->ops[i]);
         CHECK(here >= 0 && g->ops[here].layer == g->ops[i].layer &&
               g->ops[here].micro == g->ops[i].micro);
         for (int32_t j = 0; j < here; j++)
-            if (is_product(&g->ops[j]) &&
-                (g->ops[j].layer + is_backward_product(&g->ops[j]) - set) % sets == 0)
+            if (is_product(&g->ops[j]) && share_memory(sets, &g->ops[j], &g->ops[reader]))
                 must(g, i, j);
         for (int32_t j = here + 1;
              j < g->n_ops && (j == here + 1 || !is(&g->ops[j], EK_OP_WAIT_REPLICAS)); j++)
@@ -149,7 +156,7 @@ typedef struct {
 } layers;
 
 /* Where a layer's replica in the spare slot has its packed weights for a pass. */
-static const void *memory_of(const ek_moe *m, int backward)
+static const void *memory_of(const ek_moe *m, int32_t micro, int backward)
 {
     int32_t held[SLOTS] = {-1, -1, -1};
     ek_slot_weights w = {0};
@@ -157,7 +164,7 @@ static const void *memory_of(const ek_moe *m, int backward)
     for (int32_t e = 0; e < EXPERTS && held[SLOTS - 1] < 0; e++)
         if (ek_slot_find(m->w->placement.expert_of + m->x.first_slot, SLOTS, e) < 0)
             held[SLOTS - 1] = e;
-    CHECK(ek_slot_weights_of(m, held, SLOTS - 1, 0, backward, &w));
+    CHECK(ek_slot_weights_of(m, micro, held, SLOTS - 1, 0, backward, &w));
     return w.up;
 }
 
@@ -166,10 +173,21 @@ static void check_memory(const ek_moe *moe, const layers *at, int sets)
 {
     for (int32_t l = at->first; l < at->end; l++)
         for (int backward = 0; backward < 2; backward++) {
-            int same = (l + backward - at->first) % sets == 0;
+            int same = sets > 0 ? (l + backward - at->first) % sets == 0 : l == at->first;
 
-            CHECK((memory_of(&moe[l], backward) == memory_of(&moe[at->first], 0)) == same);
+            CHECK((memory_of(&moe[l], 0, backward) == memory_of(&moe[at->first], 0, 0)) == same);
         }
+}
+
+/* With sets of each layer, those of micro-batches that are in flight at once are others. */
+static void check_flights(const ek_moe *moe, const layers *at, int pp)
+{
+    for (int32_t l = at->first; l < at->end; l++)
+        for (int32_t micro = 1; micro < MICROS; micro++)
+            CHECK((memory_of(&moe[l], micro, 0) == memory_of(&moe[l], micro - 1, 0)) ==
+                  (moe[l].act_slot_of[micro] == moe[l].act_slot_of[micro - 1]));
+    CHECK((moe[at->first].act_slot_of[0] != moe[at->first].act_slot_of[1]) ==
+          (pp > 1 && at->end < LAYERS));
 }
 
 static int32_t find_from(const ek_graph *g, int32_t first, ek_op_kind kind, int32_t layer,
@@ -234,20 +252,22 @@ static void check_ahead(const ek_graph *g, const layers *at, int zero)
         }
 }
 
-/* With two sets of memory weights come while the neighbour's experts are multiplied, when its rows
- * have arrived. */
-static void check_two_sets(const ek_graph *g, const layers *at, int ahead)
+/* With more than one set of memory weights come while the neighbour's experts are multiplied, when
+ * its rows have arrived. */
+static void check_overlap(const ek_graph *g, const layers *at, int ahead, int sets)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
         for (int32_t l = at->first; l + 1 < at->end; l++) {
-            int32_t forward = find(g, EK_OP_REPLICAS, l + 1, micro);
-            int32_t back = find_from(g, find(g, EK_OP_UNPERMUTE_BACKWARD, l + 1, micro),
-                                     EK_OP_REPLICAS, l, micro);
+            int32_t forward = find(g, EK_OP_REPLICAS, l + 1, micro), back;
 
             if (ahead) {
                 CHECK(!before[forward][find(g, EK_OP_EXPERT_UP, l, micro)]);
                 must(g, forward, find(g, EK_OP_DISPATCH_A2A, l, micro));
             }
+            if (sets != 2)
+                continue;
+            back = find_from(g, find(g, EK_OP_UNPERMUTE_BACKWARD, l + 1, micro), EK_OP_REPLICAS, l,
+                             micro);
             CHECK(!before[back][find(g, EK_OP_EXPERT_DOWN_INPUT, l + 1, micro)]);
             must(g, back, find(g, EK_OP_COMBINE_A2A_BACKWARD, l + 1, micro));
         }
@@ -322,9 +342,11 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
         p->primaries = check_gradients(&g);
         if (is_ahead(p->planner))
             check_ahead(&g, &at, p->of->zero);
-        if (p->sets > 1 && p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
-            check_two_sets(&g, &at, is_ahead(p->planner));
-        if (p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
+        if (p->sets == EK_REPLICA_SETS_EACH)
+            check_flights(pass->moe, &at, p->of->pp);
+        if (p->sets != 1 && p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
+            check_overlap(&g, &at, is_ahead(p->planner), p->sets);
+        if (p->sets > 0 && p->of->zero < 3 && p->of->recompute != EK_RECOMPUTE_FULL)
             check_last_layer(&g, &at, p->sets);
     }
     ek_graph_fini(&g);
@@ -352,7 +374,10 @@ static void *peer_main(void *arg)
 /* Checks the graph of a stage's first rank. */
 static void look_with(const ek_planner *planner, int sets, const setup *of)
 {
-    int fetches = of->recompute == EK_RECOMPUTE_FULL ? 3 : 2, looks = of->stage * of->ranks / 2;
+    int fetches = sets == EK_REPLICA_SETS_EACH         ? 1
+                  : of->recompute == EK_RECOMPUTE_FULL ? 3
+                                                       : 2,
+        looks = of->stage * of->ranks / 2;
     ek_comm *worlds[4];
     pthread_t threads[4];
     peer p[4];
@@ -378,9 +403,11 @@ static void look_at(setup of)
     static const ek_planner *const planners[] = {&ek_planner_exact, &ek_planner_prophet,
                                                  &ek_planner_auto};
 
-    for (int sets = 1; sets <= 2; sets++)
+    static const int sets[] = {1, 2, EK_REPLICA_SETS_EACH};
+
+    for (int j = 0; j < 3; j++)
         for (int i = 0; i < 3; i++)
-            look_with(planners[i], sets, &of);
+            look_with(planners[i], sets[j], &of);
 }
 
 static void kept_activations(void)

@@ -116,6 +116,7 @@ static void reserve_layer(ek_pass *p, int32_t l, int32_t first_layer, ek_moe *mo
     moe->scratch = &p->scratch;
     moe->planning = &p->planning;
     ek_moe_reserve_state(moe, ek_arena_host(&p->arena), p->cfg.max_seq, p->act_slots);
+    ek_moe_reserve_replicas(moe, &p->arena, &p->limits, p->act_slots, p->cfg.training);
     for (int slot = 0; slot < p->act_slots; slot++) {
         int64_t at = slot * p->model->spec.layers + l;
 

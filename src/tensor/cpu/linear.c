@@ -136,6 +136,30 @@ static ek_status pack_comp(const ek_kernels *k, int64_t out, int64_t in, const v
     return EK_OK;
 }
 
+/* A panel of the one form and one of the other have a square of the weight in common, which stays
+ * in cache while it is transposed. */
+static ek_status repack(const ek_kernels *k, int64_t out, int64_t in, const void *forward,
+                        void *backward)
+{
+    const ek_linear_ops *ops = ops_of(k);
+    int64_t panel = ops->size.panel, panels = ek_ceil_div(in, panel);
+    int64_t words = ek_ceil_div(out, ops->packed), all = ek_packed_words(ops, out);
+    int64_t from_bytes = ek_packed_words(ops, in) * panel * 4, bytes = all * panel * 4;
+
+#pragma omp parallel for schedule(static)
+    for (int64_t p = 0; p < panels; p++) {
+        int64_t first = p * panel, rows = ek_at_most(in - first, panel);
+        const char *from = (const char *)forward + first / ops->packed * panel * 4;
+        char *to = (char *)backward + p * bytes;
+
+        for (int64_t col = 0; col < out; col += panel, from += from_bytes)
+            ops->turn(rows, ek_at_most(out - col, panel), from, panel,
+                      to + col / ops->packed * panel * 4, panel);
+        memset(to + words * panel * 4, 0, (size_t)((all - words) * panel * 4));
+    }
+    return EK_OK;
+}
+
 /* First row of strip s: rows are divided evenly over strips, as short strips are slow. */
 static int64_t strip_start(int64_t rows, int64_t n_strips, int64_t s)
 {
@@ -363,6 +387,7 @@ void ek_linear_fill(ek_kernels *k, const ek_linear_ops *ops)
     k->panel_rows = ops->size.panel;
     k->pack = pack;
     k->pack_comp = ops->pack_comp_rows != NULL ? pack_comp : NULL;
+    k->repack = repack;
     k->linear_forward = linear_forward;
     k->linear_forward_values = linear_forward_values;
     k->values_workspace = values_workspace;

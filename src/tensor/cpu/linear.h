@@ -62,6 +62,9 @@ typedef struct {
     /* The same as pack_rows, from bf16; NULL: compute is in float. */
     void (*pack_comp_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                            int64_t width);
+    /* A square of a packed weight, transposed: `rows` rows of [words of rows][ld], of which k
+     * columns, to [words of k][width]; zero beyond rows. */
+    void (*turn)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst, int64_t width);
     /* The same panel from C [rows, k], to be read at once. */
     void (*value_rows)(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst,
                        int64_t width);

@@ -72,6 +72,7 @@ const ek_linear_ops *ek_linear_avx512_bf16(void)
         .comp_cols = ek_pair_cols_avx512,
         .pack_rows = ek_round_rows_avx512,
         .pack_cols = ek_round_cols_avx512,
+        .turn = ek_turn_pairs,
         .pack_comp_rows = ek_pair_rows_once_avx512,
         .value_rows = ek_pair_rows_ahead_avx512,
         .tile = tile,

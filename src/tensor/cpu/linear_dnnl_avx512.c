@@ -150,6 +150,7 @@ const ek_linear_ops *ek_linear_dnnl(void)
         .comp_cols = pair_cols,
         .pack_rows = round_rows,
         .pack_cols = ek_round_cols_avx512,
+        .turn = ek_turn_pairs,
         .pack_comp_rows = pair_rows,
         .value_rows = pair_rows,
         .tile = tile,

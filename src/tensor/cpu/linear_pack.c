@@ -67,3 +67,23 @@ void ek_round_cols(int64_t k, int64_t cols, const void *src, int64_t ld, void *d
             d[((q >> 1) * width + j) * 2 + (q & 1)] =
                 j < cols && q < k ? ek_bf16_from_float(s[q * ld + j]) : 0;
 }
+
+/* Words of src are pairs of rows, words of dst pairs of columns: two of these and two of those are
+ * four elements.  Beyond rows and k src is zero up to a whole pair. */
+void ek_turn_pairs(int64_t rows, int64_t k, const void *src, int64_t ld, void *dst, int64_t width)
+{
+    const uint32_t *s = src;
+    uint32_t *d = dst;
+    int64_t pairs = (rows + 1) / 2;
+
+    for (int64_t q = 0; q < k; q += 2, s += 2, d += width) {
+        for (int64_t i = 0; i < pairs; i++) {
+            uint32_t a = s[i * ld], b = s[i * ld + 1];
+
+            d[2 * i] = (a & 0xffff) | b << 16;
+            d[2 * i + 1] = a >> 16 | (b & 0xffff0000);
+        }
+        for (int64_t i = 2 * pairs; i < width; i++)
+            d[i] = 0;
+    }
+}

@@ -23,6 +23,9 @@ typedef void ek_pack_cols(int64_t k, int64_t cols, const void *src, int64_t ld, 
 ek_pack_rows ek_f32_rows, ek_wide_rows, ek_round_rows;
 ek_pack_cols ek_f32_cols, ek_wide_cols, ek_round_cols;
 
+/* linear_pack.c: a square of pairs, transposed (ek_linear_ops.turn). */
+ek_pack_rows ek_turn_pairs;
+
 /* linear_pack_avx2.c */
 ek_pack_rows ek_pair_rows_avx2;
 

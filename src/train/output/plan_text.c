@@ -50,6 +50,10 @@ void ek_plan_write_json(const ek_train_summary *s, const ek_train_config *cfg, F
 
     if (p->offload.scratch_most > 0)
         json_object_set_new(o, "offload", offload_json(&p->offload));
+    if (p->replicas > 0)
+        json_object_set_new(
+            o, "replicas",
+            json_pack("{s:f, s:b}", "keeping_mb", p->replicas / 1e6, "kept", p->replicas_kept));
     json_dumpf(o, out, 0);
     fputc('\n', out);
     json_decref(o);
@@ -72,6 +76,22 @@ static void write_memory(const ek_train_plan *p, FILE *out)
         fprintf(out, "; the limit of a process is %sB (%s)",
                 ek_count_text(d, sizeof(d), p->memory_limit), p->memory_limit_source);
     fprintf(out, "\n");
+}
+
+static void write_replicas(const ek_train_plan *p, FILE *out)
+{
+    char a[16];
+
+    if (p->replicas <= 0)
+        return;
+    ek_count_text(a, sizeof(a), p->replicas);
+    if (p->replicas_kept)
+        fprintf(out,
+                "replicas    are kept until backward, for %sB of memory: weights are sent once\n",
+                a);
+    else
+        fprintf(out,
+                "replicas    are sent again for backward: to keep them takes %sB more memory\n", a);
 }
 
 /* Experts on disk. */
@@ -135,6 +155,7 @@ void ek_plan_write_text(const ek_train_summary *s, const ek_train_config *cfg, F
                 strcmp(cfg->pp_layers, "measured") == 0 ? ", as with auto: nothing is measured here"
                                                         : "");
     write_memory(p, out);
+    write_replicas(p, out);
     write_offload(p, out);
     fprintf(out, "checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",
             ek_count_text(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,

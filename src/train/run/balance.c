@@ -128,7 +128,7 @@ ek_status ek_run_read_balance(ek_run *r)
                "--rank-speeds %s is not measured or equal", c->rank_speeds);
     r->training.moe.follow_speeds = strcmp(c->rank_speeds, "measured") == 0;
     r->training.moe.plan_every = c->plan_every;
-    r->training.moe.replica_sets = strcmp(c->offload, "experts") == 0 ? 1 : 2;
+    r->training.moe.replica_sets = strcmp(c->offload, "experts") == 0 ? 1 : EK_REPLICA_SETS_EACH;
     find_racks(r);
     EK_TRY(check_r(r));
     EK_TRY(check_offload(r));
@@ -144,7 +144,7 @@ static int is_balanced(const ek_run *r)
     return r->training.moe.planner != NULL && r->mesh != NULL && r->mesh->ep > 1;
 }
 
-static ek_status set_costs(ek_run *r)
+ek_status ek_run_set_costs(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
     const ek_model_spec *spec = &r->source.spec;
@@ -152,7 +152,10 @@ static ek_status set_costs(ek_run *r)
     ek_cost_reason reason = {0};
     char line[256];
 
+    if (r->costs.machine == NULL)
+        return EK_OK;
     EK_TRY(ek_layer_costs(r->costs.machine, spec, r->mesh, (double)(t->micro_batch * t->seq), top_k,
+                          ek_moe_replica_sets(&t->moe) != EK_REPLICA_SETS_EACH,
                           &r->training.moe.costs, &reason));
     EK_TRY(ek_layer_group_rows(r->costs.machine, spec, r->mesh, &r->training.moe.group_rows));
     for (int i = 0; i < reason.n && r->rank == 0; i++)
@@ -192,8 +195,7 @@ ek_status ek_run_calibrate(ek_run *r)
     }
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
-    EK_TRY(ek_calibrate(&c, r->costs.machine, NULL));
-    return set_costs(r);
+    return ek_calibrate(&c, r->costs.machine, NULL);
 }
 
 /* Number of failure domains of an expert-parallel group. */

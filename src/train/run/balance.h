@@ -12,6 +12,10 @@ EK_CHECKED ek_status ek_run_read_balance(ek_run *r);
  * a planner.  Collective. */
 EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
 
+/* What planners assume, by the measured costs and the memory of replicas; does nothing without.
+ * Collective. */
+EK_CHECKED ek_status ek_run_set_costs(ek_run *r);
+
 /* Adds the last step, the n-th counted one, to the means of the summary. */
 void ek_run_add_balance(ek_run *r, int64_t n);
 

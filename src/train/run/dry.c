@@ -203,7 +203,10 @@ ek_status ek_run_dry(ek_run *r)
                          .eval_every = ek_run_eval_every(r),
                          .eval_windows = r->eval.held_out != NULL ? r->eval.state.windows : 0,
                          .checkpoints_most = several ? c->keep + 1 + (r->eval.held_out != NULL) : 1,
-                         .disk_free = disk_free(c->out)};
+                         .disk_free = disk_free(c->out),
+                         .replicas = r->room.replicas,
+                         .replicas_kept =
+                             ek_moe_replica_sets(&r->training.moe) == EK_REPLICA_SETS_EACH};
     p->epochs = (double)r->training.optimizer.steps * (double)p->step_tokens / tokens;
     p->memory_available = c->dry_run == 1 ? (double)limit.left : 0;
     p->memory_limit = (double)limit.bytes;

@@ -231,6 +231,7 @@ static ek_sim_layout describe(const ek_run *r)
                            .planner = m->ep > 1 ? t->moe.planner : NULL,
                            .spare_slots = r->options.spare_slots,
                            .replicas_min = r->options.replicas_min,
+                           .sends_twice = ek_moe_replica_sets(&t->moe) != EK_REPLICA_SETS_EACH,
                            .micros = ek_batch_micros(t->batch, t->micro_batch),
                            .plan_every = r->cfg->plan_every,
                            .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};

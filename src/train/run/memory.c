@@ -110,6 +110,30 @@ ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o)
     return ek_offload_fill_room(r->world, r->model, &r->training, room, o);
 }
 
+ek_status ek_run_fit_replicas(ek_run *r)
+{
+    ek_moe_config *c = &r->training.moe;
+    double copy = ek_run_saves_often(r) ? (double)ek_train_copy_bytes(r->model) : 0, fits;
+    size_t shared, kept;
+    memory_need n;
+
+    if (c->planner == NULL || ek_moe_replica_sets(c) != EK_REPLICA_SETS_EACH)
+        return EK_OK;
+    EK_TRY(ek_trainer_measure(r->model, &r->training, &kept));
+    EK_TRY(find_need(r, &n));
+    EK_TRY(add_need(r, &n, copy));
+    fits = need_fits(&n, 0);
+    EK_TRY(ek_minimum(r->world, &fits));
+    c->replica_sets = 2;
+    EK_TRY(ek_trainer_measure(r->model, &r->training, &shared));
+    r->room.replicas = (double)shared - (double)kept;
+    EK_TRY(ek_minimum(r->world, &r->room.replicas));
+    r->room.replicas = -r->room.replicas;
+    if (fits > 0)
+        c->replica_sets = EK_REPLICA_SETS_EACH;
+    return ek_run_measure(r);
+}
+
 /* Whether the run would fit with these settings: *fits is 1 if it does here.  Collective. */
 static ek_status try_settings(ek_run *r, const memory_need *n, ek_recompute recompute,
                               int64_t micro_batch, double *fits)

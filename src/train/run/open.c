@@ -132,6 +132,8 @@ ek_status ek_run_open(ek_run *r)
     EK_TRY(ek_run_measure_stages(r));
     ek_run_layouts_note_opening(r->layouts);
     EK_TRY(ek_agree(r->world, "lay out the model", ek_run_layout_model(r)));
+    EK_TRY(ek_agree(r->world, "measure replicas", ek_run_fit_replicas(r)));
+    EK_TRY(ek_run_set_costs(r));
     EK_TRY(ek_agree(r->world, "get its memory", ek_run_check_memory(r)));
     if (r->cfg->dry_run) {
         fill_info(r);

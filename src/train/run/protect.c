@@ -173,10 +173,13 @@ static ek_status measure_protection(ek_run *r, const ek_model_config *like, cons
     protection before = get_protection(r);
     ek_model *model = r->model, *m = NULL;
     size_t predicted = r->out->info.predicted_bytes;
+    int sets = r->training.moe.replica_sets;
     ek_arena arena = {0};
     ek_status st = EK_OK;
 
     set_protection(r, p);
+    if (sets == EK_REPLICA_SETS_EACH) /* those of transient replicas may be fewer */
+        r->training.moe.replica_sets = 2;
     EK_TRY_OUT(
         ek_agree(r->world, "measure replicas", lay_out_addresses(r, like, &arena, &m, bytes)));
     r->model = m;
@@ -186,6 +189,7 @@ static ek_status measure_protection(ek_run *r, const ek_model_config *like, cons
     EK_TRY_OUT(ek_minimum(r->world, bytes));
     *bytes = -*bytes;
 out:
+    r->training.moe.replica_sets = sets;
     r->model = model;
     r->out->info.predicted_bytes = predicted;
     set_protection(r, &before);

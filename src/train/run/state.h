@@ -132,6 +132,8 @@ typedef struct {
     int64_t base_rss;            /* bytes before the model was laid out */
     double spare_bytes;          /* what each rank could use besides, before it trained */
     ek_file_reader_config files; /* how weights are read, by what the limit leaves */
+    double replicas; /* bytes that keeping the weights of transient replicas for backward
+                        takes, or would take, of the rank with the most */
 } ek_run_room;
 
 /* The step under way and the last one. */
@@ -262,6 +264,9 @@ EK_CHECKED ek_status ek_run_measure(ek_run *r);
 EK_CHECKED ek_status ek_run_check_memory(ek_run *r);
 /* Whether it fits on all ranks: 1, else 0.  Collective. */
 EK_CHECKED ek_status ek_run_fits_memory(ek_run *r, double *fits);
+/* Keeps the weights of transient replicas for backward if the limit leaves room; else they are sent
+ * again.  Collective. */
+EK_CHECKED ek_status ek_run_fit_replicas(ek_run *r);
 /* Adds to the entries and forms of offloaded experts (model/offload.h) those that the limit leaves
  * room for.  Collective. */
 EK_CHECKED ek_status ek_run_fit_entries(ek_run *r, ek_offload_config *o);

@@ -16,10 +16,12 @@ int32_t ek_layer_nodes(const ek_mesh *mesh)
 }
 
 ek_status ek_layer_costs(const ek_machine *m, const ek_model_spec *spec, const ek_mesh *mesh,
-                         double tokens, int64_t top_k, ek_plan_costs *out, ek_cost_reason *reason)
+                         double tokens, int64_t top_k, int sends_twice, ek_plan_costs *out,
+                         ek_cost_reason *reason)
 {
     ek_model_spec cut = *spec;
     ek_plan_setting s = {.spec = &cut,
+                         .sends_twice = sends_twice,
                          .ranks = mesh->ep * mesh->etp,
                          .nodes = ek_layer_nodes(mesh),
                          .rows = tokens * (double)top_k / mesh->stage_size};
