@@ -14,8 +14,10 @@ static int any_worker_started(const ek_core_reported *r)
 static int may_restart(ek_core *c)
 {
     ek_core_history *t = &c->history;
+    /* Not all steps that were written were reported, and repeated ones have earlier numbers. */
+    int completed = t->written > t->steps || c->reported.steps >= 0;
 
-    t->failed = t->written > t->steps ? 0 : t->failed + 1;
+    t->failed = completed ? 0 : t->failed + 1;
     t->steps = t->written; /* decreases after a restart from a checkpoint */
     return c->cfg.elastic && t->any_started && c->interrupts == 0 &&
            t->failed <= EK_CORE_FAILED_MAX;

@@ -90,6 +90,37 @@ static void generation_with_a_step_ends_the_backoff(void)
     CHECK_INT(did(EK_CORE_EXIT), 0);
 }
 
+/* A run that has gone back completes steps whose numbers were reached before. */
+static void repeated_steps_end_the_backoff(void)
+{
+    ek_core_config cfg = elastic_config();
+
+    step_on(&cfg, "11", 20);
+    lose_generation();
+    for (int i = 0; i < 3; i++) {
+        pass(1);
+        answer_all(0);
+        if (sup.core.state == EK_CORE_LINKING)
+            feed((ek_core_event){.kind = EK_CORE_LINK_JOB_ENDED});
+        join_all();
+        lose_generation();
+    }
+    CHECK_INT(sup.core.history.failed, 3);
+    pass(1);
+    sup.step = 0;
+    answer_all(0);
+    if (sup.core.state == EK_CORE_LINKING)
+        feed((ek_core_event){.kind = EK_CORE_LINK_JOB_ENDED});
+    CHECK_INT(sup.core.state, EK_CORE_RUNNING);
+    join_all();
+    enter_phase(EK_PHASE_STEP);
+    take_step();
+    take_step();
+    lose_generation();
+    CHECK_INT(sup.core.history.failed, 0);
+    CHECK_INT(did(EK_CORE_EXIT), 0);
+}
+
 static void job_of_which_no_worker_has_started_is_not_restarted(void)
 {
     ek_core_config cfg = elastic_config();
@@ -412,6 +443,7 @@ static const ek_case cases[] = {
     EK_CASE(output_that_ends_before_mpiexec_does_not_end_the_generation),
     EK_CASE(generations_without_a_step_back_off_and_give_up_after_five),
     EK_CASE(generation_with_a_step_ends_the_backoff),
+    EK_CASE(repeated_steps_end_the_backoff),
     EK_CASE(job_of_which_no_worker_has_started_is_not_restarted),
     EK_CASE(job_that_ends_well_exits_with_zero),
     EK_CASE(failure_of_a_rank_itself_ends_the_job_with_its_status),
