@@ -6,37 +6,39 @@
 
 #include <stdio.h>
 
-enum { FIX = 64 };
+/* What a search borrows as long as its answer is used. */
+typedef struct {
+    ek_train_config train;
+    ek_search_config search;
+    char fix[64];
+} run_search;
 
-static ek_status search_with(const ek_search_config *like, int64_t micro_batch, ek_search **out)
+static ek_status search_with(run_search *r, int64_t micro_batch, ek_search **out)
 {
-    ek_search_config c = *like;
-    char fix[FIX] = "";
-
     if (micro_batch > 0) {
-        (void)snprintf(fix, sizeof(fix), "micro-batch=%lld", (long long)micro_batch);
-        c.fix = fix;
+        (void)snprintf(r->fix, sizeof(r->fix), "micro-batch=%lld", (long long)micro_batch);
+        r->search.fix = r->fix;
     }
-    return ek_search_run(&c, out);
+    return ek_search_run(&r->search, out);
 }
 
 /* *s: what the pool is made of. */
-static ek_status search_layouts(const ek_search_config *c, ek_search **s)
+static ek_status search_layouts(run_search *r, ek_search **s)
 {
-    int64_t given = c->train->micro_batch, micro;
+    int64_t given = r->train.micro_batch, micro;
 
-    EK_TRY(search_with(c, given, s));
-    if (c->train->layout_every == 0 || given > 0)
+    EK_TRY(search_with(r, given, s));
+    if (r->train.layout_every == 0 || given > 0)
         return EK_OK;
     micro = (*s)->layouts[(*s)->best[0]].choice.value[EK_CHOICE_MICRO_BATCH];
     ek_search_close(s);
-    return search_with(c, micro, s);
+    return search_with(r, micro, s);
 }
 
-static ek_status make_pool(const ek_search_config *c, char **pool)
+static ek_status make_pool(run_search *r, char **pool)
 {
     ek_search *s = NULL;
-    ek_status st = search_layouts(c, &s);
+    ek_status st = search_layouts(r, &s);
 
     if (st == EK_OK)
         st = ek_search_pool_text(s, pool);
@@ -49,9 +51,7 @@ static ek_status make_pool(const ek_search_config *c, char **pool)
 
 ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, char **pool)
 {
-    ek_train_config plain = *cfg;
-    ek_search_config c = {
-        .train = &plain, .ranks = ranks, .memory = (double)cfg->memory_limit, .top = 1};
+    run_search r = {.train = *cfg};
     ek_simulation_files *files = NULL;
     ek_status st;
 
@@ -59,13 +59,17 @@ ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, char **pool)
         cfg->cluster != NULL, EK_EINVAL,
         "--layout auto: give --cluster, the file of the cluster to search on; evenkeel bench "
         "costs --cluster-out writes the one that it runs on");
-    plain.world = NULL;
-    plain.replay_routing = NULL;
+    r.train.world = NULL;
+    r.train.replay_routing = NULL;
     st = ek_simulation_open_files(cfg->cluster, cfg->replay_routing, &files);
     if (st == EK_OK) {
-        c.cluster = &files->cluster;
-        c.trace = files->trace;
-        st = make_pool(&c, pool);
+        r.search = (ek_search_config){.train = &r.train,
+                                      .cluster = &files->cluster,
+                                      .ranks = ranks,
+                                      .memory = (double)cfg->memory_limit,
+                                      .top = 1,
+                                      .trace = files->trace};
+        st = make_pool(&r, pool);
     }
     ek_simulation_close_files(&files);
     return st;
