@@ -7,6 +7,7 @@ medians of the steps after the first --skip are compared.  Nothing is fitted to 
 
     bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster); about 20 minutes
     bench/predict.py --table --results FILE                          prints the table of stored results
+    bench/predict.py --tables DIR ...                                against public measurements of other programs: bench/public.py
 """
 
 import argparse
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+import public
 from nodes import MIXTRAL, Cluster, add_options
 
 LAYERS, EXPERTS, SEQ = 4, 16, 256
@@ -150,6 +152,8 @@ def table(path):
 
 
 def main():
+    if "--tables" in sys.argv:
+        sys.exit(public.main())
     o = options()
     if not o.table:
         with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:

@@ -66,8 +66,9 @@ typedef struct {
     int32_t heads, kv_heads, head_dim;
     int32_t backward;
     double queries;
-    double pairs;  /* of a query and a key that it sees, of one head */
-    double cached; /* keys from a cache, which the queries come behind */
+    double pairs;        /* of a query and a key that it sees, of one head */
+    double cached;       /* keys from a cache, which the queries come behind */
+    double score_passes; /* how often scores pass memory; 0: they are not stored */
 } ek_attention_work;
 
 typedef struct {

@@ -119,6 +119,7 @@ ek_status ek_search_command(const ek_options *o, FILE *out)
     EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
         s.train.dtype = files->cluster.machine.dtype;
+    s.train.device = files->cluster.device;
     EK_TRY_OUT(search_and_write(&s, &files->cluster, files->trace, out));
 out:
     ek_simulation_close_files(&files);

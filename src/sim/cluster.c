@@ -155,9 +155,20 @@ static ek_status read_memory(const json_t *rank, const char *where, double *out)
     return EK_OK;
 }
 
+static ek_status read_device(const json_t *rank, const char *where, ek_cluster *c)
+{
+    const char *device = "cpu";
+
+    EK_TRY(ek_json_text(rank, where, "device", EK_JSON_OPTIONAL, &device));
+    EK_REQUIRE(strcmp(device, "cpu") == 0 || strcmp(device, "cuda") == 0, EK_EFORMAT,
+               "%s: key `device`: \"%s\" is neither cpu nor cuda", where, device);
+    snprintf(c->device, sizeof(c->device), "%s", device);
+    return EK_OK;
+}
+
 static ek_status read_rank(const json_t *root, const char *file, ek_cluster *c)
 {
-    static const char *const keys[] = {"memory", "machine", "cores", "note", NULL};
+    static const char *const keys[] = {"memory", "machine", "cores", "device", "note", NULL};
     char where[WHERE_CAP];
     json_t *o = NULL;
 
@@ -166,6 +177,7 @@ static ek_status read_rank(const json_t *root, const char *file, ek_cluster *c)
     EK_TRY(check_keys(o, where, keys));
     EK_TRY(read_memory(o, where, &c->memory));
     EK_TRY(read_count(o, where, "cores", EK_JSON_OPTIONAL, &c->cores));
+    EK_TRY(read_device(o, where, c));
     EK_TRY(read_machine(o, file, where, c));
     if (c->machine.name[0] == '\0')
         snprintf(c->machine.name, sizeof(c->machine.name), "%s", c->name);

@@ -31,10 +31,12 @@ typedef struct {
 typedef struct {
     char name[EK_CLUSTER_NAME];
     double memory;      /* bytes of a rank */
+    char device[8];     /* on which a rank computes, a word of --device; "": cpu */
     int64_t cores;      /* of a rank */
     ek_machine machine; /* of a rank: measured tables, or constant rates */
     double peak;        /* FLOP/s of a rank by its data sheet, with constant rates */
     double speed;       /* factor on the speed at which a rank computes (sim/what_if.h); 0 is 1 */
+    int ring_steps;     /* 1: each step of a ring pays the latency (sim/dialect.h) */
     int32_t n_levels;
     ek_cluster_level level[EK_CLUSTER_LEVELS]; /* [n_levels] */
     int32_t n_slow;

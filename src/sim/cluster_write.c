@@ -23,6 +23,8 @@ static ek_status write_rank(FILE *f, const ek_cluster *c)
         write_member(f, "memory", c->memory);
         fputs(", ", f);
     }
+    if (c->device[0] != '\0')
+        fprintf(f, "\"device\": \"%s\", ", c->device);
     if (c->cores > 0)
         fprintf(f, "\"cores\": %lld, ", (long long)c->cores);
     fprintf(f, "\"machine\": %.*s},\n", (int)bytes - 1, machine); /* without the end of its line */

@@ -160,7 +160,9 @@ static double price_attention(const ek_machine *m, const ek_op *op)
                                  w->backward ? EK_KERNEL_ATTENTION_BACKWARD : EK_KERNEL_ATTENTION,
                                  size, tokens_of(w));
 
-    return ek_work_flops(&op->work) / (rate > 0 ? rate : ek_cost_best_product(m));
+    return ek_work_flops(&op->work) / (rate > 0 ? rate : ek_cost_best_product(m)) +
+           price_bytes(m, EK_KERNEL_COPY,
+                       w->score_passes * w->heads * w->pairs * ek_machine_comp_bytes(m));
 }
 
 double ek_price_compute(const ek_machine *m, const ek_op *op)

@@ -379,6 +379,8 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
         latency = fmax(latency, level->latency_s);
     }
     steady = passes * (w->group.n - 1) * chunk * slowest;
+    if (c->ring_steps)
+        latency *= passes * (w->group.n - 1);
     around = passes * (around - least) + (chunk - segment) * slowest;
     return (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
 }

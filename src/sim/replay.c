@@ -127,38 +127,38 @@ void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double 
 /* --- links ------------------------------------------------------------------------------------ */
 
 /* Lets time pass: flows in flight share the link evenly. */
-static void advance_flows(sim_entity *e, double to)
+static void advance_flows(sim_link *l, double to)
 {
-    while (e->n_flows > 0 && e->flows_at < to) {
-        double least = e->flows[0], each;
+    while (l->n_flows > 0 && l->flows_at < to) {
+        double least = l->flows[0], each;
         int32_t left = 0;
 
-        for (int32_t i = 1; i < e->n_flows; i++)
-            least = e->flows[i] < least ? e->flows[i] : least;
-        each = (to - e->flows_at) / e->n_flows;
+        for (int32_t i = 1; i < l->n_flows; i++)
+            least = l->flows[i] < least ? l->flows[i] : least;
+        each = (to - l->flows_at) / l->n_flows;
         each = least < each ? least : each;
-        e->flows_at += each * e->n_flows;
-        for (int32_t i = 0; i < e->n_flows; i++)
-            if (e->flows[i] > each)
-                e->flows[left++] = e->flows[i] - each;
-        e->n_flows = left;
+        l->flows_at += each * l->n_flows;
+        for (int32_t i = 0; i < l->n_flows; i++)
+            if (l->flows[i] > each)
+                l->flows[left++] = l->flows[i] - each;
+        l->n_flows = left;
     }
-    e->flows_at = larger(e->flows_at, to);
+    l->flows_at = larger(l->flows_at, to);
 }
 
-/* Adds a flow that needs `wire` seconds of a rank's link from `begun` on; returns when it is
+/* Adds a flow that needs `wire` seconds of a link from `begun` on; returns when it is
  * through, if no other follows. */
-static double add_flow(sim_entity *e, double begun, double wire)
+static double add_flow(sim_link *l, double begun, double wire)
 {
-    double end = larger(begun, e->flows_at) + wire;
+    double end = larger(begun, l->flows_at) + wire;
 
-    advance_flows(e, begun);
-    for (int32_t i = 0; i < e->n_flows; i++)
-        end += e->flows[i] < wire ? e->flows[i] : wire;
-    if (e->n_flows < SIM_FLOWS)
-        e->flows[e->n_flows++] = wire;
+    advance_flows(l, begun);
+    for (int32_t i = 0; i < l->n_flows; i++)
+        end += l->flows[i] < wire ? l->flows[i] : wire;
+    if (l->n_flows < SIM_FLOWS)
+        l->flows[l->n_flows++] = wire;
     else
-        e->flows[SIM_FLOWS - 1] += wire;
+        l->flows[SIM_FLOWS - 1] += wire;
     return end;
 }
 
@@ -185,7 +185,7 @@ static ek_status run_send(sim *s, sim_class *c, int32_t at)
 
     for (int32_t i = 0; i < c->n; i++) {
         double begun = ek_sim_start_net(s, c, at, i);
-        double end = add_flow(&s->entity[c->first + i], begun, p->wire);
+        double end = add_flow(&s->entity[c->first + i].link[p->outside], begun, p->wire);
 
         ek_sim_finish_net(s, c, at, i, begun, end);
         EK_TRY(ek_sim_post(s, c->first + i, ek_sim_peer_of(s, c, op, i), ek_sim_is_gradient(op),
@@ -224,6 +224,7 @@ static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
         ch->ready[x] = ek_sim_start_net(s, c, at, i);
         ch->wire[x] = c->price[at].wire * ek_sim_load_of(s, c, at, i);
         ch->latency[x] = c->price[at].latency;
+        ch->outside[x] = c->price[at].outside;
     }
     ch->state[c->index] = SIM_ARRIVED;
     ch->n_arrived[set]++;
@@ -249,7 +250,8 @@ static void meet(sim *s, sim_channel *ch, int32_t set)
 
         for (int32_t x = c->first; ch->set_of[k] == set && x < c->first + c->n; x++) {
             int32_t first = ch->leader[x];
-            double end = add_flow(&s->entity[x], ch->begun[first], ch->wire[x]);
+            double end =
+                add_flow(&s->entity[x].link[ch->outside[x]], ch->begun[first], ch->wire[x]);
 
             ch->end[first] = larger(ch->end[first], end + ch->latency[x]);
         }

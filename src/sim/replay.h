@@ -4,12 +4,11 @@
  *   compute   an op starts when its dependencies and the op before it on its lane are done.  So on
  *             the copy and disk lanes.
  *   network   ops of a rank start in order, each when its dependencies are done, and several are in
- *             flight, which share the rank's link evenly; what starts later slows down only what
- *             follows it.  Latency passes beside that.  What messages cost the processor is added
- *             to the compute lane.
- *   groups    a collective moves bytes once all its ranks have started it, and ends on all of them
- *             when the slowest has moved its bytes.
- *   messages  leave when the sender has them, whether or not the receiver waits.
+ *             flight, which share the rank's link inside the node, or to other nodes, evenly; what
+ * starts later slows down only what follows it.  Latency passes beside that.  What messages cost
+ * the processor is added to the compute lane. groups    a collective moves bytes once all its ranks
+ * have started it, and ends on all of them when the slowest has moved its bytes. messages  leave
+ * when the sender has them, whether or not the receiver waits.
  *
  * Ranks of a class share a graph and prices; their times are a vector, of one element if nothing
  * distinguishes them.  Other engines may refine what this one leaves out: bytes of different
@@ -24,6 +23,7 @@ typedef struct {
     double seconds;  /* of ops on other lanes than the network's */
     int silent;      /* a network op that sends nothing, and waits for nobody */
     double overhead; /* of the processor, */
+    int outside;     /* 1: it leaves the node, and uses another link than what stays there */
     double wire;     /* of the rank's busiest link, */
     double latency;  /* and after that */
 } ek_sim_price;

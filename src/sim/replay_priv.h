@@ -7,20 +7,24 @@
 
 #include "sim/replay.h"
 
-/* Flows of an entity; more are one together. */
+/* Flows of a link; more are one together. */
 enum { SIM_FLOWS = 32 };
+
+/* A rank's link inside its node, or the one to other nodes. */
+typedef struct {
+    double flows[SIM_FLOWS]; /* [n_flows] seconds that ops in flight still need of the link, */
+    int32_t n_flows;         /* if they had it alone, */
+    double flows_at;         /* at this time */
+} sim_link;
 
 /* A rank, or all ranks of a class, if nothing distinguishes them. */
 typedef struct {
     double
         lane[EK_LANE_COUNT]; /* when the lane is free; of the network: when its last op started */
-    double
-        flows[SIM_FLOWS]; /* [n_flows] seconds that ops in flight still need of the rank's link, */
-    int32_t n_flows;      /* if they had it alone, */
-    double flows_at;      /* at this time */
-    double last;          /* end of its ops so far */
-    double slow;          /* factor on its seconds */
-    int32_t column;       /* of factors */
+    sim_link link[2];        /* by ek_sim_price.outside */
+    double last;             /* end of its ops so far */
+    double slow;             /* factor on its seconds */
+    int32_t column;          /* of factors */
 } sim_entity;
 
 typedef struct {
@@ -48,6 +52,7 @@ typedef struct {
     int32_t *n_arrived;                           /* [sets] of them, at the collective under way */
     sim_channel_state *state;                     /* [classes] */
     double *ready, *wire, *latency, *begun, *end; /* [entities]; the last two of leaders */
+    int32_t *outside;                             /* [entities] */
 } sim_channel;
 
 typedef struct {

@@ -83,7 +83,7 @@ static ek_status allocate_channel(const sim *s, sim_channel *ch)
 {
     size_t n = (size_t)s->n, classes = (size_t)s->n_classes;
 
-    ch->leader = calloc(n, sizeof(*ch->leader));
+    ch->leader = calloc(2 * n, sizeof(*ch->leader));
     ch->set_of = calloc(classes, sizeof(*ch->set_of));
     ch->n_members = calloc(classes, sizeof(*ch->n_members));
     ch->n_arrived = calloc(classes, sizeof(*ch->n_arrived));
@@ -92,6 +92,7 @@ static ek_status allocate_channel(const sim *s, sim_channel *ch)
     if (ch->leader == NULL || ch->set_of == NULL || ch->n_members == NULL ||
         ch->n_arrived == NULL || ch->state == NULL || ch->ready == NULL)
         return no_memory();
+    ch->outside = ch->leader + n;
     ch->wire = ch->ready + n;
     ch->latency = ch->wire + n;
     ch->begun = ch->latency + n;

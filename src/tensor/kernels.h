@@ -89,6 +89,7 @@ struct ek_kernels {
     int threads;
     int one_form; /* a packed form is the master in comp, in the same order: one form serves both
                      directions, and consecutive matrices can be packed by one call */
+    int wide;     /* the loss head's blocks are to fill an accelerator, and not a cache */
     void *state;  /* private to the back end; NULL for the reference */
     const ek_memory *memory; /* allocator for arrays; NULL: system memory */
     /* See ek_kernels_enter, which also sets the team size, and ek_kernels_wait; NULL: nothing. */

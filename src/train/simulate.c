@@ -2,6 +2,7 @@
 #include "train/simulate.h"
 
 #include "exec/exec.h"
+#include "sim/dialect.h"
 #include "sim/flow.h"
 #include "sim/price_compute.h"
 #include "train/imagine.h"
@@ -10,16 +11,17 @@
 #include <stdlib.h>
 
 struct ek_simulation {
-    const ek_cluster *cluster;
-    ek_cluster alone; /* flow: what a rank has without the others, which prices are of */
+    ek_cluster cluster; /* with what the dialect changes */
+    ek_cluster alone;   /* flow: what a rank has without the others, which prices are of */
     int flow, ranks;
     int32_t recorded[EK_SIMULATION_RECORDS]; /* [n_recorded] ranks */
     int32_t n_recorded;
     ek_imagined *imagined;
-    ek_sim_loads *loads; /* NULL: even */
-    int32_t *column_of;  /* [ranks] of their factors: the rank in the expert-parallel group */
-    double *slow;        /* [ranks]; NULL: none is */
-    double *step_s;      /* [n_steps] */
+    ek_dialect_graphs dialect; /* of the imagined ones; empty: these are replayed */
+    ek_sim_loads *loads;       /* NULL: even */
+    int32_t *column_of;        /* [ranks] of their factors: the rank in the expert-parallel group */
+    double *slow;              /* [ranks]; NULL: none is */
+    double *step_s;            /* [n_steps] */
     int64_t n_steps;
     ek_sim_result result;
 };
@@ -96,6 +98,20 @@ static ek_net_time price_net(const ek_cluster *c, const ek_sim_class *of, const 
     return slowest;
 }
 
+/* Whether messages of a rank's group leave its node. */
+static int leaves_node(const ek_cluster *c, const ek_net_work *w, int32_t rank)
+{
+    ek_ranks g = ek_ranks_around(rank, w->group.stride, w->group.n);
+    int32_t span = w->span > 0 && w->span < g.n ? w->span : g.n;
+    int32_t first = (rank - g.first) / (g.stride > 0 ? g.stride : 1) / span * span;
+    int32_t last = first + span < g.n ? first + span - 1 : g.n - 1;
+    int64_t node = ek_cluster_node_ranks(c);
+
+    if (w->peer >= 0)
+        return rank / node != ek_ranks_at(g, w->peer) / node;
+    return ek_ranks_at(g, first) / node != ek_ranks_at(g, last) / node;
+}
+
 /* loads NULL: even. */
 static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_sim_class *of,
                        const ek_op *op, ek_sim_price *out)
@@ -115,6 +131,8 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
     if (out->silent)
         return;
     t = price_net(c, of, &op->work.net);
+    out->outside = leaves_node(c, &op->work.net, of->ranks[0]) ||
+                   leaves_node(c, &op->work.net, of->ranks[of->n_ranks - 1]);
     out->overhead = t.overhead_s;
     out->wire = t.wire_s;
     out->latency = t.latency_s;
@@ -131,7 +149,7 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
 {
     const ek_simulation *s = context;
 
-    price_with(s->flow ? &s->alone : s->cluster, s->loads, of, op, out);
+    price_with(s->flow ? &s->alone : &s->cluster, s->loads, of, op, out);
 }
 
 /* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
@@ -210,11 +228,16 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
     return EK_OK;
 }
 
+const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
+{
+    return s->dialect.copies != NULL ? &s->dialect.graphs : ek_imagined_graphs(s->imagined);
+}
+
 /* Simulates a step; adds its share to the mean. */
 static ek_status add_step(ek_simulation *s, int64_t step)
 {
     int last = step == s->n_steps - 1;
-    ek_sim_config sim = {.graphs = ek_imagined_graphs(s->imagined),
+    ek_sim_config sim = {.graphs = ek_simulation_graphs(s),
                          .price = price_op,
                          .context = s,
                          .slow = s->slow,
@@ -230,7 +253,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;
     }
-    st = s->flow ? ek_sim_flow(&sim, s->cluster, &r) : ek_sim_replay(&sim, &r);
+    st = s->flow ? ek_sim_flow(&sim, &s->cluster, &r) : ek_sim_replay(&sim, &r);
     if (st == EK_OK) {
         s->step_s[step] = r.step_s;
         st = ek_sim_add(&s->result, &r, 1.0 / (double)s->n_steps);
@@ -242,7 +265,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
 /* The rank that is asked for, and the first ones of some classes. */
 static void choose_recorded(ek_simulation *s, const ek_simulation_config *cfg)
 {
-    const ek_sim_graphs *g = ek_imagined_graphs(s->imagined);
+    const ek_sim_graphs *g = ek_simulation_graphs(s);
     int32_t n = cfg->n_strips < g->n_classes ? cfg->n_strips : g->n_classes;
 
     if (cfg->timeline)
@@ -260,6 +283,9 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);
+    if (cfg->dialect != 0)
+        EK_TRY(ek_dialect_open(cfg->dialect, &s->cluster.machine, ek_imagined_graphs(s->imagined),
+                               &s->dialect));
     if (cfg->trace != NULL)
         EK_TRY(open_loads(s, cfg));
     s->step_s = calloc((size_t)s->n_steps, sizeof(*s->step_s));
@@ -277,11 +303,12 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
 
     *out = s;
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
-    s->cluster = cfg->cluster;
+    s->cluster = *cfg->cluster;
+    s->cluster.ring_steps = (cfg->dialect & EK_DIALECT_RING_STEPS) != 0;
     s->ranks = cfg->ranks;
     s->flow = cfg->flow;
     if (cfg->flow)
-        s->alone = ek_cluster_alone(cfg->cluster);
+        s->alone = ek_cluster_alone(&s->cluster);
     s->n_steps = 1;
     st = ek_cluster_nodes(cfg->cluster, cfg->ranks, &node_of);
     if (st == EK_OK)
@@ -296,17 +323,13 @@ void ek_simulation_close(ek_simulation **s)
         return;
     ek_sim_free(&(*s)->result);
     ek_sim_loads_close(&(*s)->loads);
+    ek_dialect_close(&(*s)->dialect);
     ek_imagined_close(&(*s)->imagined);
     free((*s)->column_of);
     free((*s)->slow);
     free((*s)->step_s);
     free(*s);
     *s = NULL;
-}
-
-const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
-{
-    return ek_imagined_graphs(s->imagined);
 }
 
 const ek_sim_layout *ek_simulation_layout(const ek_simulation *s)
@@ -334,7 +357,7 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
             w.collective == EK_COLLECTIVE_TRANSFERS || is_of_replicas(w.collective))
             continue;
         w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
-        t = ek_net_traffic_of(s->cluster, &w, rank);
+        t = ek_net_traffic_of(&s->cluster, &w, rank);
         for (int l = 0; l < EK_CLUSTER_LEVELS; l++) {
             sum->bytes[l] += share * t.bytes[l];
             sum->messages[l] += share * t.messages[l];
@@ -344,7 +367,7 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
 
 ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
 {
-    const ek_sim_graphs *g = ek_imagined_graphs(s->imagined);
+    const ek_sim_graphs *g = ek_simulation_graphs(s);
     ek_net_traffic sum = {{0}, {0}};
     int all = g->ranks <= 256;
 

@@ -25,6 +25,7 @@ typedef struct {
                               last, and of those between evenly many */
     int flow;              /* 1: ranks share links (sim/flow.h); 0: replay (sim/replay.h) */
     const ek_trace *trace; /* NULL: even loads */
+    unsigned dialect;      /* bits of sim/dialect.h; 0: evenkeel's */
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
 } ek_simulation_config;
 

@@ -82,7 +82,8 @@ static inline void price_by_bytes(const void *context, const ek_sim_class *c, co
     (void)c;
     *out = (ek_sim_price){0};
     if (op->work.kind == EK_WORK_NET)
-        *out = (ek_sim_price){0, 0, f->overhead, f->wire * op->bytes, f->latency};
+        *out = (ek_sim_price){
+            .overhead = f->overhead, .wire = f->wire * op->bytes, .latency = f->latency};
     else if (op->work.kind != EK_WORK_NONE)
         out->seconds = f->compute * op->bytes;
 }

@@ -75,7 +75,7 @@ static void every_number_changes_the_hash(void)
     works[n++].products.product[0].groups = 2;
     for (int i = 0; i < 5; i++)
         works[n++] = ek_work_of_attention(
-            &(ek_attention_work){2, 2, 8 + (i == 1), i == 2, 10 + (i == 3), 55 + (i == 4), 0});
+            &(ek_attention_work){2, 2, 8 + (i == 1), i == 2, 10 + (i == 3), 55 + (i == 4), 0, 0});
     CHECK_INT(n, 22);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)

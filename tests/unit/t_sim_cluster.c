@@ -123,6 +123,8 @@ static void optional_keys(void)
     CHECK(c.memory == 0 && c.cores == 0 && c.n_slow == 0 && c.node_mtbf_s == 0 &&
           c.rack_nodes == 0 && c.node_s_price == 0);
     CHECK(read_edited("\"80G\"", "64000000000", &c) == EK_OK && c.memory == 64e9);
+    CHECK(read_edited("\"cores\": 8", "\"device\": \"cuda\"", &c) == EK_OK &&
+          strcmp(c.device, "cuda") == 0);
     CHECK(read_edited("{\"name\": \"leaf\"", "{\"note\": \"x\", \"name\": \"leaf\"", &c) == EK_OK);
 }
 
@@ -132,6 +134,11 @@ static void example_files(void)
 
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-64.json", &c) == EK_OK);
     CHECK(ek_cluster_ranks(&c) == 64 && ek_cluster_node_ranks(&c) == 8);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-eos.json", &c) == EK_OK);
+    CHECK(ek_cluster_node_ranks(&c) == 8 && strcmp(c.device, "cuda") == 0);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-dgx.json", &c) == EK_OK);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-pcie-4.json", &c) == EK_OK);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/b200-8.json", &c) == EK_OK);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/cpu-4x1.json", &c) == EK_OK);
     CHECK(ek_cluster_ranks(&c) == 4 && ek_cluster_node_ranks(&c) == 1);
 }
@@ -140,7 +147,8 @@ static void example_files(void)
 
 static void check_same(const ek_cluster *a, const ek_cluster *b)
 {
-    CHECK(strcmp(a->name, b->name) == 0 && a->memory == b->memory && a->cores == b->cores);
+    CHECK(strcmp(a->name, b->name) == 0 && a->memory == b->memory && a->cores == b->cores &&
+          strcmp(a->device, b->device) == 0);
     CHECK(memcmp(&a->machine, &b->machine, sizeof(a->machine)) == 0);
     CHECK_INT(a->n_levels, b->n_levels);
     for (int l = 0; l < a->n_levels; l++) {
@@ -212,6 +220,8 @@ static void malformed_rank(void)
     refused("\"80G\"", "-1", "key `memory`: -1 is not between");
     refused("\"80G\"", "[]", "key `memory`: expected a number, found an array");
     refused("\"cores\": 8", "\"cores\": 0", "c.json: rank: key `cores`: 0 is not between");
+    refused("\"cores\": 8", "\"device\": \"tpu\"",
+            "c.json: rank: key `device`: \"tpu\" is neither cpu nor cuda");
     refused("\"cores\": 8", "\"gpus\": 8", "c.json: rank: key `gpus` is unknown");
     refused("\"machine\"", "\"note\"", "c.json: rank: key `note`: expected a string");
     refused("{\"peak\": 8e12, \"memory_bytes_s\": 3e12, \"efficiency\": 0.5}", "7",

@@ -40,9 +40,12 @@ static void passes_and_products_of_an_op_are_summed(void)
 static void attention_takes_its_flops_at_the_best_rate(void)
 {
     ek_machine m = by_hand();
-    ek_work w = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 10, 55, 0});
+    ek_work w = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 10, 55, 0, 0});
 
     CHECK_NEAR(price(&m, EK_OP_ATTENTION, w, 1e9), 4.0 * 2 * 8 * 55 / 2e12);
+    w.attention.score_passes = 6;
+    CHECK(price(&m, EK_OP_ATTENTION, w, 0) > 4.0 * 2 * 8 * 55 / 2e12);
+    w.attention.score_passes = 0;
     w.attention.backward = 1;
     CHECK_NEAR(price(&m, EK_OP_ATTENTION_BACKWARD, w, 1e9), 8.0 * 2 * 8 * 55 / 2e12);
 }
@@ -78,7 +81,7 @@ static void no_rows_take_no_time(void)
 
     CHECK(price_of_rows(&m, 0, 2, EK_PRODUCT_FORWARD | EK_PRODUCT_WEIGHT) == 0);
     CHECK(price(&m, EK_OP_ATTENTION,
-                ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 0, 0, 0}), 0) == 0);
+                ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 0, 0, 0, 0}), 0) == 0);
     CHECK(price(&m, EK_OP_SWIGLU, ek_work_of_rows(0, 64), 0) == 0);
 }
 
@@ -101,7 +104,7 @@ static void more_rows_never_take_less_time(void)
 /* Every kind of work, some rows of it. */
 static double price_of_all(const ek_machine *m)
 {
-    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 1, 10, 55, 0});
+    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 1, 10, 55, 0, 0});
 
     return price_of_rows(m, 11, 2, EK_PRODUCT_FORWARD | EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT) +
            price(m, EK_OP_ATTENTION_BACKWARD, heads, 0) +
@@ -134,7 +137,7 @@ static void a_measured_shape_takes_its_rate(void)
 static void attention_takes_the_rate_of_sequences_with_as_many_keys_a_query(void)
 {
     ek_machine m = by_hand_with_kernels();
-    ek_work w = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 32, 32 * 17 / 2.0, 0});
+    ek_work w = ek_work_of_attention(&(ek_attention_work){2, 1, 8, 0, 32, 32 * 17 / 2.0, 0, 0});
 
     CHECK_NEAR(price(&m, EK_OP_ATTENTION, w, 0), 4.0 * 16 * (32 * 17 / 2.0) / 7e12);
     w.attention.pairs = 32 * 5 / 2.0; /* of sequences of 4 tokens */

@@ -140,6 +140,37 @@ static void collectives_of_a_rank_share_its_link(void)
     close_world(&w);
 }
 
+static void price_by_lane(const void *context, const ek_sim_class *c, const ek_op *op,
+                          ek_sim_price *out)
+{
+    price_by_bytes(context, c, op, out);
+    out->outside = op->layer == 1;
+}
+
+static void what_leaves_a_node_has_a_link_of_its_own(void)
+{
+    ek_sim_config cfg = {.price = price_by_lane,
+                         .context = &plain,
+                         .recorded = (const int32_t[]){0},
+                         .n_recorded = 1};
+    ek_ranks all = {0, 1, 2};
+
+    for (int outside = 0; outside < 2; outside++) {
+        ek_sim_result r;
+        world w;
+
+        open_world(&w, 1, 2);
+        cfg.graphs = &w.all;
+        all_reduce(&w.graph[0], all, 6, -1);
+        w.graph[0].ops[0].layer = outside;
+        all_reduce(&w.graph[0], all, 2, compute(&w.graph[0], 1, -1));
+        CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+        CHECK_SECONDS(r.records[0].spans[2].end, outside ? 1 + 2 : 1 + 2 + 2);
+        ek_sim_free(&r);
+        close_world(&w);
+    }
+}
+
 static void ranks_alike_and_ranks_one_by_one_agree(void)
 {
     double slow[8] = {1, 1, 1, 1, 1, 1, 1, 1 + 1e-13};
@@ -361,6 +392,7 @@ static const ek_case cases[] = {
     EK_CASE(a_slow_rank_delays_its_own_group_alone),
     EK_CASE(ranks_of_another_span_are_not_waited_for),
     EK_CASE(collectives_of_a_rank_share_its_link),
+    EK_CASE(what_leaves_a_node_has_a_link_of_its_own),
     EK_CASE(ranks_alike_and_ranks_one_by_one_agree),
     EK_CASE(loads_of_ranks_stretch_their_ops),
     EK_CASE(a_pipeline_has_the_bubble_of_1f1b),

@@ -49,7 +49,7 @@ static void what_is_computed_takes_its_price(void)
     ek_predict_config cfg = {&m, 2};
     ek_work up = ek_work_of_product((ek_product){8, 2, 200, 64, EK_PRODUCT_FORWARD});
     ek_work rows = ek_work_of_rows(10, 64);
-    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 2, 8, 0, 10, 55, 0});
+    ek_work heads = ek_work_of_attention(&(ek_attention_work){2, 2, 8, 0, 10, 55, 0, 0});
 
     CHECK(predicted(&cfg, EK_OP_EXPERT_UP, up, 7) > 0);
     CHECK_NEAR(predicted(&cfg, EK_OP_EXPERT_UP, up, 7), price(&m, EK_OP_EXPERT_UP, up, 7));

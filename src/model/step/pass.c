@@ -11,7 +11,7 @@
 /* See head_rows. */
 enum {
     HEAD_LOGITS_BYTES = 16 << 20,
-    HEAD_LOGITS_BYTES_DEVICE = 1 << 30,
+    HEAD_LOGITS_BYTES_WIDE = 1 << 30,
     HEAD_ROWS_MIN = 64,
     HEAD_ROWS_MAX = 4096
 };
@@ -327,7 +327,7 @@ static int64_t head_rows(const ek_pass *p)
 {
     const ek_model *m = p->model;
     int64_t vocab = ek_range_length(m->spec.vocab, m->cfg.mesh->tp, 0);
-    int64_t bytes = m->k->memory != NULL ? HEAD_LOGITS_BYTES_DEVICE : HEAD_LOGITS_BYTES;
+    int64_t bytes = m->k->wide ? HEAD_LOGITS_BYTES_WIDE : HEAD_LOGITS_BYTES;
     int64_t rows = bytes / (vocab * (int64_t)sizeof(float));
 
     rows = rows < HEAD_ROWS_MIN ? HEAD_ROWS_MIN : rows > HEAD_ROWS_MAX ? HEAD_ROWS_MAX : rows;

@@ -130,6 +130,7 @@ ek_status ek_kernels_open(const char *device, int which, ek_mode mode, ek_isa is
     EK_REQUIRE(n > 0, EK_EINVAL, "--device cuda: there is no CUDA device, or no driver for it");
     EK_TRY(create_reference(mode, threads, &k));
     EK_TRY_OUT(a->open(k, mode, which % n));
+    k->wide = 1;
     *out = k;
     k = NULL;
 out:

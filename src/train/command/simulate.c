@@ -1,6 +1,7 @@
 /* The options of `evenkeel simulate`. */
 #include "train/command/simulate.h"
 
+#include "sim/dialect.h"
 #include "train/failures.h"
 #include "train/output/simulation.h"
 #include "train/settings/options.h"
@@ -11,8 +12,10 @@
 typedef struct {
     ek_train_config train; /* first: rows of train's table have its offsets */
     const char *cluster, *trace, *timeline, *report, *engine;
-    const char *const *what_if;
-    int64_t n_what_if, steps;
+    const char *const *what_if; /* lists are followed by their lengths */
+    int64_t n_what_if;
+    const char *const *dialect;
+    int64_t n_dialect, steps;
     int ranks, timeline_rank, every_rank, json;
     const char *failures, *on_failure;
 } simulate_settings;
@@ -54,6 +57,10 @@ static const ek_option own[] = {
      .help =
          "simulate again with a changed cluster, once for each CHANGE, such as \"bandwidth[leaf] "
          "x2\", \"latency[*] x0.5\" or \"compute x1.5\""},
+    {"dialect", EK_OPTION_LIST, .unit = "SWITCH", .field = EK_FIELD_LIST,
+     .offset = offsetof(simulate_settings, dialect),
+     .help = "what another program does differently: unfused-attention, low-messages, "
+             "low-gradients, late-gradients, ring-steps (docs/simulate.md)"},
     {"every-rank", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(simulate_settings, every_rank),
      .help = "build the step graph of every rank, instead of letting the first of each pipeline "
@@ -93,14 +100,17 @@ ek_status ek_simulate_command(const ek_options *o, FILE *out)
 {
     simulate_settings s = defaults;
     ek_simulation_files *files = NULL;
+    unsigned dialect;
     ek_status st;
 
     EK_TRY(ek_options_store(o, &s));
+    EK_TRY(ek_dialect_parse(s.dialect, s.n_dialect, &dialect));
     EK_REQUIRE(s.timeline == NULL || s.timeline_rank < s.ranks, EK_EINVAL,
                "--timeline-rank %d: there are ranks 0 to %d", s.timeline_rank, s.ranks - 1);
     EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
         s.train.dtype = files->cluster.machine.dtype;
+    s.train.device = files->cluster.device;
     EK_TRY_OUT(
         ek_simulate_and_report(&(ek_simulation_config){.train = &s.train,
                                                        .cluster = &files->cluster,
@@ -110,6 +120,7 @@ ek_status ek_simulate_command(const ek_options *o, FILE *out)
                                                        .timeline = s.timeline != NULL,
                                                        .timeline_rank = s.timeline_rank,
                                                        .trace = files->trace,
+                                                       .dialect = dialect,
                                                        .steps = s.steps},
                                &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report,
                                                        s.json, out, s.failures, s.on_failure}));

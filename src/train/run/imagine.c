@@ -39,15 +39,21 @@ static ek_status check_imaginable(const ek_train_config *c)
 
 /* --- a rank ----------------------------------------------------------------------------------- */
 
-/* The CPU's, without a choice by timing, which may differ between processes. */
-static ek_isa layout_isa(void)
+static int is_cpu(const ek_train_config *c)
 {
-    ek_isa isa = ek_cpu_isa();
+    return c->device == NULL || strcmp(c->device, "cpu") == 0;
+}
+
+/* The CPU's, without a choice by timing, which may differ between processes; that of the reference
+ * kernels, which pack weights as accelerators do, for these. */
+static ek_isa layout_isa(const ek_train_config *c)
+{
+    ek_isa isa = is_cpu(c) ? ek_cpu_isa() : EK_ISA_REF;
 
     return isa > EK_ISA_AVX512_SLOW_BF16 ? EK_ISA_AVX512_SLOW_BF16 : isa;
 }
 
-/* The kernels of the CPU lay out as those of any device do, and none is called. */
+/* No kernel is called. */
 static ek_status lay_out(ek_run *r, const int *node_of)
 {
     EK_TRY(ek_run_read_options(r));
@@ -55,7 +61,8 @@ static ek_status lay_out(ek_run *r, const int *node_of)
                    r->options.adaptive_r == (r->cfg->etp > 1 ? r->cfg->etp : 1),
                EK_EUNSUPPORTED, "--adaptive-r %s cannot be simulated: give etp, or auto",
                r->cfg->adaptive_r);
-    EK_TRY(ek_kernels_create(r->options.mode, layout_isa(), 1, &r->kernels));
+    EK_TRY(ek_kernels_create(r->options.mode, layout_isa(r->cfg), 1, &r->kernels));
+    r->kernels->wide = !is_cpu(r->cfg);
     if (r->ranks > 1) {
         EK_TRY(ek_fake_open(r->rank, r->ranks, &r->world));
         ek_comm_set_nodes(r->world, node_of);

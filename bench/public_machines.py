@@ -1,0 +1,213 @@
+#!/usr/bin/python3
+"""Cluster files of public machines, from micro-benchmarks that others published: products by shape, attention, links.
+
+Nothing here is the time of a training step.  Sources: docs/simulate.md ("Against public measurements").
+
+    bench/public_machines.py --tables DIR --out examples/clusters
+"""
+
+import argparse
+import json
+import os
+import re
+
+PRODUCTS_MAX = 16  # shapes: three passes of each, attention and rows are 64 tables at most
+PASSES = (("TN", "forward"), ("NN", "input"), ("NT", "weight"))
+STAGES = (("fwd", "forward"), ("bwd_grad_act", "input"), ("bwd_grad_w", "weight"))
+
+
+def number(key, text):
+    return int(re.search(r"\b%s=(\d+)" % key, text).group(1))
+
+
+def products(op, peak):
+    """{(out, in): {pass: {rows: FLOP/s}}} of SimuMax's dense products."""
+    shapes = {}
+    for text, share in op["matmul"]["accurate_efficient_factor"].items():
+        m, k, n = (number(key, text) for key in "mkn")
+        for layout, name in PASSES:
+            if "layout=" + layout in text:
+                out, size, rows = {"forward": (n, k, m), "input": (k, n, m), "weight": (m, n, k)}[name]
+                shapes.setdefault((out, size), {}).setdefault(name, {})[rows] = share * peak
+    return {s: p for s, p in shapes.items() if len(p) == 3}
+
+
+def grouped(op, peak):
+    """{(out, in): {pass: {rows a group: FLOP/s}}} of SimuMax's grouped products: the better of the two ways of storing gradients."""
+    shapes = {}
+    for text, share in op["group_matmul"]["accurate_efficient_factor"].items():
+        rows, out, size = number("M", text), number("N", text), number("K", text)
+        for stage, name in STAGES:
+            if "stage=%s," % stage in text:
+                at = shapes.setdefault((out, size), {}).setdefault(name, {})
+                at[rows] = max(at.get(rows, 0), share * peak)
+    return shapes
+
+
+def increasing(points):
+    """Rates by rows with which more work never takes less time, as a machine file requires."""
+    last = 0
+    for rows in sorted(points):
+        seconds = max(rows / points[rows], last)
+        points[rows] = rows / seconds
+        last = seconds
+    return points
+
+
+def with_fewer_rows(points, out, size, copy):
+    """With fewer rows than were measured: the same rate, as far as weights can be read (2 bytes a number) as fast."""
+    first = min(points)
+    for rows in (16, 64, 256, 1024):
+        if rows < first:
+            points[rows] = min(points[first], rows * out * size / (rows * (out + size) + out * size) * copy)
+    return points
+
+
+def product_tables(shapes, copy):
+    for (out, size), passes in shapes.items():
+        for points in passes.values():
+            with_fewer_rows(points, out, size, copy)
+    return [{"kernel": "product " + name, "out": out, "in": size, "rows_a_group": sorted(points),
+             "flops_per_s": [increasing(points)[rows] for rows in sorted(points)]}
+            for (out, size), passes in sorted(shapes.items()) for name, points in sorted(passes.items())]
+
+
+def attention_tables(op, peak, wanted):
+    """SimuMax counts the FLOPs of all pairs; evenkeel those that a causal mask leaves: half."""
+    tables = []
+    for kernel, key in (("attention", "sdp_fwd"), ("attention backward", "sdp_bwd")):
+        rates = {}
+        for text, share in op[key]["accurate_efficient_factor"].items():
+            heads, kv, tokens = number("head_num", text), number("kv_head_num", text), number("seq_len", text)
+            if (heads, kv) in wanted and "qkv_contiguous=True" in text:
+                rates.setdefault((heads, kv), {})[tokens] = share * peak / 2
+        tables += [{"kernel": kernel, "heads": heads, "kv_heads": kv, "head_dim": 128, "tokens_a_sequence": sorted(points),
+                    "flops_per_s": [points[tokens] for tokens in sorted(points)]} for (heads, kv), points in sorted(rates.items())]
+    return tables
+
+
+def spread(shapes, fixed, n):
+    """Of the shapes those that are asked for, and others as far apart as possible."""
+    chosen = [s for s in fixed if s in shapes]
+    while len(chosen) < min(n, len(shapes)):
+        chosen.append(max((s for s in sorted(shapes) if s not in chosen),
+                          key=lambda s: min([abs(s[0] / c[0] - 1) + abs(s[1] / c[1] - 1) for c in chosen] or [0])))
+    return {s: shapes[s] for s in chosen}
+
+
+def machine(name, experts, kernels, copy, op_s):
+    """A machine file.  experts: ((hidden, ff), {pass: {rows: FLOP/s}})."""
+    (hidden, ff), passes = experts
+    expert = {"hidden": hidden, "ff": ff, "experts": 8}
+    for name_of, key in (("forward", "forward"), ("input", "backward_input"), ("weight", "backward_weight")):
+        points = increasing(passes[name_of])
+        expert[key] = {"rows_an_expert": sorted(points), "flops_per_s": [points[rows] for rows in sorted(points)]}
+    return {"evenkeel_machine": 2, "name": name, "key": name, "dtype": "bf16", "ranks": 1, "nodes": 1, "threads": 1, "measured_in_s": 0,
+            "copy_bytes_per_s": copy, "expert": expert, "op_s": op_s, "kernels": kernels}
+
+
+def rounded(value):
+    """Four digits: rates have no more."""
+    if isinstance(value, float):
+        return float("%.4g" % value)
+    if isinstance(value, dict):
+        return {k: rounded(v) for k, v in value.items()}
+    return [rounded(v) for v in value] if isinstance(value, list) else value
+
+
+def lines(value, width=150, indent=""):
+    """JSON with as much on a line as fits."""
+    text = json.dumps(value)
+    if len(text) + len(indent) <= width or not isinstance(value, (dict, list)) or (isinstance(value, list) and not isinstance(value[0], (dict, list))):
+        return text
+    inner = indent + "  "
+    items = value.items() if isinstance(value, dict) else [(None, v) for v in value]
+    body = ",\n".join(inner + (json.dumps(k) + ": " if k is not None else "") + lines(v, width, inner) for k, v in items)
+    return "%s\n%s\n%s%s" % ("{" if isinstance(value, dict) else "[", body, indent, "}" if isinstance(value, dict) else "]")
+
+
+def simumax(tables, name):
+    with open(os.path.join(tables, name), encoding="utf-8") as f:
+        return json.load(f)["accelerator"]
+
+
+def b200(tables):
+    a = simumax(tables, "simumax_b200_system.json")
+    band = a["bandwidth"]
+    memory = band["default"]["gbps"] * 1e9
+    copy = memory * band["default"]["efficient_factor"]
+    op, peak = a["op"], a["op"]["matmul"]["tflops"] * 1e12
+    dense, groups = products(op, peak), grouped(op, peak)
+    chosen = {(3072, 5120): groups[(3072, 5120)], (5120, 1536): groups[(5120, 1536)]}
+    fixed = ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672), (128256, 8192), (5120, 8192), (14336, 8192), (20480, 16384), (16384, 16384),
+             (5120, 16384), (102400, 5120), (24576, 5120), (5120, 12288))
+    chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, fixed, PRODUCTS_MAX - 2))
+    kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (16, 2), (8, 1), (128, 16), (128, 128), (32, 4)})
+    for kernel, key in (("gather", "permute_fwd"), ("combine", "permute_bwd"), ("cross entropy", "ce_fusion")):
+        kernels.append({"kernel": kernel, "bytes": [1e8], "bytes_per_s": [memory * band[key]["efficient_factor"]]})
+    return {"evenkeel_cluster": 1, "name": "b200-8",
+            "note": "A node of 8 B200, by SimuMax's micro-benchmarks (Apache-2.0): products, attention, memory, collectives. See docs/simulate.md.",
+            "rank": {"memory": "180G", "device": "cuda", "machine": machine("B200", ((5120, 1536), groups[(5120, 1536)]), kernels,
+                                                         copy, 5e-6)},
+            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 606, "us": 9.2, "note": "gathers: 0.6735 of 900 GB/s, 9.2 us a step"}]}
+
+
+def a100_rank(tables):
+    """An A100, by SimuMax's measurements of A100 PCIe."""
+    op = simumax(tables, "simumax_a100_pcie_system.json")["op"]
+    peak, copy = op["matmul"]["tflops"] * 1e12, 0.91 * 1.6e12
+    dense, groups = products(op, peak), grouped(op, peak)
+    chosen = {(3072, 5120): groups[(3072, 5120)], (5120, 1536): groups[(5120, 1536)]}
+    chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, ((8192, 8192), (28672, 8192), (8192, 28672), (4096, 1024), (1280, 8192)),
+                         PRODUCTS_MAX - 2))
+    kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (32, 8), (16, 4), (8, 2), (4, 1)})
+    return {"memory": "80G", "device": "cuda", "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, 5e-6)}
+
+
+def a100(tables):
+    return {"evenkeel_cluster": 1, "name": "a100-dgx",
+            "note": "Nodes of 8 A100 with NVSwitch and eight 200 Gb/s adapters. Products and attention: SimuMax (Apache-2.0), on A100 PCIe; NVLink: "
+                    "all-reduces of vTrain (MIT); see docs/simulate.md.",
+            "rank": a100_rank(tables),
+            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 230, "us": 6.1, "note": "all-reduces of 1 GiB and 1 MiB on 8 A100"},
+                       {"name": "net", "ranks": 16384, "gbytes_s": 23, "us": 3.7, "shared_by": 8,
+                        "note": "200 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}
+
+
+def a100_pcie(tables):
+    return {"evenkeel_cluster": 1, "name": "a100-pcie-4",
+            "note": "Four A100 PCIe without NVLink, by SimuMax's micro-benchmarks (Apache-2.0). See docs/simulate.md.", "rank": a100_rank(tables),
+            "levels": [{"name": "node", "ranks": 4, "gbytes_s": 20.8, "us": 3.5, "note": "all-reduces of 4 GPUs: 0.692 of 30 GB/s"}]}
+
+
+def h100():
+    """What docs/cuda.md's programs measured of PyTorch on one H100, and data sheets."""
+    rates = {(6144, 2048): {"forward": {16384: 688e12}, "input": {16384: 704e12}, "weight": {16384: 783e12}},
+             (8192, 8192): {"forward": {8192: 769e12}, "input": {8192: 769e12}, "weight": {8192: 769e12}},
+             (50304, 2048): {"forward": {4096: 763e12}, "input": {4096: 763e12}, "weight": {4096: 763e12}},
+             (2048, 2048): {"forward": {2048: 694e12}, "input": {2048: 694e12}, "weight": {2048: 608e12}}}
+    copy = 2.98e12
+    kernels = product_tables(rates, copy)
+    for kernel, rate in (("attention", 383e12), ("attention backward", 272e12)):
+        kernels.append({"kernel": kernel, "heads": 16, "kv_heads": 16, "head_dim": 128, "tokens_a_sequence": [1024], "flops_per_s": [rate]})
+    return {"evenkeel_cluster": 1, "name": "h100-eos",
+            "note": "Nodes of 8 H100 SXM with a 400 Gb/s adapter for each GPU. Products and attention: PyTorch (cuBLAS, cuDNN) on one H100, "
+                    "bench/results/cuda.md; links: data sheets and shares by SimAI (Apache-2.0); see docs/simulate.md.",
+            "rank": {"memory": "80G", "device": "cuda", "machine": machine("H100", ((2048, 1024), rates[(2048, 2048)]), kernels, copy, 5e-6)},
+            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 328, "us": 3.3, "note": "0.73 of 450 GB/s, as 256 MiB on 8 GPUs (SimAI)"},
+                       {"name": "net", "ranks": 16384, "gbytes_s": 46, "us": 3.7, "shared_by": 8,
+                        "note": "400 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--tables", required=True, help="folder with SimuMax's system files")
+    p.add_argument("--out", required=True)
+    o = p.parse_args()
+    for cluster in (b200(o.tables), a100(o.tables), a100_pcie(o.tables), h100()):
+        with open(os.path.join(o.out, cluster["name"] + ".json"), "w", encoding="utf-8") as f:
+            f.write(lines(rounded(cluster)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+/* Rewrites copies of step graphs: work of ops, and the order in which gradients are reduced. */
+#include "sim/dialect.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *word;
+    unsigned bit;
+} switches[] = {{"unfused-attention", EK_DIALECT_UNFUSED_ATTENTION},
+                {"low-messages", EK_DIALECT_LOW_MESSAGES},
+                {"low-gradients", EK_DIALECT_LOW_GRADIENTS},
+                {"late-gradients", EK_DIALECT_LATE_GRADIENTS},
+                {"ring-steps", EK_DIALECT_RING_STEPS}};
+
+enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
+
+static unsigned bit_of(const char *word)
+{
+    for (int i = 0; i < SWITCHES; i++)
+        if (strcmp(switches[i].word, word) == 0)
+            return switches[i].bit;
+    return 0;
+}
+
+ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
+{
+    *out = 0;
+    for (int64_t i = 0; i < n; i++) {
+        EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
+                   "--dialect %s: unfused-attention, low-messages, low-gradients, late-gradients "
+                   "and ring-steps are known",
+                   words[i]);
+        *out |= bit_of(words[i]);
+    }
+    return EK_OK;
+}
+
+/* --- work ------------------------------------------------------------------------------------- */
+
+/* Passes over the scores: forward, that each product and softmax write and the next read, with
+ * dropout between; backward, their gradients likewise. */
+enum { PASSES_FORWARD = 6, PASSES_BACKWARD = 9 };
+
+static void store_scores(ek_op *op)
+{
+    ek_attention_work *w = &op->work.attention;
+    double all = w->pairs;
+
+    if (w->queries > 0) /* of a causal sequence, of which queries see half of the pairs */
+        all = fmax(2 * w->pairs - w->queries, w->pairs);
+    w->pairs = all;
+    w->score_passes = w->backward ? PASSES_BACKWARD : PASSES_FORWARD;
+}
+
+static int is_gradient_sum(const ek_op *op)
+{
+    return op->kind == EK_OP_REDUCE_GRADIENTS && op->work.kind == EK_WORK_NET;
+}
+
+static int is_low_message(const ek_op *op)
+{
+    return op->work.kind == EK_WORK_NET &&
+           (op->kind == EK_OP_REDUCE_SCATTER || op->kind == EK_OP_SEND ||
+            op->kind == EK_OP_RECEIVE || op->kind == EK_OP_SEND_GRADIENT ||
+            op->kind == EK_OP_RECEIVE_GRADIENT);
+}
+
+static void rewrite(unsigned dialect, const ek_machine *m, ek_op *op)
+{
+    double low = (double)ek_machine_comp_bytes(m) / ek_machine_real_bytes(m);
+
+    if ((dialect & EK_DIALECT_UNFUSED_ATTENTION) != 0 && op->work.kind == EK_WORK_ATTENTION)
+        store_scores(op);
+    if (((dialect & EK_DIALECT_LOW_MESSAGES) != 0 && is_low_message(op)) ||
+        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && is_gradient_sum(op))) {
+        op->work.net.bytes *= low;
+        op->bytes *= low;
+    }
+}
+
+/* --- order ------------------------------------------------------------------------------------ */
+
+/* Ops that reduce gradients, and what depends on them, before the end of the last micro-batch:
+ * late[i] is 1.  Returns the last other op that computes for a micro-batch; -1: none. */
+static int32_t find_late(const ek_graph *g, char *late)
+{
+    int32_t last = -1;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        late[i] = (char)is_gradient_sum(op);
+        for (int32_t d = 0; d < op->n_deps && !late[i]; d++)
+            late[i] = late[g->deps[op->dep + d]];
+        if (!late[i] && op->micro >= 0 && op->lane == EK_LANE_COMPUTE)
+            last = i;
+    }
+    return last;
+}
+
+/* Appends op i of `from`, whose dependencies are there already; after: one more, or -1. */
+static void append(const ek_graph *from, int32_t i, int32_t after, int32_t *id, int32_t *deps,
+                   ek_graph *to)
+{
+    const ek_op *op = &from->ops[i];
+    int32_t n = 0;
+
+    for (; n < op->n_deps; n++)
+        deps[n] = id[from->deps[op->dep + n]];
+    if (after >= 0)
+        deps[n++] = after;
+    id[i] = ek_graph_add(to, op, deps, n);
+}
+
+/* The same ops, with the late ones behind the last that computes for a micro-batch. */
+static void reorder(const ek_graph *from, const char *late, int32_t last, int32_t *id,
+                    int32_t *deps, ek_graph *to)
+{
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        if (i > last || !late[i])
+            append(from, i, is_gradient_sum(&from->ops[i]) ? id[last] : -1, id, deps, to);
+        for (int32_t j = 0; i == last && j < last; j++)
+            if (late[j])
+                append(from, j, is_gradient_sum(&from->ops[j]) ? id[last] : -1, id, deps, to);
+    }
+}
+
+/* Room for reduce_late: [ops] and [deps + 1] of the graph. */
+typedef struct {
+    char *late;
+    int32_t *id, *deps;
+} scratch;
+
+static ek_status reduce_late(const ek_graph *from, scratch x, ek_graph *to)
+{
+    int32_t last = find_late(from, x.late);
+
+    if (last < 0)
+        return ek_graph_copy(to, from);
+    reorder(from, x.late, last, x.id, x.deps, to);
+    return ek_graph_check(to);
+}
+
+static ek_status copy_with_late(const ek_graph *from, ek_graph *to)
+{
+    scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
+                 calloc((size_t)from->n_ops + 1, sizeof(*x.id)),
+                 calloc((size_t)from->n_deps + 1, sizeof(*x.deps))};
+    ek_status st;
+
+    EK_REQUIRE_OUT(x.late != NULL && x.id != NULL && x.deps != NULL, EK_ENOMEM,
+                   "no memory for a step graph of %d ops", (int)from->n_ops);
+    st = reduce_late(from, x, to);
+out:
+    free(x.late);
+    free(x.id);
+    free(x.deps);
+    return st;
+}
+
+/* --- graphs ----------------------------------------------------------------------------------- */
+
+static ek_status translate(unsigned dialect, const ek_machine *m, const ek_graph *from,
+                           ek_graph *to)
+{
+    if ((dialect & EK_DIALECT_LATE_GRADIENTS) != 0)
+        EK_TRY(copy_with_late(from, to));
+    else
+        EK_TRY(ek_graph_copy(to, from));
+    for (int32_t i = 0; i < to->n_ops; i++)
+        rewrite(dialect, m, &to->ops[i]);
+    return EK_OK;
+}
+
+ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_sim_graphs *from,
+                          ek_dialect_graphs *out)
+{
+    size_t n = (size_t)from->n_classes;
+
+    *out = (ek_dialect_graphs){.classes = calloc(n + 1, sizeof(*out->classes)),
+                               .copies = calloc(n + 1, sizeof(*out->copies))};
+    EK_REQUIRE(out->classes != NULL && out->copies != NULL, EK_ENOMEM,
+               "no memory for %d step graphs", (int)from->n_classes);
+    for (size_t k = 0; k < n; k++) {
+        ek_graph_init(&out->copies[k]);
+        out->classes[k] = from->classes[k];
+        out->classes[k].graph = &out->copies[k];
+    }
+    out->graphs = (ek_sim_graphs){from->ranks, from->n_classes, out->classes};
+    for (size_t k = 0; k < n; k++)
+        EK_TRY(translate(dialect, m, from->classes[k].graph, &out->copies[k]));
+    return EK_OK;
+}
+
+void ek_dialect_close(ek_dialect_graphs *d)
+{
+    for (int32_t k = 0; k < d->graphs.n_classes; k++)
+        ek_graph_fini(&d->copies[k]);
+    free(d->classes);
+    free(d->copies);
+    *d = (ek_dialect_graphs){0};
+}

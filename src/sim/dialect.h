@@ -1,0 +1,40 @@
+/* sim/dialect.h - what other programs do differently: switches that rewrite the graphs of a step.
+ *
+ *   unfused-attention  scores are stored: products over all pairs of a query and a key, and passes
+ *                      over the scores of all heads (softmax, dropout): 6 forward, 9 backward
+ *   low-messages       sums over tensor parallel ranks, and the residual stream between pipeline
+ *                      stages, are sent in the type of products; here in the real type
+ *   low-gradients      gradients are reduced in the type of products
+ *   late-gradients     gradients are reduced after the last backward pass; here during it
+ *   ring-steps         each step of a ring pays the latency of its links; here segments of a long
+ *                      vector follow one another (of the cluster: sim/price_net.h) */
+#ifndef SIM_DIALECT_H
+#define SIM_DIALECT_H
+
+#include "sim/cluster.h"
+#include "sim/graphs.h"
+
+enum {
+    EK_DIALECT_UNFUSED_ATTENTION = 1,
+    EK_DIALECT_LOW_MESSAGES = 2,
+    EK_DIALECT_LOW_GRADIENTS = 4,
+    EK_DIALECT_LATE_GRADIENTS = 8,
+    EK_DIALECT_RING_STEPS = 16
+};
+
+/* The bits of n words.  EK_EINVAL: an unknown word. */
+EK_CHECKED ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out);
+
+typedef struct {
+    ek_sim_graphs graphs;
+    ek_sim_class *classes; /* ranks borrowed from the original */
+    ek_graph *copies;
+} ek_dialect_graphs;
+
+/* Graphs in the dialect, of types of the machine; the caller closes *out, also after a failure.
+ * EK_ENOMEM. */
+EK_CHECKED ek_status ek_dialect_open(unsigned dialect, const ek_machine *m,
+                                     const ek_sim_graphs *from, ek_dialect_graphs *out);
+void ek_dialect_close(ek_dialect_graphs *d);
+
+#endif

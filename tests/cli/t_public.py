@@ -1,0 +1,48 @@
+"""bench/public.py on a table of two rows: what is predicted, and the figures about it."""
+
+import csv
+import io
+import os
+import re
+import subprocess
+import sys
+
+import ek_cli
+
+BENCH = os.path.join(os.path.dirname(ek_cli.TEST_DATA), "bench")
+ROWS = (("GPT 22B", 4, 1, 1, 8, 1, 1, "False", "full"), ("GPT 22B", 4, 1, 1, 8, 1, 1, "True", "selective"))
+COLUMNS = ("device", "model", "batch", "mb", "dp", "tp", "pp", "cp", "tp_sp", "recomputation", "actual")
+
+
+class Public(ek_cli.Case):
+    def figures(self, seconds, *more):
+        """The cells of the table's line, and the predicted seconds, for steps that took `seconds`."""
+        text = io.StringIO()
+        rows = csv.writer(text)
+        rows.writerow(COLUMNS)
+        for row, s in zip(ROWS, seconds):
+            rows.writerow(("A100", *row, s))
+        ek_cli.write(self.path("korthikanti_selene.csv"), text.getvalue())
+        r = subprocess.run([sys.executable, os.path.join(BENCH, "predict.py"), "--command", ek_cli.COMMAND, "--tables", self.folder, "--rows", *more],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        line = next(x for x in r.stdout.splitlines() if x.startswith("| korthikanti_selene"))
+        return [c.strip() for c in line.split("|")[2:-1]], [float(x) for x in re.findall(r"([0-9.]+) predicted", r.stdout)]
+
+    def test_errors_order_and_regret(self):
+        _, (full, selective) = self.figures((1, 1))
+        self.assertTrue(full > 1.1 * selective > 0.5, (full, selective))
+        n, signed, mean, _, _, largest, pairs, regret, _ = self.figures((full, selective))[0]
+        self.assertEqual((n, pairs, regret), ("2", "1 of 1 (100 %)", "0.0"))
+        self.assertTrue(max(abs(float(x)) for x in (signed, mean, largest)) < 0.1)
+        n, signed, mean, _, _, largest, pairs, regret, _ = self.figures((full, 2 * full))[0]
+        self.assertEqual((pairs, regret), ("0 of 1 (0 %)", "100.0"))
+        self.assertAlmostEqual(float(largest), 100 * (1 - selective / full / 2), delta=0.2)
+
+    def test_the_program_that_was_measured_differs(self):
+        own, off = self.figures((1, 1))[1], self.figures((1, 1), "--dialect", "off")[1]
+        self.assertTrue(all(a > b for a, b in zip(own, off)), (own, off))  # scores of attention are stored
+
+
+if __name__ == "__main__":
+    ek_cli.main()
