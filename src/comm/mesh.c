@@ -1,6 +1,7 @@
 /* Builds the groups of a rank from the sizes of a layout. */
 #include "comm/mesh.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -77,6 +78,37 @@ void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks)
     while (ep < n && n % ep != 0)
         ep++;
     sizes->ep = ep < n ? ep : n;
+}
+
+/* The largest ep that an elastic world may get. */
+static int ep_limit(int ep)
+{
+    if (EK_MESH_EP_GROWTH * (int64_t)ep <= EK_MESH_EP_SMALL)
+        return EK_MESH_EP_SMALL;
+    if (EK_MESH_EP_GROWTH * (int64_t)ep <= EK_MESH_EP_MOST)
+        return EK_MESH_EP_GROWTH * ep;
+    return ep <= EK_MESH_EP_MOST ? EK_MESH_EP_MOST : INT_MAX;
+}
+
+/* Whether n has a divisor from `least` to `most`, or is below them. */
+static int has_divisor(int n, int least, int most)
+{
+    if (n <= most)
+        return 1;
+    for (int d = least; d <= most; d++)
+        if (n % d == 0)
+            return 1;
+    return 0;
+}
+
+int ek_mesh_elastic_ranks(const ek_mesh_sizes *sizes, int slots)
+{
+    int unit = ek_mesh_rank_multiple(sizes), ep = or_one(sizes->ep), most = ep_limit(ep);
+    int ranks = slots - slots % unit;
+
+    while (ranks > 0 && !has_divisor(ranks / or_one(sizes->pp) / or_one(sizes->etp), ep, most))
+        ranks -= unit;
+    return ranks;
 }
 
 static void set_coordinates(ek_mesh *m, const ek_mesh_sizes *sizes)

@@ -56,9 +56,21 @@ EK_CHECKED ek_status ek_mesh_check(const ek_mesh_sizes *sizes, int ranks);
 /* For elastic worlds.  ek_mesh_rank_multiple: all sizes except ep fit every world whose size is a
  * multiple of the returned number of ranks.  ek_mesh_fit sets ep for a world of such a size: to the
  * smallest fitting value not below the given one, else to the largest.  So while there are enough
- * ranks, no rank holds more experts than configured. */
+ * ranks, no rank holds more experts than configured.
+ *
+ * ek_mesh_elastic_ranks: the number of ranks to use on so many slots, 0 if they are too few: the
+ * largest such multiple for which ek_mesh_fit gives at most EK_MESH_EP_GROWTH times the given ep,
+ * or EK_MESH_EP_SMALL if that is more, and at most EK_MESH_EP_MOST; any if the given one is above
+ * that.  Other slots stay idle. */
+enum {
+    EK_MESH_EP_GROWTH = 4,
+    EK_MESH_EP_SMALL = 16, /* up to here, idle ranks cost more than a larger ep */
+    EK_MESH_EP_MOST = 512  /* so many ranks can have one spare slot (moe/replica_weights.h) */
+};
+
 int ek_mesh_rank_multiple(const ek_mesh_sizes *sizes);
 void ek_mesh_fit(ek_mesh_sizes *sizes, int ranks);
+int ek_mesh_elastic_ranks(const ek_mesh_sizes *sizes, int slots);
 
 /* Opens the groups; ek_mesh_close closes them and frees *out.  Both are collective over the world.
  */

@@ -60,6 +60,7 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
                                    .discover = ek_options_text(o, "discover"),
                                    .elastic = ek_options_flag(o, "elastic"),
                                    .unit = ek_mesh_rank_multiple(&sizes),
+                                   .sizes = sizes,
                                    .watchdog = ek_options_real(o, "watchdog"),
                                    .live = isatty(STDERR_FILENO),
                                    .quiet = ek_options_flag(o, "quiet"),

@@ -3,6 +3,8 @@
 #ifndef SUPERVISOR_CONFIG_H
 #define SUPERVISOR_CONFIG_H
 
+#include "comm/mesh.h"
+
 typedef struct {
     const char *command;      /* "train": name in messages */
     int ranks;                /* 0: as many as there are slots */
@@ -13,9 +15,10 @@ typedef struct {
     int resume;               /* the run continues an earlier one */
     int elastic;              /* restart after losses, with a multiple of `unit` ranks */
     int unit;
-    double watchdog; /* timeout in seconds where no better estimate is known */
-    int live;        /* stderr is a terminal */
-    int quiet;       /* no progress output */
+    ek_mesh_sizes sizes; /* that also fit them; zeros: any number does */
+    double watchdog;     /* timeout in seconds where no better estimate is known */
+    int live;            /* stderr is a terminal */
+    int quiet;           /* no progress output */
     int argc;
     char **argv; /* arguments of this program for its workers */
 } ek_supervisor_config;

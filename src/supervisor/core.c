@@ -15,11 +15,21 @@ void ek_core_report_on(ek_core *c, ek_core_report report, int host, double secon
                     .kind = EK_CORE_REPORT, .report = report, .host = host, .seconds = seconds});
 }
 
+static int64_t wanted_on(const ek_core *c, int64_t slots)
+{
+    return c->cfg.ranks > 0 && c->cfg.ranks < slots ? c->cfg.ranks : slots;
+}
+
 int ek_core_ranks_on(const ek_core *c, int64_t slots)
 {
-    int64_t n = c->cfg.ranks > 0 && c->cfg.ranks < slots ? c->cfg.ranks : slots;
+    int n = ek_mesh_elastic_ranks(&c->cfg.sizes, (int)wanted_on(c, slots));
 
-    return (int)(n - n % c->cfg.unit);
+    return n - n % c->cfg.unit;
+}
+
+int ek_core_idle_on(const ek_core *c, int64_t slots)
+{
+    return (int)wanted_on(c, slots) - ek_core_ranks_on(c, slots);
 }
 
 int ek_core_has_state(const ek_core *c)

@@ -28,6 +28,7 @@
 
 #include "evenkeel/err.h"
 
+#include "comm/mesh.h"
 #include "supervisor/core_action.h"
 #include "supervisor/core_hosts.h"
 #include "supervisor/core_links.h"
@@ -100,13 +101,14 @@ typedef struct {
 /* --- state ------------------------------------------------------------------------------------ */
 
 typedef struct {
-    int ranks;         /* wanted; 0: as many as there are slots */
-    int unit;          /* a generation has a multiple of so many ranks */
-    int elastic;       /* restart after losses */
-    int listed;        /* hosts come from a list that may change */
-    double list_s;     /* interval of reading it */
-    double watchdog_s; /* limit where no better estimate is known; 0: none */
-    int64_t steps;     /* that the run has completed before this command */
+    int ranks;           /* wanted; 0: as many as there are slots */
+    int unit;            /* a generation has a multiple of so many ranks */
+    ek_mesh_sizes sizes; /* that its ranks have to fit (ek_mesh_elastic_ranks); zeros: any do */
+    int elastic;         /* restart after losses */
+    int listed;          /* hosts come from a list that may change */
+    double list_s;       /* interval of reading it */
+    double watchdog_s;   /* limit where no better estimate is known; 0: none */
+    int64_t steps;       /* that the run has completed before this command */
 } ek_core_config;
 
 /* Why a generation is ended. */
@@ -208,6 +210,7 @@ typedef struct {
     int interrupts;
     int ranks, n_draining;   /* of the generation; draining ranks come last, and then no step is
                                 taken */
+    int idle;                /* slots that its ranks leave out (ek_core_idle_on) */
     int resumed;             /* its first step was reported */
     int drain_incomplete;    /* state in memory was incomplete in a generation that drained hosts */
     int restart;             /* another generation follows */
@@ -226,8 +229,11 @@ void ek_core_fini(ek_core *c);
  * not fit the state (a late answer, for example) change nothing.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_core_take(ek_core *c, const ek_core_event *e);
 
-/* Number of ranks to start on `slots` slots: at most those wanted, a multiple of the unit. */
+/* Number of ranks to start on `slots` slots: at most those wanted, a multiple of the unit that fits
+ * the sizes. */
 int ek_core_ranks_on(const ek_core *c, int64_t slots);
+/* Number of those wanted that it leaves out. */
+int ek_core_idle_on(const ek_core *c, int64_t slots);
 /* Whether this command has continued from shared memory, or left state there. */
 int ek_core_has_state(const ek_core *c);
 

@@ -20,10 +20,14 @@ static ek_status start(ek_core *c, int64_t now)
 
 static ek_status assign_ranks(ek_core *c, int64_t now)
 {
+    int64_t slots = ek_core_hosts_slots(&c->hosts, now);
+    int idle = c->idle;
+
     c->search.skip_probe = 0;
-    c->ranks = ek_core_ranks_on(c, ek_core_hosts_slots(&c->hosts, now));
+    c->ranks = ek_core_ranks_on(c, slots);
+    c->idle = ek_core_idle_on(c, slots);
     c->n_draining = ek_core_hosts_assign(&c->hosts, c->ranks, now);
-    if (ek_core_hosts_changed(&c->hosts))
+    if (ek_core_hosts_changed(&c->hosts) || c->idle != idle)
         ek_core_report_on(c, EK_REPORT_HOSTS, -1, 0);
     return start(c, now);
 }

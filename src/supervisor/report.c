@@ -64,8 +64,8 @@ static int print_changed(const ek_core_hosts *h, ek_host_change change, FILE *f)
     return n;
 }
 
-/* "a (timed out after 1.5 s), b (mpiexec: status 255) do not respond; c joins; 4 ranks on 2 hosts".
- */
+/* "a (timed out after 1.5 s), b (mpiexec: status 255) do not respond; c joins; 4 ranks on 2 hosts,
+ * 1 slot idle (...)". */
 static void report_hosts(const ek_supervisor *x)
 {
     static const struct {
@@ -85,8 +85,12 @@ static void report_hosts(const ek_supervisor *x)
         if (n > 0)
             fprintf(stderr, " %s; ", n > 1 ? what[k].many : what[k].one);
     }
-    fprintf(stderr, "%d rank%s on %d host%s\n", x->core.ranks, x->core.ranks > 1 ? "s" : "", hosts,
+    fprintf(stderr, "%d rank%s on %d host%s", x->core.ranks, x->core.ranks > 1 ? "s" : "", hosts,
             hosts > 1 ? "s" : "");
+    if (x->core.idle > 0)
+        fprintf(stderr, ", %d slot%s idle (no layout near the given one uses all)", x->core.idle,
+                x->core.idle > 1 ? "s" : "");
+    fprintf(stderr, "\n");
 }
 
 /* --- the end of a generation ------------------------------------------------------------------ */

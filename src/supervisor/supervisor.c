@@ -357,6 +357,7 @@ static ek_status open_supervisor(ek_supervisor *x)
     const ek_supervisor_config *l = x->config;
     ek_core_config core = {.ranks = l->ranks,
                            .unit = l->unit,
+                           .sizes = l->sizes,
                            .elastic = l->elastic,
                            .listed = l->elastic && (l->hosts != NULL || l->discover != NULL),
                            .list_s = l->discover != NULL ? discover_every_s : list_s,
@@ -377,6 +378,7 @@ static ek_status open_supervisor(ek_supervisor *x)
     } else {
         EK_TRY(fix_ranks(x, &core.ranks));
         core.unit = 1;
+        core.sizes = (ek_mesh_sizes){0};
     }
     EK_TRY(ek_core_begin(&x->core, &core, ek_clock_ns()));
     return perform_all(x);

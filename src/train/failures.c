@@ -93,14 +93,15 @@ static ek_status read_experts(const ek_train_config *t, int64_t *experts)
     return EK_OK;
 }
 
-/* All worlds have a multiple of so many ranks. */
-static int rank_multiple(const ek_train_config *t, ek_on_failure what)
+/* How many of so many ranks a world uses; 0: they are too few. */
+static int usable_ranks(const ek_train_config *t, ek_on_failure what, int ranks)
 {
     ek_mesh_sizes sizes = sizes_of(t);
 
-    if (what != EK_ON_FAILURE_RECOVER) /* --ep stays */
-        sizes.etp = or_one(sizes.ep) * or_one(sizes.etp);
-    return ek_mesh_rank_multiple(&sizes);
+    if (what == EK_ON_FAILURE_RECOVER)
+        return ek_mesh_elastic_ranks(&sizes, ranks);
+    sizes.etp = or_one(sizes.ep) * or_one(sizes.etp); /* --ep stays */
+    return ranks - ranks % ek_mesh_rank_multiple(&sizes);
 }
 
 /* Lays out a world of so many ranks. */
@@ -119,14 +120,13 @@ static void fit_world(ek_train_config *t, ek_on_failure what, int64_t experts, i
 ek_status ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what,
                              ek_train_config *train, int *ranks)
 {
-    int multiple = rank_multiple(cfg->train, what);
+    int usable = usable_ranks(cfg->train, what, cfg->ranks);
     int64_t experts = 0;
 
     *train = *cfg->train;
-    *ranks = cfg->ranks;
-    if (multiple > cfg->ranks) /* as it is, it is refused */
+    *ranks = usable > 0 ? usable : cfg->ranks;
+    if (usable == 0) /* as it is, it is refused */
         return EK_OK;
-    *ranks = cfg->ranks / multiple * multiple;
     EK_TRY(read_experts(cfg->train, &experts));
     fit_world(train, what, experts, *ranks, ek_cluster_node_ranks(cfg->cluster));
     return EK_OK;
@@ -199,10 +199,9 @@ static ek_status find_world(void *context, int32_t nodes, ek_failures_world *out
     failures_work *w = context;
     known_world *x = &w->known[nodes];
     int64_t each = ek_cluster_node_ranks(w->cfg->cluster), ranks = nodes * each;
-    int multiple = rank_multiple(w->cfg->train, w->what);
 
     ranks = ranks < w->cfg->ranks ? ranks : w->cfg->ranks;
-    ranks = ranks / multiple * multiple;
+    ranks = usable_ranks(w->cfg->train, w->what, (int)ranks);
     if (!x->known) {
         x->world.nodes = (int32_t)((ranks + each - 1) / each);
         if (ranks > 0)

@@ -192,6 +192,11 @@ class Simulate(ek_cli.Case):
         self.assertEqual((never["save_every"], never["saves"]), (0, 0))
         self.assertGreater(never["goodput"], 0.9999)
 
+    def test_slots_stay_idle_where_no_ep_fits(self):
+        s = self.failing(17, "--ep", 2, "--batch", 272, "--failures", "1e9")
+        self.assertEqual(s["layout"]["ep"], 2)  # a world of 17 ranks has --ep 17
+        self.assertEqual(sum(c["ranks"] for c in s["classes"]), 16)
+
     def test_a_recorded_loss(self):
         record = ek_cli.write(self.path("record.csv"), "0,add,a\n0,add,b\n10000000,remove,b\n20000000,add,c\n")
         words = [8, "--ep", 4, "--batch", 64, "--save-every", 0, "--failures", record]

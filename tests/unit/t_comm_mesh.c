@@ -175,11 +175,44 @@ static void fitting(void)
             }
 }
 
+static int ranks_on(int slots, int ep)
+{
+    return ek_mesh_elastic_ranks(&(ek_mesh_sizes){.ep = ep}, slots);
+}
+
+/* As many slots as possible are used, and ep is limited. */
+static void idle_slots(void)
+{
+    CHECK_INT(ranks_on(7, 4), 7);
+    CHECK_INT(ranks_on(13, 2), 13);
+    CHECK_INT(ranks_on(17, 1), 17);
+    CHECK_INT(ranks_on(17, 2), 16);
+    CHECK_INT(ranks_on(37, 8), 36); /* 37 is a prime: ep 9 */
+    CHECK_INT(ranks_on(31, 8), 31);
+    CHECK_INT(ranks_on(8 * 1021, 64), 8165); /* 5 * 23 * 71 */
+    CHECK_INT(ranks_on(1021, 400), 1020);
+    CHECK_INT(ranks_on(1021, 600), 1021); /* without spare slots */
+    CHECK_INT(ek_mesh_elastic_ranks(&(ek_mesh_sizes){2, 2, 4, 1}, 3), 0);
+    CHECK_INT(ek_mesh_elastic_ranks(&(ek_mesh_sizes){2, 2, 4, 1}, 71), 64); /* 34 a stage: ep 17 */
+    for (int ep = 1; ep <= 9; ep++)
+        for (int slots = 1; slots <= 300; slots++) {
+            ek_mesh_sizes s = {.ep = ep};
+            int n = ranks_on(slots, ep), most = 4 * ep > 16 ? 4 * ep : 16;
+
+            CHECK(n > 0 && n <= slots && slots - n < ep);
+            ek_mesh_fit(&s, n);
+            CHECK(s.ep <= most);
+            for (int more = n + 1; more <= slots; more++) {
+                s.ep = ep;
+                ek_mesh_fit(&s, more);
+                CHECK(s.ep > most);
+            }
+        }
+}
+
 static const ek_case cases[] = {
-    EK_CASE(factorisations),
-    EK_CASE(fitting),
-    EK_CASE(zeros),
-    EK_CASE(messages),
+    EK_CASE(factorisations), EK_CASE(idle_slots), EK_CASE(fitting),
+    EK_CASE(zeros),          EK_CASE(messages),
 };
 
 EK_TEST_MAIN(cases)

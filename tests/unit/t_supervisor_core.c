@@ -11,6 +11,27 @@ static ek_core_config ranks_config(int ranks, int unit)
     return cfg;
 }
 
+/* --- the number of ranks ---------------------------------------------------------------------- */
+
+static void core_leaves_slots_idle_for_which_no_ep_fits(void)
+{
+    ek_core_config cfg = elastic_config();
+
+    cfg.sizes.ep = 2;
+    begin_on(&cfg, "98");
+    answer_all(0);
+    CHECK_INT(sup.core.state, EK_CORE_RUNNING);
+    CHECK_INT(sup.core.ranks, 16);
+    CHECK_INT(sup.core.idle, 1);
+    CHECK_INT(host_of(1).used, 7);
+    CHECK_INT(did_report(EK_REPORT_HOSTS), 1); /* though no host has changed */
+    CHECK_INT(ek_core_ranks_on(&sup.core, 13), 13);
+    sup.core.cfg.ranks = 14;
+    CHECK_INT(ek_core_idle_on(&sup.core, 17), 0);
+    sup.core.cfg.sizes.pp = sup.core.cfg.unit = 4;
+    CHECK_INT(ek_core_idle_on(&sup.core, 17), 2);
+}
+
 /* --- the first list --------------------------------------------------------------------------- */
 
 static void core_that_begins_reads_the_list(void)
@@ -278,6 +299,7 @@ static void state_exists_once_steps_are_written_or_recovered(void)
 }
 
 static const ek_case cases[] = {
+    EK_CASE(core_leaves_slots_idle_for_which_no_ep_fits),
     EK_CASE(core_that_begins_reads_the_list),
     EK_CASE(core_whose_first_list_is_read_probes_all_hosts),
     EK_CASE(core_whose_first_list_fails_exits),

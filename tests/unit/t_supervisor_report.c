@@ -31,6 +31,9 @@ static void hosts_in_use_are_counted(void)
     sup.core.ranks = 3;
     host[3].used = 2;
     check_hosts("evenkeel train: 3 ranks on 2 hosts\n");
+    sup.core.idle = 1;
+    check_hosts("evenkeel train: 3 ranks on 2 hosts, 1 slot idle (no layout near the given one "
+                "uses all)\n");
 }
 
 static void draining_host_is_not_counted(void)
