@@ -12,6 +12,11 @@ endforeach()
 set(EK_FLAGS_cuda "$<$<BOOL:${EK_WERROR}>:-Werror=all-warnings>")
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:${EK_FLAGS_c}>" "$<$<COMPILE_LANGUAGE:CXX>:${EK_FLAGS_cxx}>"
   "$<$<COMPILE_LANGUAGE:CUDA>:${EK_FLAGS_cuda}>")
+# With it GCC 12.2 (Debian 12) compiles some loops wrongly that fill an array of structs whose other
+# members are zero: the zeros are written last.  -O3 alone turns it on.
+if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  add_compile_options("$<$<COMPILE_LANGUAGE:C>:-fno-tree-loop-distribution>")
+endif()
 if(EK_SANITIZE)
   add_compile_options(-fsanitize=${EK_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${EK_SANITIZE})
