@@ -308,7 +308,8 @@ class Out(ek_cli.Case):
         """JSON files of other programs are not overwritten."""
         for i, name in enumerate(("run.json", "timeline.json", "timeline-rank1.json", "plans.jsonl",
                                   "plans-stage1.jsonl", "generations.jsonl", "run-failed.json",
-                                  "metrics.jsonl", "metrics-failed.jsonl", "evaluation.json")):
+                                  "metrics.jsonl", "metrics-failed.jsonl", "metrics-undone.jsonl",
+                                  "evaluation.json")):
             out = "x%d" % i
             mine = json.dumps({"my": "own notes", "format": "evenkeel-run", "step": 1}, indent=2)
             for before in ("timeline.json", "plans.jsonl"):  # numbered files follow the first one

@@ -161,8 +161,99 @@ static void evaluation_is_added_to_the_line_of_its_step(void)
     check_eval("{\"step\": 0}\n", 0, 1000, "{\"step\": 0, \"eval_loss\": 1000" EVAL("null"));
 }
 
+/* --- removed lines ---------------------------------------------------------------------------- */
+
+static void check_file(const char *name, const char *want)
+{
+    ek_path file;
+    char *text = NULL;
+    size_t n = 0;
+
+    CHECK_INT(ek_path_set(&file, "%s/%s", folder.s, name), EK_OK);
+    CHECK((ek_file_exists(file.s) != 0) == (want != NULL));
+    if (want == NULL)
+        return;
+    CHECK_INT(ek_file_read(file.s, 1 << 20, &text, &n), EK_OK);
+    CHECK(text != NULL && n == strlen(want) && strcmp(text, want) == 0);
+    free(text);
+}
+
+/* Resumes at first_step, after which the file ends before `next`, and appends `more`. */
+static void resume(int64_t first_step, int64_t next, const char *more)
+{
+    ek_metrics m = {.fd = -1};
+
+    CHECK_INT(ek_metrics_open(folder.s, first_step, &m), EK_OK);
+    CHECK_INT(ek_metrics_fill(&m, first_step), EK_OK);
+    CHECK_INT(m.next, next);
+    CHECK(write(m.fd, more, strlen(more)) == (ssize_t)strlen(more));
+    ek_metrics_close(&m);
+}
+
+#define OTHER(n) "{\"step\": " #n ", \"loss\": 2}\n"
+
+static void run_that_goes_on_from_a_later_state_fills_in_lines(void)
+{
+    static const char text[] = LINE(0) LINE(1) LINE(2) LINE(3) LINE(4);
+
+    set_up(text, sizeof(text) - 1);
+    resume(5, 5, "");
+    check_file("metrics-undone.jsonl", NULL); /* nothing was removed */
+    resume(0, 0, OTHER(0) OTHER(1) "{\"st");
+    check_file("metrics-undone.jsonl", text);
+    resume(1, 1, OTHER(1) OTHER(2)); /* back again: the later lines stay */
+    check_file("metrics-undone.jsonl", OTHER(1) LINE(2) LINE(3) LINE(4));
+    resume(6, 3, ""); /* it lacks one */
+    check_file("metrics.jsonl", OTHER(0) OTHER(1) OTHER(2));
+    resume(5, 5, OTHER(5));
+    check_file("metrics.jsonl", OTHER(0) OTHER(1) OTHER(2) LINE(3) LINE(4) OTHER(5));
+    tear_down();
+}
+
+static void lines_are_filled_in_only_if_all_are_there(void)
+{
+    ek_path undone;
+    static const char gap[] = LINE(1) LINE(2) LINE(4), torn[] = LINE(1) LINE(2) "{\"step\": 3";
+
+    set_up(LINE(0), sizeof(LINE(0)) - 1);
+    CHECK_INT(ek_path_set(&undone, "%s/metrics-undone.jsonl", folder.s), EK_OK);
+    CHECK_INT(ek_file_replace(NULL, undone.s, gap, sizeof(gap) - 1), EK_OK);
+    resume(5, 1, "");
+    CHECK_INT(ek_file_replace(NULL, undone.s, torn, sizeof(torn) - 1), EK_OK);
+    resume(4, 1, "");
+    check_file("metrics.jsonl", LINE(0));
+    resume(3, 3, "");
+    check_file("metrics.jsonl", LINE(0) LINE(1) LINE(2));
+    tear_down();
+}
+
+/* Killed after a part of a line was filled in, or before lines that are kept were removed. */
+static void a_kill_leaves_each_step_once(void)
+{
+    static const char text[] = LINE(0) LINE(1) LINE(2) LINE(3), zeros[] = LINE(0) "\0\0\n" LINE(1);
+    enum { ONE = sizeof(LINE(0)) - 1 };
+
+    for (size_t bytes = ONE; bytes < sizeof(text); bytes++) {
+        set_up(text, sizeof(text) - 1);
+        resume(1, 1, "");
+        CHECK_INT(ek_file_replace(NULL, path.s, text, bytes), EK_OK);
+        resume(4, 4, "");
+        check_file("metrics.jsonl", text);
+        resume(1, 1, "");
+        check_file("metrics-undone.jsonl", text + ONE);
+        tear_down();
+    }
+    set_up(zeros, sizeof(zeros) - 1);
+    resume(1, 1, "");
+    check_file("metrics-undone.jsonl", LINE(1)); /* of lines alone */
+    tear_down();
+}
+
 /* clang-format off */
 static const ek_case cases[] = {
+    EK_CASE(run_that_goes_on_from_a_later_state_fills_in_lines),
+    EK_CASE(lines_are_filled_in_only_if_all_are_there),
+    EK_CASE(a_kill_leaves_each_step_once),
     EK_CASE(resume_removes_steps_taken_again),
     EK_CASE(resume_removes_what_a_crash_left),
     EK_CASE(resume_finds_lines_longer_than_a_block),

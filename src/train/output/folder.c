@@ -32,7 +32,7 @@ static const out_file files[] = {
     {"timeline.json", TIMELINE_BEGINS}, {"routing.npy", "\x93NUMPY"},
     {"plans.jsonl", PLANS_BEGINS},      {"generations.jsonl", "{\"generation\": "},
     {"run-failed.json", RUN_BEGINS},    {"metrics-failed.jsonl", METRICS_BEGINS},
-    {EK_EVAL_FILE, EVAL_BEGINS},
+    {EK_EVAL_FILE, EVAL_BEGINS},        {"metrics-undone.jsonl", METRICS_BEGINS},
 };
 
 /* Links to the best checkpoint, of the run and of one that is replaced. */

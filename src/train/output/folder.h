@@ -1,10 +1,10 @@
 /* train/output/folder.h - the output folder of a run: files of an earlier run in it, and how a new
  * run replaces them but keeps the earlier checkpoints until it has one of its own.
  *
- * A run writes run.json, metrics.jsonl, checkpoint/, and on request timeline.json, routing.npy and
- * plans.jsonl (of several ranks also timeline-rankN.json, plans-stageN.jsonl); with --eval-data
- * also evaluation.json and the link best, with --elastic also generations.jsonl.  A file with such
- * a name that was not written by a run is never deleted. */
+ * A run writes run.json, metrics.jsonl (and metrics-undone.jsonl), checkpoint/, and on request
+ * timeline.json, routing.npy and plans.jsonl (of several ranks also timeline-rankN.json,
+ * plans-stageN.jsonl); with --eval-data also evaluation.json and the link best, with --elastic also
+ * generations.jsonl.  A file with such a name that was not written by a run is never deleted. */
 #ifndef TRAIN_OUTPUT_FOLDER_H
 #define TRAIN_OUTPUT_FOLDER_H
 

@@ -1,6 +1,8 @@
-/* Writing and trimming metrics.jsonl. */
+/* Writing, trimming and refilling metrics.jsonl. */
 #include "train/output/metrics.h"
 
+#include "base/file.h"
+#include "base/log.h"
 #include "train/output/spikes.h"
 
 #include <errno.h>
@@ -89,6 +91,124 @@ static off_t bytes_before(block_reader *b, off_t size, int64_t first_step, int64
     return end;
 }
 
+/* --- lines that are removed ------------------------------------------------------------------- */
+
+/* Takes one line, with its newline if it is complete. */
+typedef ek_status (*line_fn)(void *context, const char *line, size_t bytes);
+
+/* Calls fn with each line of [begin, end). */
+static ek_status for_lines(int fd, off_t begin, off_t end, line_fn fn, void *context)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    FILE *f = own >= 0 ? fdopen(own, "r") : NULL;
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    ek_status st = EK_OK;
+
+    if (f == NULL && own >= 0)
+        close(own);
+    EK_REQUIRE_OUT(f != NULL && fseeko(f, begin, SEEK_SET) == 0, EK_EIO,
+                   "cannot read lines of metrics: %s", strerror(errno));
+    while (begin < end && st == EK_OK && (n = getline(&line, &cap, f)) > 0) {
+        st = fn(context, line, (size_t)n);
+        begin += n;
+    }
+    EK_REQUIRE_OUT(st < 0 || begin >= end, EK_EIO, "cannot read lines of metrics");
+out:
+    free(line);
+    if (f != NULL)
+        fclose(f);
+    return st;
+}
+
+/* The step of a complete line; -1: it is none. */
+static int64_t step_of(const char *line, size_t bytes)
+{
+    int64_t step;
+
+    return line[bytes - 1] == '\n' && sscanf(line, "{\"step\": %" SCNd64, &step) == 1 ? step : -1;
+}
+
+static ek_status copy_line(void *to, const char *line, size_t bytes)
+{
+    return step_of(line, bytes) >= 0 ? ek_file_out_write(to, line, bytes) : EK_OK;
+}
+
+/* The file of removed lines, for reading. */
+typedef struct {
+    block_reader *b; /* b->fd: -1 if there is no such file */
+    ek_path path;
+    off_t size;
+} undone_file;
+
+static ek_status open_undone(const ek_metrics *m, undone_file *u)
+{
+    struct stat s;
+
+    u->b = calloc(1, sizeof(*u->b));
+    EK_REQUIRE(u->b != NULL, EK_ENOMEM, "no memory to read %s", m->path);
+    u->b->fd = -1;
+    EK_TRY(ek_path_set(&u->path, "%.*s-undone.jsonl", (int)(strlen(m->path) - strlen(".jsonl")),
+                       m->path));
+    u->b->fd = open(u->path.s, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (u->b->fd >= 0 && fstat(u->b->fd, &s) == 0 && S_ISREG(s.st_mode))
+        u->size = s.st_size;
+    return EK_OK;
+}
+
+static void close_undone(undone_file *u)
+{
+    if (u->b != NULL && u->b->fd >= 0)
+        close(u->b->fd);
+    free(u->b);
+}
+
+/* Writes the lines [begin, end), of steps before `next`, and those of later steps that were removed
+ * before. */
+static ek_status write_undone(const ek_metrics *m, const undone_file *u, off_t begin, off_t end,
+                              int64_t next)
+{
+    ek_file_out f;
+    int64_t before;
+    off_t later = bytes_before(u->b, u->size, next, &before);
+    ek_status st;
+
+    EK_REQUIRE(later >= 0, EK_EIO, "cannot read %s: %s", u->path.s, strerror(errno));
+    EK_TRY(ek_file_out_open(NULL, u->path.s, EK_WRITE_REPLACE, &f));
+    st = for_lines(m->fd, begin, end, copy_line, &f);
+    if (st == EK_OK && later < u->size)
+        st = for_lines(u->b->fd, later, u->size, copy_line, &f);
+    if (st == EK_OK)
+        st = ek_file_out_close(&f);
+    if (st < 0)
+        ek_file_out_discard(&f);
+    return st;
+}
+
+/* Copies lines of completed steps aside that are about to be removed, those behind `keep`.  On a
+ * full disk they are lost. */
+static ek_status keep_undone(const ek_metrics *m, block_reader *b, off_t keep, off_t size)
+{
+    undone_file u = {0};
+    int64_t next = 0;
+    off_t end = bytes_before(b, size, INT64_MAX, &next);
+    ek_status st;
+
+    EK_REQUIRE(end >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    if (end <= keep)
+        return EK_OK;
+    st = open_undone(m, &u);
+    if (st == EK_OK)
+        st = write_undone(m, &u, keep, end, next);
+    close_undone(&u);
+    if (st != EK_ENOSPC)
+        return st;
+    ek_log("train", EK_LOG_WARN, "removed lines of metrics.jsonl are not kept: %s",
+           ek_err_message());
+    return EK_OK;
+}
+
 /* Removes lines of steps from first_step on, and incomplete lines, from the end of the file. */
 static ek_status trim_metrics(const ek_metrics *m, int64_t first_step, int64_t *next)
 {
@@ -103,6 +223,8 @@ static ek_status trim_metrics(const ek_metrics *m, int64_t first_step, int64_t *
                    "%s is not a regular file", m->path);
     keep = bytes_before(b, s.st_size, first_step, next);
     EK_REQUIRE_OUT(keep >= 0, EK_EIO, "cannot read %s: %s", m->path, strerror(errno));
+    if (keep < s.st_size)
+        EK_TRY_OUT(keep_undone(m, b, keep, s.st_size));
     EK_REQUIRE_OUT(keep == s.st_size || ftruncate(m->fd, keep) == 0, EK_EIO,
                    "cannot shorten %s: %s", m->path, strerror(errno));
 out:
@@ -117,9 +239,62 @@ ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m
     m->fd = -1;
     m->next = 0;
     snprintf(m->path, sizeof(m->path), "%s/metrics.jsonl", out_dir);
-    m->fd = open(m->path, first_step > 0 ? flags : flags | O_TRUNC, 0644);
+    m->fd = open(m->path, flags, 0644);
     EK_REQUIRE(m->fd >= 0, EK_EIO, "cannot write %s: %s", m->path, strerror(errno));
-    return first_step > 0 ? trim_metrics(m, first_step, &m->next) : EK_OK;
+    return trim_metrics(m, first_step, &m->next);
+}
+
+/* --- filling in ------------------------------------------------------------------------------- */
+
+static ek_status check_line(void *context, const char *line, size_t bytes)
+{
+    int64_t *step = context;
+
+    *step = step_of(line, bytes) == *step ? *step + 1 : -2; /* which no line has */
+    return EK_OK;
+}
+
+static ek_status append_line(void *context, const char *line, size_t bytes)
+{
+    const ek_metrics *m = context;
+    ssize_t done = write(m->fd, line, bytes);
+
+    EK_REQUIRE(done == (ssize_t)bytes, done < 0 && errno != ENOSPC ? EK_EIO : EK_ENOSPC,
+               "cannot write %s: %s", m->path, done < 0 ? strerror(errno) : "the disk is full");
+    return EK_OK;
+}
+
+/* Appends the lines of steps from m->next to end_step - 1, if they are all there. */
+static ek_status append_undone(ek_metrics *m, const undone_file *u, int64_t end_step)
+{
+    int64_t last = 0, before = 0, step = m->next;
+    off_t end = bytes_before(u->b, u->size, end_step, &last), begin;
+
+    if (end <= 0 || last != end_step)
+        return EK_OK;
+    begin = bytes_before(u->b, end, m->next, &before);
+    if (begin < 0)
+        return EK_OK;
+    EK_TRY(for_lines(u->b->fd, begin, end, check_line, &step));
+    if (step != end_step)
+        return EK_OK;
+    EK_TRY(for_lines(u->b->fd, begin, end, append_line, m));
+    m->next = end_step;
+    return EK_OK;
+}
+
+ek_status ek_metrics_fill(ek_metrics *m, int64_t end_step)
+{
+    undone_file u = {0};
+    ek_status st;
+
+    if (m->next >= end_step)
+        return EK_OK;
+    st = open_undone(m, &u);
+    if (st == EK_OK && u.size > 0)
+        st = append_undone(m, &u, end_step);
+    close_undone(&u);
+    return st;
 }
 
 /* --- writing ---------------------------------------------------------------------------------- */

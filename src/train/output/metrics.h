@@ -2,7 +2,11 @@
  *
  * A line is written by one write call, and so is an evaluation that is added to the last line.
  * When a run is resumed at step N, lines of steps from N on and an incomplete last line are removed
- * first.  The file is read from its end, so the cost depends on the lines removed only. */
+ * first.  The file is read from its end, so the cost depends on the lines removed only.
+ *
+ * Lines that are removed are kept in metrics-undone.jsonl, the newest of each step, until it is
+ * replaced at the next removal: a run that goes back while hosts are out of reach, and goes on from
+ * the later state of these when they return, takes the lines of the steps between from it. */
 #ifndef TRAIN_OUTPUT_METRICS_H
 #define TRAIN_OUTPUT_METRICS_H
 
@@ -38,9 +42,12 @@ typedef struct {
     int64_t save_interval; /* steps between checkpoints that the run chooses now; 0: none */
 } ek_metrics_step;
 
-/* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; 0: empties the file.
- * EK_EFORMAT: it is not a regular file.  The caller closes m, also on failure. */
+/* Opens <out>/metrics.jsonl and keeps the lines of steps before `first_step`; m->next is the step
+ * after them.  EK_EFORMAT: it is not a regular file.  The caller closes m, also on failure. */
 EK_CHECKED ek_status ek_metrics_open(const char *out_dir, int64_t first_step, ek_metrics *m);
+/* Appends the lines of steps from m->next to end_step - 1 that were removed before, and sets
+ * m->next, if they are all there; else does nothing. */
+EK_CHECKED ek_status ek_metrics_fill(ek_metrics *m, int64_t end_step);
 /* Appends the line of a step. */
 EK_CHECKED ek_status ek_metrics_write(ek_metrics *m, const ek_metrics_step *s);
 

@@ -397,9 +397,14 @@ ek_status ek_run_write_recovered_step(ek_run *r)
     ek_metrics_step s = {
         .result = &record.result, .step_ms = record.elapsed_ms, .ranks = record.ranks};
 
-    if (r->rank != 0 || r->memory.step <= 0 || r->records.metrics.next == r->first_step)
+    int recorded = r->memory.step > 0 && r->memory.recovery.decision.record >= 0;
+
+    if (r->rank != 0)
         return EK_OK;
-    if (r->records.metrics.next == r->first_step - 1 && r->memory.recovery.decision.record >= 0)
+    EK_TRY(ek_metrics_fill(&r->records.metrics, r->first_step - recorded));
+    if (r->memory.step <= 0 || r->records.metrics.next == r->first_step)
+        return EK_OK;
+    if (r->records.metrics.next == r->first_step - 1 && recorded)
         return ek_metrics_write(&r->records.metrics, &s);
     ek_log("elastic", EK_LOG_WARN, "metrics.jsonl lacks the lines of steps %lld to %lld",
            (long long)r->records.metrics.next, (long long)r->first_step - 1);
