@@ -48,7 +48,9 @@ static const ek_option own[] = {
      .help = "how many of the best layouts to show"},
     {"pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(search_settings, pool),
-     .help = "write the layouts that no other beats in both time and memory to a JSON file"},
+     .help = "write the layouts that no other beats in both time and memory, and the best of each "
+             "value of "
+             "an option that takes at most 1.5 times the shortest step, to a JSON file"},
     {"report", EK_OPTION_TEXT, .unit = "FILE.html", .field = EK_FIELD_TEXT,
      .offset = offsetof(search_settings, report),
      .help = "write a page with charts: the best layouts, time against memory, and what each value "

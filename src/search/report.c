@@ -164,7 +164,7 @@ ek_status ek_search_pool_text(const ek_search *s, char **text)
     json_t *o = json_pack("{s:i}", "evenkeel_pool", 1);
 
     json_object_update_new(o, setting_json(s));
-    json_object_set_new(o, "layouts", layouts_json(s, s->varied, s->n_varied));
+    json_object_set_new(o, "layouts", layouts_json(s, s->pool_for_runs, s->n_pool_for_runs));
     *text = json_dumps(o, JSON_INDENT(1));
     json_decref(o);
     EK_REQUIRE(*text != NULL, EK_ENOMEM, "no memory for a pool of layouts");

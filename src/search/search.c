@@ -16,7 +16,7 @@
 enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, REFUSAL = 1024 };
 
 /* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
-#define VARIED 1.5
+#define NEAR_BEST 1.5
 
 static const ek_choice cornered[] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ZERO,
                                      EK_CHOICE_RECOMPUTE};
@@ -508,17 +508,18 @@ static int is_best_of_corner(const ek_search *o, int64_t index)
     return 0;
 }
 
-/* order: all by time. */
-static ek_status fill_varied(ek_search *o, const int64_t *order, int64_t n)
+/* order: all by time.  Where they are too many, the pool goes first. */
+static ek_status fill_pool_for_runs(ek_search *o, const int64_t *order, int64_t n)
 {
-    double most = VARIED * o->layouts[order[0]].step_s;
+    double most = NEAR_BEST * o->layouts[order[0]].step_s;
+    int64_t others = EK_LAYOUT_POOL_MAX - o->n_pool;
 
-    o->varied = calloc((size_t)n, sizeof(*o->varied));
-    EK_REQUIRE(o->varied != NULL, EK_ENOMEM, "no memory for a pool of layouts");
-    for (int64_t i = 0; i < n && o->n_varied < EK_LAYOUT_POOL_MAX; i++)
+    o->pool_for_runs = calloc((size_t)n, sizeof(*o->pool_for_runs));
+    EK_REQUIRE(o->pool_for_runs != NULL, EK_ENOMEM, "no memory for a pool of layouts");
+    for (int64_t i = 0; i < n && o->n_pool_for_runs < EK_LAYOUT_POOL_MAX; i++)
         if (is_one_of(o->pool, o->n_pool, order[i]) ||
-            (is_best_of_corner(o, order[i]) && o->layouts[order[i]].step_s <= most))
-            o->varied[o->n_varied++] = order[i];
+            (is_best_of_corner(o, order[i]) && o->layouts[order[i]].step_s <= most && others-- > 0))
+            o->pool_for_runs[o->n_pool_for_runs++] = order[i];
     return EK_OK;
 }
 
@@ -533,7 +534,7 @@ static ek_status fill_answer(searching *s)
     EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
     EK_TRY(fill_pool(o, o->best, n));
-    return fill_varied(o, o->best, n);
+    return fill_pool_for_runs(o, o->best, n);
 }
 
 static ek_status search(searching *s, const ek_search_config *cfg)
@@ -590,7 +591,7 @@ void ek_search_close(ek_search **s)
     free((*s)->layouts);
     free((*s)->best);
     free((*s)->pool);
-    free((*s)->varied);
+    free((*s)->pool_for_runs);
     free((*s)->corners);
     free(*s);
     *s = NULL;

@@ -48,10 +48,10 @@ typedef struct {
     int64_t n_pool;
     int64_t *pool; /* [n_pool] indices of simulated layouts: no other has a shorter step and less
                       memory; the shortest step first */
-    int64_t n_varied;
-    int64_t *varied; /* [n_varied] the pool, and the best of each corner if its step takes at most
-                        1.5 times the shortest: layouts for a run to choose among as its loads
-                        change; the shortest step first */
+    int64_t n_pool_for_runs;
+    int64_t *pool_for_runs; /* [n_pool_for_runs] the pool, and the best of each corner if its step
+                        takes at most 1.5 times the shortest: layouts for a run to choose among as
+                        its loads change; the shortest step first */
     int n_corners;
     ek_search_corner *corners; /* [n_corners] by choice and value */
     double took_s;
