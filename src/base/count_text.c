@@ -1,4 +1,4 @@
-/* Counts and bytes as people read them. */
+/* Counts, bytes and long times as people read them. */
 #include "base/count_text.h"
 
 #include <stdio.h>
@@ -18,5 +18,21 @@ const char *ek_count_text(char *buf, size_t cap, double n)
              : n < 100 ? "%.1f%s"
                        : "%.0f%s",
              n, units[u]);
+    return buf;
+}
+
+const char *ek_time_text(char *buf, size_t cap, double seconds)
+{
+    static const struct {
+        double until, unit_s;
+        const char *name;
+    } units[] = {{120, 1, "s"}, {7200, 60, "min"}, {3.6e6, 3600, "h"}, {0, 86400, "days"}};
+    size_t u = 0;
+    double x;
+
+    while (units[u].until > 0 && seconds >= units[u].until)
+        u++;
+    x = seconds / units[u].unit_s;
+    snprintf(buf, cap, x < 9.95 ? "%.2g %s" : "%.0f %s", x, units[u].name);
     return buf;
 }

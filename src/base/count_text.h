@@ -1,4 +1,4 @@
-/* base/count_text.h - counts and bytes as people read them. */
+/* base/count_text.h - counts, bytes and long times as people read them. */
 #ifndef BASE_COUNT_TEXT_H
 #define BASE_COUNT_TEXT_H
 
@@ -6,5 +6,9 @@
 
 /* "12.3 M", "4.56 G": a count with three significant digits; buf of at least 16 bytes. */
 const char *ek_count_text(char *buf, size_t cap, double n);
+
+/* "2.4 min", "400 h", "42 days": two significant digits or whole numbers, seconds below two
+ * minutes; buf of at least 32 bytes. */
+const char *ek_time_text(char *buf, size_t cap, double seconds);
 
 #endif

@@ -42,11 +42,10 @@ typedef struct {
     int32_t n_slow;
     int32_t slow[EK_CLUSTER_SLOW]; /* [n_slow] ranks that compute at slow_factor of the speed */
     double slow_factor;
-    double node_mtbf_s; /* mean time between failures of a node */
-    int64_t rack_nodes; /* consecutive nodes of a rack */
-    double
-        rack_share; /* probability that a failure of a node takes its rack; 0 with rack_nodes: 1 */
-    double back_s;  /* until a failed node is back */
+    double node_mtbf_s;  /* mean time between failures of a node */
+    int64_t rack_nodes;  /* consecutive nodes of a rack */
+    double rack_share;   /* probability that a failure takes the rack; 0 with rack_nodes: 1 */
+    double back_s;       /* until a failed node is back */
     double recover_s;    /* until a run goes on after a loss of nodes that it survives, */
     double restart_s;    /* and from a checkpoint */
     double save_s;       /* a checkpoint prolongs the run by this */

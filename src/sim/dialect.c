@@ -2,6 +2,7 @@
 #include "sim/dialect.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,24 @@ static unsigned bit_of(const char *word)
         if (strcmp(switches[i].word, word) == 0)
             return switches[i].bit;
     return 0;
+}
+
+const char *ek_dialect_word(unsigned dialect, int i)
+{
+    if (i >= SWITCHES)
+        return NULL;
+    return (dialect & switches[i].bit) != 0 ? switches[i].word : "";
+}
+
+const char *ek_dialect_text(unsigned dialect, char *text, size_t cap)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < SWITCHES && n < cap; i++)
+        if ((dialect & switches[i].bit) != 0)
+            n += (size_t)snprintf(text + n, cap - n, "%s%s", n > 0 ? ", " : "", switches[i].word);
+    return text;
 }
 
 ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)

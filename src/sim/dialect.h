@@ -22,6 +22,14 @@ enum {
     EK_DIALECT_RING_STEPS = 16
 };
 
+enum { EK_DIALECT_TEXT = 128 };
+
+/* The i-th word, if its bit is set, else ""; NULL: i is behind the last. */
+const char *ek_dialect_word(unsigned dialect, int i);
+
+/* The set words with commas between, in text [cap], of EK_DIALECT_TEXT; "" for 0. */
+const char *ek_dialect_text(unsigned dialect, char *text, size_t cap);
+
 /* The bits of n words.  EK_EINVAL: an unknown word. */
 EK_CHECKED ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out);
 

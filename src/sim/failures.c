@@ -227,13 +227,24 @@ static ek_status may_grow(const walk *w, int *larger)
     return EK_OK;
 }
 
+/* A run that waits goes on once its nodes suffice. */
+static ek_status try_again(walk *w)
+{
+    ek_failures_world next = {0};
+
+    EK_TRY(w->cfg->world(w->cfg->context, w->n_up, &next));
+    if (next.nodes > 0)
+        stop(w, w->restarting ? w->cfg->restart_s : w->cfg->recover_s);
+    return EK_OK;
+}
+
 /* After nodes came back at `now`: a run that waits tries again, and others may grow. */
 static ek_status apply_returns(walk *w)
 {
     int larger = 0;
 
     if (w->stopped && isinf(w->unit))
-        stop(w, w->restarting ? w->cfg->restart_s : w->cfg->recover_s);
+        return try_again(w);
     if (w->stopped || !isinf(w->join))
         return EK_OK;
     EK_TRY(may_grow(w, &larger));

@@ -136,9 +136,13 @@ static ek_status open_level(ek_flow_links *l, int index, share *shares)
     v->down = v->up + v->n;
     for (int32_t i = 0; i < v->n; i++) {
         int64_t end = (i + 1) * v->shared;
-        int32_t n = list_shares(l->s, i * v->shared, end < ranks ? end : ranks, shares);
+        int32_t n = 0;
 
-        v->link_of[i] = l->s->each_rank ? -1 : find_merged(&seen, shares, n);
+        v->link_of[i] = -1;
+        if (!l->s->each_rank) {
+            n = list_shares(l->s, i * v->shared, end < ranks ? end : ranks, shares);
+            v->link_of[i] = find_merged(&seen, shares, n);
+        }
         if (v->link_of[i] >= 0)
             continue;
         v->link_of[i] = l->n_links;

@@ -163,13 +163,12 @@ static ek_status allocate(ek_sim_loads *l)
     return EK_OK;
 }
 
-static void assign_layers(ek_sim_loads *l)
+void ek_sim_spread_layers(const ek_model_spec *spec, int64_t layers, int32_t *layer_of)
 {
-    const ek_model_spec *spec = l->cfg.spec;
     int64_t moe = ek_model_moe_layers(spec);
 
     for (int64_t i = 0, n = 0; i < spec->layers; i++)
-        l->layer_of[i] = spec->dense[i] ? -1 : (int32_t)(n++ * l->cfg.trace->layers / moe);
+        layer_of[i] = spec->dense[i] ? -1 : (int32_t)(n++ * layers / moe);
 }
 
 static ek_status set_costs(ek_sim_loads *l)
@@ -211,7 +210,7 @@ static ek_status open_loads(ek_sim_loads *l)
     for (int32_t r = 0; r < c->ep; r++)
         l->node_of[r] = (int32_t)((int64_t)r * c->etp / node);
     l->limits.node_of = l->node_of;
-    assign_layers(l);
+    ek_sim_spread_layers(c->spec, c->trace->layers, l->layer_of);
     EK_TRY(set_costs(l));
     return plan_trace(l);
 }

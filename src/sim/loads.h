@@ -55,4 +55,8 @@ const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
  * loads.  Borrowed until the next sample is chosen. */
 const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
 
+/* Of each layer of a model, layer_of [spec->layers], which of a trace's layers it has the loads of;
+ * -1: it is dense. */
+void ek_sim_spread_layers(const ek_model_spec *spec, int64_t layers, int32_t *layer_of);
+
 #endif

@@ -1,14 +1,19 @@
 /* sim/replay.h - the time of a step: the ops of all ranks, replayed in the order of their graphs.
  *
- * Rules
- *   compute   an op starts when its dependencies and the op before it on its lane are done.  So on
- *             the copy and disk lanes.
- *   network   ops of a rank start in order, each when its dependencies are done, and several are in
- *             flight, which share the rank's link inside the node, or to other nodes, evenly; what
- * starts later slows down only what follows it.  Latency passes beside that.  What messages cost
- * the processor is added to the compute lane. groups    a collective moves bytes once all its ranks
- * have started it, and ends on all of them when the slowest has moved its bytes. messages  leave
- * when the sender has them, whether or not the receiver waits.
+ * Rules:
+ *
+ * - compute: an op starts when its dependencies and the op before it on its lane are done.  So on
+ *   the copy and disk lanes.
+ *
+ * - network: ops of a rank start in order, each when its dependencies are done, and several are in
+ *   flight, which share the rank's link inside the node, or to other nodes, evenly; what starts
+ *   later slows down only what follows it.  Latency passes beside that.  What messages cost the
+ *   processor is added to the compute lane.
+ *
+ * - groups: a collective moves bytes once all its ranks have started it, and ends on all of them
+ *   when the slowest has moved its bytes.
+ *
+ * - messages: leave when the sender has them, whether or not the receiver waits.
  *
  * Ranks of a class share a graph and prices; their times are a vector, of one element if nothing
  * distinguishes them.  Other engines may refine what this one leaves out: bytes of different

@@ -4,6 +4,7 @@
 #include "base/count_text.h"
 #include "base/printable.h"
 #include "cost/cost.h"
+#include "sim/dialect.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -111,6 +112,17 @@ static json_t *changes_json(const ek_sim_report *r)
     return all;
 }
 
+static json_t *dialect_json(unsigned dialect)
+{
+    json_t *all = json_array();
+    const char *word;
+
+    for (int i = 0; (word = ek_dialect_word(dialect, i)) != NULL; i++)
+        if (word[0] != '\0')
+            json_array_append_new(all, json_string(word));
+    return all;
+}
+
 /* Of a rank, by level. */
 static json_t *traffic_json(const ek_sim_report *r)
 {
@@ -152,12 +164,16 @@ static json_t *sensitivity_json(const ek_sim_sensitivity *s)
                      s->policy, "imbalance", skews);
 }
 
-/* Price of a step: of the nodes that are up, while it is waited for as well. */
-static double step_price(const ek_sim_report *r)
+double ek_sim_price_of_run(const ek_sim_report *r)
 {
-    const ek_failures_result *f = &r->failures->result;
+    return r->cluster->node_s_price * r->failures->result.node_s;
+}
 
-    return f->steps > 0 ? r->cluster->node_s_price * f->node_s / f->steps : 0;
+double ek_sim_step_price(const ek_sim_report *r)
+{
+    double steps = r->failures->result.steps;
+
+    return steps > 0 ? ek_sim_price_of_run(r) / steps : 0;
 }
 
 static json_t *failures_json(const ek_sim_report *r)
@@ -177,14 +193,17 @@ static json_t *failures_json(const ek_sim_report *r)
 
     json_object_update_missing(o, counts);
     json_decref(counts);
+    json_object_set_new(o, "recover_assumed", json_boolean(f->recover_assumed));
+    json_object_set_new(o, "restart_assumed", json_boolean(f->restart_assumed));
+    json_object_set_new(o, "save_assumed", json_boolean(f->save_assumed));
     json_object_set_new(o, "goodput", json_real(x->goodput));
     json_object_set_new(o, "goodput_error", json_real(x->error));
     json_object_set_new(o, "ettr", json_real(x->ettr));
     json_object_set_new(o, "wait_s", json_real(x->wait_s));
     json_object_set_new(o, "node_s", json_real(x->node_s));
     if (r->cluster->node_s_price > 0) {
-        json_object_set_new(o, "step_price", json_real(step_price(r)));
-        json_object_set_new(o, "price", json_real(r->cluster->node_s_price * x->node_s));
+        json_object_set_new(o, "step_price", json_real(ek_sim_step_price(r)));
+        json_object_set_new(o, "price", json_real(ek_sim_price_of_run(r)));
     }
     return o;
 }
@@ -221,6 +240,8 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
                                       b->replicas, "plan_us", b->plan_s * 1e6));
     }
     json_object_set_new(o, "engine", json_string(r->engine));
+    if (r->dialect != 0)
+        json_object_set_new(o, "dialect", dialect_json(r->dialect));
     json_object_set_new(o, "sent_mb", traffic_json(r));
     if (r->n_changes > 0)
         json_object_set_new(o, "what_if", changes_json(r));
@@ -367,38 +388,44 @@ static void put_changes(const ek_sim_report *r, FILE *out)
                 r->result->step_s / r->changes[i].step_s);
 }
 
+static const char *assumed(int is)
+{
+    return is ? " (assumed)" : "";
+}
+
 static void put_losses(const ek_sim_failures *f, FILE *out)
 {
     const ek_failures_config *c = &f->config;
     const ek_failures_result *x = &f->result;
-    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+    char a[32], b[32];
 
     if (f->recorded > 0)
         fprintf(out, "\nfailures  recorded, %d of %d instances, %s", (int)c->nodes,
-                (int)f->recorded, ek_cost_quantity(a, c->seconds, "s"));
+                (int)f->recorded, ek_time_text(a, sizeof(a), c->seconds));
     else
         fprintf(out, "\nfailures  of a node every %s; mean of %" PRId64 " run%s of %s",
-                ek_cost_quantity(a, c->mtbf_s, "s"), c->runs, c->runs > 1 ? "s" : "",
-                ek_cost_quantity(b, c->seconds, "s"));
+                ek_time_text(a, sizeof(a), c->mtbf_s), c->runs, c->runs > 1 ? "s" : "",
+                ek_time_text(b, sizeof(b), c->seconds));
     fprintf(out, ": %.4g nodes lost, %.4g recoveries, %.4g restarts from a checkpoint\n", x->losses,
             x->recoveries, x->restarts);
     fprintf(out, "experts   %s\n", f->recovers ? f->survival : "every loss restarts");
-    fprintf(out, "costs     recovery %s, restart %s, save ", ek_cost_quantity(a, c->recover_s, "s"),
-            ek_cost_quantity(b, c->restart_s, "s"));
+    fprintf(out, "costs     recovery %s%s, restart %s%s, ", ek_cost_quantity(a, c->recover_s, "s"),
+            assumed(f->recover_assumed), ek_cost_quantity(b, c->restart_s, "s"),
+            assumed(f->restart_assumed));
 }
 
 static void put_failures(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_failures *f = r->failures;
     const ek_failures_result *x;
-    char a[EK_COST_QUANTITY], b[16];
+    char a[32], b[16];
 
     if (f == NULL)
         return;
     x = &f->result;
     put_losses(f, out);
-    fprintf(out, "%s%s, ", ek_cost_quantity(a, f->config.save_s, "s"),
-            f->save_assumed ? " (assumed)" : "");
+    fprintf(out, "save %s%s, ", ek_cost_quantity(a, f->config.save_s, "s"),
+            assumed(f->save_assumed));
     if (f->save_every > 0)
         fprintf(out, "one every %" PRId64 " steps\n", f->save_every);
     else
@@ -408,10 +435,10 @@ static void put_failures(const ek_sim_report *r, FILE *out)
         fprintf(out, " +- %.2g", x->error);
     fprintf(out, "; ETTR %.4f; %s steps, %.4g more were lost; waits for nodes %s\n", x->ettr,
             ek_count_text(b, sizeof(b), x->steps), x->lost_steps,
-            ek_cost_quantity(a, x->wait_s, "s"));
+            ek_time_text(a, sizeof(a), x->wait_s));
     if (r->cluster->node_s_price > 0)
-        fprintf(out, "price     %.4g a step, %.4g in all\n", step_price(r),
-                r->cluster->node_s_price * x->node_s);
+        fprintf(out, "price     %.4g a step, %.4g in all\n", ek_sim_step_price(r),
+                ek_sim_price_of_run(r));
 }
 
 static void put_end(const ek_sim_report *r, FILE *out)
@@ -429,6 +456,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     const ek_sim_layout *l = r->layout;
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
     char name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
+    char words[EK_DIALECT_TEXT];
     const char *what;
     double peak = ek_sim_peak(r->cluster, &what);
 
@@ -447,6 +475,8 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
             ek_count_text(c, sizeof(c), ek_sim_tokens_per_s(r)));
     fprintf(out, "MFU       %.3f of %s (%s)\n", ek_sim_mfu(r), ek_cost_quantity(a, peak, "FLOP/s"),
             what);
+    if (r->dialect != 0)
+        fprintf(out, "as other programs: %s\n", ek_dialect_text(r->dialect, words, sizeof(words)));
     put_balance(r, out);
     put_memory(r, out);
     put_traffic(r, out);

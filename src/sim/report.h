@@ -18,13 +18,14 @@ typedef struct {
 
 /* A run under failures. */
 typedef struct {
-    ek_failures_config config; /* without its events */
+    ek_failures_config config; /* without its events and worlds */
     ek_failures_result result;
     int32_t recorded; /* instances of a record at its beginning; 0: failures are drawn */
     double step_s;    /* of all nodes */
     int64_t save_every;
-    int save_assumed; /* 1: the cost of a save is not given */
-    int recovers;     /* 0: every loss restarts from a checkpoint */
+    int save_assumed; /* 1: the cost of a save is not given; so of the others */
+    int recover_assumed, restart_assumed;
+    int recovers; /* 0: every loss restarts from a checkpoint */
     char survival[160];
 } ek_sim_failures;
 
@@ -58,10 +59,12 @@ typedef struct {
 typedef struct {
     const char *model;  /* as --model has it */
     const char *engine; /* "replay", "flow" */
+    unsigned dialect;   /* bits of sim/dialect.h */
     const ek_cluster *cluster;
     const ek_sim_graphs *graphs;
     const ek_sim_layout *layout;
     const ek_sim_result *result;
+    int n_strips;                  /* the last of the result's records, which the page draws */
     ek_net_traffic traffic;        /* of a rank, in the mean, under even loads */
     const ek_sim_balance *balance; /* NULL: loads are even */
     const double *steps;           /* [n_steps] seconds */
@@ -80,6 +83,11 @@ int64_t ek_sim_node_count(const ek_sim_report *r);
 const ek_sim_class *ek_sim_fullest(const ek_sim_report *r);
 /* The q-quantile of the steps: the nearest of them. */
 double ek_sim_quantile(const ek_sim_report *r, double q);
+
+/* Price of a run under failures: of the nodes that are up, while it waits as well; and of its steps
+ * on average. */
+double ek_sim_price_of_run(const ek_sim_report *r);
+double ek_sim_step_price(const ek_sim_report *r);
 
 /* FLOP/s of a rank that shares are given of; *what: which. */
 double ek_sim_peak(const ek_cluster *c, const char **what);

@@ -1,10 +1,12 @@
-/* The page of a simulation: figures, where the step goes, a timeline, memory, traffic, what-ifs
- * and sensitivity. */
+/* The page of a simulation: figures, where the step goes, a timeline, memory, traffic, what-ifs,
+ * failures and sensitivity. */
 #include "sim/report_html.h"
 
 #include "base/count_text.h"
 #include "cost/cost.h"
 #include "sim/chart.h"
+#include "sim/dialect.h"
+#include "sim/failures_html.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -63,6 +65,19 @@ void ek_sim_colour_parts(const ek_sim_parts *p, ek_html_part *parts)
 
 /* --- head ------------------------------------------------------------------------------------- */
 
+/* Adds to text [cap] what the step was simulated with. */
+static void put_engine(const ek_sim_report *r, char *text, size_t cap)
+{
+    size_t n = strlen(text);
+    char words[EK_DIALECT_TEXT];
+
+    n += (size_t)snprintf(text + n, cap - n, " Engine: %s%s.", r->engine,
+                          strcmp(r->engine, "flow") == 0 ? ", with links that ranks share" : "");
+    if (r->dialect != 0)
+        (void)snprintf(text + n, cap - n, " As other programs: %s.",
+                       ek_dialect_text(r->dialect, words, sizeof(words)));
+}
+
 static void put_head(const ek_sim_report *r, FILE *f)
 {
     const ek_sim_layout *l = r->layout;
@@ -79,6 +94,7 @@ static void put_head(const ek_sim_report *r, FILE *f)
                    l->tp, l->edp, l->ep, l->etp, l->zero, l->batch,
                    ek_count_text(tokens, sizeof(tokens), (double)l->step_tokens), l->micros,
                    l->micros != 1 ? "es" : "");
+    put_engine(r, sub, sizeof(sub));
     ek_html_begin(f, title, sub);
 }
 
@@ -390,7 +406,7 @@ static void put_timeline(const ek_sim_report *r, FILE *f)
 {
     ek_html_part parts[EK_HTML_COLOURS];
     strip *s = malloc(sizeof(*s));
-    int n = r->result->n_records, height = n * STRIP + 26;
+    int n = r->n_strips, first = r->result->n_records - n, height = n * STRIP + 26;
 
     if (s == NULL || n == 0 || r->result->step_s <= 0) {
         free(s);
@@ -409,7 +425,7 @@ static void put_timeline(const ek_sim_report *r, FILE *f)
             "of %d ranks\">\n",
             STRIP_LEFT + PIXELS + 24, height, n);
     for (int i = 0; i < n; i++)
-        put_record(r, &r->result->records[i], s, i * STRIP, f);
+        put_record(r, &r->result->records[first + i], s, i * STRIP, f);
     put_time_axis(f, r->result->step_s, n * STRIP);
     fputs("</svg></figure>\n", f);
     ek_html_section_end(f);
@@ -695,6 +711,7 @@ void ek_sim_write_html(const ek_sim_report *r, FILE *out)
     put_traffic(r, out);
     put_balance(r, out);
     put_changes(r, out);
+    ek_sim_failures_html(r, out);
     if (r->sensitivity != NULL) {
         put_sweeps(r, out);
         put_skews(r, out);

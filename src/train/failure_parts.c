@@ -1,6 +1,8 @@
 /* Places the experts of every expert-parallel group, and adds up what each node holds. */
 #include "train/failure_parts.h"
 
+#include "sim/loads.h"
+
 #include <string.h>
 
 /* Assignments of each rank to each expert under even loads: many, so that shares are even. */
@@ -8,9 +10,12 @@ enum { EVEN = 4096 };
 
 typedef struct {
     const ek_sim_layout *l;
+    const ek_sim_graphs *graphs;
     const ek_trace *trace;
     int64_t node_ranks;
-    int32_t layers; /* of the trace; 1: all are alike */
+    int32_t layers;    /* of the trace; 1: all are alike */
+    int32_t *layer_of; /* [model layers] of these; -1: a dense layer */
+    int *in_stage;     /* [layers] 1: layers of the stage are like this one */
     ek_plan_limits limits;
     void *planner; /* its memory; NULL: none places experts */
     ek_plan plan;
@@ -41,6 +46,8 @@ static void lay_out(parts_work *w, ek_arena *a)
 
     w->node_of = ek_arena_alloc(a, l->ep, sizeof(*w->node_of));
     w->number_of = ek_arena_alloc(a, l->ep, sizeof(*w->number_of));
+    w->layer_of = ek_arena_alloc(a, l->spec.layers, sizeof(*w->layer_of));
+    w->in_stage = ek_arena_alloc(a, w->layers, sizeof(*w->in_stage));
     w->counts = ek_arena_alloc(a, table, sizeof(*w->counts));
     w->sums = ek_arena_alloc(a, table, sizeof(*w->sums));
     ek_replica_sets_reserve(w->out, a, nodes_of(w), parts * l->pp + (int64_t)l->pp * l->tp);
@@ -125,6 +132,8 @@ static ek_status place_group(parts_work *w, int64_t first)
     EK_TRY_OUT(ek_arena_check(&a, "the places of experts"));
     ek_replica_sets_clear(&w->others);
     for (int32_t layer = 0; layer < w->layers; layer++) {
+        if (!w->in_stage[layer])
+            continue;
         EK_TRY_OUT(place_experts(w, layer));
         mark_experts(w, layer, first);
     }
@@ -133,10 +142,27 @@ out:
     return st;
 }
 
+static void find_layers(parts_work *w, int stage)
+{
+    memset(w->in_stage, 0, (size_t)w->layers * sizeof(*w->in_stage));
+    for (int32_t k = 0; k < w->graphs->n_classes; k++) {
+        const ek_graph *g = w->graphs->classes[k].graph;
+
+        if (w->graphs->classes[k].stage != stage)
+            continue;
+        for (int32_t i = 0; i < g->n_ops; i++)
+            if (g->ops[i].layer >= 0 && w->layer_of[g->ops[i].layer] >= 0)
+                w->in_stage[w->layer_of[g->ops[i].layer]] = 1;
+    }
+}
+
 static ek_status add_experts(parts_work *w, int stage)
 {
     const ek_sim_layout *l = w->l;
-    int64_t ranks = (int64_t)l->dp * l->tp, parts = (int64_t)w->layers * l->spec.experts * l->etp;
+    int64_t ranks = (int64_t)l->dp * l->tp, each = l->spec.experts * l->etp;
+    int64_t parts = w->layers * each;
+
+    find_layers(w, stage);
 
     memset(w->masks, 0, (size_t)(parts * w->out->words) * sizeof(*w->masks));
     for (int g = 0; g < l->edp; g++) {
@@ -144,7 +170,8 @@ static ek_status add_experts(parts_work *w, int stage)
         EK_TRY(place_group(w, stage * ranks + (int64_t)g * l->ep * l->etp));
     }
     for (int64_t i = 0; i < parts; i++)
-        ek_replica_sets_add(w->out, w->masks + i * w->out->words);
+        if (w->in_stage[i / each])
+            ek_replica_sets_add(w->out, w->masks + i * w->out->words);
     return EK_OK;
 }
 
@@ -161,12 +188,13 @@ static void add_shards(parts_work *w, int stage)
     }
 }
 
-ek_status ek_failure_parts(const ek_sim_layout *l, const ek_cluster *c, const ek_trace *trace,
-                           ek_arena *a, ek_replica_sets *out)
+ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const ek_cluster *c,
+                           const ek_trace *trace, ek_arena *a, ek_replica_sets *out)
 {
     int64_t experts = l->spec.experts, slots = (experts + l->ep - 1) / l->ep + l->spare_slots;
     parts_work w = {
         .l = l,
+        .graphs = g,
         .trace = trace,
         .node_ranks = ek_cluster_node_ranks(c),
         .layers = trace != NULL ? (int32_t)trace->layers : 1,
@@ -191,6 +219,7 @@ ek_status ek_failure_parts(const ek_sim_layout *l, const ek_cluster *c, const ek
     EK_TRY(ek_arena_reserve(a, "the places of experts"));
     lay_out(&w, a);
     EK_TRY(ek_arena_check(a, "the places of experts"));
+    ek_sim_spread_layers(&l->spec, w.layers, w.layer_of);
     for (int stage = 0; stage < l->pp; stage++) {
         EK_TRY(add_experts(&w, stage));
         add_shards(&w, stage);

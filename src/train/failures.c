@@ -173,8 +173,8 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     x->world.step_s = ek_simulation_result(s)->step_s;
     w->params = ek_simulation_layout(s)->params;
     if (w->what != EK_ON_FAILURE_RESTART && train.zero == 0) {
-        EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), cfg.cluster, cfg.trace, &x->arena,
-                                    &x->parts));
+        EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), cfg.cluster,
+                                    cfg.trace, &x->arena, &x->parts));
         x->world.parts = &x->parts;
     }
     set_saves(w, x);
@@ -298,11 +298,15 @@ static ek_status simulate_failures(failures_work *w, const char *failures, ek_fa
     f.save_s = x->interval.save_s;
     EK_TRY(ek_failures_simulate(&f, &out->result));
     out->config = f;
-    out->config.events = NULL;
+    out->config.events = NULL; /* which go, as the worlds do */
+    out->config.world = NULL;
+    out->config.context = NULL;
     out->recorded = trace->events != NULL ? trace->instances : 0;
     out->step_s = whole.step_s;
     out->save_every = whole.save_every;
     out->save_assumed = x->interval.assumed;
+    out->recover_assumed = w->cfg->cluster->recover_s <= 0;
+    out->restart_assumed = w->cfg->cluster->restart_s <= 0;
     out->recovers = whole.parts != NULL;
     if (out->recovers)
         ek_replica_sets_text(whole.parts, "node", out->survival, sizeof(out->survival));

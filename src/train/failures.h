@@ -14,8 +14,9 @@
 #include "sim/report.h"
 #include "train/simulate.h"
 
-/* Seconds from a loss to the first step of nodes that go on, and of a restart from a checkpoint, if
- * the cluster file has none: measured (docs/resilience.md). */
+/* Seconds from a loss to the first step of nodes that go on (docs/resilience.md), and of a restart
+ * from a checkpoint (bench/results/resilience.md, model small), if the cluster file has none: both
+ * measured. */
 #define EK_FAILURES_RECOVER_S 0.91
 #define EK_FAILURES_RESTART_S 3.09
 

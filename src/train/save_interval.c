@@ -1,6 +1,8 @@
 /* The interval between checkpoints, and its reason as text. */
 #include "train/save_interval.h"
 
+#include "base/count_text.h"
+
 #include <math.h>
 #include <stdio.h>
 
@@ -84,15 +86,6 @@ ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_r
 
 enum { TIME_CAP = 32, RISK_CAP = 64 };
 
-static const char *time_text(double s, char *text)
-{
-    const char *unit = s < 120 ? "s" : s < 7200 ? "min" : "h";
-    double x = s < 120 ? s : s < 7200 ? s / 60 : s / 3600;
-
-    snprintf(text, TIME_CAP, x < 9.95 ? "%.2g %s" : "%.0f %s", x, unit);
-    return text;
-}
-
 /* Which losses take a part of the model. */
 static void describe_risk(const ek_loss_risk *risk, char *text)
 {
@@ -115,8 +108,10 @@ const char *ek_save_interval_text(const ek_save_interval *i, const ek_save_histo
     snprintf(text, cap,
              "every %lld steps (%s), as a save costs %s%s, a host is expected to be lost every %s "
              "(%.0f %s so far), and %s: one need every %s",
-             (long long)i->steps, time_text(i->seconds, interval), time_text(i->save_s, save),
-             i->assumed ? " (assumed)" : "", time_text(i->host_mtbf_s, host), h->lost,
-             h->lost > 1 || h->lost < 1 ? "were" : "was", losses, time_text(i->mtbf_s, need));
+             (long long)i->steps, ek_time_text(interval, TIME_CAP, i->seconds),
+             ek_time_text(save, TIME_CAP, i->save_s), i->assumed ? " (assumed)" : "",
+             ek_time_text(host, TIME_CAP, i->host_mtbf_s), h->lost,
+             h->lost > 1 || h->lost < 1 ? "were" : "was", losses,
+             ek_time_text(need, TIME_CAP, i->mtbf_s));
     return text;
 }

@@ -280,6 +280,9 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
                "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
                (long long)ek_cluster_ranks(cfg->cluster));
+    EK_REQUIRE(!cfg->timeline || (cfg->timeline_rank >= 0 && cfg->timeline_rank < cfg->ranks),
+               EK_EINVAL, "--timeline-rank %d: there are ranks 0 to %d", cfg->timeline_rank,
+               cfg->ranks - 1);
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);

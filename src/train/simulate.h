@@ -20,7 +20,7 @@ typedef struct {
     int ranks;
     int every_rank;        /* 1: a graph for every rank (train/imagine.h) */
     int timeline;          /* 1: records timeline_rank, for ek_simulation_write_timeline */
-    int timeline_rank;     /* (ops are recorded in the last step) */
+    int timeline_rank;     /* below ranks (ops are recorded in the last step) */
     int n_strips;          /* also records the first ranks of up to so many classes: the first, the
                               last, and of those between evenly many */
     int flow;              /* 1: ranks share links (sim/flow.h); 0: replay (sim/replay.h) */
@@ -50,8 +50,8 @@ void ek_simulation_close_files(ek_simulation_files **f);
 
 typedef struct ek_simulation ek_simulation;
 
-/* The caller closes *out, also after a failure.  EK_EINVAL: a setting, or ranks that the cluster
- * does not have; others as of ek_imagine.  Local. */
+/* The caller closes *out, also after a failure.  EK_EINVAL: a setting, ranks that the cluster
+ * does not have, or timeline_rank; others as of ek_imagine.  Local. */
 EK_CHECKED ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out);
 void ek_simulation_close(ek_simulation **s);
 

@@ -150,6 +150,20 @@ class Report(ek_cli.Case):
         for wanted in ("Balance", "Policy exact, over 2 steps", "those of the trace", "balance exact"):
             self.assertIn(wanted, shown)
 
+    def test_failures_have_the_figures_of_json(self):
+        s, page, tree = self.report("simulate", "--ranks", 8, "--pp", 2, "--ep", 4, "--batch", 64, "--failures", "1", "--engine", "flow",
+                                    "--dialect", "ring-steps", "--timeline", self.path("step.json"), "--timeline-rank", 5)
+        shown, f = self.check_page(page, tree), s["failures"]
+        self.check_values([row[0] for row in self.table(tree, "A run under failures.")],
+                          [f[x] for x in ("goodput", "ettr", "steps", "lost_steps", "losses", "recoveries", "restarts", "wait_s",
+                                          "recover_s", "restart_s", "save_s", "save_every")])
+        for wanted in ("A node fails every 60 min", f["survival"], "assumed", "Engine: flow, with links that ranks share.",
+                       "As other programs: ring-steps.", "Timeline"):
+            self.assertIn(wanted, shown)
+        self.assertNotIn("rank 5", shown)  # which is in the file of --timeline alone
+        svg = [v for v in tree.iter("svg") if v.get("aria-label", "").startswith("Timeline")]
+        self.assertEqual(svg[0].get("aria-label"), "Timeline of a step, of 2 ranks")
+
     def test_one_rank_has_a_page_too(self):
         s, page, tree = self.report("simulate", "--ranks", 1)
         shown = self.check_page(page, tree)

@@ -166,6 +166,13 @@ class Simulate(ek_cli.Case):
         self.assertEqual(s["layout"]["dp"], 1024)
         self.assertEqual([c["ranks"] for c in s["classes"]], 4 * [1024])
 
+    def test_a_report_names_what_is_done_as_other_programs(self):
+        words = [8, "--tp", 2, "--dialect", "ring-steps", "low-messages"]
+        self.assertEqual(self.json(*words)["dialect"], ["low-messages", "ring-steps"])
+        self.assertIn("\nas other programs: low-messages, ring-steps\n", self.simulate(*words).stdout)
+        self.assertNotIn("dialect", self.json(8))
+        self.assertNotIn("as other programs", self.simulate(8).stdout)
+
     def failing(self, *words, failures=None, **kw):
         f = {"node_mtbf_h": 100, "back_s": 60, "recover_s": 5, "restart_s": 50, "save_s": 2}
         cluster = ek_cli.write(self.path("failing.json"), json.dumps(
@@ -177,6 +184,7 @@ class Simulate(ek_cli.Case):
         f = self.failing(*words, "1")["failures"]
         self.assertEqual((f["nodes"], f["node_mtbf_s"], f["recover_s"], f["recovers"]), (2, 3600, 5, True))
         self.assertTrue(f["survival"].startswith("survives any 1 of 2 nodes"), f["survival"])
+        self.assertEqual([f[x + "_assumed"] for x in ("recover", "restart", "save")], 3 * [False])
         self.assertTrue(0.5 < f["goodput"] < f["ettr"] < 1, f)
         self.assertGreater(f["recoveries"], 10 * f["restarts"])
         self.assertAlmostEqual(f["step_price"], 0.01 * f["node_s"] / f["steps"], places=9)
@@ -210,7 +218,8 @@ class Simulate(ek_cli.Case):
         self.assertEqual((groups["wait_s"], groups["restarts"]), (9950, 1))  # half of a group waits
         text = self.simulate(*words).stdout
         for wanted in ("failures  recorded, 2 of 2 instances", "experts   survives any 1 of 2 nodes", "none is made",
-                       "goodput   0.7", "recovery 910 ms, restart 3.09 s"):
+                       "2 instances, 5.6 h: ", "goodput   0.7",
+                       "recovery 910 ms (assumed), restart 3.09 s (assumed)", "; waits for nodes 0 s"):
             self.assertIn(wanted, text)
 
     def test_faults_are_one_sentence(self):
@@ -219,6 +228,8 @@ class Simulate(ek_cli.Case):
                 (USAGE, "--ranks 5000: cluster toy has 4096", 5000, []),
                 (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 8, ["--timeline", "x", "--timeline-rank", 8]),
+                (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 9,  # of which failures leave 8
+                 ["--pp", 2, "--ep", 2, "--batch", 64, "--failures", "1e9", "--timeline", "x", "--timeline-rank", 8]),
                 (BAD_INPUT, "--adaptive-r 0 cannot be simulated", 8, ["--ep", 8, "--adaptive-r", 0]),
                 (USAGE, "toy has no key `failures`", 8, ["--failures", "cluster"]),
                 (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),

@@ -217,6 +217,14 @@ static void too_few_nodes(void)
     CHECK(r.restarts == 0 && r.recoveries == 1 && r.joins == 1); /* and then from 64: 3 */
     CHECK_NEAR(r.wait_s, 37);
     CHECK(r.steps == 5 + 4 + 3);
+    /* with fewer than four, one that is back begins nothing: from 13 to 52.9, and on from 55.9 */
+    w.least = 4;
+    r = replay(&w, (ek_failure_event[]){{10, 0, 0}, {10, 2, 0}, {50, 2, 1}, {52.9, 0, 1}}, 4, 70);
+    CHECK_NEAR(r.wait_s, 39.9);
+    CHECK(r.steps == 5 + 7 && r.recoveries == 1 && r.joins == 0);
+    /* and if one goes again before the run goes on, it waits again: from 56 on */
+    r = replay(&w, (ek_failure_event[]){{10, 0, 0}, {50, 0, 1}, {52, 3, 0}}, 3, 70);
+    CHECK_NEAR(r.wait_s, 37 + 15);
     ek_arena_fini(&a);
 }
 

@@ -2,6 +2,7 @@
  * follow the costs as they must, and the first rank of a stage stands for the others. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "train/failure_parts.h"
 #include "train/imagine.h"
 #include "train/simulate.h"
 
@@ -260,6 +261,67 @@ static void loads_of_a_trace_are_those_of_the_ranks_of_a_group(void)
     }
 }
 
+/* Nodes of one rank, two stages of 4: the nodes that hold parts of the stages with these loads. */
+static void parts_of(const ek_trace *t, ek_arena *a, ek_replica_sets *sets)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster cluster;
+    ek_simulation_config cfg = {.train = &c, .cluster = &cluster, .ranks = 8};
+    ek_simulation *s = NULL;
+
+    set_cluster(&cluster, 1, 1);
+    cluster.level[0].ranks = 1;
+    c.model = "small";
+    c.pp = 2;
+    c.ep = 4;
+    c.balance = "replicate";
+    c.spare_slots = 6;
+    c.replicas_min = 2;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    CHECK_INT(
+        ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), &cluster, t, a, sets),
+        EK_OK);
+    ek_simulation_close(&s);
+}
+
+/* Whether each set of some nodes is in both. */
+static int are_same(const ek_replica_sets *x, const ek_replica_sets *y, uint64_t nodes)
+{
+    uint64_t of[2][256] = {{0}};
+
+    for (int64_t i = 0; i < x->n; i++)
+        of[0][x->mask[i * x->words] & 255] |= (x->mask[i * x->words] & ~nodes) == 0;
+    for (int64_t i = 0; i < y->n; i++)
+        of[1][y->mask[i * y->words] & 255] |= (y->mask[i * y->words] & ~nodes) == 0;
+    return memcmp(of[0], of[1], sizeof(of[0])) == 0;
+}
+
+/* Other loads of the second stage's layers change the second stage's parts alone. */
+static void a_stage_has_the_parts_of_its_layers(void)
+{
+    static int64_t counts[2][4][4][8];
+    ek_replica_sets sets[2];
+    ek_arena a[2] = {{0}, {0}};
+
+    for (int k = 0; k < 2; k++)
+        for (int l = 0; l < 4; l++)
+            for (int r = 0; r < 4; r++)
+                for (int e = 0; e < 8; e++)
+                    counts[k][l][r][e] = k > 0 && l > 1 ? 1 + 60 * e * e : 500;
+    for (int k = 0; k < 2; k++)
+        parts_of(&(ek_trace){.data = (const unsigned char *)counts[k],
+                             .width = 8,
+                             .iterations = 1,
+                             .layers = 4,
+                             .sources = 4,
+                             .experts = 8},
+                 &a[k], &sets[k]);
+    CHECK(are_same(&sets[0], &sets[1], 0x0f));
+    CHECK(!are_same(&sets[0], &sets[1], 0xf0));
+    ek_arena_fini(&a[0]);
+    ek_arena_fini(&a[1]);
+}
+
 static void more_ranks_than_the_cluster_has_are_refused(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -270,6 +332,12 @@ static void more_ranks_than_the_cluster_has_are_refused(void)
     set_cluster(&plain, 1, 1);
     CHECK_INT(ek_simulate(&cfg, &s), EK_EINVAL);
     CHECK(strstr(ek_err_message(), "--ranks 65") != NULL);
+    ek_simulation_close(&s);
+    cfg.ranks = 8;
+    cfg.timeline = 1;
+    cfg.timeline_rank = 8;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "ranks 0 to 7") != NULL);
     ek_simulation_close(&s);
 }
 
@@ -299,6 +367,7 @@ static const ek_case cases[] = {
     EK_CASE(messages_between_stages_of_a_node_do_not_pass_the_network),
     EK_CASE(a_slow_rank_makes_the_step_longer),
     EK_CASE(loads_of_a_trace_are_those_of_the_ranks_of_a_group),
+    EK_CASE(a_stage_has_the_parts_of_its_layers),
     EK_CASE(more_ranks_than_the_cluster_has_are_refused),
     EK_CASE(a_layout_that_does_not_fit_is_refused_as_training_does),
 };

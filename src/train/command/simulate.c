@@ -105,8 +105,6 @@ ek_status ek_simulate_command(const ek_options *o, FILE *out)
 
     EK_TRY(ek_options_store(o, &s));
     EK_TRY(ek_dialect_parse(s.dialect, s.n_dialect, &dialect));
-    EK_REQUIRE(s.timeline == NULL || s.timeline_rank < s.ranks, EK_EINVAL,
-               "--timeline-rank %d: there are ranks 0 to %d", s.timeline_rank, s.ranks - 1);
     EK_TRY_OUT(ek_simulation_open_files(s.cluster, s.trace, &files));
     if (!ek_options_given(o, "dtype"))
         s.train.dtype = files->cluster.machine.dtype;

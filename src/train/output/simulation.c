@@ -59,6 +59,7 @@ static ek_status simulate_and_report(const ek_simulation_config *cfg, const ek_s
 {
     ek_sim_report r = {.model = cfg->train->model != NULL ? cfg->train->model : "",
                        .engine = cfg->flow ? "flow" : "replay",
+                       .dialect = cfg->dialect,
                        .cluster = cfg->cluster,
                        .n_changes = (int)o->n_changes,
                        .failures = failures};
@@ -78,6 +79,7 @@ static ek_status simulate_and_report(const ek_simulation_config *cfg, const ek_s
     r.graphs = ek_simulation_graphs(s);
     r.layout = ek_simulation_layout(s);
     r.result = ek_simulation_result(s);
+    r.n_strips = r.result->n_records - (cfg->timeline != 0);
     r.traffic = ek_simulation_traffic(s);
     r.balance = ek_simulation_balance(s);
     r.steps = ek_simulation_steps(s, &r.n_steps);
