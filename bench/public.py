@@ -251,14 +251,24 @@ def groups_of(cases):
 
 
 def ordered(groups):
-    """Pairs of a group, measured at least 2 % apart, and how many of them are ordered as measured."""
-    n = right = 0
+    """Of the pairs of a group that were measured at least 2 % apart: how many are predicted apart, how many of these are ordered as measured, and
+    how many have equal predictions (rows that differ only in what the simulator does not have)."""
+    n = right = ties = 0
     for g in groups:
         for a, b in itertools.combinations(g, 2):
             if abs(a.seconds / b.seconds - 1) >= 0.02:
-                n += 1
-                right += (a.seconds < b.seconds) == (a.predicted["step_ms"] < b.predicted["step_ms"])
-    return n, right
+                if a.predicted["step_ms"] == b.predicted["step_ms"]:
+                    ties += 1
+                else:
+                    n += 1
+                    right += (a.seconds < b.seconds) == (a.predicted["step_ms"] < b.predicted["step_ms"])
+    return n, right, ties
+
+
+def order(n, right, ties):
+    """ordered's figures as a cell of the table."""
+    cell = "%d of %d (%.0f %%)" % (right, n, 100 * right / n) if n else ""
+    return ", ".join([cell] * bool(n) + ["%d equal" % ties] * bool(ties))
 
 
 def regrets(groups):
@@ -277,11 +287,10 @@ def summary(name, cases):
     errors = [error_of(c) for c in done]
     sizes = [abs(e) for e in errors]
     groups = groups_of(done)
-    n, right = ordered(groups)
     lost = regrets(groups)
     return "| %s | %d | %+.1f | %s | %s | %s | %s | %s | %s | %s |" % (
         name, len(done), 100 * statistics.mean(errors), percent(statistics.mean(sizes)), percent(statistics.median(sizes)),
-        percent(quantile(sizes, 0.9)), percent(max(sizes)), "%d of %d (%.0f %%)" % (right, n, 100 * right / n) if n else "",
+        percent(quantile(sizes, 0.9)), percent(max(sizes)), order(*ordered(groups)),
         percent(statistics.mean(lost)) if lost else "", percent(max(lost)) if lost else "")
 
 

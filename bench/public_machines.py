@@ -11,6 +11,14 @@ import json
 import os
 import re
 
+# Where rates are from; NOTICE has the same.
+SIMUMAX = "SimuMax (MooreThreads/SimuMax, configs/system, commit 4dcaae513ba7, Apache-2.0)"
+VTRAIN = "vTrain (VIA-Research/vTrain, trace/*/AR_GPU*_LUT, commit f8dda8473a48, MIT)"
+SIMAI = "SimAI (aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio, commit cef83f9ddd96, Apache-2.0)"
+
+OP_S = 5e-6  # of no source
+OP_NOTE = "op_s, of launching an op, is assumed: no source has it."
+
 PRODUCTS_MAX = 16  # shapes: three passes of each, attention and rows are 64 tables at most
 PASSES = (("TN", "forward"), ("NN", "input"), ("NT", "weight"))
 STAGES = (("fwd", "forward"), ("bwd_grad_act", "input"), ("bwd_grad_w", "weight"))
@@ -146,13 +154,16 @@ def b200(tables):
     for kernel, key in (("gather", "permute_fwd"), ("combine", "permute_bwd"), ("cross entropy", "ce_fusion")):
         kernels.append({"kernel": kernel, "bytes": [1e8], "bytes_per_s": [memory * band[key]["efficient_factor"]]})
     return {"evenkeel_cluster": 1, "name": "b200-8",
-            "note": "A node of 8 B200, by SimuMax's micro-benchmarks (Apache-2.0): products, attention, memory, collectives. See docs/simulate.md.",
-            "rank": {"memory": "180G", "device": "cuda", "machine": machine("B200", ((5120, 1536), groups[(5120, 1536)]), kernels,
-                                                         copy, 5e-6)},
-            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 606, "us": 9.2, "note": "gathers: 0.6735 of 900 GB/s, 9.2 us a step"}]}
+            "note": "A node of 8 B200: products, attention, memory and collectives derived, changed, from " + SIMUMAX + ". See docs/simulate.md.",
+            "rank": {"memory": "180G", "device": "cuda", "note": OP_NOTE,
+                     "machine": machine("B200", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)},
+            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 606, "us": 9.2,
+                        "note": "of all collectives, as gathers: 0.6735 of 900 GB/s, 9.2 us a step. Left out, as a level has one rate and no latency of a "
+                                "whole collective: SimuMax's fixed 22 to 26 us of a gather, reduce-scatter or all-reduce (all-to-all: 51, 19 and 0 us of 2, "
+                                "4 and 8 ranks), and its other shares (all-to-all 0.597, all-reduce 0.742)"}]}
 
 
-def a100_rank(tables):
+def a100_rank(tables, note):
     """An A100, by SimuMax's measurements of A100 PCIe."""
     op = simumax(tables, "simumax_a100_pcie_system.json")["op"]
     peak, copy = op["matmul"]["tflops"] * 1e12, 0.91 * 1.6e12
@@ -161,14 +172,16 @@ def a100_rank(tables):
     chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, ((8192, 8192), (28672, 8192), (8192, 28672), (4096, 1024), (1280, 8192)),
                          PRODUCTS_MAX - 2))
     kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (32, 8), (16, 4), (8, 2), (4, 1)})
-    return {"memory": "80G", "device": "cuda", "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, 5e-6)}
+    return {"memory": "80G", "device": "cuda", "note": note + OP_NOTE,
+            "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)}
 
 
 def a100(tables):
     return {"evenkeel_cluster": 1, "name": "a100-dgx",
-            "note": "Nodes of 8 A100 with NVSwitch and eight 200 Gb/s adapters. Products and attention: SimuMax (Apache-2.0), on A100 PCIe; NVLink: "
-                    "all-reduces of vTrain (MIT); see docs/simulate.md.",
-            "rank": a100_rank(tables),
+            "note": "Nodes of 8 A100 with NVSwitch and eight 200 Gb/s adapters. Derived, changed: products, attention and copies from " + SIMUMAX +
+                    ", on A100 PCIe; NVLink from all-reduces of " + VTRAIN + "; share of adapters from " + SIMAI + ". See docs/simulate.md.",
+            "rank": a100_rank(tables, "copy_bytes_per_s is A100 PCIe's, 0.91 of 1.6 TB/s, by SimuMax: the memory of a DGX A100 80 GB has about 2.0 TB/s by "
+                                      "its data sheet. "),
             "levels": [{"name": "node", "ranks": 8, "gbytes_s": 230, "us": 6.1, "note": "all-reduces of 1 GiB and 1 MiB on 8 A100"},
                        {"name": "net", "ranks": 16384, "gbytes_s": 23, "us": 3.7, "shared_by": 8,
                         "note": "200 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}
@@ -176,12 +189,13 @@ def a100(tables):
 
 def a100_pcie(tables):
     return {"evenkeel_cluster": 1, "name": "a100-pcie-4",
-            "note": "Four A100 PCIe without NVLink, by SimuMax's micro-benchmarks (Apache-2.0). See docs/simulate.md.", "rank": a100_rank(tables),
+            "note": "Four A100 PCIe without NVLink. Derived, changed, from " + SIMUMAX + ". See docs/simulate.md.",
+            "rank": a100_rank(tables, "copy_bytes_per_s is 0.91 of 1.6 TB/s, by SimuMax. "),
             "levels": [{"name": "node", "ranks": 4, "gbytes_s": 20.8, "us": 3.5, "note": "all-reduces of 4 GPUs: 0.692 of 30 GB/s"}]}
 
 
 def h100():
-    """What docs/cuda.md's programs measured of PyTorch on one H100, and data sheets."""
+    """What bench/results/cuda.md has of PyTorch on one H100, and data sheets.  Passes that were not measured are copies of the forward one."""
     rates = {(6144, 2048): {"forward": {16384: 688e12}, "input": {16384: 704e12}, "weight": {16384: 783e12}},
              (8192, 8192): {"forward": {8192: 769e12}, "input": {8192: 769e12}, "weight": {8192: 769e12}},
              (50304, 2048): {"forward": {4096: 763e12}, "input": {4096: 763e12}, "weight": {4096: 763e12}},
@@ -192,8 +206,12 @@ def h100():
         kernels.append({"kernel": kernel, "heads": 16, "kv_heads": 16, "head_dim": 128, "tokens_a_sequence": [1024], "flops_per_s": [rate]})
     return {"evenkeel_cluster": 1, "name": "h100-eos",
             "note": "Nodes of 8 H100 SXM with a 400 Gb/s adapter for each GPU. Products and attention: PyTorch (cuBLAS, cuDNN) on one H100, "
-                    "bench/results/cuda.md; links: data sheets and shares by SimAI (Apache-2.0); see docs/simulate.md.",
-            "rank": {"memory": "80G", "device": "cuda", "machine": machine("H100", ((2048, 1024), rates[(2048, 2048)]), kernels, copy, 5e-6)},
+                    "bench/results/cuda.md; links: data sheets, and shares derived, changed, from " + SIMAI + ". See docs/simulate.md.",
+            "rank": {"memory": "80G", "device": "cuda",
+                     "note": "Measured: all passes of 6144 x 2048; forward and weight of 2048 x 2048; forward of 8192 x 8192 and of 50304 x 2048; one number of "
+                             "rows each. Copies of the forward rate: input of 2048 x 2048, input and weight of 8192 x 8192 and of 50304 x 2048. Experts have "
+                             "the rates of 2048 x 2048. Rates of fewer rows are computed (docs/simulate.md). " + OP_NOTE,
+                     "machine": machine("H100", ((2048, 1024), rates[(2048, 2048)]), kernels, copy, OP_S)},
             "levels": [{"name": "node", "ranks": 8, "gbytes_s": 328, "us": 3.3, "note": "0.73 of 450 GB/s, as 256 MiB on 8 GPUs (SimAI)"},
                        {"name": "net", "ranks": 16384, "gbytes_s": 46, "us": 3.7, "shared_by": 8,
                         "note": "400 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}

@@ -155,4 +155,5 @@ def main():
                 c.row(name, model, record, saves)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -15,12 +15,12 @@ COLUMNS = ("device", "model", "batch", "mb", "dp", "tp", "pp", "cp", "tp_sp", "r
 
 
 class Public(ek_cli.Case):
-    def figures(self, seconds, *more):
+    def figures(self, seconds, *more, table=ROWS):
         """The cells of the table's line, and the predicted seconds, for steps that took `seconds`."""
         text = io.StringIO()
         rows = csv.writer(text)
         rows.writerow(COLUMNS)
-        for row, s in zip(ROWS, seconds):
+        for row, s in zip(table, seconds):
             rows.writerow(("A100", *row, s))
         ek_cli.write(self.path("korthikanti_selene.csv"), text.getvalue())
         r = subprocess.run([sys.executable, os.path.join(BENCH, "predict.py"), "--command", ek_cli.COMMAND, "--tables", self.folder, "--rows", *more],
@@ -38,6 +38,14 @@ class Public(ek_cli.Case):
         n, signed, mean, _, _, largest, pairs, regret, _ = self.figures((full, 2 * full))[0]
         self.assertEqual((pairs, regret), ("0 of 1 (0 %)", "100.0"))
         self.assertAlmostEqual(float(largest), 100 * (1 - selective / full / 2), delta=0.2)
+
+    def test_equal_predictions_are_no_order(self):
+        full, selective = ROWS
+        cells, predicted = self.figures((1, 2), table=(full, full))
+        self.assertEqual((cells[6], predicted[0]), ("1 equal", predicted[1]))
+        slower, faster, _ = self.figures((1, 2, 3), table=(full, selective, full))[1]
+        cells, _ = self.figures((slower, faster, 2 * slower), table=(full, selective, full))
+        self.assertEqual(cells[6], "2 of 2 (100 %), 1 equal")
 
     def test_the_program_that_was_measured_differs(self):
         own, off = self.figures((1, 1))[1], self.figures((1, 1), "--dialect", "off")[1]
