@@ -177,13 +177,16 @@ typedef struct {
     const char *batch_shares;
     /** The run's layout (pp, chunks, tp, ep, etp, zero, micro_batch, recompute, and perhaps
      * balance, whatever these are here) is one of a pool: the file of `evenkeel search --pool`, or
-     * its JSON text, which begins with a brace.  The first, or with a micro_batch the first that
-     * has it; with resume the one in use before.  Rank 0 reads it.  NULL: the layout is as given.
-     * Not with elastic. */
+     * its JSON text, which begins with a brace (of a file so named, give ./ before it).  The first,
+     * or with a micro_batch the first that has it; with resume the one in use before.  A policy of
+     * the pool is taken instead of balance.  Rank 0 reads it.  NULL: the layout is as given.  Not
+     * with elastic. */
     const char *layout_pool;
     int64_t layout_every; /**< steps after which the run may change to another layout of the pool
                              with the same micro_batch, if one is simulated to take less under the
-                             present loads of experts by twice what the change costs; 0: never */
+                             present loads of experts by twice what the change costs; 0: never.  Not
+                             with timeline, record_routing, record_plans, offload, and reroute
+                             "topology" */
     const char *cluster;  /**< with layout_every: the file of the cluster to simulate on
                              (docs/formats.md), read by rank 0 */
 } ek_train_config;
@@ -382,7 +385,8 @@ enum {
     EK_TRAIN_LOST = 3 /**< length of ek_train_balance.survivability */
 };
 
-/** Results of balancing: means over the steps of this process but the first. */
+/** Results of balancing: means over the steps of this process but the first; with layout_every
+ * over those since the last change of the layout. */
 typedef struct {
     const char *policy; /**< its name, static; NULL: there was nothing to balance */
     double before; /**< busiest rank's rows over the mean, worst layer: with the initial placement
@@ -500,7 +504,8 @@ typedef struct {
     ek_train_layouts layouts;         /**< with layout_pool */
     int64_t spikes; /**< steps of this process with a loss or gradient norm far above the median
                        (docs/training.md) */
-    double tokens_per_s;    /**< mean over this process's steps but the first */
+    double tokens_per_s;    /**< mean over this process's steps but the first; with layout_every
+                               over those since the last change */
     int64_t peak_rss_bytes; /**< of this process */
     int finished_before;    /**< 1: all steps were done before this start */
     char checkpoint[4096];  /**< the newest; "" if none was written */

@@ -5,6 +5,7 @@
 #include "search/report.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* What a search borrows as long as its answer is used. */
 typedef struct {
@@ -42,6 +43,10 @@ static ek_status make_pool(run_search *r, char **pool)
 
     if (st == EK_OK)
         st = ek_search_pool_text(s, pool);
+    if (st == EK_OK && strcmp(s->model.dtype, r->search.cluster->machine.dtype) != 0)
+        ek_log("layout", EK_LOG_WARN,
+               "the machine of --cluster was measured in %s, and the run computes in %s",
+               r->search.cluster->machine.dtype, s->model.dtype);
     if (st == EK_OK)
         ek_log("layout", EK_LOG_INFO, "%lld layouts searched in %.1f s", (long long)s->n,
                s->took_s);

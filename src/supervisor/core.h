@@ -37,7 +37,10 @@
 
 #include <stdint.h>
 
-enum { EK_CORE_FAILED_MAX = 4 }; /* consecutive generations that may complete no step */
+enum {
+    EK_CORE_FAILED_MAX = 4,  /* consecutive generations that may complete no step, */
+    EK_CORE_BEHIND_MAX = 20, /* and those that may not get beyond the furthest step so far */
+};
 
 typedef enum {
     EK_CORE_LISTING,
@@ -177,7 +180,9 @@ typedef struct {
     int64_t written;     /* and when the last generation ended */
     int64_t done;        /* completed by the run */
     int any_started;     /* any worker has ever started */
-    int failed;          /* consecutive generations lost without a completed step */
+    int64_t furthest;    /* the most steps that were ever written */
+    int failed;          /* consecutive generations lost without a completed step, */
+    int behind;          /* and without one beyond the furthest */
 } ek_core_history;
 
 /* Finding hosts for the next generation. */

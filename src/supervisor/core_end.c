@@ -9,8 +9,8 @@ static int any_worker_started(const ek_core_reported *r)
     return r->killed || r->started > 0 || r->watched > 0 || r->closed > 0;
 }
 
-/* Whether to restart: only if workers have ever started, and at most EK_CORE_FAILED_MAX times in a
- * row without a completed step. */
+/* Whether to restart: only if workers have ever started, and not after too many losses in a row
+ * without a completed step, or, where the run went back each time, without a new one. */
 static int may_restart(ek_core *c)
 {
     ek_core_history *t = &c->history;
@@ -18,9 +18,11 @@ static int may_restart(ek_core *c)
     int completed = t->written > t->steps || c->reported.steps >= 0;
 
     t->failed = completed ? 0 : t->failed + 1;
+    t->behind = t->written > t->furthest ? 0 : t->behind + 1;
+    t->furthest = t->written > t->furthest ? t->written : t->furthest;
     t->steps = t->written; /* decreases after a restart from a checkpoint */
     return c->cfg.elastic && t->any_started && c->interrupts == 0 &&
-           t->failed <= EK_CORE_FAILED_MAX;
+           t->failed <= EK_CORE_FAILED_MAX && t->behind <= EK_CORE_BEHIND_MAX;
 }
 
 /* Whether the first reported failure may concern that rank's host only, while it holds no state of

@@ -149,6 +149,11 @@ static void describe_progress(const ek_supervisor *x, FILE *f)
                 "; giving up after %d consecutive starts that did not complete a step; the state "
                 "may still be in shared memory: the same command continues from it",
                 c->history.failed);
+    else if (c->cfg.elastic && c->history.behind > EK_CORE_BEHIND_MAX)
+        fprintf(f,
+                "; giving up after %d consecutive starts that did not get beyond step %lld; the "
+                "state may still be in shared memory: the same command continues from it",
+                c->history.behind, (long long)c->history.furthest);
     else if ((done > 0 || x->config->resume) &&
              ek_checkpoint_latest(x->config->out, EK_CHECK_SIZES, &found) == EK_OK)
         fprintf(f, "; the checkpoint %s is complete, continue from it with --resume", found.path.s);

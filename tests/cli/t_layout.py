@@ -75,7 +75,7 @@ class Layout(ek_cli.Case):
     def test_the_first_layout_with_the_micro_batch_is_taken(self):
         pool = self.pool(layout(1, ep=2, zero=1, micro_batch=4), layout(2, zero=3, micro_batch=2))
         err, summary = self.ranks("first", "--layout-pool", pool)
-        self.assertIn("layout --ep 2 --zero 1 --micro-batch 4: number 1 of 2 in the pool, 1 of which", err)
+        self.assertIn("layout --ep 2 --zero 1 --micro-batch 4: number 1 of 2 in the pool, 1 with this", err)
         self.assertEqual(summary["layout"], {"options": "--ep 2 --zero 1 --micro-batch 4", "changes": 0})
         err, _ = self.ranks("second", "--layout-pool", pool, "--micro-batch", 2)
         self.assertIn("layout --zero 3 --micro-batch 2: number 2 of 2", err)
@@ -86,11 +86,11 @@ class Layout(ek_cli.Case):
         self.near("one", "third")
 
     def test_a_run_changes_its_layout_and_computes_the_same(self):
-        """By simulation messages alone take time, of which --ep 2 has many more; steps are many, so that a change
-        pays on any machine."""
+        """By simulation messages alone take time, of which --ep 2 has many more; what 2,000 steps save is ten times
+        what a change needs to pay."""
         pool = self.pool(layout(1, ep=2, micro_batch=4), layout(2, micro_batch=4), layout(3, zero=3, micro_batch=4),
                          layout(4, pp=2, micro_batch=2))
-        words = ["--layout-pool", pool, "--layout-every", 500, "--cluster", self.cluster, "--eval-data", self.data,
+        words = ["--layout-pool", pool, "--layout-every", 2000, "--cluster", self.cluster, "--eval-data", self.data,
                  "--eval-every", 300, "--lr-schedule", "constant", "--warmup", 0, "--lr", 1e-4]
         out = self.path("run")
         args = self.train_args("run", "--threads", 1, "--ranks", RANKS, *words, dtype="fp64", steps=100000)
@@ -100,7 +100,7 @@ class Layout(ek_cli.Case):
                 said.append(line)
                 if "the run continues with other settings" in line:
                     break
-                self.assertLess(ek_cli.lines_of(os.path.join(out, "metrics.jsonl")), 9500, "".join(said))
+                self.assertLess(ek_cli.lines_of(os.path.join(out, "metrics.jsonl")), 30000, "".join(said))
             done = ek_cli.lines_of(os.path.join(out, "metrics.jsonl"))
             ek_cli.wait_for_steps(p, out, done + 5)
             p.send_signal(signal.SIGINT)
@@ -108,12 +108,13 @@ class Layout(ek_cli.Case):
         self.assertEqual(p.returncode, INTERRUPTED, said)
         self.assertIn("changing to the layout --micro-batch 4: by simulation", said)
         settings = self.settings("run")
-        self.assertEqual((settings["ep"], settings["layout-every"]), (1, 500))
+        self.assertEqual((settings["ep"], settings["layout-every"]), (1, 2000))
         metrics = ek_cli.metrics(out)
         self.assertEqual([m["step"] for m in metrics], list(range(len(metrics))))
-        bytes_ = [m["comm_bytes"] for m in metrics]
-        self.assertNotEqual(bytes_[1], bytes_[-1])  # another layout sends other bytes
-        self.assertEqual(done % 500, 0)
+        bytes_ = [m["comm_bytes"] for m in metrics]  # layouts without --ep send as many in all steps
+        changed = next(i for i in range(len(bytes_)) if bytes_[i:] == bytes_[-1:] * (len(bytes_) - i))
+        self.assertEqual(changed % 2000, 0)
+        self.assertGreater(changed, 0)
         self.train("one", "--micro-batch", 4, *words[-10:], dtype="fp64", steps=len(metrics))
         self.near("one", "run")
         for a, b in zip(metrics[:-1], ek_cli.metrics(self.path("one"))):
@@ -121,6 +122,10 @@ class Layout(ek_cli.Case):
         err, _ = self.ranks("run", "--resume", "--steps", len(metrics) + 3, dtype="fp64")
         self.assertIn("layout --micro-batch 4: number 2 of 4", err)  # the one that it had
         self.assertEqual(self.settings("run")["ep"], 1)
+        err, _ = self.ranks("run", "--resume", "--steps", len(metrics) + 6, "--zero", 1, dtype="fp64")
+        self.assertNotIn("in the pool", err)  # options of a layout end its choice
+        self.assertEqual(self.settings("run")["zero"], "1")
+        self.assertNotIn("layout-pool", self.settings("run"))
 
     def test_faults_are_one_sentence(self):
         pool = self.pool(layout(1, ep=2, micro_batch=4))
@@ -135,6 +140,10 @@ class Layout(ek_cli.Case):
                 (USAGE, "--layout-pool chooses --zero", ["--layout-pool", pool, "--zero", 1]),
                 (USAGE, "--layout-every: give --layout-pool", ["--layout-every", 5]),
                 (USAGE, "--layout-every: give --cluster", ["--layout-pool", pool, "--layout-every", 5]),
+                (USAGE, "--layout-every does not work with --timeline, --record-routing",
+                 ["--layout-pool", pool, "--layout-every", 5, "--cluster", self.cluster, "--timeline"]),
+                (USAGE, "--layout-every does not work with --reroute topology",
+                 ["--layout-pool", pool, "--layout-every", 5, "--cluster", self.cluster, "--reroute", "topology"]),
                 (USAGE, "none of its 1 layouts has --micro-batch 2", ["--layout-pool", pool, "--micro-batch", 2]),
                 (USAGE, "for a model of 7 parameters", ["--layout-pool", other]),
                 (USAGE, "steps of 4 sequences of 17 tokens", ["--layout-pool", long]),

@@ -121,6 +121,32 @@ static void repeated_steps_end_the_backoff(void)
     CHECK_INT(did(EK_CORE_EXIT), 0);
 }
 
+/* One that goes back each time, and fails at the same step again. */
+static void run_that_gets_no_further_is_given_up_after_21_losses(void)
+{
+    ek_core_config cfg = elastic_config();
+
+    step_on(&cfg, "11", 20);
+    lose_generation();
+    for (int i = 0; i <= EK_CORE_BEHIND_MAX; i++) {
+        CHECK_INT(did(EK_CORE_EXIT), 0);
+        pass(1);
+        answer_all(0);
+        if (sup.core.state == EK_CORE_LINKING)
+            feed((ek_core_event){.kind = EK_CORE_LINK_JOB_ENDED});
+        CHECK_INT(sup.core.state, EK_CORE_RUNNING);
+        join_all();
+        enter_phase(EK_PHASE_STEP);
+        sup.step = 18;
+        take_step();
+        take_step();
+        lose_generation();
+        CHECK_INT(sup.core.history.failed, 0);
+    }
+    CHECK_INT(did_exit(EK_CORE_EXIT_JOB), 1);
+    CHECK_INT(sup.core.status, EK_EXIT_FAILED);
+}
+
 static void job_of_which_no_worker_has_started_is_not_restarted(void)
 {
     ek_core_config cfg = elastic_config();
@@ -444,6 +470,7 @@ static const ek_case cases[] = {
     EK_CASE(generations_without_a_step_back_off_and_give_up_after_five),
     EK_CASE(generation_with_a_step_ends_the_backoff),
     EK_CASE(repeated_steps_end_the_backoff),
+    EK_CASE(run_that_gets_no_further_is_given_up_after_21_losses),
     EK_CASE(job_of_which_no_worker_has_started_is_not_restarted),
     EK_CASE(job_that_ends_well_exits_with_zero),
     EK_CASE(failure_of_a_rank_itself_ends_the_job_with_its_status),

@@ -212,6 +212,12 @@ static void loss_says_how_to_continue(void)
     check_loss("mpiexec could not start workers on all hosts after step 3; giving up after 5 "
                "consecutive starts that did not complete a step; the state may still be in shared "
                "memory: the same command continues from it");
+    sup.core.history.failed = 0;
+    sup.core.history.behind = EK_CORE_BEHIND_MAX + 1;
+    sup.core.history.furthest = 9;
+    check_loss("mpiexec could not start workers on all hosts after step 3; giving up after 21 "
+               "consecutive starts that did not get beyond step 9; the state may still be in "
+               "shared memory: the same command continues from it");
     sup.core.restart = 1;
     check_loss("mpiexec could not start workers on all hosts after step 3; continuing from memory");
     CHECK(strcmp(sup.said.end_reason, "mpiexec could not start workers on all hosts") == 0);

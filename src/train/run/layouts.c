@@ -12,7 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WORDS = 256 };
+enum {
+    WORDS = 256,
+    DECISION_S = 30 /* after which no further layout is simulated: other ranks wait */
+};
 
 /* Settings without a pool: those of a simulation. */
 static void forget_pool(ek_train_config *c)
@@ -38,11 +41,18 @@ static ek_status check_settings(const ek_train_config *c)
     EK_REQUIRE(c->layout_every == 0 || c->cluster != NULL, EK_EINVAL,
                "--layout-every: give --cluster, the file of the cluster that layouts are simulated "
                "on (docs/simulate.md)");
-    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EUNSUPPORTED,
+    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EINVAL,
                "--layout-pool and --layout auto do not work with --elastic yet: give the options "
                "of a layout of evenkeel search");
-    EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EUNSUPPORTED,
+    EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EINVAL,
                "--layout-every does not work with --offload %s", c->offload);
+    EK_REQUIRE(c->layout_every == 0 || strcmp(c->reroute, "topology") != 0, EK_EINVAL,
+               "--layout-every does not work with --reroute topology, with which losses depend on "
+               "the layout");
+    EK_REQUIRE(c->layout_every == 0 || (!c->timeline && !c->record_routing && !c->record_plans),
+               EK_EINVAL,
+               "--layout-every does not work with --timeline, --record-routing and "
+               "--record-plans, whose files are of one layout: record with the layout alone");
     return EK_OK;
 }
 
@@ -77,6 +87,8 @@ static ek_status choose_first(ek_run_layouts *l)
         if (has_micro_batch(&p->layout[i], c->micro_batch) &&
             !(first >= 0 && c->resume && is_in_use(&p->layout[first], c)))
             first = i;
+    if (first >= 0 && c->resume && !is_in_use(&p->layout[first], c) && rank_of(c) == 0)
+        ek_log("layout", EK_LOG_INFO, "the pool does not have the layout that the run had");
     EK_REQUIRE(first >= 0, EK_EINVAL,
                "--layout-pool: none of its %lld layouts has --micro-batch %lld, which affects "
                "losses: search with --fix micro-batch=%lld",
@@ -137,14 +149,14 @@ static void log_first(const ek_run_layouts *l)
     for (int64_t i = 0; i < p->n; i++)
         may += has_micro_batch(&p->layout[i], now->choice.value[EK_CHOICE_MICRO_BATCH]);
     ek_log("layout", EK_LOG_INFO,
-           "layout %s: number %lld of %lld in the pool, %lld of which have its micro-batch",
+           "layout %s: number %lld of %lld in the pool, %lld with this micro-batch",
            ek_pool_layout_words(now, words, sizeof(words)), (long long)l->decision.current + 1,
            (long long)p->n, (long long)may);
 }
 
 ek_status ek_run_layouts_open(ek_run_layouts *l, const ek_train_config *cfg)
 {
-    *l = (ek_run_layouts){.given = cfg, .cfg = *cfg, .next = -1};
+    *l = (ek_run_layouts){.given = cfg, .cfg = *cfg, .lock = -1, .next = -1};
     EK_TRY(check_settings(cfg));
     if (cfg->layout_pool == NULL)
         return EK_OK;
@@ -245,7 +257,7 @@ void ek_run_layouts_add_step(ek_run *r, double seconds)
     }
     if (r->rank != 0)
         return;
-    if (l->loads == NULL) /* without memory for them: even ones */
+    if (l->loads == NULL) /* without memory for them nothing is decided */
         l->loads = calloc(n + 1, sizeof(*l->loads));
     if (l->loads != NULL)
         add_loads(r);
@@ -311,17 +323,23 @@ static int may_use(const ek_run *r, int64_t i)
            p->memory <= now->memory + r->room.spare_bytes;
 }
 
-static ek_status simulate_pool(ek_run *r)
+static void simulate_pool(ek_run *r)
 {
     ek_run_layouts *l = r->layouts;
+    int64_t now = l->decision.current, until = ek_clock_ns() + ek_clock_from_s(DECISION_S);
     ek_trace t = {0};
 
-    EK_REQUIRE(l->loads != NULL, EK_ENOMEM, "no memory for the loads of experts");
-    EK_TRY(trace_of_loads(r, &t));
+    if (l->loads == NULL || trace_of_loads(r, &t) < 0) {
+        for (int64_t i = 0; i < l->pool->n; i++)
+            l->simulated[i] = INFINITY;
+        return;
+    }
+    l->simulated[now] = simulate_layout(l, now, &t);
     for (int64_t i = 0; i < l->pool->n; i++)
-        l->simulated[i] = may_use(r, i) ? simulate_layout(l, i, &t) : INFINITY;
+        if (i != now)
+            l->simulated[i] =
+                may_use(r, i) && ek_clock_ns() < until ? simulate_layout(l, i, &t) : INFINITY;
     free(t.own);
-    return EK_OK;
 }
 
 /* What a change costs: as measured, else as much as this start took, once more for the save. */
@@ -342,19 +360,23 @@ static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
     if (v->change)
         ek_log("layout", EK_LOG_INFO, "changing to the layout %s: by simulation %s; %s", words,
                of_step, of_change);
+    else if (!isfinite(p->simulated[l->decision.current]))
+        ek_log("layout", EK_LOG_INFO,
+               "the layout stays: the one in use cannot be simulated, so others cannot be compared "
+               "with it");
     else if (v->best == l->decision.current)
         ek_log("layout", EK_LOG_INFO,
                "the layout stays: no other is simulated to be faster (decided in %.0f ms)",
                took_s * 1e3);
     else
         ek_log("layout", EK_LOG_INFO,
-               "the layout stays: the best other one, %s, is simulated to take %s, which does not "
-               "pay twice within %lld steps: %s",
+               "the layout stays: the best other one, %s, is simulated to take %s, which would not "
+               "save twice its cost within %lld steps: %s",
                words, of_step, (long long)p->steps, of_change);
 }
 
 /* On rank 0. */
-static ek_status decide_here(ek_run *r, int64_t steps, int64_t *next)
+static int64_t decide_here(ek_run *r, int64_t steps)
 {
     ek_run_layouts *l = r->layouts;
     int64_t began = ek_clock_ns();
@@ -364,11 +386,10 @@ static ek_status decide_here(ek_run *r, int64_t steps, int64_t *next)
                             .steps = steps};
     ek_layout_verdict v;
 
-    EK_TRY(simulate_pool(r));
+    simulate_pool(r);
     v = ek_layout_decide(&l->decision, &p);
     log_verdict(l, &p, &v, (double)(ek_clock_ns() - began) / 1e9);
-    *next = v.change ? v.best : l->decision.current;
-    return EK_OK;
+    return v.change ? v.best : l->decision.current;
 }
 
 /* Begins to count anew. */
@@ -388,7 +409,6 @@ ek_status ek_run_layouts_decide(ek_run *r, int *change)
     ek_run_layouts *l = r->layouts;
     int64_t done = ek_trainer_steps_done(r->trainer), next, left;
     ek_coll *op = NULL;
-    ek_status st = EK_OK;
 
     *change = 0;
     if (!decides(r) || done < l->next || l->n_steps == 0)
@@ -399,8 +419,7 @@ ek_status ek_run_layouts_decide(ek_run *r, int *change)
     if (left <= 0)
         return EK_OK;
     if (r->rank == 0)
-        st = decide_here(r, left < l->given->layout_every ? left : l->given->layout_every, &next);
-    EK_TRY(ek_agree(r->world, "choose a layout", st));
+        next = decide_here(r, left < l->given->layout_every ? left : l->given->layout_every);
     if (r->ranks > 1) {
         EK_TRY(ek_comm_broadcast(r->world, &next, sizeof(next), 0, &op));
         EK_TRY(ek_coll_wait(&op));
@@ -424,7 +443,6 @@ int ek_run_layouts_continue(ek_run_layouts *l)
     apply_current(l);
     l->cfg.resume = 1;
     l->cfg.overwrite = 0;
-    l->cfg.timeline = 0; /* its steps were recorded, or come too late */
     return 1;
 }
 

@@ -18,6 +18,7 @@ struct ek_run_layouts {
     ek_layout_decision decision;
     int64_t changes;
     int changing;        /* 1: the run is to be opened again */
+    int lock;            /* descriptor of the lock of --out, from one start to the next; -1: none */
     int64_t changing_ns; /* start of a change whose cost is being measured; 0: none is */
     double change_s;     /* what the last one cost; 0: there was none */
     int64_t began_ns;    /* the first step of the process; 0: not yet */

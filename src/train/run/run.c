@@ -433,20 +433,21 @@ static ek_status step_loop(ek_run *r)
     ek_run_report_phase(r, "step");
     while (!stop && !change && !ek_run_stops_early(r) &&
            ek_trainer_steps_done(r->trainer) < p->steps) {
-        int64_t now;
+        int64_t now, begun;
 
         r->progress.step = ek_trainer_steps_done(r->trainer);
         EK_TRY(next_data(r));
         set_vote(r);
         ek_run_share_saves(r);
         EK_TRY(let_save_read(r));
+        begun = ek_clock_ns();
         EK_TRY(one_step(r, &r->progress.last));
         p->step = ek_trainer_steps_done(r->trainer);
         stop = count_votes(r);
         now = ek_clock_ns();
         p->step_ms = (double)(now - last) / 1e6;
         EK_TRY(ek_run_time_step(r, p->step_ms / 1e3));
-        ek_run_layouts_add_step(r, p->step_ms / 1e3);
+        ek_run_layouts_add_step(r, (double)(now - begun) / 1e9);
         EK_TRY(write_metrics(r, p->step_ms));
         last = now; /* the next step's time includes saving */
         p->loss = r->progress.last.losses.loss;
@@ -470,7 +471,7 @@ static ek_status step_loop(ek_run *r)
             h->step(h->context, p);
         EK_TRY(poll_save(r));
         if (!stop && !ek_run_stops_early(r))
-            EK_TRY(ek_run_layouts_decide(r, &change));
+            EK_TRY(ek_run_layouts_decide(r, &change)); /* the next step's time includes it */
         if (change || wants_save(r, p->step, stop))
             EK_TRY(
                 save_checkpoint(r, change || stop || p->step == p->steps || ek_run_stops_early(r)));
@@ -523,7 +524,8 @@ static void close_all(ek_run *r, ek_status st)
     ek_run_close_state(r, st);
     if (r->world != r->all)
         ek_comm_close(&r->world);
-    if (r->folder.lock >= 0)
+    r->layouts->lock = r->layouts->changing && st == EK_OK ? r->folder.lock : -1;
+    if (r->folder.lock >= 0 && r->layouts->lock < 0)
         close(r->folder.lock);
 }
 
@@ -551,10 +553,12 @@ static ek_status execute_start(ek_run_layouts *layouts, const ek_train_hooks *ho
                 .records = {.metrics = {.fd = -1}},
                 .eval = {.state = ek_eval_state_new(0, 0, 0)},
                 .memory = {.step = -1},
-                .folder = {.lock = -1}};
+                .folder = {.lock = layouts->lock}};
     int draining;
     ek_status st = EK_OK;
 
+    if (r.ranks > 1)
+        ek_comm_set_watchdog(r.world, 0); /* an earlier start has set it */
     EK_TRY_OUT(ek_run_split_draining(&r, &draining));
     EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
     if (!out->finished_before && ek_supervised_draining(cfg->supervised) == 0 && !cfg->dry_run) {
@@ -571,6 +575,8 @@ static ek_status execute_start(ek_run_layouts *layouts, const ek_train_hooks *ho
     }
     out->peak_rss_bytes = ek_rss_peak_bytes();
 out:
+    if (st == EK_OK && layouts->changing)
+        out->balance = (ek_train_balance){0}; /* means are of the last layout */
     if (st < 0)
         give_up(cfg, st);
     close_all(&r, st);

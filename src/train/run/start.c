@@ -62,7 +62,8 @@ ek_status ek_run_find_start(ek_run *r)
 
     if (!c->resume && !c->elastic)
         return EK_OK;
-    if (r->rank == 0 && !c->elastic && ek_file_kind_of(c->out) == EK_FILE_FOLDER)
+    if (r->rank == 0 && !c->elastic && r->folder.lock < 0 &&
+        ek_file_kind_of(c->out) == EK_FILE_FOLDER)
         st = ek_folder_lock(c->out, &r->folder.lock);
     EK_TRY(ek_agree(r->world, "lock --out", st));
     EK_TRY(ek_run_find_checkpoint(r));

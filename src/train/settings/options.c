@@ -369,37 +369,54 @@ static ek_status check_commands(const ek_options *given, const json_t *settings,
     return EK_OK;
 }
 
-/* Refuses options of a layout beside a choice of it. */
+/* Options that a layout of a pool decides. */
+static const char *const chosen[] = {"pp", "pp-chunks", "tp", "ep", "etp", "zero", "recompute"};
+
+enum { CHOSEN = sizeof(chosen) / sizeof(chosen[0]) };
+
+/* Refuses such an option beside a choice of the layout. */
 static ek_status check_chosen(const ek_options *given)
 {
-    static const char *const names[] = {"pp", "pp-chunks", "tp", "ep", "etp", "zero", "recompute"};
     const char *layout = ek_options_text(given, "layout");
     int is_auto = layout != NULL && strcmp(layout, "auto") == 0;
-    int chosen = is_auto || ek_options_given(given, "layout-pool");
+    int chooses = is_auto || ek_options_given(given, "layout-pool");
 
-    for (size_t i = 0; chosen && i < sizeof(names) / sizeof(names[0]); i++)
-        EK_REQUIRE(!ek_options_given(given, names[i]), EK_EINVAL,
+    for (int i = 0; chooses && i < CHOSEN; i++)
+        EK_REQUIRE(!ek_options_given(given, chosen[i]), EK_EINVAL,
                    "--%s chooses --%s: leave one of them out (of evenkeel search, --fix restricts "
                    "what is in a pool)",
-                   is_auto ? "layout auto" : "layout-pool", names[i]);
+                   is_auto ? "layout auto" : "layout-pool", chosen[i]);
     EK_REQUIRE(!is_auto || !ek_options_given(given, "layout-pool"), EK_EINVAL,
                "--layout auto and --layout-pool: give one of them");
     return EK_OK;
+}
+
+/* What is given replaces a stored choice of the layout. */
+static void drop_choice(const ek_options *given, json_t *settings)
+{
+    int is_laid_out = 0;
+
+    for (int i = 0; i < CHOSEN; i++)
+        is_laid_out |= ek_options_given(given, chosen[i]);
+    if (is_laid_out || ek_options_given(given, "layout-pool"))
+        json_object_del(settings, "layout");
+    if (is_laid_out || ek_options_given(given, "layout"))
+        json_object_del(settings, "layout-pool");
+    if (is_laid_out)
+        json_object_del(settings, "layout-every");
 }
 
 /* Default of --out, and the stored settings of the run that continues there. */
 static ek_status stored_settings(const ek_options *given, json_t **settings, char *from,
                                  size_t from_cap)
 {
-    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout; and
-     * if it is not only the ranks, so is the choice of a layout. */
+    /* If any of `layout` is given, stored `sizes` are dropped: they belong to another layout. */
     static const char *const layout[] = {"ranks", "pp", "tp", "ep", "etp"};
     static const char *const sizes[] = {"pp",        "tp",        "ep",         "etp",
                                         "pp-chunks", "pp-layers", "adaptive-r", "batch-shares"};
-    static const char *const choice[] = {"layout", "layout-pool", "layout-every"};
     int go_on = ek_options_flag(given, "resume") || ek_options_flag(given, "elastic");
     const char *dir = ek_options_text(given, "out");
-    int lays_out = 0, sizes_given = 0;
+    int lays_out = 0;
     ek_path out, path;
 
     EK_TRY(dir != NULL ? ek_path_set(&out, "%s", dir) : ek_out_default(go_on, &out));
@@ -415,14 +432,11 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
     snprintf(from, from_cap, "%s", path.s);
     EK_TRY(check_commands(given, *settings, path.s));
     EK_TRY(check_chosen(given));
-    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++) {
+    for (size_t i = 0; i < sizeof(layout) / sizeof(layout[0]); i++)
         lays_out |= ek_options_given(given, layout[i]);
-        sizes_given |= i > 0 && ek_options_given(given, layout[i]);
-    }
     for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
         json_object_del(*settings, sizes[i]);
-    for (size_t i = 0; sizes_given && i < sizeof(choice) / sizeof(choice[0]); i++)
-        json_object_del(*settings, choice[i]);
+    drop_choice(given, *settings);
     if (dir == NULL)
         json_object_set_new(*settings, "out", json_string_nocheck(out.s));
     return EK_OK;
