@@ -86,11 +86,12 @@ class Layout(ek_cli.Case):
         self.near("one", "third")
 
     def test_a_run_changes_its_layout_and_computes_the_same(self):
-        """By simulation messages alone take time, of which --ep 2 has many more; what 2,000 steps save is ten times
+        """By simulation messages alone take time, of which --ep 2 has many more; what these steps save is a multiple of
         what a change needs to pay."""
+        every = 500 if b"__asan_init" in ek_cli.read(ek_cli.COMMAND) else 1000
         pool = self.pool(layout(1, ep=2, micro_batch=4), layout(2, micro_batch=4), layout(3, zero=3, micro_batch=4),
                          layout(4, pp=2, micro_batch=2))
-        words = ["--layout-pool", pool, "--layout-every", 2000, "--cluster", self.cluster, "--eval-data", self.data,
+        words = ["--layout-pool", pool, "--layout-every", every, "--cluster", self.cluster, "--eval-data", self.data,
                  "--eval-every", 300, "--lr-schedule", "constant", "--warmup", 0, "--lr", 1e-4]
         out = self.path("run")
         args = self.train_args("run", "--threads", 1, "--ranks", RANKS, *words, dtype="fp64", steps=100000)
@@ -108,12 +109,12 @@ class Layout(ek_cli.Case):
         self.assertEqual(p.returncode, INTERRUPTED, said)
         self.assertIn("changing to the layout --micro-batch 4: by simulation", said)
         settings = self.settings("run")
-        self.assertEqual((settings["ep"], settings["layout-every"]), (1, 2000))
+        self.assertEqual((settings["ep"], settings["layout-every"]), (1, every))
         metrics = ek_cli.metrics(out)
         self.assertEqual([m["step"] for m in metrics], list(range(len(metrics))))
         bytes_ = [m["comm_bytes"] for m in metrics]  # layouts without --ep send as many in all steps
         changed = next(i for i in range(len(bytes_)) if bytes_[i:] == bytes_[-1:] * (len(bytes_) - i))
-        self.assertEqual(changed % 2000, 0)
+        self.assertEqual(changed % every, 0)
         self.assertGreater(changed, 0)
         self.train("one", "--micro-batch", 4, *words[-10:], dtype="fp64", steps=len(metrics))
         self.near("one", "run")
