@@ -556,7 +556,6 @@ static void activations_are_shared_out(void)
 /* Only the head's buffers differ. */
 static void a_device_takes_more_rows_of_logits_at_once(void)
 {
-    const ek_memory any = {0};
     ek_model_spec s = odd_spec();
     ek_pass_config cfg = {.max_seqs = 4, .max_seq = 2048, .training = 1};
     ek_kernels *k = NULL, device;
@@ -568,7 +567,7 @@ static void a_device_takes_more_rows_of_logits_at_once(void)
     must(ek_kernels_create(EK_MODE_FP32, EK_ISA_REF, 1, &k));
     must(ek_model_create(&s, k, &(ek_model_config){.trained = 1}, &m));
     device = *k;
-    device.memory = &any;
+    device.wide = 1;
     for (int i = 0; i < 2; i++) {
         m->k = i == 0 ? k : &device;
         must(ek_pass_measure(m, &cfg, &bytes[i]));

@@ -37,7 +37,7 @@ static void complete(void)
         CHECK(k.threads == 3 && k.state == NULL);
         for (size_t at = first; at < sizeof(k); at += sizeof(entry)) {
             memcpy(&entry, (char *)&k + at, sizeof(entry));
-            CHECK(entry != NULL);
+            CHECK(entry != NULL || at == offsetof(ek_kernels, repack)); /* one form: none */
         }
         CHECK_INT(k.packed_bytes(&k, 3, 5, EK_PACKED_BACKWARD), mode == EK_MODE_BF16 ? 30 : 0);
     }

@@ -27,7 +27,8 @@ static void begin_repetition(int repetition)
 
 static void each_table(const subject *t, const shape *shapes, size_t n_shapes)
 {
-    static const char *const names[] = {"ref", "avx2", "avx512", "avx512 slow bf16", "avx512 bf16"};
+    static const char *const names[] = {"ref",         "avx2", "avx512", "avx512 slow bf16",
+                                        "avx512 bf16", "amx"};
 
     if (ek_cpu_isa() == EK_ISA_REF)
         SKIP("this CPU has neither AVX2 nor AVX-512");

@@ -57,7 +57,9 @@ static void help_shows_the_default_of_the_initialiser(void)
 
         shown_default(help, row, shown);
         if (row->field == EK_FIELD_NONE || row->type == EK_OPTION_FLAG || row->shown != NULL) {
-            CHECK(strcmp(shown, row->shown != NULL ? row->shown : "") == 0);
+            const char *said = row->shown != NULL ? row->shown : row->fallback;
+
+            CHECK(strcmp(shown, said != NULL ? said : "") == 0);
         } else if (want != NULL) {
             CHECK(ek_option_from_text(row, row->name, shown, &got) == EK_OK);
             if (!json_equal(got, want))
