@@ -107,8 +107,8 @@ static void close_reading(reading *s)
         free(s->requests[i].buffer);
 }
 
-/* Reads and compute ops were in progress at the same time, and so were several reads. */
-static void check_overlap(const ek_event *events, int64_t n)
+/* Whether reads and compute ops were in progress at the same time, and so were several reads. */
+static int they_overlap(const ek_event *events, int64_t n)
 {
     ek_exec_times t;
     int32_t tracks = 0;
@@ -118,41 +118,55 @@ static void check_overlap(const ek_event *events, int64_t n)
             tracks = events[i].track + 1;
     ek_exec_sum(events, n, &t);
     CHECK_INT(n, 2 * READS);
-    CHECK(tracks > 1);
-    CHECK(t.disk_s > 0 && t.disk_exposed_s < t.disk_s);
-    CHECK(t.wall_s < t.disk_s + t.compute_s);
-    CHECK(t.net_s == 0);
+    CHECK(t.disk_s > 0 && t.net_s == 0);
+    return tracks > 1 && t.disk_exposed_s < t.disk_s && t.wall_s < t.disk_s + t.compute_s;
 }
 
+/* Runs the ops once; whether they overlapped. */
+static int read_and_add(reading *s, const ek_exec_config *mode, const disk_file *file)
+{
+    ek_exec *ex = NULL;
+    const ek_event *events;
+    int64_t n;
+    int overlap;
+    ek_graph g;
+
+    CHECK(ek_exec_create(mode, &ex) == EK_OK);
+    ek_exec_record(ex, 1);
+    ek_graph_init(&g);
+    add_ops(&g, s);
+    s->ahead = 1;
+    CHECK(ek_exec_run(ex, &g) == EK_OK);
+    CHECK_INT(atomic_load(&s->started), READS);
+    for (size_t i = 0; i < READS; i++)
+        CHECK(s->sums[i] == sum_of(file->bytes + SKIP_BYTES + i * BYTES));
+    events = ek_exec_events(ex, &n);
+    overlap = they_overlap(events, n);
+    ek_graph_fini(&g);
+    ek_exec_destroy(&ex);
+    return overlap;
+}
+
+/* On a busy machine reads may end while no compute op has its processor, so a few tries count. */
 static void reads_overlap_computation(void)
 {
+    enum { TRIES = 50 };
     disk_file file;
 
     CHECK(make_disk_file(&file, SIZE));
     for (int b = 0; b < 2; b++)
         for (int m = 0; m < 2; m++) {
-            ek_exec *ex = NULL;
-            const ek_event *events;
-            int64_t n;
+            int overlap = 0, can = 1;
             reading s;
-            ek_graph g;
 
-            if (!open_reading(&s, backends[b], &file))
-                continue;
-            CHECK(ek_exec_create(&modes[m], &ex) == EK_OK);
-            ek_exec_record(ex, 1);
-            ek_graph_init(&g);
-            add_ops(&g, &s);
-            s.ahead = 1;
-            CHECK(ek_exec_run(ex, &g) == EK_OK);
-            CHECK_INT(atomic_load(&s.started), READS);
-            for (size_t i = 0; i < READS; i++)
-                CHECK(s.sums[i] == sum_of(file.bytes + SKIP_BYTES + i * BYTES));
-            events = ek_exec_events(ex, &n);
-            check_overlap(events, n);
-            ek_graph_fini(&g);
-            ek_exec_destroy(&ex);
-            close_reading(&s);
+            for (int i = 0; i < TRIES && can && !overlap; i++) {
+                can = open_reading(&s, backends[b], &file);
+                if (can) {
+                    overlap = read_and_add(&s, &modes[m], &file);
+                    close_reading(&s);
+                }
+            }
+            CHECK(overlap || !can);
         }
     remove_disk_file(&file);
 }
