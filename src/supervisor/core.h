@@ -191,6 +191,7 @@ typedef struct {
     int64_t begin, until; /* BACKOFF, RETRYING: when it ends */
     int skip_probe;       /* hosts have just shown that they respond */
     int test_links;       /* hosts in use may not reach each other */
+    int cut;              /* some did not; being probed again */
     int unproven;         /* the last generation completed no step, for no known reason: its new
                              hosts may be the cause */
     int reading;          /* READ_LIST is not answered yet */

@@ -80,17 +80,42 @@ static ek_status begin_links(ek_core *c, int64_t now)
                                now, &c->actions);
 }
 
+static int any_cut(const ek_core_links *k)
+{
+    for (int i = 0; i < k->n; i++)
+        if (k->out[i])
+            return 1;
+    return 0;
+}
+
+/* Of two hosts that did not reach each other one may have been lost during the test, and the other
+ * may be the one with the state: all are probed once more before one is excluded. */
 static ek_status end_links(ek_core *c, int64_t now)
 {
+    if (!any_cut(&c->links))
+        return end_attempt(c, now);
+    c->search.cut = 1;
+    c->state = EK_CORE_PROBING;
+    ek_core_hosts_probe(&c->hosts, now, &c->actions);
+    return EK_OK;
+}
+
+/* After that probe; excludes none if a host that was tested does not respond, as that explains it.
+ */
+static void exclude_cut_hosts(ek_core *c)
+{
+    c->search.cut = 0;
     for (int i = 0; i < c->links.n; i++) {
         int host = ek_core_hosts_index(&c->hosts, c->links.host[i]);
 
-        if (!c->links.out[i] || host < 0)
-            continue;
-        ek_core_report_on(c, EK_REPORT_CUT, c->links.host[i], 0);
-        c->hosts.host[host].suspect = 1;
+        if (host < 0 || c->hosts.host[host].health.answer != 0)
+            return;
     }
-    return end_attempt(c, now);
+    for (int i = 0; i < c->links.n; i++)
+        if (c->links.out[i]) {
+            ek_core_report_on(c, EK_REPORT_CUT, c->links.host[i], 0);
+            c->hosts.host[ek_core_hosts_index(&c->hosts, c->links.host[i])].suspect = 1;
+        }
 }
 
 /* New hosts are suspect after a generation that completed no step, unless a host that it had does
@@ -109,6 +134,10 @@ static void judge_new_hosts(ek_core *c, int64_t now)
 static ek_status end_probe(ek_core *c, int64_t now)
 {
     judge_new_hosts(c, now);
+    if (c->search.cut) {
+        exclude_cut_hosts(c);
+        return end_attempt(c, now);
+    }
     return c->search.test_links ? begin_links(c, now) : end_attempt(c, now);
 }
 
@@ -166,6 +195,7 @@ void ek_core_search_begin(ek_core *c, int64_t now)
 
     note_end(c, now);
     c->search.begin = now;
+    c->search.cut = 0;
     c->search.test_links = c->ending.reason == EK_REASON_HUNG || failed > 1;
     c->state = EK_CORE_BACKOFF;
     c->search.until = failed > 0 ? now + ek_clock_from_s(backoff_s * (double)(1 << failed)) : now;

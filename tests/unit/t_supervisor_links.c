@@ -135,6 +135,8 @@ static void host_that_reaches_no_other_is_excluded(void)
         for (int i = 0; i < n; i++)
             tested += seen[1][i];
         CHECK_INT(tested, 2); /* enough is known then */
+        CHECK_INT(did_report(EK_REPORT_CUT), 0);
+        answer_all(0);
         CHECK_INT(did_report(EK_REPORT_CUT), 1);
         CHECK_INT(report_of(EK_REPORT_CUT).host, 1);
         CHECK_INT(host_of(1).change, EK_HOST_EXCLUDED);
@@ -150,12 +152,31 @@ static void pair_that_is_late_counts_as_cut(void)
     forget();
     pass(2.9);
     CHECK_INT(sup.core.state, EK_CORE_LINKING);
-    leap(100); /* a stall does not count */
+    leap(30); /* a stall does not count */
     CHECK_INT(sup.core.state, EK_CORE_LINKING);
     pass(0.2);
     CHECK_INT(did(EK_CORE_CANCEL_LINK_JOB), 1);
+    CHECK_INT(sup.core.state, EK_CORE_PROBING);
+    answer_all(0);
     CHECK_INT(report_of(EK_REPORT_CUT).host, 1); /* of equals the last one */
     CHECK_INT(sup.core.ranks, 1);
+}
+
+/* The other of the two goes on, which would have been excluded. */
+static void host_that_is_lost_in_the_test_explains_it(void)
+{
+    hang_on(2);
+    end_link_job(0, 1);
+    end_link_job(0, 1);
+    CHECK_INT(sup.core.state, EK_CORE_PROBING);
+    CHECK_INT(did(EK_CORE_START), 0);
+    end_task(1, 0, 0.1);
+    end_task(0, 1, 0.1);
+    CHECK_INT(sup.core.state, EK_CORE_RUNNING);
+    CHECK_INT(did_report(EK_REPORT_CUT), 0);
+    CHECK_INT(sup.core.ranks, 1);
+    CHECK_INT(host_of(1).used, 1);
+    CHECK_INT(host_of(0).used, 0);
 }
 
 /* Hosts whose numbers differ by one of these, modulo `hosts`, do not reach each other. */
@@ -212,6 +233,7 @@ static void hosts_are_excluded_if_they_are_half(void)
     hang_on(6);
     end_link_job(0, 1);
     end_all_rounds(6, 1, 1);
+    answer_all(0);
     CHECK_INT(did_report(EK_REPORT_CUT), 3);
     CHECK_INT(sup.core.ranks, 3);
 }
@@ -268,6 +290,7 @@ static const ek_case cases[] = {
     EK_CASE(links_are_tested_in_rounds_each_pair_once),
     EK_CASE(host_that_reaches_no_other_is_excluded),
     EK_CASE(pair_that_is_late_counts_as_cut),
+    EK_CASE(host_that_is_lost_in_the_test_explains_it),
     EK_CASE(hosts_are_not_excluded_if_no_pair_passes),
     EK_CASE(hosts_are_not_excluded_if_they_are_more_than_half),
     EK_CASE(hosts_are_excluded_if_they_are_half),
