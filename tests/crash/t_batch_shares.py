@@ -1,7 +1,7 @@
 """--batch-shares measured on two nodes of which one has a tenth of the processor: sequences move to
 the other one while the run goes on, which reads its data anew, and losses are those of one rank.
-The run is interrupted when all of that was seen, however busy the machine is.  Skips where products of these sizes are too
-short to be timed, so that ranks are never seen to differ (src/balance/rank_speeds.h)."""
+The run is interrupted when all of that was seen, however busy the machine is.  Skips where ranks are never
+seen to differ, as products of these sizes are too short, or have too few rows, to be timed (src/balance/rank_speeds.h)."""
 
 import contextlib
 import os
@@ -58,7 +58,7 @@ class Measured(ek_cli.Case):
                 "two", 10000, "--ep", 2, "--balance", "exact", "--batch-shares", "measured"))))
         shares = re.findall(SHARES, said, re.MULTILINE)
         if not shares and all(m["slowest_rank"] > 7 / 8 for m in ek_cli.metrics(self.path("two"))):
-            self.skipTest("ranks were not seen to differ: products of these sizes are too short to be timed here")
+            self.skipTest("ranks were not seen to differ: products of these sizes are too short, or have too few rows, to be timed")
         self.assertTrue(shares, said)
         for fast, slow in shares:
             self.assertEqual(int(fast) + int(slow), 8)
