@@ -4,6 +4,8 @@
 
 #include "comm/comm.h"
 
+#include <stdbool.h>
+
 enum { EK_HOST_CAP = 64 };
 
 /* A message in flight; opaque to the caller. */
@@ -19,6 +21,7 @@ typedef struct ek_backend ek_backend;
 struct ek_backend {
     const char *name;
     int64_t message_max; /* longest message, in bytes */
+    bool no_data;        /* buffers are never touched: collectives copy and add nothing */
     ek_status (*send)(void *self, const void *buf, int64_t bytes, int to, int tag, ek_message *m);
     ek_status (*recv)(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m);
     /* *done: the send buffer may be reused, or the message has been received. */

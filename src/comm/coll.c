@@ -262,6 +262,12 @@ ek_status ek_coll_step_wait_transfers(ek_coll *op, int *done)
     return ek_coll_test_transfers(op, op->n_transfers, done);
 }
 
+void ek_coll_copy(const ek_coll *op, void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && !op->comm->world->backend->no_data)
+        memcpy(to, from, (size_t)bytes);
+}
+
 /* --- progress --------------------------------------------------------------------------------- */
 
 static void link_running(ek_coll *op)

@@ -180,6 +180,9 @@ int64_t ek_coll_n_transfers(const ek_comm *c, int64_t bytes);
 /* Bytes of a segment, one message, of a stream over these ranks of the group (NULL: all). */
 int64_t ek_coll_segment(const ek_comm *c, const int *ranks, int n);
 
+/* Copies within the caller's buffers, unless the back end carries no data. */
+void ek_coll_copy(const ek_coll *op, void *to, const void *from, int64_t bytes);
+
 /* --- coll_call.c ------------------------------------------------------------------------------ */
 
 /* Digest of numbers that all ranks give alike; not 0. */
@@ -199,7 +202,8 @@ int ek_stream_transfers(int n_out);
 
 /* --- coll_reduce.c ---------------------------------------------------------------------------- */
 
-/* into [bytes] := into + from (or the maximum), elementwise. */
-void ek_reduce_bytes(ek_reduce how, void *into, const void *from, int64_t bytes);
+/* into [bytes] := into + from (or the maximum), elementwise, by op->how; unless the back end
+ * carries no data. */
+void ek_coll_reduce(const ek_coll *op, void *into, const void *from, int64_t bytes);
 
 #endif

@@ -18,8 +18,6 @@
  *                                                          before the m-th, m = 0, 1, ... */
 #include "comm/coll.h"
 
-#include <string.h>
-
 /* --- counts ----------------------------------------------------------------------------------- */
 
 /* Parts of ek_coll_buffers.table; see above. */
@@ -80,10 +78,8 @@ static ek_status send_block(ek_coll *op, int to)
 static void copy_own(ek_coll *op)
 {
     int me = op->comm->rank;
-    int64_t bytes = bytes_to(op, me);
 
-    if (bytes > 0)
-        memcpy(op->buf + recv_at(op, me), op->send + send_at(op, me), (size_t)bytes);
+    ek_coll_copy(op, op->buf + recv_at(op, me), op->send + send_at(op, me), bytes_to(op, me));
 }
 
 /* --- linear and pairwise ---------------------------------------------------------------------- */
@@ -222,7 +218,7 @@ static ek_status send_to_gateways(ek_coll *op)
 
             if (bytes == 0 || !is_remote(c, to) || gateway(c, c->node_of[via], to) != via)
                 continue;
-            memcpy(at, op->send + send_at(op, to), (size_t)bytes);
+            ek_coll_copy(op, at, op->send + send_at(op, to), bytes);
             at += bytes;
         }
         if (at > start)
@@ -300,9 +296,8 @@ static void copy_blocks(ek_coll *op, int m, bool is_own, const unsigned char *bl
     for (int64_t i = 0; i < op->n_served; i++) {
         int64_t bytes = forwarded_from(op, m, i);
 
-        if (bytes > 0)
-            memcpy(message + forwarded_before(op, m, i),
-                   is_own ? op->send + send_at(op, (int)served_of(op)[i]) : blocks, (size_t)bytes);
+        ek_coll_copy(op, message + forwarded_before(op, m, i),
+                     is_own ? op->send + send_at(op, (int)served_of(op)[i]) : blocks, bytes);
         blocks += is_own ? 0 : bytes;
         message += forwarded_to(op, i);
     }
@@ -352,8 +347,7 @@ static void unpack_staged(ek_coll *op)
         for (int i = c->node_first[node]; i < c->node_first[node + 1]; i++) {
             int64_t bytes = bytes_from(op, c->by_node[i]);
 
-            if (bytes > 0)
-                memcpy(op->buf + recv_at(op, c->by_node[i]), at, (size_t)bytes);
+            ek_coll_copy(op, op->buf + recv_at(op, c->by_node[i]), at, bytes);
             at += bytes;
         }
     }

@@ -19,9 +19,11 @@
             a[i] = (expr);                                                                         \
     } while (0)
 
-void ek_reduce_bytes(ek_reduce how, void *into, const void *from, int64_t bytes)
+void ek_coll_reduce(const ek_coll *op, void *into, const void *from, int64_t bytes)
 {
-    switch (how) {
+    if (op->comm->world->backend->no_data)
+        return;
+    switch (op->how) {
     case EK_SUM_F32: REDUCE_LOOP(float, a[i] + b[i]); break;
     case EK_SUM_F64: REDUCE_LOOP(double, a[i] + b[i]); break;
     case EK_SUM_I64: REDUCE_LOOP(int64_t, a[i] + b[i]); break;
@@ -92,14 +94,12 @@ static ek_status post_reduce_scatter(ek_coll *op)
 /* mine [bytes] := the sum of all ranks' vectors, scratch [size][bytes]. */
 static void sum_vectors(ek_coll *op, unsigned char *mine)
 {
-    size_t bytes = (size_t)op->bytes;
-
-    if (bytes == 0)
+    if (op->bytes == 0)
         return;
-    memcpy(op->kept.scratch + op->comm->rank * op->bytes, mine, bytes);
+    ek_coll_copy(op, op->kept.scratch + op->comm->rank * op->bytes, mine, op->bytes);
     for (int r = 1; r < op->comm->size; r++)
-        ek_reduce_bytes(op->how, op->kept.scratch, op->kept.scratch + r * op->bytes, op->bytes);
-    memcpy(mine, op->kept.scratch, bytes);
+        ek_coll_reduce(op, op->kept.scratch, op->kept.scratch + r * op->bytes, op->bytes);
+    ek_coll_copy(op, mine, op->kept.scratch, op->bytes);
 }
 
 static ek_status step_all_reduce(ek_coll *op, int *done)

@@ -112,8 +112,8 @@ static ek_status test_receive(ek_coll *op, bool *moved)
     if (op->kept.transfers[slot].open)
         return EK_OK;
     if (in->done.step < s->reduce_end)
-        ek_reduce_bytes(op->how, segment_address(op, in->done), op->kept.scratch + slot * s->slot,
-                        segment_bytes(op, in->done));
+        ek_coll_reduce(op, segment_address(op, in->done), op->kept.scratch + slot * s->slot,
+                       segment_bytes(op, in->done));
     in->done = next_segment(op, in->done, s->in_end);
     in->n_done++;
     *moved = true;

@@ -1,10 +1,10 @@
 /* comm/comm.h - groups of ranks, point-to-point messages and collectives.
  *
  * A back end sends messages between two ranks (comm/backend.h): `threads` for ranks that are
- * threads of one process (tests), `mpi`, and `fake` for one rank alone, also of a world of several
- * (comm/fake.h).  Collectives are implemented once, on top of that.  They sum in the same order and
- * give the same bits on every back end and on every rank of the group: each sum is computed on one
- * rank and then distributed, or by all in one order.
+ * threads of one process (tests), `mpi`, `fake` for one rank alone, also of a world of several
+ * (comm/fake.h), and one that records messages (comm/record.h).  Collectives are implemented once,
+ * on top of that.  They sum in the same order and give the same bits on every back end and on every
+ * rank of the group: each sum is computed on one rank and then distributed, or by all in one order.
  *
  * Every call starts a nonblocking operation; ek_coll_test makes progress and reports completion.
  * The buffers must not be touched until then.
