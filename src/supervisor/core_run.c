@@ -266,7 +266,8 @@ static void forward_interrupt(ek_core *c, int64_t now)
 }
 
 /* When mpiexec is killed although it still runs: a worker has failed or ended, which mpiexec may
- * not notice.  0: never. */
+ * not notice.  Workers that end regularly get a minute: on a busy machine the last ones and mpiexec
+ * itself need seconds.  0: never. */
 static int64_t kill_time(const ek_core *c, int64_t now)
 {
     const ek_core_reported *r = &c->reported;
@@ -275,7 +276,7 @@ static int64_t kill_time(const ek_core *c, int64_t now)
 
     if (!failed && r->closed == 0 && !(c->cfg.elastic && r->failed > 0))
         return 0;
-    return now + (c->cfg.elastic && lost ? second / 4 : 5 * second);
+    return now + (!lost ? 60 * second : c->cfg.elastic ? second / 4 : 5 * second);
 }
 
 static void run_timers(ek_core *c, int64_t now)
