@@ -51,36 +51,58 @@ static double row_seconds(const conversion *c)
     return sum + copies;
 }
 
-/* A row out with its gate weight, its result back, and the gradients of both. */
-static double send_seconds(const conversion *c)
+/* Four all-to-alls of `rows` rows: out with their gate weights, the results back, and the gradients
+ * of both. */
+static double exchange_seconds(const conversion *c, double rows, ek_cost_reason *reason)
 {
     double row = EXCHANGES * (double)c->s->spec->hidden * c->comp + 2 * c->real;
+
+    return EXCHANGES *
+           ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, reason, 1);
+}
+
+/* What each of the rows that leave a rank under even load adds to the exchanges; *fixed: the rest,
+ * which stays whatever the loads are, as the latency of short messages does. */
+static double send_seconds(const conversion *c, double *fixed)
+{
     double away = (double)(c->s->ranks - 1) / c->s->ranks;
-    double rows = (c->s->rows > 0 ? c->s->rows : 1e6) * away, one, seconds;
+    double rows = (c->s->rows > 0 ? c->s->rows : 1e6) * away, even, row;
     int at = c->reason != NULL ? c->reason->n : 0;
 
+    *fixed = 0;
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_add_line(
-        c->reason, 0, "row sent", 0, "s",
-        "%d all-to-alls of %.0f rows / %.0f; a row is %d x %lld x %g + 2 x %g B in all", EXCHANGES,
-        rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp, c->real);
-    one = ek_cost_all_to_all(c->m, c->s->ranks, c->s->nodes, rows * row / EXCHANGES, c->reason, 1);
-    seconds = EXCHANGES * one / rows;
+    ek_cost_add_line(c->reason, 0, "row sent", 0, "s",
+                     "what %.0f more rows add to %d all-to-alls of %.0f, / %.0f; a row is %d x "
+                     "%lld x %g + 2 x %g B in all",
+                     rows, EXCHANGES, rows, rows, EXCHANGES, (long long)c->s->spec->hidden, c->comp,
+                     c->real);
+    even = exchange_seconds(c, rows, c->reason);
+    row = fmin(fmax(0, exchange_seconds(c, 2 * rows, NULL) - even), even) / rows;
+    *fixed = even - row * rows;
     if (c->reason != NULL && at < c->reason->n)
-        c->reason->line[at].value = seconds;
-    return seconds;
+        c->reason->line[at].value = row;
+    return row;
 }
 
-/* The link between ranks: between nodes if there are several. */
-static ek_link link_of(const conversion *c)
+/* The ranks that are on another node, of all others, as a share. */
+static double far_share(const conversion *c)
 {
-    return c->s->nodes > 1 ? EK_LINK_NET : EK_LINK_NODE;
+    double a_node = ceil((double)c->s->ranks / (double)c->s->nodes);
+
+    return c->s->ranks > 1 ? (c->s->ranks - a_node) / (c->s->ranks - 1) : 0;
 }
 
+/* A hop to another rank, the mean over all of them. */
 static double hop_seconds(const conversion *c, double bytes)
 {
-    return c->s->ranks == 1 ? 0 : ek_cost_multicast(c->m, link_of(c), 2, bytes);
+    double far = far_share(c), seconds = 0;
+
+    if (far > 0)
+        seconds += far * ek_cost_multicast(c->m, EK_LINK_NET, 2, bytes);
+    if (far < 1 && c->s->ranks > 1)
+        seconds += (1 - far) * ek_cost_multicast(c->m, EK_LINK_NODE, 2, bytes);
+    return seconds;
 }
 
 static int weights_sent(const conversion *c)
@@ -97,8 +119,8 @@ static double replica_seconds(const conversion *c)
 
     if (c->s->ranks == 1)
         return 0;
-    ek_cost_add_line(c->reason, 0, "replica", weights_sent(c) * out + back, "s", "a hop %s each",
-                     link_of(c) == EK_LINK_NET ? "between nodes" : "inside a node");
+    ek_cost_add_line(c->reason, 0, "replica", weights_sent(c) * out + back, "s",
+                     "a hop each, %.0f %% of them between nodes", 100 * far_share(c));
     ek_cost_add_line(c->reason, 1, c->s->sends_twice ? "weights out, twice" : "weights out", out,
                      "s", c->s->sends_twice ? "%s each" : "%s",
                      ek_cost_quantity(a, c->weights * c->comp, "B"));
@@ -123,7 +145,7 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     c.real = ek_machine_real_bytes(m);
     c.experts = (double)(s->experts > 0 ? s->experts : s->spec->experts);
     out->compute_s_per_row = row_seconds(&c); /* calls in the order of the reason lines */
-    out->comm_s_per_row = send_seconds(&c);
+    out->comm_s_per_row = send_seconds(&c, &out->exchange_s);
     out->replica_s = replica_seconds(&c);
     out->exposed_s = hop_seconds(&c, c.weights * c.comp);
     out->replica_bytes = c.weights * (weights_sent(&c) * c.comp + c.real);

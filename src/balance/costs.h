@@ -20,9 +20,12 @@ typedef struct {
  *
  *   compute_s_per_row     18 hidden ff FLOPs at the rate for the rows that an expert has under even
  *                         load, and the copies of a row on the serving rank
- *   comm_s_per_row        four all-to-alls, per row that leaves its rank under even load
+ *   comm_s_per_row        what twice the rows of even load add to four all-to-alls, per row that
+ *                         leaves its rank; at most their time per row
+ *   exchange_s            the rest of their time under even load, such as latency
  *   replica_s             a hop with the weights, with sends_twice two of them, and one with the
- *                         gradients; between nodes if there are several
+ *                         gradients; the mean over the ranks that it may go to, of the node and of
+ *                         others
  *   exposed_s             one hop with the weights; other work overlaps the rest (measured on slow
  *                         links, with sends_twice: 0.36 of replica_s is exposed)
  *   replica_bytes         3 hidden ff elements, as often in the products' type, and once in the

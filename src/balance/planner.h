@@ -25,9 +25,11 @@ typedef struct {
                                  limits.row_cost where ranks differ */
     double comm_s_per_row;    /* one rank's link carries one assignment's rows: all four
                                  all-to-alls */
-    double replica_s;         /* one link carries one replica: weights out, gradients back */
-    double exposed_s;         /* the part of replica_s that no other work overlaps; 0: all of it */
-    double replica_bytes;     /* bytes that replica_s carries */
+    double exchange_s;    /* time of these that does not depend on rows, such as latency: no plan
+                             changes it */
+    double replica_s;     /* one link carries one replica: weights out, gradients back */
+    double exposed_s;     /* the part of replica_s that no other work overlaps; 0: all of it */
+    double replica_bytes; /* bytes that replica_s carries */
     double migrate_s_per_expert; /* one link carries the state of a moving expert, one way */
     double state_bytes;          /* bytes of that state */
 } ek_plan_costs;

@@ -21,7 +21,7 @@ ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *cou
         .rank_flops_s = l->costs.compute_s_per_row > 0 ? row_flops / l->costs.compute_s_per_row : 0,
         .flops = row_flops * (double)rows,
         .compute_s = t.products_s,
-        .comm_s = t.rows_s + t.replicas_s};
+        .comm_s = l->costs.exchange_s + t.rows_s + t.replicas_s};
 }
 
 ek_roofline_work ek_roofline_work_of_counts(int32_t ranks, const ek_plan_costs *c, double row_flops,
@@ -32,7 +32,8 @@ ek_roofline_work ek_roofline_work_of_counts(int32_t ranks, const ek_plan_costs *
                                   c->compute_s_per_row > 0 ? row_flops / c->compute_s_per_row : 0,
                               .flops = row_flops * n->rows,
                               .compute_s = n->busiest * c->compute_s_per_row,
-                              .comm_s = n->link * c->comm_s_per_row + n->replicas * c->replica_s};
+                              .comm_s = n->batches * c->exchange_s + n->link * c->comm_s_per_row +
+                                        n->replicas * c->replica_s};
 }
 
 void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step)

@@ -46,6 +46,7 @@ typedef struct {
     double busiest;  /* assignments of the busiest rank */
     double link;     /* rows on the busiest link, one way */
     double replicas; /* replicas on the busiest link */
+    double batches;  /* micro-batches: how often rows are exchanged */
 } ek_roofline_counts;
 
 /* As ek_roofline_work_of, from sums over any number of micro-batches. */

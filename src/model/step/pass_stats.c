@@ -68,8 +68,10 @@ ek_roofline_counts ek_pass_work(const ek_pass *p, int64_t layer)
 {
     const double *sums = layer_sums(p, layer);
 
-    return (ek_roofline_counts){sums[LAYER_ROWS], sums[LAYER_BUSIEST], sums[LAYER_LINK],
-                                sums[LAYER_REPLICAS]};
+    return (ek_roofline_counts){.rows = sums[LAYER_ROWS],
+                                .busiest = sums[LAYER_BUSIEST],
+                                .link = sums[LAYER_LINK],
+                                .replicas = sums[LAYER_REPLICAS]};
 }
 
 ek_layer_balance ek_pass_balance(const ek_pass *p, int64_t layer)

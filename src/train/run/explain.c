@@ -29,6 +29,7 @@ void ek_run_add_layers(ek_run *r)
 
         n.busiest /= r->mesh->etp; /* etp shards split the expert's width */
         n.replicas /= r->mesh->etp;
+        n.batches = (double)r->training.moe.batches;
         step = ek_roofline_work_of_counts(r->mesh->stage_size, &r->training.moe.costs, row_flops(s),
                                           &n);
         ek_roofline_add(&r->costs.layers[l], &step);
