@@ -29,6 +29,8 @@ typedef struct {
     ek_replica_sets replica_sets; /* replica sets of the persistent placements */
     ek_replica_sets others;       /* the same without the layer being planned */
     int32_t *domain_of;           /* [ranks] numbered from 0 */
+    ek_apportion_scratch scale;   /* with weight [2 experts], of ek_trace_scale */
+    int64_t *weight;
     double before_s, after_s, bytes;
 } replay;
 
@@ -73,6 +75,8 @@ static void reserve_arrays(replay *r)
     ek_replica_sets_reserve(&r->others, a, ek_plan_number_domains(l, NULL),
                             r->t->layers * l->experts);
     r->domain_of = ek_arena_alloc(a, l->ranks, sizeof(*r->domain_of));
+    ek_apportion_reserve(&r->scale, a, l->experts);
+    r->weight = ek_arena_alloc(a, 2 * l->experts, sizeof(*r->weight));
     r->us = ek_arena_alloc(a, plans, sizeof(*r->us));
     r->rb = ek_arena_alloc(a, plans, sizeof(*r->rb));
 }
@@ -236,6 +240,15 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
     return ek_plan_check(&r->l, r->seen, &r->plan);
 }
 
+static void read_counts(const replay *r, const ek_trace *t, int64_t iteration, int64_t layer,
+                        int64_t *counts)
+{
+    ek_trace_counts(t, iteration, layer, r->l.ranks, counts);
+    if (r->cfg->tokens > 0)
+        ek_trace_scale(&r->scale, r->l.ranks, r->l.experts, r->cfg->tokens, r->cfg->top_k,
+                       r->weight, counts);
+}
+
 /* Makes the persistent placements of all layers from `history`. */
 static ek_status place_all_layers(replay *r, ek_replay_result *out)
 {
@@ -247,7 +260,7 @@ static ek_status place_all_layers(replay *r, ek_replay_result *out)
 
         memset(r->seen, 0, (size_t)table * sizeof(*r->seen));
         for (int64_t i = 0; i < h->iterations; i++) {
-            ek_trace_counts(h, i, layer, r->l.ranks, r->counts);
+            read_counts(r, h, i, layer, r->counts);
             for (int64_t c = 0; c < table; c++)
                 r->seen[c] += r->counts[c];
         }
@@ -278,8 +291,8 @@ static ek_status replay_layer(replay *r, int64_t iteration, int64_t layer, ek_re
 {
     spread before, after;
 
-    ek_trace_counts(r->t, iteration, layer, r->l.ranks, r->counts);
-    ek_trace_counts(r->t, iteration - r->cfg->lag, layer, r->l.ranks, r->seen);
+    read_counts(r, r->t, iteration, layer, r->counts);
+    read_counts(r, r->t, iteration - r->cfg->lag, layer, r->seen);
     EK_TRY(check_sums(r));
     before = evaluate_before(r);
     EK_TRY(make_plan(r, layer, &r->us[out->plans]));

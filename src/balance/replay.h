@@ -15,6 +15,9 @@ typedef struct {
      * is made from; those with plan_transient as well run it once every limits.horizon iterations,
      * on the counts of the iterations before. */
     const ek_trace *history;
+    /* Counts are scaled to `tokens` tokens of each rank with top_k experts (ek_trace_scale); tokens
+     * 0: counts are as recorded. */
+    int64_t tokens, top_k;
     /* Called with every plan and its quotas for the actual counts; NULL: not called.  A failure
      * ends the replay and is returned. */
     ek_status (*each)(void *context, int64_t iteration, int64_t layer, const int64_t *counts,

@@ -193,6 +193,25 @@ void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_
     }
 }
 
+void ek_trace_scale(const ek_apportion_scratch *scratch, int32_t ranks, int64_t experts,
+                    int64_t tokens, int64_t top_k, int64_t *weight, int64_t *counts)
+{
+    int64_t *all = weight + experts;
+    size_t bytes = (size_t)experts * sizeof(*weight);
+
+    memset(all, 0, bytes);
+    for (int64_t i = 0; i < ranks * experts; i++)
+        all[i % experts] += counts[i];
+    for (int32_t r = 0; r < ranks; r++) {
+        int64_t *of = counts + r * experts, sum = 0;
+
+        for (int64_t e = 0; e < experts; e++)
+            sum += of[e];
+        memcpy(weight, sum > 0 ? of : all, bytes);
+        ek_apportion(scratch, weight, (int32_t)experts, tokens * top_k, tokens, of);
+    }
+}
+
 /* --- writing ---------------------------------------------------------------------------------- */
 
 /* Format version 1.0: magic, length of the header, the header padded to 64 bytes, the numbers. */

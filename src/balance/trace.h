@@ -5,6 +5,7 @@
 #define BALANCE_TRACE_H
 
 #include "base/file.h"
+#include "placement/apportion.h"
 
 typedef struct {
     ek_file_map map;
@@ -34,6 +35,13 @@ int64_t ek_trace_number(const ek_trace *t, int64_t i);
  * number of ranks. */
 void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_t ranks,
                      int64_t *counts);
+
+/* Scales counts [ranks][experts] so that each rank has `tokens` tokens with top_k different experts
+ * (at most `experts`), by largest remainder, as training replays a trace; a rank without
+ * assignments gets the loads of all.  all [experts]: scratch memory, beside `scratch` of so many.
+ */
+void ek_trace_scale(const ek_apportion_scratch *scratch, int32_t ranks, int64_t experts,
+                    int64_t tokens, int64_t top_k, int64_t *weight, int64_t *counts);
 
 /* Creates a trace file of uint32 with shape [4] = iterations, layers, sources, experts.  The caller
  * then writes the numbers to *out, in C order, little-endian, and closes it (EK_WRITE_REPLACE: the

@@ -5,6 +5,7 @@
 #include "balance/plan_time.h"
 #include "balance/replay.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,9 +33,11 @@ static double *factors_at(const ek_sim_loads *l, int64_t step, int64_t layer, in
 
 /* --- links ------------------------------------------------------------------------------------ */
 
-static void make_link(const ek_cluster_level *level, ek_link_cost *link)
+/* A level's bandwidth is that of each rank while all ranks of a node use it, so costs are those of
+ * links that were measured with as many ranks a node as the group has. */
+static void make_link(const ek_cluster_level *level, int32_t ranks_a_node, ek_link_cost *link)
 {
-    link->ranks_a_node = 1;
+    link->ranks_a_node = ranks_a_node;
     for (double bytes = 1024; bytes < 1e9; bytes *= 16) {
         ek_cost_table *t[] = {&link->message, &link->hop};
 
@@ -47,15 +50,18 @@ static void make_link(const ek_cluster_level *level, ek_link_cost *link)
 
 /* What planners know of links: those inside a node, and the slowest between nodes that a group
  * uses. */
-static void make_links(const ek_cluster *c, int32_t ranks, ek_machine *m)
+static void make_links(const ek_cluster *c, int32_t ranks, int32_t nodes, ek_machine *m)
 {
     int64_t node = ek_cluster_node_ranks(c);
+    int32_t a_node = (ranks + nodes - 1) / nodes;
 
     memset(m->link, 0, sizeof(m->link));
     if (node > 1)
-        make_link(&c->level[ek_cluster_level_between(c, 0, node - 1)], &m->link[EK_LINK_NODE]);
+        make_link(&c->level[ek_cluster_level_between(c, 0, node - 1)], a_node,
+                  &m->link[EK_LINK_NODE]);
     if (ranks > node)
-        make_link(&c->level[ek_cluster_level_between(c, 0, ranks - 1)], &m->link[EK_LINK_NET]);
+        make_link(&c->level[ek_cluster_level_between(c, 0, ranks - 1)], a_node,
+                  &m->link[EK_LINK_NET]);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -128,11 +134,19 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     return EK_OK;
 }
 
+/* Tokens of a rank in a micro-batch; at least one. */
+static int64_t tokens_of(const ek_sim_loads_config *c)
+{
+    return (int64_t)fmax(1, round(c->rows / (double)c->spec->top_k));
+}
+
 static ek_status plan_trace(ek_sim_loads *l)
 {
     ek_replay_config cfg = {.planner = l->cfg.planner,
                             .limits = l->limits,
                             .lag = l->lag,
+                            .tokens = tokens_of(&l->cfg),
+                            .top_k = l->cfg.spec->top_k,
                             .each = keep_plan,
                             .context = l};
     ek_replay_result r;
@@ -184,7 +198,7 @@ static ek_status set_costs(ek_sim_loads *l)
 
     l->machine = c->cluster->machine;
     cut.ff = (cut.ff + c->etp - 1) / c->etp; /* as ek_layer_costs has it in training */
-    make_links(c->cluster, ranks, &l->machine);
+    make_links(c->cluster, ranks, s.nodes, &l->machine);
     return ek_plan_costs_of(&l->machine, &s, &l->limits.costs, NULL);
 }
 

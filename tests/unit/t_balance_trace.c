@@ -181,6 +181,21 @@ static void refused(const char *path, const char *word)
     "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape ", }\n"
 
 /* Each with the data of eight one-byte numbers, which would fit. */
+/* Of 8 choices of 4 tokens, none may be above 4. */
+static void scaled_to_the_tokens_of_a_rank(void)
+{
+    int64_t counts[2][3] = {{1000, 2000, 3000}, {0}}, weight[6];
+    const int64_t wanted[3] = {1, 3, 4};
+    int64_t remainder[3];
+    int32_t open[3];
+    ek_apportion_scratch scratch = {remainder, open};
+
+    ek_trace_scale(&scratch, 2, 3, 4, 2, weight, counts[0]);
+    for (int r = 0; r < 2; r++) /* the second rank has none, and gets the loads of all */
+        for (int e = 0; e < 3; e++)
+            CHECK_INT(counts[r][e], wanted[e]);
+}
+
 static void bad_heads(void)
 {
     static const char kind[] = "unsigned integers, little-endian", order[] = "C order";
@@ -737,6 +752,7 @@ static void bad_plans_end_the_replay(void)
 static const ek_case cases[] = {
     EK_CASE(reads_all_widths_axes_and_versions),
     EK_CASE(heads_may_be_written_otherwise),
+    EK_CASE(scaled_to_the_tokens_of_a_rank),
     EK_CASE(bad_heads),
     EK_CASE(sizes_that_wrap),
     EK_CASE(bad_starts),

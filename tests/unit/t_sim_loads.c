@@ -132,6 +132,44 @@ static void replicas_level_what_ranks_serve(void)
     ek_sim_loads_close(&l);
 }
 
+/* Replicas of a layer on average, with `rows` of each rank, links of 1 MB/s, and so many ranks a
+ * node. */
+static double replicas_of(double rows, int64_t node)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_auto);
+    ek_sim_loads *l;
+    double n;
+
+    cluster.level[0].bytes_s = 1e6;
+    if (node > 1) {
+        cluster.n_levels = 2;
+        cluster.level[1] = cluster.level[0];
+        cluster.level[0].ranks = node;
+    }
+    cfg.rows = rows;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    n = ek_sim_loads_balance(l)->replicas;
+    ek_sim_loads_close(&l);
+    return n;
+}
+
+/* The trace has 8,000 assignments of each rank, of which 6,000 gain 0.4 s of products; a replica
+ * takes 0.1 s. */
+static void replicas_must_pay_in_a_micro_batch_of_the_run(void)
+{
+    CHECK(replicas_of(8000, 1) == 1.5);
+    CHECK(replicas_of(8, 1) == 0);
+}
+
+/* A rank's part of a link is not shared once more with the ranks of its node. */
+static void links_have_the_bandwidth_of_the_cluster_file(void)
+{
+    for (double rows = 8; rows < 8000; rows *= 1.3)
+        CHECK(replicas_of(rows, 1) == replicas_of(rows, 2));
+}
+
 /* Sampled iterations have their own loads. */
 static void steps_are_samples_of_the_trace(void)
 {
@@ -176,6 +214,8 @@ static void a_trace_of_other_experts_is_refused(void)
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
     EK_CASE(replicas_level_what_ranks_serve),
+    EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),
+    EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
     EK_CASE(steps_are_samples_of_the_trace),
     EK_CASE(a_trace_of_other_experts_is_refused),
 };
