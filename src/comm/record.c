@@ -22,8 +22,8 @@ struct ek_recorder {
     int32_t *queue; /* [ranks x ranks] messages of a pair for which one side has called; -1 */
     record *list;   /* [n] */
     int32_t n, cap, unused;
-    int32_t *sent; /* [n_sent] not taken: from `taken` on */
-    int32_t n_sent, cap_sent, taken;
+    int32_t *ready; /* [n_ready] not taken: from `taken` on */
+    int32_t n_ready, cap_ready, taken;
     ek_comm **worlds; /* [ranks] */
 };
 
@@ -84,21 +84,21 @@ static ek_status new_record(ek_recorder *r, record m, int32_t *id)
     return EK_OK;
 }
 
-/* Appends a sent message to those that can be taken. */
+/* Appends a message to those that can be taken: both sides have called. */
 static ek_status offer_message(ek_recorder *r, int32_t id)
 {
     int32_t *more;
 
-    if (r->taken == r->n_sent)
-        r->taken = r->n_sent = 0;
-    if (r->n_sent == r->cap_sent) {
-        r->cap_sent = r->cap_sent > 0 ? 2 * r->cap_sent : 256;
-        more = realloc(r->sent, (size_t)r->cap_sent * sizeof(*more));
+    if (r->taken == r->n_ready)
+        r->taken = r->n_ready = 0;
+    if (r->n_ready == r->cap_ready) {
+        r->cap_ready = r->cap_ready > 0 ? 2 * r->cap_ready : 256;
+        more = realloc(r->ready, (size_t)r->cap_ready * sizeof(*more));
         if (more == NULL)
             return no_memory();
-        r->sent = more;
+        r->ready = more;
     }
-    r->sent[r->n_sent++] = id;
+    r->ready[r->n_ready++] = id;
     return EK_OK;
 }
 
@@ -123,7 +123,7 @@ static ek_status post_call(ek_recorder *r, record m, ek_message *handle)
     }
     handle->handle[0] = (void *)((intptr_t)id + 1);
     handle->handle[1] = m.expected ? r : NULL;
-    return m.sent ? offer_message(r, id) : EK_OK;
+    return r->list[id].sent && r->list[id].expected ? offer_message(r, id) : EK_OK;
 }
 
 static ek_status record_send(void *self, const void *buf, int64_t bytes, int to, int tag,
@@ -180,9 +180,9 @@ int ek_record_take(ek_recorder *r, ek_recorded *m)
 {
     const record *x;
 
-    if (r->taken == r->n_sent)
+    if (r->taken == r->n_ready)
         return 0;
-    m->id = r->sent[r->taken++];
+    m->id = r->ready[r->taken++];
     x = &r->list[m->id];
     m->from = x->from;
     m->to = x->to;
@@ -320,7 +320,7 @@ void ek_record_close(ek_recorder **pr)
     free(r->worlds);
     free(r->queue);
     free(r->list);
-    free(r->sent);
+    free(r->ready);
     free(r);
 }
 

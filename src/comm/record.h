@@ -2,8 +2,9 @@
  *
  * Operations run as over any back end, but messages carry no data: buffers are never touched, and
  * may be any addresses but NULL.  Who has opened the worlds takes the messages in the order in
- * which they were sent, and says of each when its sender may go on, and when its receiver has it;
- * so the operations' own rules decide which message follows which. */
+ * which both sides have called, as a network that does not buffer would, and says of each when its
+ * sender may go on, and when its receiver has it; so the operations' own rules decide which message
+ * follows which. */
 #ifndef COMM_RECORD_H
 #define COMM_RECORD_H
 

@@ -38,6 +38,7 @@ typedef struct {
     /* Of an op on the ranks of a class. */
     void (*price)(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out);
     const void *context;
+    int each_rank;      /* 1: ranks are told apart, though nothing distinguishes them */
     const double *slow; /* [ranks] factor on the seconds of a rank's ops; NULL: 1 for all */
     /* Factors [n_columns] of an op on its seconds, wire and overhead, of which rank r has that of
      * column_of[r]; NULL: 1 for all.  An op of the network whose factors are all 0 is silent.

@@ -31,7 +31,7 @@ static int divides_stages(const ek_sim_graphs *g)
 /* Whether ranks of a class differ. */
 static int distinguishes_ranks(const ek_sim_config *cfg)
 {
-    if (cfg->factors != NULL || divides_stages(cfg->graphs))
+    if (cfg->each_rank || cfg->factors != NULL || divides_stages(cfg->graphs))
         return 1;
     for (int32_t r = 0; cfg->slow != NULL && r < cfg->graphs->ranks; r++)
         if (cfg->slow[r] != cfg->slow[0])

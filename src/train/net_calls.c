@@ -220,3 +220,40 @@ ek_status ek_net_calls_finished(ek_net_calls *c, int32_t rank, int32_t *call)
     } while (*call < 0 && ek_comm_activity(world) != before);
     return EK_OK;
 }
+
+/* --- for a simulation ------------------------------------------------------------------------- */
+
+static ek_status start_call(void *self, int32_t rank, const ek_net_work *w, int tag, int32_t call)
+{
+    return ek_net_calls_start(self, rank, w, tag, call);
+}
+
+static ek_status finished_call(void *self, int32_t rank, int32_t *call)
+{
+    return ek_net_calls_finished(self, rank, call);
+}
+
+static int take_sent(void *self, ek_sim_sent *m)
+{
+    ek_recorded r;
+
+    if (!ek_record_take(((ek_net_calls *)self)->recorder, &r))
+        return 0;
+    *m = (ek_sim_sent){r.id, r.from, r.to, (double)r.bytes};
+    return 1;
+}
+
+static void let_go(void *self, int32_t id)
+{
+    ek_record_left(((ek_net_calls *)self)->recorder, id);
+}
+
+static void deliver(void *self, int32_t id)
+{
+    ek_record_arrived(((ek_net_calls *)self)->recorder, id);
+}
+
+ek_sim_calls ek_net_calls_for_sim(ek_net_calls *c)
+{
+    return (ek_sim_calls){c, start_call, finished_call, take_sent, let_go, deliver};
+}

@@ -4,7 +4,7 @@
 #define TRAIN_NET_CALLS_H
 
 #include "comm/record.h"
-#include "schedule/work.h"
+#include "sim/messages.h"
 
 typedef struct ek_net_calls ek_net_calls;
 
@@ -24,5 +24,8 @@ EK_CHECKED ek_status ek_net_calls_start(ek_net_calls *c, int32_t rank, const ek_
 /* Lets the calls of a rank make progress; *call: one that has finished, which is forgotten, or -1
  * if all of them wait for messages. */
 EK_CHECKED ek_status ek_net_calls_finished(ek_net_calls *c, int32_t rank, int32_t *call);
+
+/* Borrowed from c. */
+ek_sim_calls ek_net_calls_for_sim(ek_net_calls *c);
 
 #endif
