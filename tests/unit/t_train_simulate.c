@@ -252,7 +252,7 @@ static void loads_of_a_trace_are_those_of_the_ranks_of_a_group(void)
 
     for (int l = 0; l < 4; l++)
         for (int r = 0; r < 4; r++)
-            counts[l][r][2 * l] = 1000; /* an expert of rank l */
+            counts[l][r][2 * l] = counts[l][r][2 * l + 1] = 500; /* the experts of rank l */
     CHECK(even > 0);
     for (int r = 0; r < 16; r++) { /* stage 0 has layers 0 and 1: each is half of its products */
         int serves = r % 4 / 2 == r / 8;
