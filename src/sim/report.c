@@ -441,14 +441,20 @@ static void put_failures(const ek_sim_report *r, FILE *out)
                 ek_sim_price_of_run(r));
 }
 
+const char *ek_sim_engine_note(const char *engine)
+{
+    if (strcmp(engine, "messages") == 0)
+        return ", message by message";
+    return strcmp(engine, "flow") == 0 ? ", with links that ranks share" : "";
+}
+
 static void put_end(const ek_sim_report *r, FILE *out)
 {
     char text[EK_COST_QUANTITY];
 
     fprintf(out, "\n%sSimulated in %s%s.\n",
             r->balance == NULL ? "Loads of experts are even, as with --force-balance. " : "",
-            ek_cost_quantity(text, r->took_s, "s"),
-            strcmp(r->engine, "flow") == 0 ? ", with links that ranks share" : "");
+            ek_cost_quantity(text, r->took_s, "s"), ek_sim_engine_note(r->engine));
 }
 
 void ek_sim_write_text(const ek_sim_report *r, FILE *out)

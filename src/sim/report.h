@@ -58,7 +58,7 @@ typedef struct {
 
 typedef struct {
     const char *model;  /* as --model has it */
-    const char *engine; /* "replay", "flow" */
+    const char *engine; /* "replay", "flow", "messages" */
     unsigned dialect;   /* bits of sim/dialect.h */
     const ek_cluster *cluster;
     const ek_sim_graphs *graphs;
@@ -88,6 +88,9 @@ double ek_sim_quantile(const ek_sim_report *r, double q);
  * on average. */
 double ek_sim_price_of_run(const ek_sim_report *r);
 double ek_sim_step_price(const ek_sim_report *r);
+
+/* What an engine does beside replay, after a comma; "" of replay. */
+const char *ek_sim_engine_note(const char *engine);
 
 /* FLOP/s of a rank that shares are given of; *what: which. */
 double ek_sim_peak(const ek_cluster *c, const char **what);

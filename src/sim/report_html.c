@@ -72,7 +72,7 @@ static void put_engine(const ek_sim_report *r, char *text, size_t cap)
     char words[EK_DIALECT_TEXT];
 
     n += (size_t)snprintf(text + n, cap - n, " Engine: %s%s.", r->engine,
-                          strcmp(r->engine, "flow") == 0 ? ", with links that ranks share" : "");
+                          ek_sim_engine_note(r->engine));
     if (r->dialect != 0)
         (void)snprintf(text + n, cap - n, " As other programs: %s.",
                        ek_dialect_text(r->dialect, words, sizeof(words)));

@@ -6,6 +6,7 @@
 #include "sim/flow.h"
 #include "sim/price_compute.h"
 #include "train/imagine.h"
+#include "train/net_calls.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +14,9 @@
 struct ek_simulation {
     ek_cluster cluster; /* with what the dialect changes */
     ek_cluster alone;   /* flow: what a rank has without the others, which prices are of */
-    int flow, ranks;
+    ek_engine engine;
+    ek_net_calls *calls; /* messages: who makes them */
+    int ranks;
     int32_t recorded[EK_SIMULATION_RECORDS]; /* [n_recorded] ranks */
     int32_t n_recorded;
     ek_imagined *imagined;
@@ -149,7 +152,7 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
 {
     const ek_simulation *s = context;
 
-    price_with(s->flow ? &s->alone : &s->cluster, s->loads, of, op, out);
+    price_with(s->engine == EK_ENGINE_FLOW ? &s->alone : &s->cluster, s->loads, of, op, out);
 }
 
 /* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
@@ -233,6 +236,19 @@ const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
     return s->dialect.copies != NULL ? &s->dialect.graphs : ek_imagined_graphs(s->imagined);
 }
 
+static ek_status run_engine(const ek_simulation *s, const ek_sim_config *sim, ek_sim_result *r)
+{
+    ek_sim_calls calls;
+
+    switch (s->engine) {
+    case EK_ENGINE_FLOW: return ek_sim_flow(sim, &s->cluster, r);
+    case EK_ENGINE_MESSAGES:
+        calls = ek_net_calls_for_sim(s->calls);
+        return ek_sim_messages(sim, &s->cluster, &calls, r);
+    default: return ek_sim_replay(sim, r);
+    }
+}
+
 /* Simulates a step; adds its share to the mean. */
 static ek_status add_step(ek_simulation *s, int64_t step)
 {
@@ -253,7 +269,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;
     }
-    st = s->flow ? ek_sim_flow(&sim, &s->cluster, &r) : ek_sim_replay(&sim, &r);
+    st = run_engine(s, &sim, &r);
     if (st == EK_OK) {
         s->step_s[step] = r.step_s;
         st = ek_sim_add(&s->result, &r, 1.0 / (double)s->n_steps);
@@ -275,6 +291,18 @@ static void choose_recorded(ek_simulation *s, const ek_simulation_config *cfg)
             g->classes[n > 1 ? (int64_t)i * (g->n_classes - 1) / (n - 1) : 0].ranks[0];
 }
 
+static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
+{
+    EK_REQUIRE(cfg->ranks <= EK_MESSAGES_RANKS, EK_EUNSUPPORTED,
+               "--engine messages simulates up to %d ranks, not %d: use flow", EK_MESSAGES_RANKS,
+               cfg->ranks);
+    EK_REQUIRE(cfg->trace == NULL, EK_EUNSUPPORTED,
+               "--engine messages simulates even loads: use flow with --trace");
+    EK_REQUIRE((cfg->dialect & EK_DIALECT_RING_STEPS) == 0, EK_EUNSUPPORTED,
+               "--engine messages sends what evenkeel does: use flow with --dialect ring-steps");
+    return ek_net_calls_open(cfg->ranks, node_of, &s->calls);
+}
+
 static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
 {
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
@@ -283,6 +311,8 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_REQUIRE(!cfg->timeline || (cfg->timeline_rank >= 0 && cfg->timeline_rank < cfg->ranks),
                EK_EINVAL, "--timeline-rank %d: there are ranks 0 to %d", cfg->timeline_rank,
                cfg->ranks - 1);
+    if (s->engine == EK_ENGINE_MESSAGES)
+        EK_TRY(open_calls(s, cfg, node_of));
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);
@@ -309,8 +339,8 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     s->cluster = *cfg->cluster;
     s->cluster.ring_steps = (cfg->dialect & EK_DIALECT_RING_STEPS) != 0;
     s->ranks = cfg->ranks;
-    s->flow = cfg->flow;
-    if (cfg->flow)
+    s->engine = cfg->engine;
+    if (s->engine == EK_ENGINE_FLOW)
         s->alone = ek_cluster_alone(&s->cluster);
     s->n_steps = 1;
     st = ek_cluster_nodes(cfg->cluster, cfg->ranks, &node_of);
@@ -325,6 +355,7 @@ void ek_simulation_close(ek_simulation **s)
     if (*s == NULL)
         return;
     ek_sim_free(&(*s)->result);
+    ek_net_calls_close(&(*s)->calls);
     ek_sim_loads_close(&(*s)->loads);
     ek_dialect_close(&(*s)->dialect);
     ek_imagined_close(&(*s)->imagined);

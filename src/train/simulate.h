@@ -14,16 +14,22 @@
 #include "sim/price_net.h"
 #include "sim/replay.h"
 
+/* The words of --engine: sim/replay.h, sim/flow.h, sim/messages.h. */
+typedef enum { EK_ENGINE_REPLAY, EK_ENGINE_FLOW, EK_ENGINE_MESSAGES } ek_engine;
+#define EK_ENGINE_WORDS "replay|flow|messages"
+
+enum { EK_MESSAGES_RANKS = 64 }; /* the most of EK_ENGINE_MESSAGES, which also has even loads */
+
 typedef struct {
     const ek_train_config *train; /* --ep and so on; data may be missing */
     const ek_cluster *cluster;
     int ranks;
-    int every_rank;        /* 1: a graph for every rank (train/imagine.h) */
-    int timeline;          /* 1: records timeline_rank, for ek_simulation_write_timeline */
-    int timeline_rank;     /* below ranks (ops are recorded in the last step) */
-    int n_strips;          /* also records the first ranks of up to so many classes: the first, the
-                              last, and of those between evenly many */
-    int flow;              /* 1: ranks share links (sim/flow.h); 0: replay (sim/replay.h) */
+    int every_rank;    /* 1: a graph for every rank (train/imagine.h) */
+    int timeline;      /* 1: records timeline_rank, for ek_simulation_write_timeline */
+    int timeline_rank; /* below ranks (ops are recorded in the last step) */
+    int n_strips;      /* also records the first ranks of up to so many classes: the first, the
+                          last, and of those between evenly many */
+    ek_engine engine;
     const ek_trace *trace; /* NULL: even loads */
     unsigned dialect;      /* bits of sim/dialect.h; 0: evenkeel's */
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
@@ -51,7 +57,8 @@ void ek_simulation_close_files(ek_simulation_files **f);
 typedef struct ek_simulation ek_simulation;
 
 /* The caller closes *out, also after a failure.  EK_EINVAL: a setting, ranks that the cluster
- * does not have, or timeline_rank; others as of ek_imagine.  Local. */
+ * does not have, or timeline_rank; EK_EUNSUPPORTED: what EK_ENGINE_MESSAGES cannot simulate; others
+ * as of ek_imagine.  Local. */
 EK_CHECKED ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out);
 void ek_simulation_close(ek_simulation **s);
 

@@ -149,7 +149,7 @@ class Simulate(ek_cli.Case):
         for shared in (1, 4):  # of an adapter that carries as much in all
             levels = [CLUSTER["levels"][0], {**CLUSTER["levels"][1], "gbytes_s": 4 / shared, "shared_by": shared}]
             cluster = ek_cli.write(self.path("shared.json"), json.dumps({**CLUSTER, "levels": levels}))
-            for engine in ("replay", "flow"):
+            for engine in ("replay", "flow", "messages"):
                 s = self.json(*words, "--engine", engine, cluster=cluster)
                 self.assertEqual(s["engine"], engine)
                 self.assertAlmostEqual(self.all_parts(s["where_ms"]), s["step_ms"], delta=1e-6 * s["step_ms"])
@@ -159,7 +159,10 @@ class Simulate(ek_cli.Case):
         text = self.simulate(*words, "--engine", "flow", "--timeline", self.path("step.json"), "--what-if", "compute x2").stdout
         self.assertIn(", with links that ranks share.", text)
         self.assertGreater(len(json.loads(ek_cli.read(self.path("step.json")))["traceEvents"]), 50)
-        self.assertIn("one of replay, flow", self.simulate(1, "--engine", "fast", status=USAGE).stderr)
+        self.assertLess(steps["messages", 1], steps["messages", 4])
+        self.assertLess(abs(steps["messages", 4] / steps["flow", 4] - 1), 0.1)
+        self.assertIn(", message by message.", self.simulate(*words, "--engine", "messages").stdout)
+        self.assertIn("one of replay, flow, messages", self.simulate(1, "--engine", "fast", status=USAGE).stderr)
 
     def test_thousands_of_ranks_are_one_class_a_stage(self):
         s = self.json(4096, "--pp", 4, "--ep", 32, "--zero", 1, "--batch", 8192, "--micro-batch", 1024)
@@ -231,6 +234,7 @@ class Simulate(ek_cli.Case):
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 9,  # of which failures leave 8
                  ["--pp", 2, "--ep", 2, "--batch", 64, "--failures", "1e9", "--timeline", "x", "--timeline-rank", 8]),
                 (BAD_INPUT, "--adaptive-r 0 cannot be simulated", 8, ["--ep", 8, "--adaptive-r", 0]),
+                (BAD_INPUT, "--engine messages simulates up to 64 ranks, not 65", 65, ["--engine", "messages"]),
                 (USAGE, "toy has no key `failures`", 8, ["--failures", "cluster"]),
                 (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),
                 (BAD_INPUT, "none.csv", 8, ["--failures", "none.csv"]),

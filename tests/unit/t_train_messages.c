@@ -16,6 +16,13 @@ static const ek_cluster paired = {
     .n_levels = 1,
     .level = {{.name = "net", .ranks = RANKS_MOST, .bytes_s = 1, .shared_by = 2}}};
 
+/* Pairs below a leaf that a spine joins with a byte a second for both ranks. */
+static const ek_cluster spine = {
+    .name = "spine",
+    .n_levels = 2,
+    .level = {{.name = "leaf", .ranks = 2, .bytes_s = 2},
+              {.name = "spine", .ranks = RANKS_MOST, .bytes_s = 0.5, .shared_by = 2}}};
+
 static const factors prices = {1, 0, 0, 0};
 static const int32_t recorded[] = {0, 1, 2, 3};
 
@@ -87,6 +94,27 @@ static void senders_to_one_rank_share_its_link(void)
     for (int32_t from = 0; from < 3; from++)
         message(&w, from, 3, 0, 2);
     CHECK_SECONDS(step_of(&w, &own, NULL), 6);
+    close_world(&w);
+}
+
+/* To the spine a message passes the leaf's link as well, of which it takes half. */
+static void messages_pass_the_links_of_all_levels(void)
+{
+    ek_cluster nodes = spine;
+    world w;
+
+    snprintf(nodes.level[0].name, sizeof(nodes.level[0].name), "node");
+    open_world(&w, 8, 1);
+    message(&w, 0, 4, 0, 4);
+    message(&w, 0, 1, 0, 4);
+    CHECK_SECONDS(step_of(&w, &spine, NULL), 4);
+    message(&w, 1, 6, 0, 4); /* with the other to the spine; then the leaf's have it alone */
+    CHECK_SECONDS(step_of(&w, &spine, NULL), 8);
+    message(&w, 0, 1, 0, 8);
+    CHECK_SECONDS(step_of(&w, &spine, NULL), 8);
+    message(&w, 0, 1, 0, 4);
+    CHECK_SECONDS(step_of(&w, &spine, NULL), 10);
+    CHECK_SECONDS(step_of(&w, &nodes, NULL), 8); /* inside a node by another link */
     close_world(&w);
 }
 
@@ -351,6 +379,7 @@ static void slower_links_are_never_faster(void)
 static const ek_case cases[] = {
     EK_CASE(messages_share_a_link),
     EK_CASE(senders_to_one_rank_share_its_link),
+    EK_CASE(messages_pass_the_links_of_all_levels),
     EK_CASE(pairs_that_share_no_link_do_not_interact),
     EK_CASE(messages_of_a_pair_are_one_after_the_other),
     EK_CASE(overheads_of_messages_are_the_processors),

@@ -2,11 +2,12 @@
  * follow the costs as they must, and the first rank of a stage stands for the others. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "sim/dialect.h"
 #include "train/failure_parts.h"
 #include "train/imagine.h"
 #include "train/simulate.h"
 
-enum { FLOW_LAYOUTS = 60, LAYOUTS = 60 };
+enum { FLOW_LAYOUTS = 60, MESSAGE_LAYOUTS = 12, LAYOUTS = 60 };
 
 static int64_t draw(uint64_t *state, int64_t n)
 {
@@ -67,11 +68,11 @@ static int draw_layout(uint64_t *state, ek_train_config *c)
     return c->pp * c->tp * dp;
 }
 
-static double step_by(int flow, const ek_train_config *c, const ek_cluster *cluster, int ranks,
-                      int every)
+static double step_by(ek_engine engine, const ek_train_config *c, const ek_cluster *cluster,
+                      int ranks, int every)
 {
     ek_simulation_config cfg = {
-        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every, .flow = flow};
+        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every, .engine = engine};
     ek_simulation *s = NULL;
     double step = 0;
 
@@ -90,7 +91,7 @@ static double step_by(int flow, const ek_train_config *c, const ek_cluster *clus
 
 static double step_of(const ek_train_config *c, const ek_cluster *cluster, int ranks, int every)
 {
-    return step_by(0, c, cluster, ranks, every);
+    return step_by(EK_ENGINE_REPLAY, c, cluster, ranks, every);
 }
 
 /* Where ranks share no links: with quick links, which flows seldom share, within 3 %; else longer,
@@ -108,11 +109,36 @@ static void flows_of_drawn_layouts_take_the_replays_time(void)
     for (int i = 0; i < FLOW_LAYOUTS; i++) {
         ek_train_config c;
         int ranks = draw_layout(&state, &c);
-        double of_quick = step_by(1, &c, &quick, ranks, 0) / step_by(0, &c, &quick, ranks, 0);
-        double of_plain = step_by(1, &c, &plain, ranks, 0) / step_by(0, &c, &plain, ranks, 0);
+        double of_quick = step_by(EK_ENGINE_FLOW, &c, &quick, ranks, 0) /
+                          step_by(EK_ENGINE_REPLAY, &c, &quick, ranks, 0);
+        double of_plain = step_by(EK_ENGINE_FLOW, &c, &plain, ranks, 0) /
+                          step_by(EK_ENGINE_REPLAY, &c, &plain, ranks, 0);
 
         CHECK(fabs(of_quick - 1) <= 0.03);
         CHECK(of_plain >= 1 - 1e-9 && of_plain <= 1.1);
+    }
+}
+
+/* Quick links: within 3 % of the flow engine.  Costs half as high take half the time. */
+static void messages_of_drawn_layouts_take_the_flows_time(void)
+{
+    ek_cluster quick, plain, faster;
+    uint64_t state = 7;
+
+    set_cluster(&quick, 1, 10);
+    set_cluster(&plain, 1, 1);
+    set_cluster(&faster, 2, 2);
+    for (int i = 0; i < MESSAGE_LAYOUTS; i++) {
+        ek_train_config c;
+        int ranks = draw_layout(&state, &c);
+        double flow = step_by(EK_ENGINE_FLOW, &c, &quick, ranks, 0);
+        double messages = step_by(EK_ENGINE_MESSAGES, &c, &quick, ranks, 0);
+        double step = step_by(EK_ENGINE_MESSAGES, &c, &plain, ranks, 0);
+        double half = step_by(EK_ENGINE_MESSAGES, &c, &faster, ranks, 0);
+
+        CHECK(fabs(messages / flow - 1) <= 0.03);
+        CHECK(fabs(2 * half - step) <= 1e-9 * step);
+        CHECK(messages <= step);
     }
 }
 
@@ -341,6 +367,32 @@ static void more_ranks_than_the_cluster_has_are_refused(void)
     ek_simulation_close(&s);
 }
 
+static void messages_of_more_ranks_or_uneven_loads_are_refused(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_trace t = {0};
+    ek_simulation_config cfg = {
+        .train = &c, .cluster = &plain, .ranks = 65, .engine = EK_ENGINE_MESSAGES};
+    ek_simulation *s = NULL;
+
+    set_cluster(&plain, 1, 1);
+    plain.level[1].ranks = 128;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EUNSUPPORTED);
+    CHECK(strstr(ek_err_message(), "up to 64 ranks, not 65") != NULL);
+    ek_simulation_close(&s);
+    cfg.ranks = 8;
+    cfg.trace = &t;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EUNSUPPORTED);
+    CHECK(strstr(ek_err_message(), "--trace") != NULL);
+    ek_simulation_close(&s);
+    cfg.trace = NULL;
+    cfg.dialect = EK_DIALECT_RING_STEPS;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_EUNSUPPORTED);
+    CHECK(strstr(ek_err_message(), "ring-steps") != NULL);
+    ek_simulation_close(&s);
+}
+
 static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -362,6 +414,7 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
 static const ek_case cases[] = {
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
     EK_CASE(flows_of_drawn_layouts_take_the_replays_time),
+    EK_CASE(messages_of_drawn_layouts_take_the_flows_time),
     EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
     EK_CASE(groups_that_straddle_nodes_wait_for_the_network),
     EK_CASE(messages_between_stages_of_a_node_do_not_pass_the_network),
@@ -369,6 +422,7 @@ static const ek_case cases[] = {
     EK_CASE(loads_of_a_trace_are_those_of_the_ranks_of_a_group),
     EK_CASE(a_stage_has_the_parts_of_its_layers),
     EK_CASE(more_ranks_than_the_cluster_has_are_refused),
+    EK_CASE(messages_of_more_ranks_or_uneven_loads_are_refused),
     EK_CASE(a_layout_that_does_not_fit_is_refused_as_training_does),
 };
 EK_TEST_MAIN(cases)

@@ -1,6 +1,7 @@
 /* The options of `evenkeel simulate`. */
 #include "train/command/simulate.h"
 
+#include "base/option_value.h"
 #include "sim/dialect.h"
 #include "train/failures.h"
 #include "train/output/simulation.h"
@@ -48,10 +49,11 @@ static const ek_option own[] = {
     {"timeline-rank", EK_OPTION_INT, .fallback = "0", .unit = "rank", .allowed = "[0,65535]",
      .field = EK_FIELD_INT, .offset = offsetof(simulate_settings, timeline_rank),
      .help = "rank of --timeline"},
-    {"engine", EK_OPTION_CHOICE, .fallback = "replay", .allowed = "replay|flow",
+    {"engine", EK_OPTION_CHOICE, .fallback = "replay", .allowed = EK_ENGINE_WORDS,
      .field = EK_FIELD_TEXT, .offset = offsetof(simulate_settings, engine),
      .help = "replay: bytes of different ranks share no link; flow: ranks share the links of the "
-             "cluster as they use them"},
+             "cluster as they use them; messages: every message of up to 64 ranks does, with even "
+             "loads"},
     {"what-if", EK_OPTION_LIST, .unit = "CHANGE", .field = EK_FIELD_LIST,
      .offset = offsetof(simulate_settings, what_if),
      .help =
@@ -109,19 +111,20 @@ ek_status ek_simulate_command(const ek_options *o, FILE *out)
     if (!ek_options_given(o, "dtype"))
         s.train.dtype = files->cluster.machine.dtype;
     s.train.device = files->cluster.device;
-    EK_TRY_OUT(
-        ek_simulate_and_report(&(ek_simulation_config){.train = &s.train,
-                                                       .cluster = &files->cluster,
-                                                       .ranks = s.ranks,
-                                                       .every_rank = s.every_rank,
-                                                       .flow = strcmp(s.engine, "flow") == 0,
-                                                       .timeline = s.timeline != NULL,
-                                                       .timeline_rank = s.timeline_rank,
-                                                       .trace = files->trace,
-                                                       .dialect = dialect,
-                                                       .steps = s.steps},
-                               &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report,
-                                                       s.json, out, s.failures, s.on_failure}));
+    EK_TRY_OUT(ek_simulate_and_report(
+        &(ek_simulation_config){.train = &s.train,
+                                .cluster = &files->cluster,
+                                .ranks = s.ranks,
+                                .every_rank = s.every_rank,
+                                .engine =
+                                    (ek_engine)ek_option_choice_index(EK_ENGINE_WORDS, s.engine),
+                                .timeline = s.timeline != NULL,
+                                .timeline_rank = s.timeline_rank,
+                                .trace = files->trace,
+                                .dialect = dialect,
+                                .steps = s.steps},
+        &(ek_simulation_output){s.what_if, s.n_what_if, s.timeline, s.report, s.json, out,
+                                s.failures, s.on_failure}));
 out:
     ek_simulation_close_files(&files);
     return st;

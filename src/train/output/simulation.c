@@ -57,8 +57,9 @@ static void put_page(const void *report, FILE *f)
 static ek_status simulate_and_report(const ek_simulation_config *cfg, const ek_simulation_output *o,
                                      const ek_sim_failures *failures)
 {
+    static const char *const engines[] = {"replay", "flow", "messages"};
     ek_sim_report r = {.model = cfg->train->model != NULL ? cfg->train->model : "",
-                       .engine = cfg->flow ? "flow" : "replay",
+                       .engine = engines[cfg->engine],
                        .dialect = cfg->dialect,
                        .cluster = cfg->cluster,
                        .n_changes = (int)o->n_changes,
