@@ -7,6 +7,7 @@
  *   - ranks: a multiple of the unit, at most those wanted, on hosts that are listed, respond, do
  *     not leave and are not suspect, each within its slots; draining ranks behind them, one a host
  *   - a completed step is repeated only if the report of the first step says how many are
+ *   - a generation without late hosts is kept from going back no longer than the watchdog's limit
  *   - mpiexec is killed at most once per generation, and only while it runs
  *   - exactly one exit, when no generation runs; no action after the end
  *
@@ -31,9 +32,14 @@ typedef struct {
     ek_core core;
     int tasks[WORLD_NUMBERS]; /* by number of a host: its task */
     int link_jobs[WORLD_HOSTS];
+    int silent; /* index of a host that does not respond now; -1: none */
     int reading;
     int runs, ended, kills, forwarded, exits;
     int generations, joined, first_reported;
+    int lacks;            /* state that a late host holds */
+    int refused;          /* this generation has failed, as it would have gone back */
+    int64_t forgiven;     /* stalls so far */
+    int64_t wait_until;   /* without stalls: one may go back from then on; 0: none was kept from it */
     int64_t step, memory; /* of this generation; the last that is in memory */
     int64_t done;         /* completed steps, as last reported */
     int64_t progress;     /* steps over all generations */
@@ -128,12 +134,25 @@ static void world_run_link_job(world *w, const ek_core_action *a)
         w->link_jobs[a->job] = 1;
 }
 
+/* A late host may hold the only copy of some state.  It stays away if one may go back without it. */
+static void world_lose_state(world *w)
+{
+    if (w->core.least_step > 0)
+        w->lacks = world_byte(w) % 4 == 0;
+    else if (w->lacks && world_byte(w) % 2 == 0)
+        w->memory /= 2;
+    w->lacks = w->lacks && w->core.least_step > 0;
+}
+
 static void world_start(world *w)
 {
     world_check_start(w);
+    world_lose_state(w);
     w->runs = 1;
     w->generations++;
-    w->ended = w->kills = w->forwarded = w->joined = w->first_reported = 0;
+    w->ended = w->kills = w->forwarded = w->joined = w->first_reported = w->refused = 0;
+    if (w->core.least_step > 0 && w->wait_until > 0 && w->now - w->forgiven > w->wait_until)
+        world_fault(w, "kept from going back for too long");
     w->step = 0;
 }
 
@@ -177,6 +196,10 @@ static void world_perform(world *w, const ek_core_action *a)
     case EK_CORE_REPORT:
         if (a->report == EK_REPORT_FIRST_STEP)
             world_check_first(w);
+        if (a->report == EK_REPORT_FIRST_STEP)
+            w->wait_until = 0;
+        if (a->report == EK_REPORT_INCOMPLETE && w->wait_until == 0)
+            w->wait_until = w->now - w->forgiven + (int64_t)(w->core.cfg.watchdog_s * 1e9);
         break;
     case EK_CORE_EXIT:
         if (w->runs || w->exits++ > 0)
@@ -191,6 +214,7 @@ static void world_take(world *w, ek_core_event e)
     int was_done = w->core.state == EK_CORE_DONE;
 
     e.now = w->now;
+    w->forgiven += w->now - w->core.seen > EK_STALL_NS ? w->now - w->core.seen : 0;
     if (e.kind == EK_CORE_OUTPUT_ENDED)
         w->runs = 0;
     if (ek_core_take(&w->core, &e) != EK_OK) {
@@ -231,7 +255,8 @@ static void world_end_task(world *w, int which, int result)
     for (int i = 0; i < n; i++) {
         int number = w->core.hosts.host[(which + i) % n].number;
 
-        if (number >= WORLD_NUMBERS || w->tasks[number] == EK_TASK_NONE)
+        if (number >= WORLD_NUMBERS || w->tasks[number] == EK_TASK_NONE ||
+            (which + i) % n == w->silent)
             continue;
         w->tasks[number] = EK_TASK_NONE;
         world_take(
@@ -265,6 +290,13 @@ static void world_join(world *w)
                                    .rank = i % n});
     w->joined = 1;
     w->step = w->memory;
+    if (w->lacks || w->memory < w->core.least_step) {
+        w->refused = 1;
+        world_take(w, (ek_core_event){.kind = EK_CORE_INCOMPLETE,
+                                      .step = w->lacks ? w->memory / 2 : w->memory});
+        world_take(w, (ek_core_event){.kind = EK_CORE_WORKER_FAILED, .status = 1, .lost = 1});
+        return;
+    }
     if (w->memory > 0)
         world_take(w, (ek_core_event){.kind = EK_CORE_RECOVERED});
     world_take(w, (ek_core_event){.kind = EK_CORE_SIZES, .result = 1});
@@ -285,8 +317,8 @@ static void world_output_ends(world *w)
 
 static void world_step(world *w)
 {
-    if (w->core.n_draining > 0) {
-        world_mpiexec_ends(w, 0);
+    if (w->core.n_draining > 0 || w->refused) {
+        world_mpiexec_ends(w, w->refused);
         return;
     }
     w->step++;
@@ -368,13 +400,21 @@ static void world_any(world *w)
     world_take(w, e);
 }
 
+static void world_pass(world *w, int how)
+{
+    for (int i = 0; i < how % 16 && w->core.state != EK_CORE_DONE; i++) {
+        w->now += 400000000;
+        world_take(w, (ek_core_event){.kind = EK_CORE_TIME});
+    }
+}
+
 static void world_event(world *w)
 {
     int what = world_byte(w), how = world_byte(w);
 
     switch (what % 24) {
-    case 0:
-    case 1: w->now += (int64_t)how * 10000000; break;  /* up to 2.5 s */
+    case 0: w->now += (int64_t)how * 10000000; break; /* up to 2.5 s, */
+    case 1: world_pass(w, how); break;                /* and 6.4 s in which the supervisor runs */
     case 2: w->now += (int64_t)how * 100000000; break; /* a stall of up to 25 s */
     case 3:
         if (w->reading)
@@ -405,6 +445,8 @@ static void world_event(world *w)
     case 12:
         if (how < 8 && w->exits == 0)
             world_take(w, (ek_core_event){.kind = EK_CORE_INTERRUPT});
+        else
+            w->silent = how % (2 * WORLD_HOSTS) - 1;
         break;
     case 13:
         if (how < 32)
@@ -422,6 +464,7 @@ static void world_finish(world *w)
     enum { TICKS_MAX = 40000 }; /* of 0.4 s */
     int n = 0;
 
+    w->silent = -1;
     for (; n < TICKS_MAX && w->core.state != EK_CORE_DONE && w->fault[0] == '\0'; n++) {
         w->now += 400000000;
         if (w->healthy)
@@ -450,6 +493,7 @@ static int world_run(world *w, const uint8_t *data, size_t size)
     memset(w, 0, sizeof(*w));
     w->data = data;
     w->size = size;
+    w->silent = -1;
     w->now = 1000000000;
     how = world_byte(w);
     ranks = world_byte(w);

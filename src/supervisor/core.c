@@ -86,8 +86,11 @@ static void begin_with_list(ek_core *c, int64_t now)
         ek_core_exit_for(c, EK_CORE_EXIT_SLOTS, now);
     else if (c->cfg.ranks % c->cfg.unit != 0)
         ek_core_exit_for(c, EK_CORE_EXIT_UNIT, now);
-    else
+    else {
+        if (c->history.done > 0)
+            ek_core_hosts_assume_state(&c->hosts);
         ek_core_search_begin(c, now);
+    }
 }
 
 /* An unreadable list does not end a run that has begun. */

@@ -20,6 +20,10 @@
  * host has; a generation in between, which takes no step, lets it hand that state over: its ranks
  * are the draining ones.
  *
+ * Hosts that respond too late to a probe are left out, and may hold state that no other host has.  A
+ * generation without them may not go back: if it would repeat completed steps it fails, and they are
+ * probed longer, as long as what would be repeated takes (core_wait.c).  Then one may.
+ *
  * Times are in nanoseconds of a monotonic clock.  Gaps of more than EK_STALL_NS between events
  * mean that the supervisor itself did not run (busy or suspended machine); they do not count
  * against the time limits of hosts and workers. */
@@ -77,7 +81,8 @@ typedef enum {
     EK_CORE_PHASE,         /* rank 0 enters `phase`, or, if negative, just shows that it is alive */
     EK_CORE_STEP,          /* `step` of `all` are completed */
     EK_CORE_RECOVERED,     /* the generation continues from shared memory */
-    EK_CORE_INCOMPLETE,    /* it does not, as the state in shared memory is incomplete */
+    EK_CORE_INCOMPLETE,    /* it does not, as the state in shared memory is incomplete; step: from
+                              which it continues, or would (core->least_step) */
     EK_CORE_SIZES,         /* the sizes of a rank's state are known: hosts can preallocate */
     EK_CORE_NOTICE,        /* the host of `rank` will be reclaimed */
     EK_CORE_ALIVE,         /* `rank` runs */
@@ -156,6 +161,7 @@ typedef struct {
     int64_t first_step;         /* first step of this generation, counted from 0 */
     int is_last;                /* no step is left */
     int recovered, incomplete;  /* RECOVERED, INCOMPLETE */
+    int64_t begins;             /* INCOMPLETE: the step from which it would continue */
 } ek_core_reported;
 
 /* How the generation comes to its end. */
@@ -219,6 +225,8 @@ typedef struct {
     int idle;                /* slots that its ranks leave out (ek_core_idle_on) */
     int resumed;             /* its first step was reported */
     int drain_incomplete;    /* state in memory was incomplete in a generation that drained hosts */
+    int64_t least_step;      /* the generation fails if it would continue from an earlier step; 0:
+                                it may */
     int restart;             /* another generation follows */
     int status;              /* of the job, once it has ended */
     ek_core_actions actions; /* of the last event */

@@ -48,6 +48,8 @@ typedef enum {
     EK_REPORT_FIRST_STEP,  /* the first step of a generation: core->resumption, core->progress */
     EK_REPORT_FAILURE,     /* a worker reported its failure; if core->restart: continues, without
                               host, which is excluded for seconds (-1: with the same hosts) */
+    EK_REPORT_INCOMPLETE,  /* it has failed as it would have gone back (core->least_step) without
+                              hosts that were late, which are waited for, at most seconds */
     EK_REPORT_LOSS,        /* the generation was lost without a worker's report */
     EK_REPORT_END          /* it has ended as wanted */
 } ek_core_report;

@@ -18,7 +18,29 @@ void ek_core_hosts_step_done(ek_core_hosts *h)
 
         x->memory.held = x->memory.held && x->used == 0;
         x->stepped |= x->used > 0;
+        x->holds = x->used > 0;
     }
+    h->wait_until = 0;
+}
+
+void ek_core_hosts_recovered(ek_core_hosts *h)
+{
+    for (int i = 0; i < h->n; i++)
+        h->host[i].holds |= h->host[i].used > 0;
+}
+
+void ek_core_hosts_assume_state(ek_core_hosts *h)
+{
+    for (int i = 0; i < h->n; i++)
+        h->host[i].holds = 1;
+}
+
+int ek_core_hosts_any_late(const ek_core_hosts *h)
+{
+    for (int i = 0; i < h->n; i++)
+        if (h->host[i].late)
+            return 1;
+    return 0;
 }
 
 void ek_core_hosts_notice(ek_core_hosts *h, int rank)
@@ -46,6 +68,7 @@ void ek_core_hosts_drained(ek_core_hosts *h)
 {
     for (int i = 0; i < h->n; i++) {
         h->host[i].drained |= h->host[i].draining;
+        h->host[i].holds = h->host[i].holds && !h->host[i].draining;
         h->host[i].draining = 0;
     }
 }
@@ -83,7 +106,7 @@ int ek_core_hosts_exclude(ek_core_hosts *h, int rank, int64_t now, double *s)
         return -1;
     *s = refused_s;
     refused->back_at = now + ek_clock_from_s(refused_s);
-    refused->used = 0;
+    refused->used = refused->holds = 0;
     return refused->number;
 }
 
@@ -167,6 +190,8 @@ int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now)
         x->change = change_of(h, x, n);
         x->draining = x->change == EK_HOST_DRAINING;
         x->was_leaving = x->draining && x->leaving;
+        x->late = n == 0 && x->holds && x->listed &&
+                  (x->health.answer == EK_RESULT_LATE || (x->late && now < h->wait_until));
         if (!x->draining)
             give_ranks(x, n, first, now);
         first += n;

@@ -46,6 +46,14 @@ static void end_after_failure(ek_core *c, int64_t now)
     ek_core_report_on(c, EK_REPORT_FAILURE, host, s);
 }
 
+/* The hosts that responded do not hold the whole state: waits for others. */
+static void end_incomplete(ek_core *c, int64_t now)
+{
+    c->restart = 1;
+    c->status = c->interrupts > 0 ? EK_EXIT_INTERRUPTED : EK_EXIT_FAILED;
+    ek_core_wait_for_late(c, now);
+}
+
 /* The interrupted step has not changed any state. */
 static void end_to_change_hosts(ek_core *c)
 {
@@ -95,9 +103,12 @@ void ek_core_end(ek_core *c, int64_t written, int64_t now)
     count_steps(c, written);
     if (why != EK_REASON_HAND_OVER && !drained) {
         ek_core_hosts_forget_notices(&c->hosts); /* Open MPI sends SIGTERM when a rank dies */
-        c->search.unproven = r->steps < 0 && (r->failed == 0 || r->lost);
+        c->search.unproven =
+            r->steps < 0 && (r->failed == 0 || r->lost) && !ek_core_lacks_state(c);
     }
-    if (r->failed > 0)
+    if (ek_core_lacks_state(c))
+        end_incomplete(c, now);
+    else if (r->failed > 0)
         end_after_failure(c, now);
     else if (c->ending.code == 0)
         end_well(c);

@@ -19,7 +19,7 @@ static const double together_s = 20;
 static const double links_factor = 5, links_least_s = 3, links_unknown_s = 20;
 /* Interval of probing a host that is not in use. */
 static const double probe_every_s = 2;
-enum { REFUSALS_DOUBLE = 5 };
+enum { REFUSALS_DOUBLE = 5, LATE_DOUBLES_MAX = 4 };
 
 void ek_core_hosts_fini(ek_core_hosts *h)
 {
@@ -86,7 +86,7 @@ int ek_core_hosts_in_use(const ek_core_hosts *h)
 int ek_core_host_is_usable(const ek_core_host *x, int64_t now)
 {
     return !ek_core_host_is_leaving(x) && !x->suspect && x->health.answer == 0 &&
-           x->health.task == EK_TASK_NONE && (x->used > 0 || now >= x->back_at);
+           x->health.task == EK_TASK_NONE && (x->used > 0 || x->holds || now >= x->back_at);
 }
 
 /* --- tasks ------------------------------------------------------------------------------------ */
@@ -204,6 +204,7 @@ void ek_core_hosts_end_late(ek_core_hosts *h, int64_t now, ek_core_actions *out)
 
 void ek_core_hosts_forgive(ek_core_hosts *h, int64_t gap)
 {
+    h->wait_until += h->wait_until > 0 ? gap : 0;
     for (int i = 0; i < h->n; i++)
         h->host[i].health.begin += gap;
 }
@@ -285,6 +286,7 @@ void ek_core_hosts_probe(ek_core_hosts *h, int64_t now, ek_core_actions *out)
     for (int i = 0; i < h->n; i++) {
         ek_core_host *x = &h->host[i];
 
+        x->health.doubles = 0;
         if (x->listed || x->used > 0) /* unlisted hosts in use hold state */
             probe(h, x, 0, now, out);
     }
@@ -308,20 +310,50 @@ static int is_probed_again(const ek_core_hosts *h, ek_core_host *x)
     return is;
 }
 
-/* The others have a multiple of the time of the slowest host that has responded. */
-static void shorten_limits(ek_core_hosts *h)
+/* Whether late hosts are waited for, and none of them has responded yet: the first one may have all
+ * that was missing. */
+static int is_waiting_for_late(const ek_core_hosts *h, int64_t now)
+{
+    for (int i = 0; i < h->n; i++) {
+        const ek_core_host *x = &h->host[i];
+
+        if (x->late && x->health.round == h->round && x->health.answer == 0)
+            return 0;
+    }
+    return now < h->wait_until;
+}
+
+/* The others have a multiple of the time of the slowest host that has responded; a late host that is
+ * waited for twice as long with each probe. */
+static void shorten_limits(ek_core_hosts *h, int waiting)
 {
     double least = h->used_at == 0 ? first_answer_least_s : answer_least_s;
     double s = answer_factor * h->slowest_s;
 
-    for (int i = 0; i < h->n; i++)
-        if (h->host[i].health.task == EK_TASK_PROBE)
-            h->host[i].health.limit = ek_clock_from_s(s > least ? s : least);
+    for (int i = 0; i < h->n; i++) {
+        ek_core_host *x = &h->host[i];
+        int doubles = waiting && x->late ? 1 + x->health.doubles : 0;
+
+        if (x->health.task == EK_TASK_PROBE)
+            x->health.limit = ek_clock_from_s((s > least ? s : least) * (double)(1 << doubles));
+    }
+}
+
+/* While late hosts are waited for, one whose probe has ended without a response is probed again: at
+ * once if it was too slow, else after a while. */
+static void probe_late_again(ek_core_hosts *h, ek_core_host *x, int64_t now, ek_core_actions *out)
+{
+    ek_host_health *a = &x->health;
+
+    if (a->answer != EK_RESULT_LATE && now < a->probe_at)
+        return;
+    a->doubles += a->answer == EK_RESULT_LATE && a->doubles < LATE_DOUBLES_MAX;
+    probe(h, x, 0, now, out);
 }
 
 int ek_core_hosts_probed(ek_core_hosts *h, int reading, int64_t now, ek_core_actions *out)
 {
-    int waiting = 0, there = 0;
+    int waiting = 0, there = 0, late = is_waiting_for_late(h, now);
 
     for (int i = 0; i < h->n; i++) {
         ek_core_host *x = &h->host[i];
@@ -331,15 +363,18 @@ int ek_core_hosts_probed(ek_core_hosts *h, int reading, int64_t now, ek_core_act
             continue;
         if (a->task == EK_TASK_NONE && a->answer != 0 && is_probed_again(h, x))
             probe(h, x, 0, now, out);
-        if (a->task != EK_TASK_NONE) {
+        else if (a->task == EK_TASK_NONE && a->answer != 0 && late && x->late)
+            probe_late_again(h, x, now, out);
+        if (a->task != EK_TASK_NONE || (a->answer != 0 && late && x->late)) {
             waiting++;
         } else if (a->answer == 0) {
             there++;
-            h->slowest_s = a->took_s > h->slowest_s ? a->took_s : h->slowest_s;
+            if (a->took_s > h->slowest_s && !(x->late && h->wait_until > 0))
+                h->slowest_s = a->took_s;
         }
     }
     if (there > 0)
-        shorten_limits(h);
+        shorten_limits(h, late);
     return waiting == 0 && (there > 0 || !reading);
 }
 

@@ -2,7 +2,9 @@
  * (supervisor/core.h): which are listed, respond, are in use, leave, and which ranks they get.
  *
  * All hosts are probed at once, so that a silent host does not delay the others for long: once some
- * have responded, the rest has ten times as long as they took.  No function has side effects
+ * have responded, the rest has ten times as long as they took.  If it turns out that a late host may
+ * hold the only copy of some state, it is probed again, and longer, until it responds or the time
+ * for it is over.  No function has side effects
  * beyond its arguments; `out` gets the actions.  Times are ns, as in core.h. */
 #ifndef SUPERVISOR_CORE_HOSTS_H
 #define SUPERVISOR_CORE_HOSTS_H
@@ -32,6 +34,7 @@ typedef struct {
     int answer;           /* result of the last task, 0: the host responds; EK_RESULT_ */
     double took_s;        /* duration of the last task */
     int probed_twice;     /* probed a second time before the first generation */
+    int doubles;          /* how often the time limit of its probe was doubled, while late */
     int refusals;         /* consecutive failures of its connectivity test */
     int64_t probe_at;     /* not probed before */
 } ek_host_health;
@@ -49,6 +52,8 @@ typedef struct {
     int listed;             /* on the list as last read */
     int used, first;        /* ranks it has (draining: had), and its first rank */
     int stepped;            /* a step was completed with it since it joined */
+    int holds;              /* may hold state of the run */
+    int late;               /* it may, and was left out as it responded too late */
     int leaving;            /* has announced that it will be reclaimed */
     int draining;           /* takes part only to hand over its state, */
     int was_leaving;        /* and had announced that before the generation began */
@@ -70,6 +75,7 @@ typedef struct {
     int decided;        /* notices are ignored */
     int can_prealloc;   /* the sizes of a rank's state are known */
     int64_t used_at, round;
+    int64_t wait_until; /* late hosts are waited for until then; 0: they are not */
     double slowest_s; /* slowest response to the current probes */
     double start_s;   /* slowest start of workers so far; set by the caller; 0: not known */
 } ek_core_hosts;
@@ -116,8 +122,15 @@ int ek_core_hosts_all_free(const ek_core_hosts *h);
 
 /* --- what happens in a generation ------------------------------------------------------------- */
 
-/* A step was completed with the hosts in use; their preallocated memory is in use. */
+/* A step was completed with the hosts in use: their preallocated memory is in use, and they alone
+ * hold the state. */
 void ek_core_hosts_step_done(ek_core_hosts *h);
+/* The hosts in use hold state, too, but no step is completed. */
+void ek_core_hosts_recovered(ek_core_hosts *h);
+/* All hosts may hold state, of a run that an earlier command has begun. */
+void ek_core_hosts_assume_state(ek_core_hosts *h);
+/* Whether the last assignment has left out a late host that may hold state. */
+int ek_core_hosts_any_late(const ek_core_hosts *h);
 /* The host of a rank has announced that it will be reclaimed; from now on notices are ignored, as
  * the generation is being ended; those of the generation that has ended are forgotten (Open MPI
  * sends SIGTERM when a rank dies). */

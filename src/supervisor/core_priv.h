@@ -19,6 +19,13 @@ void ek_core_read_list(ek_core *c, int64_t now);
 EK_CHECKED ek_status ek_core_run_begin(ek_core *c, int64_t now);
 void ek_core_run_take(ek_core *c, const ek_core_event *e);
 
+/* core_wait.c: hosts that were late and may hold state of the run.  Sets c->least_step, once hosts
+ * are assigned to the next generation; whether the generation has failed because of it; then begins
+ * to wait for these hosts. */
+void ek_core_set_least_step(ek_core *c, int64_t now);
+int ek_core_lacks_state(const ek_core *c);
+void ek_core_wait_for_late(ek_core *c, int64_t now);
+
 /* core_end.c: a generation has ended; sets c->restart and c->status.  written: see OUTPUT_ENDED. */
 void ek_core_end(ek_core *c, int64_t written, int64_t now);
 

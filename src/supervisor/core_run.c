@@ -97,9 +97,13 @@ static void note(ek_core *c, const ek_core_event *e)
     case EK_CORE_STEP: note_step(c, e); break;
     case EK_CORE_RECOVERED:
         r->recovered = 1;
+        ek_core_hosts_recovered(&c->hosts);
         ek_job_progress_alive(&c->progress, e->now);
         break;
-    case EK_CORE_INCOMPLETE: r->incomplete = 1; break;
+    case EK_CORE_INCOMPLETE:
+        r->incomplete = 1;
+        r->begins = e->step;
+        break;
     case EK_CORE_SIZES: c->hosts.can_prealloc = e->result; break;
     case EK_CORE_NOTICE: ek_core_hosts_notice(&c->hosts, e->rank); break;
     case EK_CORE_ALIVE: ek_heartbeats_hear(&c->heartbeats, e->rank, e->now); break;

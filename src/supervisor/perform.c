@@ -213,7 +213,8 @@ static ek_status start(ek_supervisor *x)
                             .live = x->config->live,
                             .elastic = x->config->elastic,
                             .supervisor_id = x->run.supervisor_id,
-                            .n_draining = x->core.n_draining};
+                            .n_draining = x->core.n_draining,
+                            .least_step = x->core.least_step};
     ek_host_list hosts = {0};
     ek_mpiexec_args args = {0};
     ek_rack_slots *racks = NULL;

@@ -140,7 +140,9 @@ ek_status ek_launched_set(const ek_launched *l)
         n += snprintf(value + n, sizeof(value) - (size_t)n, " elastic=%016" PRIx64,
                       l->supervisor_id);
     if (l->elastic && l->n_draining > 0)
-        snprintf(value + n, sizeof(value) - (size_t)n, " draining=%d", l->n_draining);
+        n += snprintf(value + n, sizeof(value) - (size_t)n, " draining=%d", l->n_draining);
+    if (l->elastic && l->least_step > 0)
+        snprintf(value + n, sizeof(value) - (size_t)n, " least=%" PRId64, l->least_step);
     return set_variable(EK_LAUNCHED_VARIABLE, value);
 }
 
@@ -158,6 +160,11 @@ static int read_settings(unread_text *r, ek_launched *l)
         if (take_value(r, "draining=", &value, &n)) {
             l->n_draining = (int)number_of(value, n, l->ranks - 1);
             if (l->n_draining <= 0)
+                return 0;
+        }
+        if (take_value(r, "least=", &value, &n)) {
+            l->least_step = number_of(value, n, INT64_MAX);
+            if (l->least_step <= 0)
                 return 0;
         }
     }
@@ -405,7 +412,9 @@ static const struct {
           {FIELD_INT64, NULL, offsetof(ek_worker_message, recovered.copied), 0},
           {FIELD_INT64, NULL, offsetof(ek_worker_message, recovered.received), 0},
           {FIELD_INT64, NULL, offsetof(ek_worker_message, recovered.prealloc), 0}}},
-    [EK_MESSAGE_LACKING] = {"lacking", 0, {{FIELD_END, NULL, 0, 0}}},
+    [EK_MESSAGE_LACKING] = {"lacking",
+                            1,
+                            {{FIELD_INT64, NULL, offsetof(ek_worker_message, lacking.step), 0}}},
     [EK_MESSAGE_MEMORY] = {"memory",
                            2,
                            {{FIELD_ID, NULL, offsetof(ek_worker_message, memory.run), 0},

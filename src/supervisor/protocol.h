@@ -27,7 +27,8 @@
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-/* "RANKS[ live][ elastic=ID[ draining=RANKS]]", numbers in decimal, ID: 16 hexadecimal digits. */
+/* "RANKS[ live][ elastic=ID[ draining=RANKS][ least=STEP]]", numbers in decimal, ID: 16 hexadecimal
+ * digits. */
 #define EK_LAUNCHED_VARIABLE "EK_LAUNCHED"
 /* "SLOTS:RACK,SLOTS:RACK,...": of each host, in the order in which mpiexec assigns ranks to hosts.
  * RACK: the index of the first host in the same rack. */
@@ -48,6 +49,8 @@ typedef struct {
     int elastic;            /* restarted after losses */
     uint64_t supervisor_id; /* with elastic; else 0 */
     int n_draining;         /* with elastic: draining ranks, the last ones of the job */
+    int64_t least_step;     /* with elastic: the job fails if it would continue from an earlier
+                               step; 0: it does not */
 } ek_launched;
 
 /* Sets the variable for workers started from now on. */
@@ -123,7 +126,8 @@ typedef enum {
     EK_MESSAGE_PHASE,  /* the rest: with --elastic.  Rank 0 enters a phase (progress.h) */
     EK_MESSAGE_STEP,   /* rank 0: `done` steps of `total` are completed */
     EK_MESSAGE_RECOVERED, /* continues from shared memory; bytes over all ranks */
-    EK_MESSAGE_LACKING,   /* state in shared memory is incomplete */
+    EK_MESSAGE_LACKING,   /* state in shared memory is incomplete; the job continues from `step`, or
+                             fails as that is before the least step (EK_LAUNCHED_VARIABLE) */
     EK_MESSAGE_MEMORY,    /* what joining hosts preallocate for a rank (elastic/prealloc.h) */
     EK_MESSAGE_NOTICE,    /* the host of a rank will be reclaimed */
     EK_MESSAGE_ALIVE,     /* of every rank: it runs (heartbeats.h) */
@@ -161,6 +165,9 @@ typedef struct {
             int64_t taken, copied, received; /* state of ranks, by its way to them */
             int64_t prealloc;                /* preallocated by hosts before they joined */
         } recovered;
+        struct {
+            int64_t step;
+        } lacking;
         struct {
             uint64_t run;                  /* id of the run */
             char blocks[EK_PREALLOC_TEXT]; /* sizes of a rank's state blocks */

@@ -5,6 +5,7 @@
 #include "store/checkpoint.h"
 #include "supervisor/wait_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -179,6 +180,30 @@ static void report_failure(ek_supervisor *x, int host, double seconds)
         fprintf(stderr, "evenkeel %s: continuing from memory\n", x->config->command);
 }
 
+/* "without a, which did not respond in time, 21 completed steps would be repeated; waiting up to 12 s
+ * for a response". */
+static void report_incomplete(ek_supervisor *x, double seconds)
+{
+    const ek_core *c = &x->core;
+    long long n = c->least_step - c->reported.begins;
+    int named = 0;
+
+    ek_job_output_drop(&x->generation.output);
+    if (seconds <= 0)
+        return;
+    fprintf(stderr, "evenkeel %s: without ", x->config->command);
+    for (int i = 0; i < c->hosts.n; i++) {
+        const ek_core_host *h = &c->hosts.host[i];
+
+        if (h->late)
+            fprintf(stderr, "%s%s", named++ > 0 ? ", " : "", h->host.name);
+    }
+    fprintf(stderr,
+            ", which did not respond in time, %lld completed step%s would be repeated; waiting up "
+            "to %.0f s for a response\n",
+            n, n > 1 ? "s" : "", ceil(seconds));
+}
+
 static void report_loss(ek_supervisor *x)
 {
     FILE *f = fmemopen(x->said.end_reason, sizeof(x->said.end_reason), "w");
@@ -219,6 +244,7 @@ void ek_report(ek_supervisor *x, const ek_core_action *a)
     case EK_REPORT_HOSTS: report_hosts(x); break;
     case EK_REPORT_FIRST_STEP: ek_report_resumption(x); break;
     case EK_REPORT_FAILURE: report_failure(x, a->host, a->seconds); break;
+    case EK_REPORT_INCOMPLETE: report_incomplete(x, a->seconds); break;
     case EK_REPORT_LOSS: report_loss(x); break;
     case EK_REPORT_END: report_end(x); break;
     }

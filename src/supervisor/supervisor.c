@@ -136,7 +136,9 @@ static void take_message(void *context, const ek_worker_message *m)
         feed(x, (ek_core_event){.kind = EK_CORE_STEP, .step = m->step.done, .all = m->step.total});
         break;
     case EK_MESSAGE_RECOVERED: take_recovered(x, m); break;
-    case EK_MESSAGE_LACKING: feed_kind(x, EK_CORE_INCOMPLETE); break;
+    case EK_MESSAGE_LACKING:
+        feed(x, (ek_core_event){.kind = EK_CORE_INCOMPLETE, .step = m->lacking.step});
+        break;
     case EK_MESSAGE_MEMORY: take_memory(x, m); break;
     case EK_MESSAGE_NOTICE:
         feed(x, (ek_core_event){.kind = EK_CORE_NOTICE, .rank = m->notice.rank});

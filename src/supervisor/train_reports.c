@@ -9,6 +9,11 @@
 
 enum { TOKENISING_NS = 1000000000 }; /* interval of its reports */
 
+static void report_lacking(int64_t step)
+{
+    ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING, .lacking = {step}});
+}
+
 /* Where the state of this run comes from, and what a rank has in memory. */
 static void report_state(const ek_supervised *s, const ek_train_info *i)
 {
@@ -26,7 +31,7 @@ static void report_state(const ek_supervised *s, const ek_train_info *i)
     if (s->blocks[0] != '\0')
         ek_worker_report(&memory);
     if (i->memory_lacks)
-        ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING});
+        report_lacking(i->first_step);
 }
 
 static void started(void *context, const ek_train_info *info)
@@ -111,7 +116,9 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
     *r = (ek_train_reports){.user = user != NULL ? *user : (ek_train_hooks){0},
                             .is_interrupted = is_interrupted,
                             .supervised = {.supervisor_id = ek_worker_supervisor_id(),
-                                           .n_draining = ek_worker_n_draining()}};
+                                           .n_draining = ek_worker_n_draining(),
+                                           .least_step = ek_worker_least_step(),
+                                           .lacking = report_lacking}};
     r->hooks = (ek_train_hooks){.context = r,
                                 .started = started,
                                 .step = step,

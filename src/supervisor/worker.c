@@ -208,6 +208,11 @@ int ek_worker_n_draining(void)
     return ek_worker_environment_read().launched.n_draining;
 }
 
+int64_t ek_worker_least_step(void)
+{
+    return ek_worker_environment_read().launched.least_step;
+}
+
 void ek_worker_report(const ek_worker_message *m)
 {
     ek_worker_environment s = ek_worker_environment_read();

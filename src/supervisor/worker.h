@@ -25,6 +25,8 @@ uint64_t ek_worker_supervisor_id(void);
 /* Number of draining ranks, the last ones of the job, which only hand over their state
  * (--elastic). */
 int ek_worker_n_draining(void);
+/* The earliest step from which the job may continue (--elastic); 0: any. */
+int64_t ek_worker_least_step(void);
 /* The rack of each rank, *rack_of [ranks], to be freed by the caller; NULL if racks are not known.
  * Assignment to hosts starts over where there are more ranks than slots. */
 EK_CHECKED ek_status ek_worker_racks(int ranks, int **rack_of);

@@ -423,7 +423,7 @@ open(path, "w").write(str(n)); ready(3)
                          "checkpoint")),
                 ("", 8, ("3 completed steps are",
                          "the checkpoint of step 7: no state of the run is left in memory")),
-                ("lacking", 10, ("1 completed step is",
+                ("lacking 9", 10, ("1 completed step is",
                                  "the checkpoint of step 9: only part of the state is left in "
                                  "memory")),
                 ("recovered 0 5 5 0", 10, ("1 completed step is",

@@ -18,7 +18,7 @@ from elastic import OpenEnded
 from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 
 # Behaviour of hosts.  Host "slow": preallocation takes an hour.  Files, for a host "b": down-b: probes
-# fail; silent-b: probes hang; broken-b: probes succeed, jobs fail at once; apart-b-c: the connectivity
+# fail; silent-b: probes hang until it is removed; broken-b: probes succeed, jobs fail at once; apart-b-c: the connectivity
 # test between the two hangs; late-1: the first start with draining hosts fails; held-1: it never begins;
 # tired-b: probes take 2.5 s; shy-b: the first probe fails; bare-b: it has no data; elsewhere-b: its
 # --out is another folder.  File "named": workers have the names of their hosts, so that these count
@@ -53,8 +53,8 @@ for a, b in [(a, b) for a in hosts for b in hosts] if "links" in words else []:
 for h in hosts:
     if h == "slow" and "reserve" in words and words[-1] == {out!r}:
         time.sleep(3600)
-    if os.path.exists(os.path.join({folder!r}, "silent-" + h)):
-        time.sleep(3600)
+    while os.path.exists(os.path.join({folder!r}, "silent-" + h)):
+        time.sleep(0.02)
     if words[-1] == "--version" and os.path.exists(os.path.join({folder!r}, "tired-" + h)):
         time.sleep(2.5)
     if words[-1] == "--version" and os.path.exists(os.path.join({folder!r}, "shy-" + h)):
@@ -236,6 +236,32 @@ class GoAndCome(Hosts):
         self.lose(j, "c")
         self.wait_for_ranks(j, 2)
         self.assert_done(j)
+
+    def test_experts_that_only_a_late_one_has(self):
+        """It is waited for before the run goes back: no step is repeated."""
+        j = self.start("--ep 3 --save-every 0")
+        j.wait_for_steps(40)
+        told, segment = self.told(), self.segments()[2]
+        away = os.path.join("/dev/shm", "away-" + os.path.basename(segment))
+        self.addCleanup(shutil.rmtree, away, True)
+        worker = j.rank(2)
+        self.set("silent", "c")
+        os.rename(segment, away)
+        os.kill(worker, signal.SIGKILL)
+        j.wait_for_words("without c, which did not respond in time, ")
+        os.rename(away, segment)
+        self.unset("silent", "c")
+        self.wait_for_starts(j, 2)
+        second = self.generations()[1]
+        if second["steps_again"] and second["probe_s"] > 4.5:
+            self.skipTest("this test was so slow that the time to wait was over")
+        err = self.assert_done(j)
+        self.assertEqual((second["ranks"], second["steps_again"], second["from"]), (3, 0, "memory"), err)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertRegex(err, r"memory of the hosts that responded in time lacks a part of \S+; \d+ completed steps "
+                         r"would be repeated\nevenkeel train: without c, which did not respond in time, \d+ "
+                         r"completed steps would be repeated; waiting up to 5 s for a response\n")
+        self.assertIn("c joins; 3 ranks on 3 hosts\n", err)
 
     def test_one_after_the_other(self):
         j = self.start()

@@ -46,8 +46,8 @@ static void every_message_reads_back(void)
     check_message(&m, "step 12 of 5000000000");
     m = (ek_worker_message){.kind = EK_MESSAGE_RECOVERED, .recovered = {1, 0, INT64_MAX, 7}};
     check_message(&m, "recovered 1 0 9223372036854775807 7");
-    m = (ek_worker_message){.kind = EK_MESSAGE_LACKING};
-    check_message(&m, "lacking");
+    m = (ek_worker_message){.kind = EK_MESSAGE_LACKING, .lacking = {19}};
+    check_message(&m, "lacking 19");
     m = (ek_worker_message){.kind = EK_MESSAGE_MEMORY,
                             .memory = {0x00ff00ff00ff00ff, "65536x3,131072x1"}};
     check_message(&m, "memory 00ff00ff00ff00ff 65536x3,131072x1");
@@ -116,8 +116,9 @@ static void malformed_messages_are_rejected(void)
         "recovered 1 2 3",
         "recovered 1 2 3 4 5",
         "recovered 1 2 3 nan",
-        "lacking 1",
+        "lacking",
         "lacking ",
+        "lacking 1 2",
         "memory 0000000000000abc",
         "memory 0000000000000abc b c",
         "memory 000000000000abc b",
@@ -135,7 +136,7 @@ static void malformed_messages_are_rejected(void)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         if (reads(bad[i], &m))
             EK_T_FAIL("read: %s", bad[i]);
-    CHECK(!ek_message_read("lacking\0", 8, &m) && !ek_message_read("notice 1\0", 9, &m));
+    CHECK(!ek_message_read("lacking 1\0", 10, &m) && !ek_message_read("notice 1\0", 9, &m));
 }
 
 static void numbers_have_limits(void)
@@ -227,7 +228,7 @@ static void lines_have_a_type(void)
     check_line(EK_LINE_PART, "\ra", "\x1d\ra\n");
     check_line(EK_LINE_FOREIGN, "a", "a\n");
     CHECK(ek_line_read("", 0, &text, &bytes) == EK_LINE_FOREIGN && bytes == 0);
-    CHECK(ek_line_write(EK_LINE_TEXT, "\x1clacking", 8, out, sizeof(out)) ==
+    CHECK(ek_line_write(EK_LINE_TEXT, "\x1clacking 1", 10, out, sizeof(out)) ==
           8); /* a message, cut */
     CHECK(memcmp(out, "\x1clackin\n", 8) == 0);
     CHECK(ek_line_write(EK_LINE_TEXT, "1234567890", 10, out, sizeof(out)) == 8);
@@ -305,7 +306,7 @@ static ek_worker_message draw_message(void)
     case EK_MESSAGE_NOTICE:
     case EK_MESSAGE_ALIVE:
     case EK_MESSAGE_LEAVING: m.notice.rank = draw_int(); break;
-    case EK_MESSAGE_LACKING:
+    case EK_MESSAGE_LACKING: m.lacking.step = draw_number(); break;
     case EK_MESSAGES: break;
     }
     return m;

@@ -30,6 +30,7 @@ static void check_launched(const ek_launched *l, const char *text)
     back = ek_launched_read(getenv(EK_LAUNCHED_VARIABLE));
     CHECK(back.ranks == l->ranks && back.live == l->live && back.elastic == l->elastic);
     CHECK(back.supervisor_id == l->supervisor_id && back.n_draining == l->n_draining);
+    CHECK(back.least_step == l->least_step);
 }
 
 static void job_reads_back(void)
@@ -42,8 +43,13 @@ static void job_reads_back(void)
                                   .live = 1,
                                   .elastic = 1,
                                   .supervisor_id = UINT64_MAX,
-                                  .n_draining = INT_MAX - 1},
-                   "2147483647 live elastic=ffffffffffffffff draining=2147483646");
+                                  .n_draining = INT_MAX - 1,
+                                  .least_step = INT64_MAX},
+                   "2147483647 live elastic=ffffffffffffffff draining=2147483646 "
+                   "least=9223372036854775807");
+    check_launched(
+        &(ek_launched){.ranks = 8, .elastic = 1, .supervisor_id = 0xabc, .least_step = 7},
+        "8 elastic=0000000000000abc least=7");
 }
 
 static void any_job_reads_back(void)
@@ -53,6 +59,7 @@ static void any_job_reads_back(void)
 
         l.supervisor_id = l.elastic ? ek_random_bits(2, 0, drawn++) >> draw(64) : 0;
         l.n_draining = l.elastic ? draw(l.ranks) : 0;
+        l.least_step = l.elastic ? draw(1 << draw(31)) : 0;
         check_launched(&l, NULL);
     }
 }
@@ -83,6 +90,11 @@ static void malformed_job_is_none(void)
                                       "3 elastic=0000000000000001 draining=0",
                                       "3 elastic=0000000000000001 draining=3",
                                       "3 elastic=0000000000000001 draining=1 draining=1",
+                                      "3 least=1",
+                                      "3 elastic=0000000000000001 least=",
+                                      "3 elastic=0000000000000001 least=0",
+                                      "3 elastic=0000000000000001 least=-1",
+                                      "3 elastic=0000000000000001 least=1 draining=1",
                                       "2147483648"};
 
     CHECK_INT(ek_launched_read(NULL).ranks, 0);

@@ -119,6 +119,24 @@ static void unreadable_list_is_reported_once(void)
 
 /* --- the end of a generation ------------------------------------------------------------------ */
 
+static void late_hosts_are_named_while_they_are_waited_for(void)
+{
+    ek_core_action a = {.report = EK_REPORT_INCOMPLETE, .host = -1, .seconds = 11.2};
+
+    begin();
+    sup.core.least_step = 40;
+    sup.core.reported.begins = 39;
+    host[1].late = 1;
+    check_report(&a, "evenkeel train: without b, which did not respond in time, 1 completed step "
+                     "would be repeated; waiting up to 12 s for a response\n");
+    sup.core.reported.begins = 0;
+    host[3].late = 1;
+    check_report(&a, "evenkeel train: without b, d, which did not respond in time, 40 completed "
+                     "steps would be repeated; waiting up to 12 s for a response\n");
+    a.seconds = 0; /* the time is over */
+    check_report(&a, "");
+}
+
 static void check_loss(const char *want)
 {
     char line[512];
@@ -389,6 +407,7 @@ static const ek_case cases[] = {
     EK_CASE(cut_host_is_named_with_those_it_cannot_reach),
     EK_CASE(unproven_host_is_excluded),
     EK_CASE(unreadable_list_is_reported_once),
+    EK_CASE(late_hosts_are_named_while_they_are_waited_for),
     EK_CASE(loss_without_a_report_of_a_worker_names_the_status_of_mpiexec),
     EK_CASE(loss_of_a_worker_names_it),
     EK_CASE(hang_names_the_phase_and_hosts_without_workers),

@@ -12,6 +12,7 @@
 #include "tensor/select/select.h"
 #include "train/run/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -233,17 +234,35 @@ ek_status ek_run_drain(ek_run *r)
 
 /* --- filling ---------------------------------------------------------------------------------- */
 
+ek_status ek_run_check_least_step(ek_run *r, const char *lacks)
+{
+    int64_t least = ek_supervised_least_step(r->cfg->supervised);
+
+    if (r->first_step >= least)
+        return EK_OK;
+    if (r->rank == 0)
+        r->cfg->supervised->lacking(r->first_step);
+    EK_TRY(ek_agree(r->world, "report what memory lacks", EK_OK)); /* before any rank ends */
+    return EK_FAIL(EK_ETIMEOUT,
+                   "memory of the hosts that responded in time lacks %s; %lld completed steps "
+                   "would be repeated",
+                   lacks, (long long)(least - r->first_step));
+}
+
 /* Memory does not hold the whole model: continues from the newest checkpoint, else from the start.
  */
 static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
 {
     int64_t memory_step = r->memory.step;
+    char lacks[EK_HF_NAME_MAX + 16];
     ek_hf_tensor t;
 
     ek_hf_tensor_at(&r->source.spec, tensor, &t);
     r->memory.step = -1;
     EK_TRY(ek_run_find_checkpoint(r)); /* now with its checksums */
     r->first_step = r->saves.checkpoint_step;
+    snprintf(lacks, sizeof(lacks), "a part of %s", t.name);
+    EK_TRY(ek_run_check_least_step(r, lacks));
     EK_TRY(ek_run_restore_eval_state(r)); /* evaluations of lost steps are repeated */
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_WARN,

@@ -71,7 +71,7 @@ ek_status ek_run_find_start(ek_run *r)
     if (r->memory.step < r->saves.checkpoint_step)
         r->memory.step = -1;
     r->first_step = r->memory.step >= 0 ? r->memory.step : r->saves.checkpoint_step;
-    return EK_OK;
+    return ek_run_check_least_step(r, "the newest state");
 }
 
 /* Whether this start continues, or may continue, a run in --out. */
