@@ -36,10 +36,10 @@ typedef struct {
     int reading;
     int runs, ended, kills, forwarded, exits;
     int generations, joined, first_reported;
-    int lacks;            /* state that a late host holds */
-    int refused;          /* this generation has failed, as it would have gone back */
-    int64_t forgiven;     /* stalls so far */
-    int64_t wait_until;   /* without stalls: one may go back from then on; 0: none was kept from it */
+    int lacks;          /* state that a late host holds */
+    int refused;        /* this generation has failed, as it would have gone back */
+    int64_t forgiven;   /* stalls so far */
+    int64_t wait_until; /* without stalls: one may go back from then on; 0: none was kept from it */
     int64_t step, memory; /* of this generation; the last that is in memory */
     int64_t done;         /* completed steps, as last reported */
     int64_t progress;     /* steps over all generations */
@@ -134,7 +134,8 @@ static void world_run_link_job(world *w, const ek_core_action *a)
         w->link_jobs[a->job] = 1;
 }
 
-/* A late host may hold the only copy of some state.  It stays away if one may go back without it. */
+/* A late host may hold the only copy of some state.  It stays away if one may go back without it.
+ */
 static void world_lose_state(world *w)
 {
     if (w->core.least_step > 0)
@@ -413,8 +414,8 @@ static void world_event(world *w)
     int what = world_byte(w), how = world_byte(w);
 
     switch (what % 24) {
-    case 0: w->now += (int64_t)how * 10000000; break; /* up to 2.5 s, */
-    case 1: world_pass(w, how); break;                /* and 6.4 s in which the supervisor runs */
+    case 0: w->now += (int64_t)how * 10000000; break;  /* up to 2.5 s, */
+    case 1: world_pass(w, how); break;                 /* and 6.4 s in which the supervisor runs */
     case 2: w->now += (int64_t)how * 100000000; break; /* a stall of up to 25 s */
     case 3:
         if (w->reading)

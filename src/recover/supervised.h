@@ -14,10 +14,10 @@ typedef struct ek_supervised {
     uint64_t supervisor_id; /* processes of its earlier starts that still run are killed */
     int n_draining; /* the last n_draining ranks of the world hand their state over to the others,
                        as their hosts are to be released; no step is taken.  0: none */
-    int64_t least_step; /* a start that would continue from an earlier step fails, as hosts that have
-                           not responded may hold later state.  0: it does not */
-    void (*lacking)(int64_t step); /* before that failure, on rank 0: the step that it would continue
-                                      from.  Not NULL if least_step > 0 */
+    int64_t least_step; /* a start that would continue from an earlier step fails, as hosts that
+                           have not responded may hold later state.  0: it does not */
+    void (*lacking)(int64_t step); /* before that failure, on rank 0: the step that it would
+                                      continue from.  Not NULL if least_step > 0 */
 
     /* to the supervisor, before the first step */
     uint64_t run;                  /* id of the run */

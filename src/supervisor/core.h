@@ -20,9 +20,9 @@
  * host has; a generation in between, which takes no step, lets it hand that state over: its ranks
  * are the draining ones.
  *
- * Hosts that respond too late to a probe are left out, and may hold state that no other host has.  A
- * generation without them may not go back: if it would repeat completed steps it fails, and they are
- * probed longer, as long as what would be repeated takes (core_wait.c).  Then one may.
+ * Hosts that respond too late to a probe are left out, and may hold state that no other host has. A
+ * generation without them may not go back: if it would repeat completed steps it fails, and they
+ * are probed longer, as long as what would be repeated takes (core_wait.c).  Then one may.
  *
  * Times are in nanoseconds of a monotonic clock.  Gaps of more than EK_STALL_NS between events
  * mean that the supervisor itself did not run (busy or suspended machine); they do not count

@@ -103,8 +103,7 @@ void ek_core_end(ek_core *c, int64_t written, int64_t now)
     count_steps(c, written);
     if (why != EK_REASON_HAND_OVER && !drained) {
         ek_core_hosts_forget_notices(&c->hosts); /* Open MPI sends SIGTERM when a rank dies */
-        c->search.unproven =
-            r->steps < 0 && (r->failed == 0 || r->lost) && !ek_core_lacks_state(c);
+        c->search.unproven = r->steps < 0 && (r->failed == 0 || r->lost) && !ek_core_lacks_state(c);
     }
     if (ek_core_lacks_state(c))
         end_incomplete(c, now);

@@ -323,8 +323,8 @@ static int is_waiting_for_late(const ek_core_hosts *h, int64_t now)
     return now < h->wait_until;
 }
 
-/* The others have a multiple of the time of the slowest host that has responded; a late host that is
- * waited for twice as long with each probe. */
+/* The others have a multiple of the time of the slowest host that has responded; a late host that
+ * is waited for twice as long with each probe. */
 static void shorten_limits(ek_core_hosts *h, int waiting)
 {
     double least = h->used_at == 0 ? first_answer_least_s : answer_least_s;

@@ -2,10 +2,10 @@
  * (supervisor/core.h): which are listed, respond, are in use, leave, and which ranks they get.
  *
  * All hosts are probed at once, so that a silent host does not delay the others for long: once some
- * have responded, the rest has ten times as long as they took.  If it turns out that a late host may
- * hold the only copy of some state, it is probed again, and longer, until it responds or the time
- * for it is over.  No function has side effects
- * beyond its arguments; `out` gets the actions.  Times are ns, as in core.h. */
+ * have responded, the rest has ten times as long as they took.  If it turns out that a late host
+ * may hold the only copy of some state, it is probed again, and longer, until it responds or the
+ * time for it is over.  No function has side effects beyond its arguments; `out` gets the actions.
+ * Times are ns, as in core.h. */
 #ifndef SUPERVISOR_CORE_HOSTS_H
 #define SUPERVISOR_CORE_HOSTS_H
 
@@ -76,8 +76,8 @@ typedef struct {
     int can_prealloc;   /* the sizes of a rank's state are known */
     int64_t used_at, round;
     int64_t wait_until; /* late hosts are waited for until then; 0: they are not */
-    double slowest_s; /* slowest response to the current probes */
-    double start_s;   /* slowest start of workers so far; set by the caller; 0: not known */
+    double slowest_s;   /* slowest response to the current probes */
+    double start_s;     /* slowest start of workers so far; set by the caller; 0: not known */
 } ek_core_hosts;
 
 void ek_core_hosts_fini(ek_core_hosts *h);

@@ -180,8 +180,8 @@ static void report_failure(ek_supervisor *x, int host, double seconds)
         fprintf(stderr, "evenkeel %s: continuing from memory\n", x->config->command);
 }
 
-/* "without a, which did not respond in time, 21 completed steps would be repeated; waiting up to 12 s
- * for a response". */
+/* "without a, which did not respond in time, 21 completed steps would be repeated; waiting up to 12
+ * s for a response". */
 static void report_incomplete(ek_supervisor *x, double seconds)
 {
     const ek_core *c = &x->core;

@@ -294,8 +294,8 @@ EK_CHECKED ek_status ek_run_split_draining(ek_run *r, int *draining);
 EK_CHECKED ek_status ek_run_drain(ek_run *r);
 /* Before the model is laid out: looks for the run's state in memory. */
 EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
-/* EK_ETIMEOUT, after a report to the supervisor, if the run would continue from an earlier step than
- * the supervisor permits (ek_supervised.least_step); lacks: what memory does not hold. */
+/* EK_ETIMEOUT, after a report to the supervisor, if the run would continue from an earlier step
+ * than the supervisor permits (ek_supervised.least_step); lacks: what memory does not hold. */
 EK_CHECKED ek_status ek_run_check_least_step(ek_run *r, const char *lacks);
 /* At step 0 on several hosts: EK_EINVAL if one host alone would hold a shard of non-expert weights.
  * A run that continues is not checked. */
