@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""How far the engines replay and flow of `simulate` are from messages, on drawn layouts and clusters.
+
+Layouts of up to 64 ranks of the preset small are drawn from a fixed seed and simulated on every
+cluster with each engine; loads are even.  The tables have the step of replay and flow over that of
+messages, over layouts; and where the steps that differ most go.
+
+    bench/simulate_engines.py
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+
+WORST = 5
+ENGINES = ("replay", "flow", "messages")
+MACHINE = {"peak": 1e12, "memory_bytes_s": 1e11, "efficiency": 1}
+
+
+def options():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
+    p.add_argument("--layouts", type=int, default=60, help="how many (default: %(default)s)")
+    p.add_argument("--seed", type=int, default=1, help="of the draws (default: %(default)s)")
+    return p.parse_args()
+
+
+def cluster(*levels):
+    return {"evenkeel_cluster": 1, "name": "drawn", "rank": {"memory": "80G", "machine": MACHINE},
+            "levels": [dict(zip(("name", "ranks", "gbytes_s", "us", "shared_by", "message_us"), l)) for l in levels]}
+
+
+def clusters():
+    """By name: a rank's part of links is the same in the first four, or ten times as much."""
+    return {
+        "links of their own": cluster(("node", 4, 10, 2), ("net", 64, 1, 8)),
+        "the same, 10 times as quick": cluster(("node", 4, 100, 0.2), ("net", 64, 10, 0.8)),
+        "adapters for 4 ranks": cluster(("node", 4, 10, 2), ("net", 64, 1, 8, 4)),
+        "each rank a node": cluster(("net", 64, 1, 8)),
+        "a spine of half the bandwidth": cluster(("node", 4, 10, 2), ("leaf", 16, 1, 8), ("spine", 64, 0.5, 12, 16)),
+        "overhead of 2 us a message": cluster(("node", 4, 10, 2, 1, 2), ("net", 64, 1, 8, 1, 2)),
+    }
+
+
+def draw(rng):
+    pp, tp, ep, dp = rng.choice((1, 2, 4)), rng.choice((1, 2)), rng.choice((1, 2, 4, 8)), rng.randint(1, 8)
+    while dp * tp % ep or pp * dp * tp > 64:
+        dp = rng.randint(1, 16)
+    micro = rng.choice((8, 16))
+    return ["--ranks", pp * dp * tp, "--pp", pp, "--tp", tp, "--ep", ep, "--zero", rng.randrange(4),
+            "--recompute", rng.choice(("off", "attention", "full")), "--a2a", rng.choice(("linear", "pairwise", "2dh")),
+            "--pipeline-degree", rng.choice((1, 2)), "--micro-batch", micro * dp, "--batch", micro * dp * rng.randint(1, 6)]
+
+
+def simulate(command, file, words, engine):
+    r = subprocess.run([command, "simulate", "--model", "small", "--cluster", file, "--engine", engine, "--json",
+                        *map(str, words)], capture_output=True, text=True, check=False)
+    if r.returncode:
+        raise SystemExit(f"{' '.join(map(str, words))}: {r.stderr}")
+    return json.loads(r.stdout)
+
+
+def differences(a, b, prefix=""):
+    """Milliseconds of each part of a step in a over those in b."""
+    found = {}
+    for key in set(a) | set(b):
+        x, y = a.get(key, 0), b.get(key, 0)
+        if isinstance(x, dict) or isinstance(y, dict):
+            found.update(differences(x or {}, y or {}, f"{key} "))
+        else:
+            found[prefix + key] = x - y
+    return found
+
+
+def main():
+    o = options()
+    rng = random.Random(o.seed)
+    layouts = [draw(rng) for _ in range(o.layouts)]
+    worst = []
+    print("| cluster | replay: mean, signed, most | flow: mean, signed, most |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, c in clusters().items():
+            file = os.path.join(folder, "cluster.json")
+            with open(file, "w", encoding="utf-8") as f:
+                json.dump(c, f)
+            errors = {"replay": [], "flow": []}
+            for words in layouts:
+                steps = {e: simulate(o.command, file, words, e) for e in ENGINES}
+                for e, of in errors.items():
+                    of.append(100 * (steps[e]["step_ms"] / steps["messages"]["step_ms"] - 1))
+                worst.append((abs(errors["flow"][-1]), errors["flow"][-1], errors["replay"][-1], name, words,
+                              differences(steps["flow"]["where_ms"], steps["messages"]["where_ms"]),
+                              steps["messages"]["step_ms"]))
+            cells = [f"{statistics.mean(map(abs, of)):.1f} %, {statistics.mean(of):+.1f} %, {max(of, key=abs):+.1f} %"
+                     for of in errors.values()]
+            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+    print("\n| flow | replay | cluster | layout | most of it, % of the step |\n|---|---|---|---|---|")
+    seen = []
+    for _, flow, replay, name, words, parts, step in sorted(worst, reverse=True, key=lambda w: w[0]):
+        if words in seen or len(seen) == WORST:
+            continue
+        seen.append(words)
+        most = sorted(parts.items(), key=lambda p: -abs(p[1]))[:3]
+        said = ", ".join(f"{key} {100 * ms / step:+.1f}" for key, ms in most)
+        print(f"| {flow:+.1f} % | {replay:+.1f} % | {name} | `{' '.join(map(str, words))}` | {said} |")
+
+
+if __name__ == "__main__":
+    main()
