@@ -1,4 +1,4 @@
-/* Rewrites copies of step graphs: work of ops, and the order in which gradients are reduced. */
+/* Rewrites copies of step graphs: work of ops, and their order. */
 #include "sim/dialect.h"
 
 #include <math.h>
@@ -13,7 +13,9 @@ static const struct {
                 {"low-messages", EK_DIALECT_LOW_MESSAGES},
                 {"low-gradients", EK_DIALECT_LOW_GRADIENTS},
                 {"late-gradients", EK_DIALECT_LATE_GRADIENTS},
-                {"ring-steps", EK_DIALECT_RING_STEPS}};
+                {"ring-steps", EK_DIALECT_RING_STEPS},
+                {"padded", EK_DIALECT_PADDED},
+                {"weights-first", EK_DIALECT_WEIGHTS_FIRST}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -48,8 +50,8 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
     *out = 0;
     for (int64_t i = 0; i < n; i++) {
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
-                   "--dialect %s: unfused-attention, low-messages, low-gradients, late-gradients "
-                   "and ring-steps are known",
+                   "--dialect %s: unfused-attention, low-messages, low-gradients, "
+                   "late-gradients, ring-steps, padded and weights-first are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -146,7 +148,55 @@ static void reorder(const ek_graph *from, const char *late, int32_t last, int32_
     }
 }
 
-/* Room for reduce_late: [ops] and [deps + 1] of the graph. */
+static int depends_on(const ek_graph *g, int32_t i, int32_t on)
+{
+    for (int32_t d = 0; d < g->ops[i].n_deps; d++)
+        if (g->deps[g->ops[i].dep + d] == on)
+            return 1;
+    return 0;
+}
+
+/* The last product of expert weights' gradients behind an all-to-all of the same layer,
+ * micro-batch and part, before any op that waits for it; -1: none. */
+static int32_t weights_behind(const ek_graph *g, int32_t a2a)
+{
+    const ek_op *of = &g->ops[a2a];
+    int32_t last = -1;
+
+    for (int32_t i = a2a + 1; i < g->n_ops && !depends_on(g, i, a2a); i++) {
+        const ek_op *op = &g->ops[i];
+
+        if (op->layer != of->layer || op->micro != of->micro)
+            break;
+        if (op->part == of->part &&
+            (op->kind == EK_OP_EXPERT_UP_WEIGHT || op->kind == EK_OP_EXPERT_DOWN_WEIGHT))
+            last = i;
+    }
+    return last;
+}
+
+/* The same ops, with each all-to-all of rows' gradients behind the products of weights' gradients
+ * that evenkeel computes meanwhile.  id, deps: as of a scratch. */
+static void put_weights_first(const ek_graph *from, int32_t *id, int32_t *deps, ek_graph *to)
+{
+    int32_t held = -1, until = -1;
+
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        if (held < 0 && from->ops[i].kind == EK_OP_DISPATCH_A2A_BACKWARD)
+            until = weights_behind(from, i);
+        if (held < 0 && until > i) {
+            held = i;
+            continue;
+        }
+        append(from, i, -1, id, deps, to);
+        if (held >= 0 && i == until) {
+            append(from, held, id[i], id, deps, to);
+            held = -1;
+        }
+    }
+}
+
+/* Room for the functions that reorder: [ops] and [deps + 1] of the graph. */
 typedef struct {
     char *late;
     int32_t *id, *deps;
@@ -162,7 +212,8 @@ static ek_status reduce_late(const ek_graph *from, scratch x, ek_graph *to)
     return ek_graph_check(to);
 }
 
-static ek_status copy_with_late(const ek_graph *from, ek_graph *to)
+/* A reordered copy, by the only switch of the two that is set. */
+static ek_status copy_reordered(unsigned change, const ek_graph *from, ek_graph *to)
 {
     scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
                  calloc((size_t)from->n_ops + 1, sizeof(*x.id)),
@@ -171,11 +222,34 @@ static ek_status copy_with_late(const ek_graph *from, ek_graph *to)
 
     EK_REQUIRE_OUT(x.late != NULL && x.id != NULL && x.deps != NULL, EK_ENOMEM,
                    "no memory for a step graph of %d ops", (int)from->n_ops);
-    st = reduce_late(from, x, to);
+    if (change == EK_DIALECT_LATE_GRADIENTS) {
+        st = reduce_late(from, x, to);
+    } else {
+        put_weights_first(from, x.id, x.deps, to);
+        st = ek_graph_check(to);
+    }
 out:
     free(x.late);
     free(x.id);
     free(x.deps);
+    return st;
+}
+
+/* A copy in the order of the switches that are set, of the two that change it. */
+static ek_status copy_ordered(unsigned changes, const ek_graph *from, ek_graph *to)
+{
+    ek_graph first;
+    ek_status st;
+
+    if (changes == 0)
+        return ek_graph_copy(to, from);
+    if (changes != (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_WEIGHTS_FIRST))
+        return copy_reordered(changes, from, to);
+    ek_graph_init(&first);
+    st = copy_reordered(EK_DIALECT_WEIGHTS_FIRST, from, &first);
+    if (st == EK_OK)
+        st = copy_reordered(EK_DIALECT_LATE_GRADIENTS, &first, to);
+    ek_graph_fini(&first);
     return st;
 }
 
@@ -184,10 +258,8 @@ out:
 static ek_status translate(unsigned dialect, const ek_machine *m, const ek_graph *from,
                            ek_graph *to)
 {
-    if ((dialect & EK_DIALECT_LATE_GRADIENTS) != 0)
-        EK_TRY(copy_with_late(from, to));
-    else
-        EK_TRY(ek_graph_copy(to, from));
+    EK_TRY(
+        copy_ordered(dialect & (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_WEIGHTS_FIRST), from, to));
     for (int32_t i = 0; i < to->n_ops; i++)
         rewrite(dialect, m, &to->ops[i]);
     return EK_OK;

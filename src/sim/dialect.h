@@ -7,7 +7,11 @@
  *   low-gradients      gradients are reduced in the type of products
  *   late-gradients     gradients are reduced after the last backward pass; here during it
  *   ring-steps         each step of a ring pays the latency of its links; here segments of a long
- *                      vector follow one another (of the cluster: sim/price_net.h) */
+ *                      vector follow one another (of the cluster: sim/price_net.h)
+ *   padded             every rank sends as many rows to each expert as its capacity, or, dropless,
+ *                      as the most that any rank has for any (of loads: sim/capacity.h)
+ *   weights-first      gradients of expert weights are computed before those of rows are sent back;
+ *                      here while they are sent */
 #ifndef SIM_DIALECT_H
 #define SIM_DIALECT_H
 
@@ -19,7 +23,9 @@ enum {
     EK_DIALECT_LOW_MESSAGES = 2,
     EK_DIALECT_LOW_GRADIENTS = 4,
     EK_DIALECT_LATE_GRADIENTS = 8,
-    EK_DIALECT_RING_STEPS = 16
+    EK_DIALECT_RING_STEPS = 16,
+    EK_DIALECT_PADDED = 32,
+    EK_DIALECT_WEIGHTS_FIRST = 64
 };
 
 enum { EK_DIALECT_TEXT = 128 };

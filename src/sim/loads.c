@@ -4,6 +4,7 @@
 #include "balance/costs.h"
 #include "balance/plan_time.h"
 #include "balance/replay.h"
+#include "sim/capacity.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@ enum { SERVED, TRAFFIC, REPLICAS, KINDS };
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
+    ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
     int32_t *node_of;    /* [ep] */
@@ -86,17 +88,30 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
-/* Rows of each rank as factors. */
-static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan_rows *rows)
+/* Rows that each rank would serve of a layer if the load was even and nothing dropped or padded. */
+static double even_rows(const ek_sim_loads *l, int64_t iteration, int64_t layer,
+                        const ek_plan_rows *rows)
 {
-    double *served = factors_at(l, step, layer, SERVED), all = 0;
+    const ek_trace *t = l->cfg.trace;
+    int64_t n = t->sources * t->experts, first = (iteration * t->layers + layer) * n, all = 0;
+
+    for (int32_t r = 0; l->limited.own == NULL && r < l->cfg.ep; r++)
+        all += rows->served[r];
+    for (int64_t i = first; l->limited.own != NULL && i < first + n; i++)
+        all += ek_trace_number(t, i);
+    return (double)all / l->cfg.ep;
+}
+
+/* Rows of each rank as factors; mean: even_rows. */
+static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan_rows *rows,
+                     double mean)
+{
+    double *served = factors_at(l, step, layer, SERVED);
     double *traffic = factors_at(l, step, layer, TRAFFIC);
     int32_t ep = l->cfg.ep;
 
-    for (int32_t r = 0; r < ep; r++)
-        all += (double)rows->served[r];
     for (int32_t r = 0; r < ep; r++) {
-        double sent = (double)rows->sent[r], got = (double)rows->got[r], mean = all / ep;
+        double sent = (double)rows->sent[r], got = (double)rows->got[r];
 
         served[r] = ratio((double)rows->served[r], mean);
         traffic[r] = ratio(sent > got ? sent : got, mean * (ep - 1) / ep);
@@ -128,7 +143,7 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     if (step < 0)
         return EK_OK;
     rows = ek_plan_rows_of(&l->limits, counts, served, l->memory, l->slots);
-    set_rows(l, step, layer, &rows);
+    set_rows(l, step, layer, &rows, even_rows(l, iteration, layer, &rows));
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
     l->planned++;
     return EK_OK;
@@ -145,13 +160,13 @@ static ek_status plan_trace(ek_sim_loads *l)
     ek_replay_config cfg = {.planner = l->cfg.planner,
                             .limits = l->limits,
                             .lag = l->lag,
-                            .tokens = tokens_of(&l->cfg),
+                            .tokens = l->limited.own != NULL ? 0 : tokens_of(&l->cfg),
                             .top_k = l->cfg.spec->top_k,
                             .each = keep_plan,
                             .context = l};
     ek_replay_result r;
 
-    EK_TRY(ek_replay(l->cfg.trace, &cfg, &r));
+    EK_TRY(ek_replay(l->limited.own != NULL ? &l->limited : l->cfg.trace, &cfg, &r));
     l->balance.before = r.before;
     l->balance.after = r.mean;
     l->balance.replicas /= (double)l->planned;
@@ -226,6 +241,8 @@ static ek_status open_loads(ek_sim_loads *l)
     l->limits.node_of = l->node_of;
     ek_sim_spread_layers(c->spec, c->trace->layers, l->layer_of);
     EK_TRY(set_costs(l));
+    if (c->capacity_factor != 0 || c->padded)
+        EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
     return plan_trace(l);
 }
 
@@ -246,6 +263,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     *pl = NULL;
     if (l == NULL)
         return;
+    ek_trace_close(&l->limited);
     free(l->node_of);
     free(l->layer_of);
     free(l->factors);

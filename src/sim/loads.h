@@ -5,6 +5,8 @@
  * the rows of a micro-batch, each rank having as many; steps are samples of the trace's iterations.
  * MoE layers of the model have the loads of the trace's layers, in order, spread over them; all
  * micro-batches of a step, and all expert-parallel groups, have the same.
+ * With a capacity factor, assignments over the capacity of experts are dropped before a plan is
+ * made (sim/capacity.h), and counts are not scaled.
  *
  * Factors are relative to even loads, and multiply seconds:
  *   served    rows that a rank's slots serve: products of experts, what they read and write
@@ -31,6 +33,8 @@ typedef struct {
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
     int64_t horizon, batches; /* ek_plan_limits */
     int64_t steps;            /* samples; at most the trace's iterations */
+    double capacity_factor;   /* 0: dropless */
+    int padded;               /* 1: experts have as many rows as their capacity */
 } ek_sim_loads_config;
 
 /* What plans changed, in the mean over iterations and layers; replicas: over samples. */

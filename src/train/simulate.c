@@ -220,7 +220,9 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
                              .rows = l->rows,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,
-                             .steps = cfg->steps > 0 ? cfg->steps : STEPS};
+                             .steps = cfg->steps > 0 ? cfg->steps : STEPS,
+                             .capacity_factor = cfg->train->capacity_factor,
+                             .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
 
     EK_TRY(ek_sim_loads_open(&c, &s->loads));
     s->n_steps = ek_sim_loads_steps(s->loads);
@@ -313,6 +315,8 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
                cfg->ranks - 1);
     if (s->engine == EK_ENGINE_MESSAGES)
         EK_TRY(open_calls(s, cfg, node_of));
+    EK_REQUIRE((cfg->dialect & EK_DIALECT_PADDED) == 0 || cfg->trace != NULL, EK_EINVAL,
+               "--dialect padded: fills up loads of --trace, which is not given");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);

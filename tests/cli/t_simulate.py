@@ -176,6 +176,9 @@ class Simulate(ek_cli.Case):
         self.assertNotIn("dialect", self.json(8))
         self.assertNotIn("as other programs", self.simulate(8).stdout)
 
+    def test_only_loads_of_a_trace_are_padded(self):
+        self.assertIn("--dialect padded: fills up loads of --trace", self.simulate(8, "--dialect", "padded", status=USAGE).stderr)
+
     def failing(self, *words, failures=None, **kw):
         f = {"node_mtbf_h": 100, "back_s": 60, "recover_s": 5, "restart_s": 50, "save_s": 2}
         cluster = ek_cli.write(self.path("failing.json"), json.dumps(

@@ -119,6 +119,56 @@ static void scores_of_all_pairs_are_stored(void)
     ek_graph_fini(&g);
 }
 
+/* The end of an expert layer's backward pass, and the sum of its gradients. */
+static void build_experts(ek_graph *g)
+{
+    int32_t a2a, weight;
+
+    ek_graph_init(g);
+    add(g, EK_OP_REPACK, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), -1);
+    a2a = add(g, EK_OP_DISPATCH_A2A_BACKWARD, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_A2A_LINEAR), 0);
+    add(g, EK_OP_EXPERT_DOWN_WEIGHT, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 0);
+    weight = add(g, EK_OP_EXPERT_UP_WEIGHT, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 0);
+    add(g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_ALL_REDUCE), weight);
+    add(g, EK_OP_PERMUTE_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), a2a);
+    CHECK_INT(ek_graph_check(g), EK_OK);
+}
+
+static void check_order(unsigned dialect, const ek_op_kind *order)
+{
+    static const int32_t rank = 0;
+    ek_dialect_graphs d;
+    const ek_graph *to;
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+
+    build_experts(&g);
+    CHECK_INT(ek_dialect_open(dialect, &machine, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, g.n_ops);
+    for (int32_t i = 0; i < to->n_ops; i++)
+        CHECK_INT(to->ops[i].kind, order[i]);
+    CHECK_INT(to->ops[3].n_deps, 2); /* the rows, and the last product of weights */
+    CHECK_INT(to->deps[to->ops[3].dep], 0);
+    CHECK_INT(to->deps[to->ops[3].dep + 1], 2);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+static void rows_go_back_behind_the_products_of_weights(void)
+{
+    static const ek_op_kind first[] = {EK_OP_REPACK,           EK_OP_EXPERT_DOWN_WEIGHT,
+                                       EK_OP_EXPERT_UP_WEIGHT, EK_OP_DISPATCH_A2A_BACKWARD,
+                                       EK_OP_REDUCE_GRADIENTS, EK_OP_PERMUTE_BACKWARD};
+    static const ek_op_kind both[] = {EK_OP_REPACK,           EK_OP_EXPERT_DOWN_WEIGHT,
+                                      EK_OP_EXPERT_UP_WEIGHT, EK_OP_DISPATCH_A2A_BACKWARD,
+                                      EK_OP_PERMUTE_BACKWARD, EK_OP_REDUCE_GRADIENTS};
+
+    check_order(EK_DIALECT_WEIGHTS_FIRST, first);
+    check_order(EK_DIALECT_WEIGHTS_FIRST | EK_DIALECT_LATE_GRADIENTS, both);
+}
+
 static void unknown_switches_are_refused(void)
 {
     const char *words[] = {"late-gradients", "ring-steps", "megatron"};
@@ -135,6 +185,7 @@ static const ek_case cases[] = {
     EK_CASE(gradients_are_reduced_behind_the_backward_pass),
     EK_CASE(messages_have_the_type_of_products),
     EK_CASE(scores_of_all_pairs_are_stored),
+    EK_CASE(rows_go_back_behind_the_products_of_weights),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)

@@ -211,6 +211,51 @@ static void a_trace_of_other_experts_is_refused(void)
     ek_sim_loads_close(&l);
 }
 
+/* Layer 0: every rank has 8,000 for expert 0.  An even share is 1,000: of 1,500 the rest is dropped
+ * with factor 1.5, and the factors say so.  Layer 1 is even, and keeps all. */
+static void rows_over_capacity_are_dropped(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_sim_loads *l;
+    const double *up;
+
+    cfg.capacity_factor = -1.5; /* the sign is ignored */
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    up = factors(l, EK_OP_EXPERT_UP, 0);
+    CHECK(up[0] == 0.75 && up[1] == 0); /* 4 x 1,500 of 8,000 */
+    CHECK(factors(l, EK_OP_DISPATCH_A2A, 0)[0] == 0.75);
+    CHECK(factors(l, EK_OP_DISPATCH_A2A, 0)[1] == 0.25);
+    CHECK(factors(l, EK_OP_EXPERT_UP, 3)[2] == 1);
+    ek_sim_loads_close(&l);
+    cfg.capacity_factor = 8;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK(factors(l, EK_OP_EXPERT_UP, 0)[0] == 4);
+    ek_sim_loads_close(&l);
+}
+
+/* Experts have as many rows as their capacity, or as the most that any rank has for one. */
+static void padded_experts_are_full(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_sim_loads *l;
+
+    cfg.padded = 1;
+    cfg.capacity_factor = 1.5;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    for (int r = 0; r < EP; r++)
+        CHECK(factors(l, EK_OP_EXPERT_UP, 0)[r] == 1.5 &&
+              factors(l, EK_OP_DISPATCH_A2A, 3)[r] == 1.5);
+    ek_sim_loads_close(&l);
+    cfg.capacity_factor = 0;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK(factors(l, EK_OP_EXPERT_UP, 0)[1] == 8 && factors(l, EK_OP_EXPERT_UP, 3)[1] == 1);
+    ek_sim_loads_close(&l);
+}
+
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
     EK_CASE(replicas_level_what_ranks_serve),
@@ -218,5 +263,7 @@ static const ek_case cases[] = {
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
     EK_CASE(steps_are_samples_of_the_trace),
     EK_CASE(a_trace_of_other_experts_is_refused),
+    EK_CASE(rows_over_capacity_are_dropped),
+    EK_CASE(padded_experts_are_full),
 };
 EK_TEST_MAIN(cases)
