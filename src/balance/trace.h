@@ -38,8 +38,7 @@ void ek_trace_counts(const ek_trace *t, int64_t iteration, int64_t layer, int32_
 
 /* Scales counts [ranks][experts] so that each rank has `tokens` tokens with top_k different experts
  * (at most `experts`), by largest remainder, as training replays a trace; a rank without
- * assignments gets the loads of all.  all [experts]: scratch memory, beside `scratch` of so many.
- */
+ * assignments gets the loads of all.  weight [2 experts]: scratch memory, beside `scratch`. */
 void ek_trace_scale(const ek_apportion_scratch *scratch, int32_t ranks, int64_t experts,
                     int64_t tokens, int64_t top_k, int64_t *weight, int64_t *counts);
 

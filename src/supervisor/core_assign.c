@@ -191,7 +191,8 @@ int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now)
         x->draining = x->change == EK_HOST_DRAINING;
         x->was_leaving = x->draining && x->leaving;
         x->late = n == 0 && x->holds && x->listed &&
-                  (x->health.answer == EK_RESULT_LATE || (x->late && now < h->wait_until));
+                  (x->health.answer == EK_RESULT_LATE ||
+                   (x->late && x->health.answer != 0 && now < h->wait_until));
         if (!x->draining)
             give_ranks(x, n, first, now);
         first += n;

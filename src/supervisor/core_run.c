@@ -287,6 +287,7 @@ static void run_timers(ek_core *c, int64_t now)
 {
     const ek_core_reported *r = &c->reported;
     ek_core_ending *g = &c->ending;
+    int64_t kill_at;
 
     if (c->interrupts > 0 && r->joined == r->n && !g->ended)
         forward_interrupt(c, now);
@@ -294,8 +295,9 @@ static void run_timers(ek_core *c, int64_t now)
         watch_elastic(c, now);
     else if (g->kill_at == 0 && r->joined < r->n && ek_job_progress_hangs(&c->progress, now))
         end_for(c, EK_REASON_HUNG, now);
-    if (g->kill_at == 0)
-        g->kill_at = kill_time(c, now);
+    kill_at = kill_time(c, now);
+    if (kill_at != 0 && (g->kill_at == 0 || kill_at < g->kill_at)) /* a loss shortens the time */
+        g->kill_at = kill_at;
     if (g->kill_at == 0 || now < g->kill_at || g->ended || g->kill_sent)
         return;
     g->kill_sent = 1;

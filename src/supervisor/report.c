@@ -189,8 +189,11 @@ static void report_incomplete(ek_supervisor *x, double seconds)
     int named = 0;
 
     ek_job_output_drop(&x->generation.output);
-    if (seconds <= 0)
+    for (int i = 0; i < c->hosts.n; i++)
+        named += c->hosts.host[i].late;
+    if (seconds <= 0 || named == 0) /* they may have left the list meanwhile */
         return;
+    named = 0;
     fprintf(stderr, "evenkeel %s: without ", x->config->command);
     for (int i = 0; i < c->hosts.n; i++) {
         const ek_core_host *h = &c->hosts.host[i];

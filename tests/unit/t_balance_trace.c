@@ -177,10 +177,6 @@ static void refused(const char *path, const char *word)
     ek_trace_close(&t);
 }
 
-#define HEAD(type, order, shape)                                                                   \
-    "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape ", }\n"
-
-/* Each with the data of eight one-byte numbers, which would fit. */
 /* Of 8 choices of 4 tokens, none may be above 4. */
 static void scaled_to_the_tokens_of_a_rank(void)
 {
@@ -196,6 +192,10 @@ static void scaled_to_the_tokens_of_a_rank(void)
             CHECK_INT(counts[r][e], wanted[e]);
 }
 
+#define HEAD(type, order, shape)                                                                   \
+    "{'descr': '" type "', 'fortran_order': " order ", 'shape': " shape ", }\n"
+
+/* Each with the data of eight one-byte numbers, which would fit. */
 static void bad_heads(void)
 {
     static const char kind[] = "unsigned integers, little-endian", order[] = "C order";

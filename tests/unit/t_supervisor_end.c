@@ -33,6 +33,19 @@ static void generation_whose_worker_exits_regularly_is_killed_after_a_minute(voi
     CHECK_INT(did(EK_CORE_KILL), 1);
 }
 
+static void death_after_a_regular_exit_kills_after_a_quarter_second(void)
+{
+    step_on_two();
+    worker_event(EK_CORE_WORKER_CLOSED, -1);
+    pass(2);
+    CHECK_INT(did(EK_CORE_KILL), 0);
+    worker_event(EK_CORE_WORKER_CLOSED, 1);
+    pass(0.2);
+    CHECK_INT(did(EK_CORE_KILL), 0);
+    pass(0.1);
+    CHECK_INT(did(EK_CORE_KILL), 1);
+}
+
 static void generation_that_ends_by_itself_is_not_killed(void)
 {
     step_on_two();
@@ -465,6 +478,7 @@ static void core_that_is_abandoned_frees_memory_and_says_nothing(void)
 static const ek_case cases[] = {
     EK_CASE(generation_whose_worker_dies_is_killed_after_a_quarter_second),
     EK_CASE(generation_whose_worker_exits_regularly_is_killed_after_a_minute),
+    EK_CASE(death_after_a_regular_exit_kills_after_a_quarter_second),
     EK_CASE(generation_that_ends_by_itself_is_not_killed),
     EK_CASE(output_that_ends_before_mpiexec_does_not_end_the_generation),
     EK_CASE(generations_without_a_step_back_off_and_give_up_after_five),

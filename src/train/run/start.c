@@ -39,7 +39,8 @@ ek_status ek_run_find_checkpoint(ek_run *r)
     const ek_train_config *c = r->cfg;
     const ek_mesh *mesh = r->mesh != NULL ? r->mesh : &ek_mesh_one;
     ek_checkpoint_check check = r->memory.step >= 0 ? EK_CHECK_SIZES : EK_CHECK_SUMS;
-    int needed = c->resume && r->memory.step < 0;
+    /* with a least step a start from the beginning fails as one from an old checkpoint does */
+    int needed = c->resume && r->memory.step < 0 && ek_supervised_least_step(c->supervised) == 0;
     ek_status st = ek_train_latest(mesh, c->out, check, needed, &r->saves.found);
 
     r->saves.checkpoint_step = 0;
