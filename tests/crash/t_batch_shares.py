@@ -27,7 +27,7 @@ class Measured(ek_cli.Case):
     def words(self, out, steps, *more):
         config = ek_cli.write_config(self.path("model.json"), hidden_size=128, intermediate_size=512, head_dim=32,
                                      num_attention_heads=4, num_key_value_heads=2)
-        return ["--model", config, "--data", self.data, "--steps", steps, "--batch", 8, "--seq", 8,
+        return ["--model", config, "--data", self.data, "--steps", steps, "--batch", 8, "--seq", 64,
                 "--dtype", "fp64", "--threads", 1, "--lr-schedule", "constant", "--warmup", 4,
                 "--eval-data", self.data, "--eval-every", 4, "--eval-tokens", 512,
                 "--out", self.path(out), *more]
