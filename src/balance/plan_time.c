@@ -82,7 +82,8 @@ ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, c
 
     return (ek_plan_terms){(double)ek_row_costs_largest(l, rows.served) *
                                (l->costs.compute_s_per_row / (double)ek_row_cost_unit(l)),
-                           (double)(sent > got ? sent : got) * l->costs.comm_s_per_row,
+                           l->costs.exchange_s +
+                               (double)(sent > got ? sent : got) * l->costs.comm_s_per_row,
                            busiest_replicas(l, &p->placement) * l->costs.replica_s};
 }
 

@@ -7,7 +7,7 @@
 /* Parts of the time. */
 typedef struct {
     double products_s; /* expert products of the rank that takes longest */
-    double rows_s;     /* rows on the busiest link */
+    double rows_s;     /* rows on the busiest link, and the latency of the exchanges */
     double replicas_s; /* replicas on the busiest link; each receiver forwards, so an expert
                           leaves its primary rank once */
 } ek_plan_terms;

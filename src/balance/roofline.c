@@ -21,7 +21,7 @@ ek_roofline_work ek_roofline_work_of(const ek_plan_limits *l, const int64_t *cou
         .rank_flops_s = l->costs.compute_s_per_row > 0 ? row_flops / l->costs.compute_s_per_row : 0,
         .flops = row_flops * (double)rows,
         .compute_s = t.products_s,
-        .comm_s = l->costs.exchange_s + t.rows_s + t.replicas_s};
+        .comm_s = t.rows_s + t.replicas_s};
 }
 
 ek_roofline_work ek_roofline_work_of_counts(int32_t ranks, const ek_plan_costs *c, double row_flops,

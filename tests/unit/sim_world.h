@@ -98,4 +98,14 @@ static inline int is_near(double got, double want)
          ? (void)0                                                                                 \
          : EK_T_FAIL("%s is %.12g, expected %.12g", #got, (double)(got), (double)(want)))
 
+/* Rank `from` sends to rank `to`, of classes of one rank, after a computation. */
+static inline void message(world *w, int32_t from, int32_t to, double after, double bytes)
+{
+    const ek_ranks all = {0, 1, w->all.ranks};
+    int32_t dep = after > 0 ? compute(&w->graph[from], after, -1) : -1;
+
+    net(&w->graph[from], EK_OP_SEND, EK_COLLECTIVE_SEND, all, to, bytes, dep);
+    net(&w->graph[to], EK_OP_RECEIVE, EK_COLLECTIVE_RECEIVE, all, from, bytes, -1);
+}
+
 #endif

@@ -105,6 +105,20 @@ static void papers_terms(void)
     teardown(&f);
 }
 
+/* Latency counts once for each micro-batch. */
+static void latency_is_communication(void)
+{
+    const int64_t counts[] = {4, 4, 4, 4};
+    const ek_roofline_counts two = {.rows = 32, .busiest = 16, .link = 8, .batches = 2};
+    fixture f;
+
+    (void)setup(&f, 2, 2, counts);
+    f.l.costs.exchange_s = 5;
+    CHECK_REAL(work_of(&f, ROW_FLOPS).comm_s, 2.0 + 5.0);
+    CHECK_REAL(ek_roofline_work_of_counts(2, &f.l.costs, ROW_FLOPS, &two).comm_s, 4.0 + 10.0);
+    teardown(&f);
+}
+
 /* A replica costs communication; the rows that it serves do not. */
 static void replicas_are_talk(void)
 {
@@ -235,6 +249,7 @@ static const ek_case cases[] = {
     EK_CASE(balanced_is_on_the_curve),
     EK_CASE(unbalanced_is_below),
     EK_CASE(papers_terms),
+    EK_CASE(latency_is_communication),
     EK_CASE(replicas_are_talk),
     EK_CASE(comm_bounds_the_ideal),
     EK_CASE(one_rank_has_no_communication),

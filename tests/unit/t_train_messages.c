@@ -58,16 +58,6 @@ static double step_of(const world *w, const ek_cluster *c, const double *slow)
     return s;
 }
 
-/* Rank `from` sends to rank `to`, of classes of one rank, after a computation. */
-static void message(world *w, int32_t from, int32_t to, double after, double bytes)
-{
-    const ek_ranks all = {0, 1, w->all.ranks};
-    int32_t dep = after > 0 ? compute(&w->graph[from], after, -1) : -1;
-
-    net(&w->graph[from], EK_OP_SEND, EK_COLLECTIVE_SEND, all, to, bytes, dep);
-    net(&w->graph[to], EK_OP_RECEIVE, EK_COLLECTIVE_RECEIVE, all, from, bytes, -1);
-}
-
 /* --- messages --------------------------------------------------------------------------------- */
 
 static void messages_share_a_link(void)
