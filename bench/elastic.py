@@ -84,6 +84,7 @@ def one_run(o, folder, cluster, *more):
         hosts = os.path.join(folder, "hosts")
         with open(hosts, "w") as f:
             f.write("".join("node%d\n" % (i + 1) for i in range(o.nodes)))
+        run += [] if "--elastic" in more else ["--elastic=false"]
         run = cluster.words("run", "head", *run, "--hosts", hosts)
     subprocess.run(run, check=True, stdout=subprocess.DEVNULL)
     with open(os.path.join(out, "timeline.json")) as f:

@@ -124,7 +124,8 @@ class Restarted(Elastic):
         self.used = self.used or self.choose()
         self.name_hosts(self.used)
         return [*self.options(), "--steps", "1000000", "--save-every", str(self.every), "--out",
-                self.out, "--hosts", self.hosts, "--quiet", *["--resume"] * (self.saved() > 0)]
+                self.out, "--hosts", self.hosts, "--elastic=false", "--quiet",
+                *["--resume"] * (self.saved() > 0)]
 
     def act(self, what, node):
         if what == "lost":
@@ -228,7 +229,7 @@ class Pipelines(Elastic):
     def words(self):
         return [*without_placement(self.o.train), "--pp", str(self.stages), "--steps", "1000000",
                 "--save-every", str(self.o.save_every[0]), "--out", self.out, "--hosts", self.hosts,
-                "--quiet"]
+                "--elastic=false", "--quiet"]
 
     def median_step(self, steps):
         """Seconds of a step: the median of so many, after the first two."""

@@ -1,10 +1,13 @@
-/* --dry-run: how many ranks are planned. */
+/* --dry-run: how many ranks are planned, and whether they would be elastic. */
 #include "cli/dry_run.h"
 
+#include "supervisor/elastic_default.h"
 #include "supervisor/limits.h"
 
-ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, int *ranks)
+ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, ek_train_config *cfg,
+                            int *ranks)
 {
+    char why[EK_ELASTIC_WHY];
     int64_t wanted = ek_options_int(o, "ranks");
     int elsewhere = ek_options_text(o, "hosts") != NULL || ek_options_text(o, "discover") != NULL;
 
@@ -17,5 +20,6 @@ ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, int 
                "--dry-run supports at most %d ranks, not %lld (--ranks)", EK_HOST_RANKS_MAX,
                (long long)wanted);
     *ranks = wanted > 0 ? (int)wanted : 1;
+    cfg->elastic |= ek_elastic_by_default(o, why);
     return elsewhere ? EK_OK : ek_limits_check_ranks(*ranks);
 }

@@ -1,12 +1,16 @@
-/* cli/dry_run.h - `evenkeel train --dry-run`: the number of ranks. */
+/* cli/dry_run.h - `evenkeel train --dry-run`: the number of ranks, and the default of --elastic. */
 #ifndef CLI_DRY_RUN_H
 #define CLI_DRY_RUN_H
+
+#include "evenkeel/train.h"
 
 #include "base/options.h"
 #include "supervisor/command_job.h"
 
-/* *ranks: number of ranks to plan; 1 if this process is part of a job already.  EK_EINVAL: not
- * given for other hosts, or too many for this host. */
-EK_CHECKED ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, int *ranks);
+/* *ranks: number of ranks to plan; 1 if this process is part of a job already.  cfg->elastic
+ * becomes 1 where the run would be elastic by default.  EK_EINVAL: ranks are not given for other
+ * hosts, or too many for this host. */
+EK_CHECKED ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job,
+                                       ek_train_config *cfg, int *ranks);
 
 #endif

@@ -35,14 +35,15 @@ static int stop_wanted(void *context)
  * by the caller. */
 static char *own_settings(const ek_options *o)
 {
-    static const char *const names[] = {"ranks",        "hosts",   "discover",
-                                        "mpiexec-args", "threads", "layout"};
+    static const char *const names[] = {"ranks",   "hosts",  "discover", "mpiexec-args",
+                                        "threads", "layout", "elastic"};
     json_t *all = ek_options_dump(o), *own = json_object(), *escaped;
     char *text;
     ek_path whole;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (ek_options_given(o, names[i]))
+        if (ek_options_given(o, names[i]) &&
+            !(strcmp(names[i], "elastic") == 0 && ek_worker_elastic_by_default()))
             json_object_set(own, names[i], json_object_get(all, names[i]));
     if (ek_options_text(o, "hosts") != NULL &&
         ek_path_absolute(ek_options_text(o, "hosts"), &whole) == EK_OK)
@@ -70,7 +71,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     hooks.stop = stop_wanted;
     ek_train_reports_init(&reports, &hooks, NULL);
     cfg.command = (const char *const *)argv;
-    cfg.n_command = argc;
+    cfg.n_command = argc - ek_worker_elastic_by_default(); /* added by the supervisor */
     cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;
@@ -78,7 +79,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     d.quiet |= reports.supervised.n_draining > 0;
     d.out = cfg.out;
     if (st == EK_OK && dry)
-        st = cli_dry_run_ranks(o, job, &ranks);
+        st = cli_dry_run_ranks(o, job, &cfg, &ranks);
     if (dry) {
         cfg.dry_run = ek_options_text(o, "hosts") || ek_options_text(o, "discover") ? 2 : 1;
     } else if (st == EK_OK) {

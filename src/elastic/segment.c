@@ -105,18 +105,23 @@ void ek_segment_close(ek_segment *s)
     *s = (ek_segment){0};
 }
 
-static ek_status reserve_error(int error, size_t bytes, const char *name)
+ek_status ek_segment_too_small(const char *what, double bytes)
 {
     size_t available = 0;
 
-    if (error != ENOSPC && error != EFBIG && error != ENOMEM)
-        return shm_error(error, "reserve", name);
     if (ek_segment_available(&available) < 0)
         available = 0;
     return EK_FAIL(EK_ENOSPC,
-                   "the state of a rank needs %.1f MB of shared memory, and %s has %.1f MB free; "
-                   "enlarge it (mount -o remount,size=...), or leave --elastic out",
-                   (double)bytes / 1e6, EK_SEGMENT_ROOT, (double)available / 1e6);
+                   "%s needs %.1f MB of shared memory, and %s has %.1f MB free; enlarge it (mount "
+                   "-o remount,size=...), or start with --elastic=false",
+                   what, bytes / 1e6, EK_SEGMENT_ROOT, (double)available / 1e6);
+}
+
+static ek_status reserve_error(int error, size_t bytes, const char *name)
+{
+    if (error != ENOSPC && error != EFBIG && error != ENOMEM)
+        return shm_error(error, "reserve", name);
+    return ek_segment_too_small("the state of a rank", (double)bytes);
 }
 
 /* Reserves memory for a whole file; retries after signals.  Returns an error number. */

@@ -141,5 +141,7 @@ EK_CHECKED ek_status ek_segment_foreign(uint64_t run, char *text, size_t cap);
 
 /* Free bytes of /dev/shm on this host. */
 EK_CHECKED ek_status ek_segment_available(size_t *bytes);
+/* EK_ENOSPC: `what` needs so many bytes, and how many are free. */
+EK_CHECKED ek_status ek_segment_too_small(const char *what, double bytes);
 
 #endif

@@ -18,6 +18,8 @@ typedef struct ek_supervised {
                            have not responded may hold later state.  0: it does not */
     void (*lacking)(int64_t step); /* before that failure, on rank 0: the step that it would
                                       continue from.  Not NULL if least_step > 0 */
+    void (*no_room)(void); /* before a failure, on rank 0: the shared memory of a host is too small
+                              for the state of its ranks; or NULL */
 
     /* to the supervisor, before the first step */
     uint64_t run;                  /* id of the run */

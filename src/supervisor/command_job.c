@@ -5,6 +5,7 @@
 #include "base/command.h"
 #include "base/threads.h"
 #include "comm/mesh.h"
+#include "supervisor/elastic_default.h"
 #include "supervisor/limits.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/worker.h"
@@ -43,14 +44,36 @@ static ek_status check_discover(const ek_options *o)
     return EK_OK;
 }
 
+/* Of ek_supervisor_config: --elastic, as given or by default; says which default a train command
+ * has on several hosts. */
+static int is_elastic(const ek_option_table *table, const ek_options *o)
+{
+    char why[EK_ELASTIC_WHY];
+    int by_default;
+
+    if (strcmp(table->command, "train") != 0)
+        return 0;
+    by_default = ek_elastic_by_default(o, why);
+    if (by_default && !ek_options_flag(o, "quiet"))
+        fprintf(stderr,
+                "info: several hosts: --elastic is on, so that training goes on when one is "
+                "lost (--elastic=false: without)\n");
+    if (why[0] != '\0')
+        fprintf(
+            stderr,
+            "warning: the loss of a host ends this run: --elastic is not on by default, as %s\n",
+            why);
+    return by_default ? EK_ELASTIC_BY_DEFAULT : ek_options_flag(o, "elastic");
+}
+
 static int start_job(const ek_option_table *table, int argc, char **argv, const ek_options *o)
 {
     ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
                            (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
     ek_status st = check_discover(o);
     const char *out = ek_options_text(o, "out");
-    char **args = calloc((size_t)argc + 2, sizeof(*args));
-    int status;
+    char **args = calloc((size_t)argc + 3, sizeof(*args));
+    int status, no_room = 0, elastic = st == EK_OK ? is_elastic(table, o) : 0;
     ek_supervisor_config config = {.command = table->command,
                                    .ranks = (int)ek_options_int(o, "ranks"),
                                    .hosts = ek_options_text(o, "hosts"),
@@ -58,12 +81,13 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
                                    .out = out,
                                    .resume = ek_options_flag(o, "resume"),
                                    .discover = ek_options_text(o, "discover"),
-                                   .elastic = ek_options_flag(o, "elastic"),
+                                   .elastic = elastic,
                                    .unit = ek_mesh_rank_multiple(&sizes),
                                    .sizes = sizes,
                                    .watchdog = ek_options_real(o, "watchdog"),
                                    .live = isatty(STDERR_FILENO),
                                    .quiet = ek_options_flag(o, "quiet"),
+                                   .no_room = &no_room,
                                    .argc = argc,
                                    .argv = args};
 
@@ -83,7 +107,16 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
         args[config.argc++] = (char *)(uintptr_t) "--out";
         args[config.argc++] = (char *)(uintptr_t)out;
     }
+    if (elastic == EK_ELASTIC_BY_DEFAULT)
+        args[config.argc++] = (char *)(uintptr_t) "--elastic";
     status = ek_supervise(&config);
+    if (elastic == EK_ELASTIC_BY_DEFAULT && no_room && status == EK_EXIT_FAILED) {
+        fprintf(stderr, "warning: the loss of a host ends this run: it starts without --elastic, "
+                        "which is on by default, as shared memory is too small\n");
+        config.argc--;
+        config.elastic = 0;
+        status = ek_supervise(&config);
+    }
     free(args);
     return status;
 }

@@ -13,12 +13,14 @@ typedef struct {
     const char *mpiexec_args; /* or NULL */
     const char *out;          /* folder of the run, from which progress is read; or NULL */
     int resume;               /* the run continues an earlier one */
-    int elastic;              /* restart after losses, with a multiple of `unit` ranks */
+    int elastic;              /* restart after losses, with a multiple of `unit` ranks: 1, or
+                                 EK_ELASTIC_BY_DEFAULT (protocol.h) */
     int unit;
     ek_mesh_sizes sizes; /* that also fit them; zeros: any number does */
     double watchdog;     /* timeout in seconds where no better estimate is known */
     int live;            /* stderr is a terminal */
     int quiet;           /* no progress output */
+    int *no_room;        /* becomes 1 if a host's shared memory was too small; or NULL */
     int argc;
     char **argv; /* arguments of this program for its workers */
 } ek_supervisor_config;

@@ -137,8 +137,8 @@ ek_status ek_launched_set(const ek_launched *l)
     int n = snprintf(value, sizeof(value), "%d%s", l->ranks, l->live ? " live" : "");
 
     if (l->elastic)
-        n += snprintf(value + n, sizeof(value) - (size_t)n, " elastic=%016" PRIx64,
-                      l->supervisor_id);
+        n += snprintf(value + n, sizeof(value) - (size_t)n, " elastic=%016" PRIx64 "%s",
+                      l->supervisor_id, l->elastic == EK_ELASTIC_BY_DEFAULT ? " default" : "");
     if (l->elastic && l->n_draining > 0)
         n += snprintf(value + n, sizeof(value) - (size_t)n, " draining=%d", l->n_draining);
     if (l->elastic && l->least_step > 0)
@@ -157,6 +157,8 @@ static int read_settings(unread_text *r, ek_launched *l)
         l->elastic = 1;
         if (!read_id(value, n, &l->supervisor_id))
             return 0;
+        if (take_literal(r, "default"))
+            l->elastic = EK_ELASTIC_BY_DEFAULT;
         if (take_value(r, "draining=", &value, &n)) {
             l->n_draining = (int)number_of(value, n, l->ranks - 1);
             if (l->n_draining <= 0)
@@ -415,6 +417,9 @@ static const struct {
     [EK_MESSAGE_LACKING] = {"lacking",
                             1,
                             {{FIELD_INT64, NULL, offsetof(ek_worker_message, lacking.step), 0}}},
+    [EK_MESSAGE_NO_ROOM] = {"noroom",
+                            1,
+                            {{FIELD_INT, NULL, offsetof(ek_worker_message, notice.rank), 0}}},
     [EK_MESSAGE_MEMORY] = {"memory",
                            2,
                            {{FIELD_ID, NULL, offsetof(ek_worker_message, memory.run), 0},

@@ -27,8 +27,8 @@
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-/* "RANKS[ live][ elastic=ID[ draining=RANKS][ least=STEP]]", numbers in decimal, ID: 16 hexadecimal
- * digits. */
+/* "RANKS[ live][ elastic=ID[ default][ draining=RANKS][ least=STEP]]", numbers in decimal, ID: 16
+ * hexadecimal digits. */
 #define EK_LAUNCHED_VARIABLE "EK_LAUNCHED"
 /* "SLOTS:RACK,SLOTS:RACK,...": of each host, in the order in which mpiexec assigns ranks to hosts.
  * RACK: the index of the first host in the same rack. */
@@ -43,10 +43,13 @@
  * stops itself, so that a test can kill a worker there whatever the speed of the machine. */
 #define EK_STOP_AT_VARIABLE "EK_STOP_AT"
 
+/* The value of `elastic` where --elastic was not given. */
+enum { EK_ELASTIC_BY_DEFAULT = 2 };
+
 typedef struct {
     int ranks;              /* of the job; 0: not started by a supervisor */
     int live;               /* the supervisor's stderr is a terminal */
-    int elastic;            /* restarted after losses */
+    int elastic;            /* restarted after losses: 1, or EK_ELASTIC_BY_DEFAULT */
     uint64_t supervisor_id; /* with elastic; else 0 */
     int n_draining;         /* with elastic: draining ranks, the last ones of the job */
     int64_t least_step;     /* with elastic: the job fails if it would continue from an earlier
@@ -128,6 +131,8 @@ typedef enum {
     EK_MESSAGE_RECOVERED, /* continues from shared memory; bytes over all ranks */
     EK_MESSAGE_LACKING,   /* state in shared memory is incomplete; the job continues from `step`, or
                              fails as that is before the least step (EK_LAUNCHED_VARIABLE) */
+    EK_MESSAGE_NO_ROOM,   /* before a failure: the shared memory of a host is too small for the
+                             state of its ranks */
     EK_MESSAGE_MEMORY,    /* what joining hosts preallocate for a rank (elastic/prealloc.h) */
     EK_MESSAGE_NOTICE,    /* the host of a rank will be reclaimed */
     EK_MESSAGE_ALIVE,     /* of every rank: it runs (heartbeats.h) */
@@ -174,7 +179,7 @@ typedef struct {
         } memory;
         struct {
             int rank;
-        } notice; /* EK_MESSAGE_NOTICE, _ALIVE, _LEAVING */
+        } notice; /* EK_MESSAGE_NOTICE, _ALIVE, _LEAVING, _NO_ROOM */
     };
 } ek_worker_message;
 

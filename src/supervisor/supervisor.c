@@ -139,6 +139,10 @@ static void take_message(void *context, const ek_worker_message *m)
     case EK_MESSAGE_LACKING:
         feed(x, (ek_core_event){.kind = EK_CORE_INCOMPLETE, .step = m->lacking.step});
         break;
+    case EK_MESSAGE_NO_ROOM:
+        if (x->config->no_room != NULL)
+            *x->config->no_room = 1;
+        break;
     case EK_MESSAGE_MEMORY: take_memory(x, m); break;
     case EK_MESSAGE_NOTICE:
         feed(x, (ek_core_event){.kind = EK_CORE_NOTICE, .rank = m->notice.rank});

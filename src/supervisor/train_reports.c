@@ -14,6 +14,11 @@ static void report_lacking(int64_t step)
     ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_LACKING, .lacking = {step}});
 }
 
+static void report_no_room(void)
+{
+    ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_NO_ROOM});
+}
+
 /* Where the state of this run comes from, and what a rank has in memory. */
 static void report_state(const ek_supervised *s, const ek_train_info *i)
 {
@@ -118,7 +123,8 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
                             .supervised = {.supervisor_id = ek_worker_supervisor_id(),
                                            .n_draining = ek_worker_n_draining(),
                                            .least_step = ek_worker_least_step(),
-                                           .lacking = report_lacking}};
+                                           .lacking = report_lacking,
+                                           .no_room = report_no_room}};
     r->hooks = (ek_train_hooks){.context = r,
                                 .started = started,
                                 .step = step,

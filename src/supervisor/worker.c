@@ -203,6 +203,11 @@ uint64_t ek_worker_supervisor_id(void)
     return ek_worker_environment_read().launched.supervisor_id;
 }
 
+int ek_worker_elastic_by_default(void)
+{
+    return ek_worker_environment_read().launched.elastic == EK_ELASTIC_BY_DEFAULT;
+}
+
 int ek_worker_n_draining(void)
 {
     return ek_worker_environment_read().launched.n_draining;

@@ -22,6 +22,8 @@ ek_worker_environment ek_worker_environment_read(void);
 int ek_worker_has_peers(void);
 /* The id of the --elastic supervisor; 0: none. */
 uint64_t ek_worker_supervisor_id(void);
+/* Whether the job is elastic though --elastic was not given. */
+int ek_worker_elastic_by_default(void);
 /* Number of draining ranks, the last ones of the job, which only hand over their state
  * (--elastic). */
 int ek_worker_n_draining(void);

@@ -105,6 +105,16 @@ class Case(ek_cli.Case):
         self.addCleanup(p.kill)
         return p
 
+    SCRIPT = 'put(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n", 1)'
+
+    def launch_plain(self, *args, script=SCRIPT):
+        """Without --ranks; mpiexec prints its arguments and environment."""
+        command, env = self.fake(script)
+        at = command.index("--ranks")
+        command[at:at + 2] = map(str, args)
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False,
+                              timeout=ek_cli.TIMEOUT_S)
+
     def wait_for(self, path):
         end = time.monotonic() + 30
         while not os.path.exists(path) and time.monotonic() < end:
@@ -138,8 +148,6 @@ class Case(ek_cli.Case):
 
 
 class CommandLine(Case):
-    SCRIPT = 'put(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n", 1)'
-
     def seen(self, *args, **kw):
         r = self.launch(self.SCRIPT, *args, **kw)
         self.assertEqual((r.returncode, r.stderr), (DONE, ""))
@@ -170,7 +178,7 @@ class CommandLine(Case):
     def test_hosts(self):
         hosts = write(self.path("hosts"), "# ours\na:2\n\n b slots=3 # fast\nc\t\n")
         for ranks, wanted in [((), "6"), (("--ranks", 2), "2"), (("--ranks", 9), "9")]:
-            r = self.launch_plain("--hosts", hosts, *ranks)
+            r = self.launch_plain("--hosts", hosts, "--elastic=false", *ranks)
             self.assertEqual((r.returncode, r.stderr), (DONE, ""))
             argv, env = json.loads(r.stdout)
             self.assertEqual(argv[:2], ["-n", wanted])
@@ -180,18 +188,11 @@ class CommandLine(Case):
 
     def test_racks(self):
         hosts = write(self.path("hosts"), "a:2 rack=r1\nb rack=r2 slots=3\nc\nd slots=2 rack=r1\n")
-        r = self.launch_plain("--hosts", hosts)
+        r = self.launch_plain("--hosts", hosts, "--elastic=false")
         self.assertEqual((r.returncode, r.stderr), (DONE, ""))
         argv, env = json.loads(r.stdout)
         self.assertIn("a:2,b:3,c:1,d:2", argv)
         self.assertEqual(env["EK_RACKS"], "2:0,3:1,1:2,2:0")
-
-    def launch_plain(self, *args):
-        command, env = self.fake(self.SCRIPT)
-        at = command.index("--ranks")
-        command[at:at + 2] = map(str, args)
-        return subprocess.run(command, env=env, capture_output=True, text=True, check=False,
-                              timeout=ek_cli.TIMEOUT_S)
 
     def test_bad_hosts(self):
         for text, words in [("", ["contains no hosts"]), ("# a\n", ["contains no hosts"]),

@@ -51,7 +51,8 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
         return err
 
     def test_workers_that_do_not_start(self):
-        p = self.start_on("a:2\nb\nc\n", 'note("start 0 pid 1 host a"); time.sleep(3600)')
+        p = self.start_on("a:2\nb\nc\n", 'note("start 0 pid 1 host a"); time.sleep(3600)',
+                          "--elastic=false")
         for _ in range(2):
             self.assert_waits(p, "mpiexec to start workers on b, c: 1 of 4 have started")
         self.assertIn("interrupted, terminated without saving before a step was completed",
@@ -60,7 +61,7 @@ hosts = [w for w in sys.argv if w.startswith("a:")]
     def test_workers_that_do_not_connect(self):
         p = self.start_on("a:2\nb\n", '''
 for r in range(3): note("start %d pid %d host x" % (r, r + 1))
-note("rank 0 pid 1 host a"); time.sleep(3600)''')
+note("rank 0 pid 1 host a"); time.sleep(3600)''', "--elastic=false")
         self.assert_waits(p, "workers on b to connect: 1 of 3 are ready")
         self.interrupt(p, signal.SIGTERM)
 
@@ -117,7 +118,7 @@ if not asked: ready(1); steps(3); note("step 3 of 99"); time.sleep(0.3); os.kill
         said = (r"no progress for 3\.0 s \(launch on a, b\), terminated before",
                 "that respond have 0 slots")
         started = [self.start_on("a\nb\n", "time.sleep(3600)", "--watchdog", "3", *more, run=run)
-                   for run, more in (("run-1", ()), ("run-2", ("--elastic",)))]
+                   for run, more in (("run-1", ("--elastic=false",)), ("run-2", ("--elastic",)))]
         for p, said in zip(started, said):
             out, err = self.end(p)
             self.assertEqual((p.returncode, out), (FAILED, ""), err)

@@ -57,6 +57,8 @@ static void every_message_reads_back(void)
     check_message(&m, "alive 7");
     m = (ek_worker_message){.kind = EK_MESSAGE_LEAVING, .notice = {0}};
     check_message(&m, "leaving 0");
+    m = (ek_worker_message){.kind = EK_MESSAGE_NO_ROOM, .notice = {0}};
+    check_message(&m, "noroom 0");
 }
 
 static void fields_have_their_values(void)
@@ -303,6 +305,7 @@ static ek_worker_message draw_message(void)
         m.memory.run = (uint64_t)draw_number();
         draw_word(m.memory.blocks, sizeof(m.memory.blocks));
         break;
+    case EK_MESSAGE_NO_ROOM:
     case EK_MESSAGE_NOTICE:
     case EK_MESSAGE_ALIVE:
     case EK_MESSAGE_LEAVING: m.notice.rank = draw_int(); break;

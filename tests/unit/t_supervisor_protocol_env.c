@@ -50,12 +50,16 @@ static void job_reads_back(void)
     check_launched(
         &(ek_launched){.ranks = 8, .elastic = 1, .supervisor_id = 0xabc, .least_step = 7},
         "8 elastic=0000000000000abc least=7");
+    check_launched(
+        &(ek_launched){
+            .ranks = 8, .elastic = EK_ELASTIC_BY_DEFAULT, .supervisor_id = 0xabc, .n_draining = 1},
+        "8 elastic=0000000000000abc default draining=1");
 }
 
 static void any_job_reads_back(void)
 {
     for (int i = 0; i < DRAWS; i++) {
-        ek_launched l = {.ranks = 1 + draw(1 << draw(31)), .live = draw(2), .elastic = draw(2)};
+        ek_launched l = {.ranks = 1 + draw(1 << draw(31)), .live = draw(2), .elastic = draw(3)};
 
         l.supervisor_id = l.elastic ? ek_random_bits(2, 0, drawn++) >> draw(64) : 0;
         l.n_draining = l.elastic ? draw(l.ranks) : 0;
@@ -92,6 +96,9 @@ static void malformed_job_is_none(void)
                                       "3 elastic=0000000000000001 draining=1 draining=1",
                                       "3 least=1",
                                       "3 elastic=0000000000000001 least=",
+                                      "3 default",
+                                      "3 elastic=0000000000000001 default default",
+                                      "3 elastic=0000000000000001 draining=1 default",
                                       "3 elastic=0000000000000001 least=0",
                                       "3 elastic=0000000000000001 least=-1",
                                       "3 elastic=0000000000000001 least=1 draining=1",

@@ -1,5 +1,6 @@
 /* The memory that a run needs, its limit, and what would fit. */
 #include "comm/agree.h"
+#include "elastic/segment.h"
 #include "model/offload.h"
 #include "train/offload_room.h"
 #include "train/run/state.h"
@@ -192,12 +193,35 @@ static double spare_of_rank(const memory_need *n, double ranks)
 
 /* Linux overcommits memory and kills a process that uses too much without a message; so this checks
  * before. */
+/* Fails on the ranks of a host whose shared memory is too small for their state.  Where a
+ * generation before has left memory, what is adopted decides, and reserving fails.  Collective. */
+static ek_status check_shared_memory(ek_run *r)
+{
+    const ek_supervised *supervisor = r->cfg->supervised;
+    double needed, fits = 1, all_fit;
+
+    if (r->memory.recovery.n_survivors > 0)
+        return EK_OK;
+    EK_TRY(shm_bytes_needed(r, &needed));
+    EK_TRY(fits_shared_memory(r, &fits));
+    all_fit = fits;
+    EK_TRY(ek_minimum(r->world, &all_fit));
+    if (all_fit > 0)
+        return EK_OK;
+    if (r->rank == 0 && supervisor != NULL && supervisor->no_room != NULL)
+        supervisor->no_room();
+    EK_TRY(ek_agree(r->world, "report the lack of memory", EK_OK)); /* before any rank ends */
+    return fits > 0 ? EK_OK : ek_segment_too_small("the state of this host's ranks", needed);
+}
+
 ek_status ek_run_check_memory(ek_run *r)
 {
     double copy = (double)ek_train_copy_bytes(r->model), copy_fits, all_fit, ranks = 1, spare;
     char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT];
     memory_need need, with_copy;
 
+    if (r->cfg->elastic)
+        EK_TRY(check_shared_memory(r));
     EK_TRY(find_need(r, &need));
     with_copy = need;
     EK_TRY(add_need(r, &with_copy, copy));

@@ -1,0 +1,131 @@
+/* What --elastic does not go with, and whether the loss of a host would take a part of the model.
+ */
+#include "supervisor/elastic_default.h"
+
+#include "supervisor/host_list.h"
+#include "train/output/folder.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static int is_word(const ek_options *o, const char *name, const char *word)
+{
+    const char *text = ek_options_text(o, name);
+
+    return text == NULL || strcmp(text, word) == 0;
+}
+
+/* The option that --elastic does not go with; NULL: none. */
+static const char *opposing_option(const ek_options *o)
+{
+    const char *shares = ek_options_text(o, "batch-shares");
+
+    if (!is_word(o, "zero", "0"))
+        return "--zero";
+    if (ek_options_flag(o, "embed-columns"))
+        return "--embed-columns";
+    if (!is_word(o, "device", "cpu"))
+        return "--device";
+    if (!is_word(o, "offload", "off"))
+        return "--offload";
+    if (!is_word(o, "layout", "given"))
+        return "--layout auto";
+    if (ek_options_text(o, "layout-pool") != NULL)
+        return "--layout-pool";
+    if (shares != NULL && isdigit((unsigned char)shares[0]))
+        return "a list of --batch-shares";
+    return ek_options_flag(o, "overwrite") ? "--overwrite" : NULL;
+}
+
+/* The host of a rank: hosts are filled in order. */
+static int host_of(const ek_host_list *h, int64_t rank)
+{
+    int host = 0;
+
+    for (; host < h->n - 1 && rank >= h->host[host].slots; host++)
+        rank -= h->host[host].slots;
+    return host;
+}
+
+/* The first stage of which one host alone holds a tensor-parallel part; -1: none. */
+static int64_t stage_on_one_host(const ek_host_list *h, int64_t ranks, int64_t pp, int64_t tp)
+{
+    int64_t of_stage = ranks / pp;
+
+    for (int64_t stage = 0; stage < pp; stage++)
+        for (int64_t part = 0; part < tp; part++) {
+            int64_t first = stage * of_stage + part, at = first + tp;
+
+            while (at < (stage + 1) * of_stage && host_of(h, at) == host_of(h, first))
+                at += tp;
+            if (at >= (stage + 1) * of_stage)
+                return stage;
+        }
+    return -1;
+}
+
+static int has_several(const ek_host_list *h)
+{
+    for (int i = 1; i < h->n; i++)
+        if (strcmp(h->host[i].name, h->host[0].name) != 0)
+            return 1;
+    return 0;
+}
+
+static int is_any_twice(const ek_host_list *h)
+{
+    for (int i = 1; i < h->n; i++)
+        for (int j = 0; j < i; j++)
+            if (strcmp(h->host[i].name, h->host[j].name) == 0)
+                return 1;
+    return 0;
+}
+
+/* Whether --out holds an earlier run, which is not to be continued unless told. */
+static int has_run(const ek_options *o)
+{
+    const char *out = ek_options_text(o, "out");
+    ek_path found = {{0}};
+
+    return out != NULL && !ek_options_flag(o, "resume") && ek_out_find(out, &found) == EK_OK &&
+           found.s[0] != '\0';
+}
+
+static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELASTIC_WHY])
+{
+    const char *opposes = opposing_option(o);
+    int64_t ranks = ek_options_int(o, "ranks"), pp = ek_options_int(o, "pp");
+    int64_t tp = ek_options_int(o, "tp"), stage;
+
+    ranks = ranks > 0 ? ranks : ek_host_list_slots(h);
+    stage = stage_on_one_host(h, ranks, pp > 0 ? pp : 1, tp > 0 ? tp : 1);
+    if (opposes != NULL)
+        snprintf(why, EK_ELASTIC_WHY, "it does not go with %s", opposes);
+    else if (ranks > ek_host_list_slots(h))
+        snprintf(why, EK_ELASTIC_WHY, "--ranks is more than the slots of the hosts");
+    else if (is_any_twice(h))
+        snprintf(why, EK_ELASTIC_WHY, "a host is in the list twice");
+    else if (stage >= 0)
+        snprintf(why, EK_ELASTIC_WHY, "one host alone would have a part of pipeline stage %lld",
+                 (long long)stage);
+}
+
+int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])
+{
+    const char *file = ek_options_text(o, "hosts");
+    ek_host_list hosts = {0};
+    int several, is_default;
+
+    why[0] = '\0';
+    if (file == NULL || ek_options_given(o, "elastic") || ek_host_list_read(file, &hosts) < 0)
+        return 0;
+    /* hosts that get no rank do not count */
+    several = has_several(&hosts) && (ek_options_int(o, "ranks") == 0 ||
+                                      host_of(&hosts, ek_options_int(o, "ranks") - 1) > 0);
+    if (several)
+        explain(o, &hosts, why);
+    is_default = several && why[0] == '\0' && !has_run(o);
+    ek_host_list_free(&hosts);
+    return is_default;
+}

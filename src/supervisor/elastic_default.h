@@ -1,0 +1,15 @@
+/* supervisor/elastic_default.h - whether a run on several hosts is elastic without being told. */
+#ifndef SUPERVISOR_ELASTIC_DEFAULT_H
+#define SUPERVISOR_ELASTIC_DEFAULT_H
+
+#include "base/options.h"
+
+enum { EK_ELASTIC_WHY = 160 };
+
+/* Whether `train` with these options starts as with --elastic: --elastic was not given, --hosts
+ * names several hosts, and each part of the model would be on two of them.  Writes to `why` what is
+ * against it where there are several hosts; "" otherwise.  Reads the host file; one that cannot be
+ * read is left for its reader to report. */
+int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY]);
+
+#endif

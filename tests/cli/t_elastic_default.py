@@ -1,0 +1,77 @@
+"""Which runs on several hosts are elastic without --elastic; with a program that replaces
+mpiexec."""
+
+import json
+import os
+import shutil
+
+import ek_cli
+from ek_cli import DONE, write
+import t_launch
+
+
+class ElasticByDefault(t_launch.Case):
+    TWO = "a:2\nb:2\n"
+
+    def check(self, hosts, args, wanted, said=""):
+        """Whether a run on these hosts is elastic, and what stderr has of it."""
+        r = self.launch_plain("--hosts", write(self.path("hosts"), hosts), *args)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        argv, env = json.loads(r.stdout)
+        self.assertEqual("elastic=" in env["EK_LAUNCHED"], wanted)
+        self.assertEqual(argv[-1] == "--elastic", wanted, argv)
+        self.assertEqual(r.stderr.count("\n"), 1 if said else 0, r.stderr)
+        self.assertIn(said, r.stderr)
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+
+    def test_several_hosts(self):
+        self.check(self.TWO, (), True, "info: several hosts: --elastic is on")
+        self.check(self.TWO, ("--quiet",), True)
+        self.check(self.TWO, ("--elastic=false",), False)
+
+    def test_one_host(self):
+        self.check("a:4\n", (), False)
+        self.check(self.TWO, ("--ranks", 2), False)  # both on the first of them
+
+    def test_parts_of_the_model_on_one_host(self):
+        self.check(self.TWO, ("--pp", 2, "--ranks", 4), False, "part of pipeline stage 0")
+        self.check("a\nb:2\nc\n", ("--pp", 2), True, "info: several hosts")
+        self.check(self.TWO, ("--tp", 2), True, "info: several hosts")
+        self.check("a\nb\n", ("--tp", 2), False, "part of pipeline stage 0")
+
+    def test_options_that_it_does_not_go_with(self):
+        for args, name in ((("--zero", 1), "--zero"), (("--embed-columns",), "--embed-columns"),
+                           (("--device", "cuda"), "--device"),
+                           (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
+                           (("--layout-pool", "pool.json"), "--layout-pool"),
+                           (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):
+            with self.subTest(name):
+                self.check(self.TWO, args, False, "as it does not go with " + name)
+
+    def test_lists_of_hosts(self):
+        self.check(self.TWO, ("--ranks", 5), False, "--ranks is more than the slots of the hosts")
+        self.check("a\nb\na\n", (), False, "a host is in the list twice")
+        self.check("a\na\n", (), False)
+
+    def test_shared_memory_that_is_too_small(self):
+        """The run starts once more, without --elastic."""
+        hosts = write(self.path("hosts"), self.TWO)
+        r = self.launch_plain("--hosts", hosts, script='''
+if "--elastic" in sys.argv: ready(4); note("noroom 0"); note("failed 1 rank 0"); line("too small"); sys.exit(1)
+put(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n", 1)''')
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        argv, env = json.loads(r.stdout)
+        self.assertNotIn("--elastic", argv)
+        self.assertNotIn("elastic=", env["EK_LAUNCHED"])
+        said = r.stderr.splitlines()
+        self.assertEqual([x.split(":")[0] for x in said], ["info", "too small", "warning"], said)
+        self.assertIn("starts without --elastic", said[2])
+
+    def test_an_earlier_run(self):
+        write(self.path("earlier", "metrics.jsonl"), "{}\n")
+        earlier = ("--out", self.path("earlier"))
+        self.check(self.TWO, earlier, False)  # workers refuse to replace it
+
+
+if __name__ == "__main__":
+    ek_cli.main()
