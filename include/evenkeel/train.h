@@ -35,6 +35,9 @@
 extern "C" {
 #endif
 
+/** A value of ek_train_config.elastic. */
+enum { EK_ELASTIC_BY_DEFAULT = 2 };
+
 /** Settings of a run.  A number of 0 (batch to steps) is the preset's.  Words and paths that may be
  *  NULL say so. */
 typedef struct {
@@ -86,7 +89,8 @@ typedef struct {
                     run continues from there, else from the newest checkpoint, else from the start.
                     ep becomes the smallest factor of a stage's ranks that is at least the one
                     given. The caller must ensure that one run at a time uses `out` (ek_train does
-                    not lock it) */
+                    not lock it).  EK_ELASTIC_BY_DEFAULT: the same, but experts get copies by
+                    default only where those are expected to lengthen a step by little */
     struct ek_supervised *supervised; /**< elastic: what the supervisor asks of this process; set
                                          by ek_elastic_train(); NULL: there is none */
     struct ek_comm *world; /**< the job's processes (evenkeel/job.h); NULL: this process alone.  All
@@ -123,7 +127,7 @@ typedef struct {
     int recalibrate;   /**< 1: measures machine costs even if they are cached */
     int replicas_min;  /**< hosts that must hold each expert, for policies with persistent replicas;
                           0:  1, or with elastic on several hosts, balance "auto" and ep above 1 two,
-                          where memory allows */
+                          where memory (and EK_ELASTIC_BY_DEFAULT) allows */
     const int *rack_of; /**< [ranks of world] rack numbers, in any numbering: with several racks
                            replicas_min counts racks; NULL: unknown */
     const char *replay_routing; /**< a routing trace (.npy) with the same number of experts, whose

@@ -20,6 +20,7 @@ ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, ek_t
                "--dry-run supports at most %d ranks, not %lld (--ranks)", EK_HOST_RANKS_MAX,
                (long long)wanted);
     *ranks = wanted > 0 ? (int)wanted : 1;
-    cfg->elastic |= ek_elastic_by_default(o, why);
+    if (ek_elastic_by_default(o, why))
+        cfg->elastic = EK_ELASTIC_BY_DEFAULT;
     return elsewhere ? EK_OK : ek_limits_check_ranks(*ranks);
 }

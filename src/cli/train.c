@@ -72,6 +72,8 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     ek_train_reports_init(&reports, &hooks, NULL);
     cfg.command = (const char *const *)argv;
     cfg.n_command = argc - ek_worker_elastic_by_default(); /* added by the supervisor */
+    if (ek_worker_elastic_by_default())
+        cfg.elastic = EK_ELASTIC_BY_DEFAULT;
     cfg.caller_settings = own;
     cfg.cache = cli_cache_folder(&cache);
     cfg.world = job->world;

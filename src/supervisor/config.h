@@ -13,8 +13,8 @@ typedef struct {
     const char *mpiexec_args; /* or NULL */
     const char *out;          /* folder of the run, from which progress is read; or NULL */
     int resume;               /* the run continues an earlier one */
-    int elastic;              /* restart after losses, with a multiple of `unit` ranks: 1, or
-                                 EK_ELASTIC_BY_DEFAULT (protocol.h) */
+    int elastic;              /* restart after losses, with a multiple of `unit` ranks: as in
+                                 ek_train_config */
     int unit;
     ek_mesh_sizes sizes; /* that also fit them; zeros: any number does */
     double watchdog;     /* timeout in seconds where no better estimate is known */

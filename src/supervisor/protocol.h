@@ -15,7 +15,7 @@
 #ifndef SUPERVISOR_PROTOCOL_H
 #define SUPERVISOR_PROTOCOL_H
 
-#include "evenkeel/err.h"
+#include "evenkeel/train.h"
 
 #include "base/file.h"
 #include "base/random_name.h"
@@ -43,13 +43,10 @@
  * stops itself, so that a test can kill a worker there whatever the speed of the machine. */
 #define EK_STOP_AT_VARIABLE "EK_STOP_AT"
 
-/* The value of `elastic` where --elastic was not given. */
-enum { EK_ELASTIC_BY_DEFAULT = 2 };
-
 typedef struct {
     int ranks;              /* of the job; 0: not started by a supervisor */
     int live;               /* the supervisor's stderr is a terminal */
-    int elastic;            /* restarted after losses: 1, or EK_ELASTIC_BY_DEFAULT */
+    int elastic;            /* restarted after losses: as in ek_train_config */
     uint64_t supervisor_id; /* with elastic; else 0 */
     int n_draining;         /* with elastic: draining ranks, the last ones of the job */
     int64_t least_step;     /* with elastic: the job fails if it would continue from an earlier

@@ -5,12 +5,13 @@
 #include "comm/agree.h"
 #include "moe/replica_weights.h"
 #include "train/run/balance.h"
+#include "train/run/copies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TEXT_CAP = 512, COPIES = 2, IMPOSSIBLE = INT32_MAX };
+enum { TEXT_CAP = 512, LONGER_CAP = 64, COPIES = 2, IMPOSSIBLE = INT32_MAX };
 
 /* Whether this generation goes on from memory of several hosts: then an earlier one has warned. */
 static int was_on_several_hosts(const ek_run *r)
@@ -247,32 +248,54 @@ static ek_status copies_to_choose(const ek_run *r, int32_t *copies)
     return EK_OK;
 }
 
+/* " and steps that are predicted to take 2 % longer"; "" if that is not known. */
+static const char *longer_text(char *text, size_t cap, double part)
+{
+    snprintf(text, cap, " and steps that are predicted to take %.*f %% longer", part < 0.1,
+             100 * part);
+    return part >= 0 ? text : "";
+}
+
 /* Says what the default costs more than one copy. */
 static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protection *p,
-                           double bytes)
+                           double bytes, double part)
 {
     const protection one = {&ek_planner_auto, 1, 1, 0};
     double less, fits;
-    char memory[16];
+    char memory[16], longer[LONGER_CAP];
 
     EK_TRY(measure_protection(r, like, &one, &less, &fits));
     if (r->rank == 0)
         ek_log(
             "elastic", EK_LOG_INFO,
             "every expert is on two hosts (--replicas-min %d --spare-slots %d), for %sB of memory "
-            "more a rank than with --replicas-min 1 --spare-slots 1",
-            (int)p->copies, (int)p->spare, ek_count_text(memory, sizeof(memory), bytes - less));
+            "more a rank than with --replicas-min 1 --spare-slots 1%s",
+            (int)p->copies, (int)p->spare, ek_count_text(memory, sizeof(memory), bytes - less),
+            longer_text(longer, sizeof(longer), part));
     return EK_OK;
+}
+
+/* Whether copies that nobody asked for, not even by --elastic, lengthen steps too much.  A run that
+ * goes on may have them already, and so gives them up later. */
+static int is_too_slow(const ek_run *r, double part)
+{
+    static const double most = 0.05, to_go_on = 0.1;
+
+    return r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 &&
+           part > (r->memory.step >= 0 ? to_go_on : most);
 }
 
 ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
 {
     protection p = {0};
     int32_t needed, given = r->cfg->spare_slots;
-    double bytes, fits = 0;
+    double bytes, part, fits = 0;
 
     EK_TRY(copies_to_choose(r, &p.copies));
     if (p.copies == 1)
+        return EK_OK;
+    EK_TRY(ek_run_predict_copies(r, p.copies, &part));
+    if (is_too_slow(r, part))
         return EK_OK;
     EK_TRY(find_spare_slots(r, p.copies, &needed));
     if (needed == IMPOSSIBLE || (given >= 0 && given < needed))
@@ -289,8 +312,9 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     if (fits <= 0)
         return EK_OK;
     set_protection(r, &p);
-    return r->cfg->replicas_min == 0 && !was_on_several_hosts(r) ? tell_cost(r, like, &p, bytes)
-                                                                 : EK_OK;
+    return r->cfg->replicas_min == 0 && !was_on_several_hosts(r)
+               ? tell_cost(r, like, &p, bytes, part)
+               : EK_OK;
 }
 
 ek_status ek_run_keep_all_slots(ek_run *r)
@@ -331,8 +355,8 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     int enforced = planner != NULL && ek_planner_for(planner, COPIES)->enforces_replicas_min;
     protection now = get_protection(r),
                p = {ek_planner_for(enforced ? planner : &ek_planner_auto, COPIES), COPIES, 0, 0};
-    double bytes, less, fits, ignored;
-    char memory[16];
+    double bytes, less, fits, ignored, part;
+    char memory[16], longer[LONGER_CAP];
     int32_t needed;
 
     EK_TRY(find_spare_slots(r, COPIES, &p.spare));
@@ -346,12 +370,14 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
         p.spare++;
     EK_TRY(measure_protection(r, &r->model->cfg, &p, &bytes, &fits));
     EK_TRY(measure_protection(r, &r->model->cfg, &now, &less, &ignored));
+    EK_TRY(ek_run_predict_copies(r, COPIES, &part));
     snprintf(text, cap,
              "%s--replicas-min %d --spare-slots %d keeps each on two hosts, for %sB of memory more "
-             "a rank%s",
+             "a rank%s%s",
              enforced ? "" : "--balance auto ", COPIES, (int)p.spare,
              ek_count_text(memory, sizeof(memory), bytes - less),
-             fits <= 0 ? ", which is more than there is" : "");
+             fits <= 0 ? " (which is more than there is)" : "",
+             longer_text(longer, sizeof(longer), part));
     return EK_OK;
 }
 

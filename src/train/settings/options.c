@@ -244,7 +244,8 @@ static const ek_option options[] = {
          "measured: plans heed how fast expert ranks are, by the times of their products, where "
          "they differ by an eighth and more"},
     {"replicas-min", EK_OPTION_INT,
-     .shown = "1; with --elastic on several hosts, --ep and --balance auto 2, where memory allows",
+     .shown = "1; with --elastic on several hosts, --ep and --balance auto 2, where memory allows, "
+              "and if --elastic is a default where a step takes at most 5 % longer",
      .unit = "hosts", .allowed = "[1,1000000]", .field = EK_FIELD_INT,
      .offset = FIELD(replicas_min), .flags = EK_SETTING_OMIT_0,
      .help = "replicate, auto: minimum number of hosts (racks, if --hosts names several) that hold "
