@@ -133,7 +133,13 @@ class Hosts(OpenEnded):
         self.wait_until(j, lambda: len(self.generations()) >= n, "%d starts" % n)
 
     def start(self, words="", n=3, **kw):
-        j = self.on_hosts(words, **kw)
+        return self.take_part(self.on_hosts(words, **kw), n)
+
+    def start_by_default(self, words="", n=3):
+        """Without --elastic."""
+        return self.take_part(self.job((1, words), "--hosts", self.path("hosts")), n)
+
+    def take_part(self, j, n):
         self.used = ["a", "b", "c"][:n]
         self.wait_for_ranks(j, n)
         return j

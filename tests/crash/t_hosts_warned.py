@@ -1,6 +1,8 @@
 """What runs on several hosts say: of experts that one host has alone, at the start, and how many hosts
 were lost, by which they choose the interval between checkpoints."""
 
+import json
+import os
 import re
 import shutil
 import signal
@@ -25,9 +27,9 @@ class Named(Hosts):
 class Warned(Named):
     """At the start, before anything is lost."""
 
-    def said(self, words, n=3):
+    def said(self, words, n=3, start=None):
         shutil.rmtree(self.out, True)
-        j = self.start(words, n)
+        j = (start or self.start)(words, n)
         j.wait_for_steps(3)
         j.process.send_signal(signal.SIGINT)
         status, _, err = j.end()
@@ -88,6 +90,16 @@ class Warned(Named):
                          r".* \(which is more than there is\)" + LONGER + r"\n")
 
 
+    def test_copies_that_take_too_long_by_default(self):
+        """Few tokens and large experts: not without --elastic, and the warning says how long."""
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
+        err = self.said("--ep 3", start=self.start_by_default)
+        found = re.search(ALONE % r"the steps since .*" + r".*take (\d+) % longer\n", err)
+        self.assertTrue(found, err)
+        self.assertGreater(int(found.group(3)), 9)
+        self.assertNotIn("warn", self.said("--ep 3"))
+
+
 class Counted(Hosts):
     def wait_for_count(self, j, generation, lost):
         """The start of that number gives its first interval with this many lost hosts."""
@@ -96,6 +108,21 @@ class Counted(Hosts):
         said = j.early.decode()
         j.early = b""
         self.assertIn("(%s so far)" % lost, said)
+
+    def test_elastic_by_default(self):
+        """Without --elastic; which is not kept, as a command with other hosts chooses anew."""
+        j = self.start_by_default("--ep 3 --replicas-min 2")
+        j.wait_for_steps(10)
+        told = self.told()
+        self.lose(j, "b")
+        self.wait_for_ranks(j, 2)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, INTERRUPTED, err)
+        kept = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))
+        self.assertNotIn("elastic", kept["settings"])
+        self.assertNotIn("--elastic", kept["command"])
 
     def test_lost_hosts_are_counted_over_generations(self):
         """A worker whose state stays is none."""
