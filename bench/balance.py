@@ -11,8 +11,9 @@ is replayed from the recorded trace of --traces, if there is one, and from the s
   2. at that bandwidth and at a quarter of it, `evenkeel bench balance` trains on every workload: in
      one run each, all policies and even loads (as with --force-balance) alternate step by step;
   3. the table: a step's speed relative to the run's median step with even loads; the median round,
-     and the lowest and the highest.  The cost of persistent migrations is divided over the steps of
-     the policies that migrate, 1 / --plan-every each;
+     and the lowest and the highest.  Policies with persistent placements have those that training
+     would have after --past steps with the loads before, and are charged for the experts that move
+     in these, divided over them (balance_table.charge);
   4. the check: in no row is `auto` slower than the best other policy by more than the spread (half
      of highest minus lowest), and it reaches 0.92 of even loads on the recorded trace;
   5. the bound: even loads with the least traffic (balance_bound.py), and each policy's share of it.
@@ -54,13 +55,13 @@ UNCOUNTED = 2  # warm-up steps of a run
 
 # Defaults, and those of --quick.
 FULL = {"workloads": ",".join(WORKLOADS), "bandwidths": "1,0.25", "batch": 320, "seq": 256,
-        "rounds": 3, "repeats": 1, "wait_calm": 60.0}
-QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "rounds": 2,
-         "repeats": 1, "wait_calm": 0.0}
+        "past": 100, "rounds": 3, "repeats": 1, "wait_calm": 60.0}
+QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "past": 12,
+         "rounds": 2, "repeats": 1, "wait_calm": 0.0}
 
 # Settings that must be equal in all results of a table.
 SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "rounds", "policies",
-            "spare_slots", "plan_every", "seed", "trace")
+            "spare_slots", "plan_every", "past", "seed", "trace")
 
 
 def options():
@@ -79,6 +80,8 @@ def options():
     p.add_argument("--spare-slots", type=int, default=1, help="of a rank (default: %(default)s)")
     p.add_argument("--plan-every", type=int, default=10,
                    help="steps between persistent placements (default: %(default)s)")
+    p.add_argument("--past", type=int, help="steps of the workload before the rounds, from which "
+                   "persistent placements are made (default: 100)")
     p.add_argument("--batch", type=int, help="sequences a step, over all nodes (default: 320)")
     p.add_argument("--seq", type=int, help="tokens a sequence (default: 256)")
     p.add_argument("--rounds", type=int, help="of a start: steps of each policy (default: 3)")
@@ -106,7 +109,7 @@ def options():
     for name in o.policies:
         if name not in ORDER or name == CEILING:
             p.error("no policy %s" % name)
-    if min(o.rounds, o.repeats, o.layers, o.plan_every) < 1 or min(o.bandwidths) <= 0:
+    if min(o.rounds, o.repeats, o.layers, o.plan_every, o.past) < 1 or min(o.bandwidths) <= 0:
         p.error("numbers must be positive")
     return o
 
@@ -153,7 +156,8 @@ class Work:
             "bench", "balance", "--json", "--model", self.config, "--threads", 1, "--ep", o.nodes,
             "--batch", o.batch, "--seq", o.seq, "--steps", o.rounds, "--policies",
             ",".join(o.policies), "--spare-slots", o.spare_slots, "--plan-every", o.plan_every,
-            "--replay-routing", self.routing.file(workload)))
+            "--past", self.routing.past(workload), "--replay-routing",
+            self.routing.file(workload)))
 
     def train(self, workload, patience):
         """Output of `bench balance`, or {"failed": reason}, also after a timeout in seconds."""
@@ -182,7 +186,7 @@ class Work:
         out = json.loads(text)
         return {"seconds": round(seconds, 1),
                 "others": round(max(0.0, programs - out["cpu_s"]) / seconds, 3),
-                "tokens": out["tokens"], "costs": out["costs"],
+                "tokens": out["tokens"], "past": out["past"], "costs": out["costs"],
                 "policies": out["policies"]}
 
 
@@ -304,7 +308,7 @@ def check_settings(o, head):
     """Refuses results of other settings; a trace may be added or left out."""
     ours, theirs = settings(o), head["settings"]
     for k in SETTINGS:
-        if ours[k] != theirs[k] and None not in (ours[k], theirs[k]):
+        if ours[k] != theirs.get(k) and None not in (ours[k], theirs.get(k)):
             sys.exit("%s was measured with %s %s, and now it is %s" %
                      (o.results, k.replace("_", "-"), theirs[k], ours[k]))
 

@@ -15,8 +15,9 @@ from nodes import MIXTRAL
 TRACE_FILE = "gpt_moe_e32_r16.npy"
 NPY = b"\x93NUMPY\x01\x00"
 TOP_K = MIXTRAL["num_experts_per_tok"]
-# The iteration at which a workload changes most; rounds are taken around it.
-CHANGES = {"switching": 20, "W5": 4, "W6": 4, "drifting": 16}
+# An iteration at which a workload changes most, and after how many it does again; rounds are taken
+# around such a change.
+CHANGES = {"switching": (20, 20), "W5": (4, 4), "W6": (4, 16), "drifting": (16, 32)}
 
 
 def read_npy(path):
@@ -101,16 +102,30 @@ class Routing:
     def __init__(self, o, folder):
         self.o, self.folder = o, folder
 
+    def past(self, name):
+        """The iterations before those of the rounds."""
+        return min(self.o.past, self.o.trace_first + 1) if name == "trace" else self.o.past
+
+    def first(self, name):
+        """The first iteration of the rounds."""
+        if name == "trace":
+            return self.o.trace_first + 1
+        if name not in CHANGES:
+            return self.o.past
+        change, period = CHANGES[name]
+        first = change - self.o.rounds // 2
+        return first + max(0, -(-(self.o.past - first) // period)) * period
+
     def file(self, name):
-        """A workload: a warm-up iteration, and those of the rounds."""
+        """A workload: the past, and the iterations of the rounds."""
         o, to = self.o, os.path.join(self.folder, name + ".npy")
-        n = 1 + o.rounds
+        n = self.past(name) + o.rounds
+        first = self.first(name) - self.past(name)
         if os.path.exists(to):
             return to
         if name == "trace":
-            cut_trace(o.trace, o.trace_first, n, o.layers, to)
+            cut_trace(o.trace, first, n, o.layers, to)
             return to
-        first = max(0, CHANGES.get(name, 0) - 1 - o.rounds // 2)
         whole = to + ".whole"
         args = [o.command, "workload", "--name", name, "--ranks", o.nodes, "--experts", o.experts,
                 "--layers", o.layers, "--iterations", first + n, "--seed", o.seed,
@@ -127,7 +142,7 @@ class Routing:
         """replayed_loads of the rounds."""
         of = replayed_loads(self.file(name), self.o.nodes,
                             self.o.batch * self.o.seq // self.o.nodes)
-        return of and of[1:]
+        return of and of[self.past(name):]
 
 
 def find_trace(o):

@@ -71,9 +71,18 @@ def read_least(path):
 # ---- the table ----------------------------------------------------------------------------------
 
 
-def charge(of, head):
-    """Milliseconds per step for the migrations of a policy."""
-    return of["move_ms"] / head["settings"]["plan_every"] if of["moved"] > 0 else 0.0
+def charge(of, start, head):
+    """Milliseconds per step for the migrations of a policy: what experts cost that moved in the past
+    of the rounds, divided over its steps.  An expert costs what it costs to move from block order to
+    the placement of the rounds, or, if that is block order, as predicted.  In results without a past
+    this move is charged as made every plan_every steps."""
+    if "past" not in start:
+        return of["move_ms"] / head["settings"]["plan_every"] if of["moved"] > 0 else 0.0
+    if of.get("past_moved", 0) == 0:
+        return 0.0
+    each = (of["move_ms"] / of["moved"] if of["moved"] > 0
+            else 1e3 * start["costs"]["migrate_s_per_expert"])
+    return each * of["past_moved"] / start["past"]
 
 
 class Row:
@@ -82,10 +91,10 @@ class Row:
     def __init__(self, head, starts, policy):
         self.of = [by_name(s)[policy] for s in starts]
         self.noisy = any(s["others"] > CALM for s in starts)
-        self.owed = statistics.mean(charge(of, head) for of in self.of)
+        self.owed = statistics.mean(charge(of, s, head) for s, of in zip(starts, self.of))
         ratios, rates = [], []
         for s, of in zip(starts, self.of):
-            owed = charge(of, head)
+            owed = charge(of, s, head)
             even = statistics.median(r["ms"] for r in by_name(s)[CEILING]["rounds"])
             for mine in of["rounds"]:
                 ratios.append(even / (mine["ms"] + owed))
@@ -147,12 +156,14 @@ def print_head(head, rows):
     starts = {len(r.of) for of in rows.values() for r in of.values()}
     print("%d nodes of %s cores, one thread each, %s; `small` with %d experts and %d layer%s, "
           "%d spare slot%s a rank; %d x %d tokens a step, %d a rank; %d rounds a start, %s start%s "
-          "a row; moves are charged as made every %d steps."
+          "a row; %s."
           % (s["nodes"], s["cpu"], s["mpi"], s["experts"], s["layers"], "s"[:s["layers"] != 1],
              s["spare_slots"], "s"[:s["spare_slots"] != 1], s["batch"], s["seq"],
              s["batch"] * s["seq"] // s["nodes"], s["rounds"],
              " to ".join(map(str, sorted({min(starts), max(starts)}))), "s"[:max(starts) != 1],
-             s["plan_every"]))
+             "moves of the past %d steps are charged, planned every %d" %
+             (s["past"], s["plan_every"]) if "past" in s else
+             "moves are charged as made every %d steps" % s["plan_every"]))
     print("Bandwidth x 1 is %.1f Mbit/s a node: all-to-alls of the MoE layers %.0f ms, products of "
           "their experts %.0f ms: %.2f, by `bench moe` at %.1f Mbit/s, balanced (wanted: %.2f)."
           % (head["mbit"], best["net_ms"], best["experts_ms"],

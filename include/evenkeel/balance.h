@@ -59,8 +59,9 @@ typedef struct {
     double migrate_s_per_expert; /**< seconds, "auto": one link carries the state of an expert whose
                                     primary copy moves */
     int64_t horizon; /**< "auto", and registered planners that make both kinds of plans: number of
-                        plans within which such moves must pay for themselves twice over; 0: primary
-                        copies never move, except to come onto replicas_min nodes */
+                        plans within which such moves must pay for themselves twice over, or more if
+                        loads have been constant for longer; 0: primary copies never move, except to
+                        come onto replicas_min nodes */
     int prefer_survival; /**< 1, where replicas_min is above 1: the placement that survives most
                             losses of further nodes, even where a rank then has more than 5 % more
                             load */

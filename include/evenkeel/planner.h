@@ -101,7 +101,8 @@ typedef struct {
     int32_t replicas_min;     /**< number of domains that should hold each expert; see
                                  ek_planner_functions.enforces_replicas_min */
     int64_t horizon; /**< micro-batches that a persistent placement is expected to serve, within
-                        which a move should pay for itself; 0: nothing may move, or unknown */
+                        which a move should pay for itself; in plan_persistent longer if loads have
+                        been constant for longer; 0: nothing may move, or unknown */
     int64_t micro_batches;  /**< of a step; 1 for ek_balance */
     ek_planner_costs costs; /**< 0 in memory_bytes */
 } ek_planner_setup;

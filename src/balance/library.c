@@ -178,10 +178,13 @@ static ek_status check_counts(const ek_balance *b, const int64_t *counts)
     return EK_OK;
 }
 
-static ek_status plan_base(ek_balance *b, const int64_t *counts, int64_t of)
+static ek_status plan_base(ek_balance *b, const int64_t *counts, int64_t of, int64_t horizon)
 {
+    ek_plan_limits l = b->l;
+
+    l.horizon = horizon;
     b->plan.of = of;
-    EK_TRY(b->planner->plan_persistent(b->memory, &b->l, counts, &b->plan));
+    EK_TRY(b->planner->plan_persistent(b->memory, &l, counts, &b->plan));
     ek_placement_copy(&b->base, &b->plan.placement);
     return EK_OK;
 }
@@ -195,7 +198,8 @@ static ek_status plan_base_if_due(ek_balance *b, const int64_t *counts)
     if (!due && !first)
         return EK_OK;
     b->placed = 1;
-    EK_TRY(plan_base(b, first ? counts : b->past.counts, first ? 1 : b->past.of));
+    EK_TRY(first ? plan_base(b, counts, 1, b->l.horizon)
+                 : plan_base(b, b->past.counts, b->past.of, ek_plan_horizon(&b->past, &b->l)));
     memcpy(b->plan.primary_reason, b->plan.reason, sizeof(b->plan.reason));
     return EK_OK;
 }
@@ -214,7 +218,7 @@ static ek_status make_plan(ek_balance *b, const int64_t *counts)
     if (has_both(b))
         return plan_both(b, counts);
     if (b->planner->plan_persistent != NULL)
-        return plan_base(b, counts, 1);
+        return plan_base(b, counts, 1, b->l.horizon);
     return b->planner->plan_transient(b->memory, &b->l, counts, &b->plan);
 }
 

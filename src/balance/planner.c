@@ -11,6 +11,9 @@ void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
+/* A product of two assignment counts may exceed 64 bits. */
+__extension__ typedef __int128 wide;
+
 /* Largest sum of counts, without and with row costs. */
 static const int64_t history_max = (int64_t)1 << 62, history_max_weighted = (int64_t)1 << 48;
 
@@ -26,7 +29,50 @@ static int64_t sum_counts(const int64_t *x, int64_t n)
 void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l)
 {
     *h = (ek_plan_history){
-        .counts = ek_arena_alloc(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts))};
+        .counts = ek_arena_alloc(a, (int64_t)l->ranks * l->experts, sizeof(*h->counts)),
+        .forecast = ek_arena_alloc(a, l->experts, sizeof(*h->forecast)),
+        .window = ek_arena_alloc(a, l->experts, sizeof(*h->window)),
+        .load = ek_arena_alloc(a, l->experts, sizeof(*h->load))};
+}
+
+/* Whether at most 1 / EK_PLAN_DRIFT of the assignments of h->load are for other experts than
+ * forecast: half of the sum of |a / A - b / B|, in integers, as all ranks must agree. */
+static int is_as_forecast(const ek_plan_history *h, int32_t experts)
+{
+    wide all = sum_counts(h->load, experts), forecast = sum_counts(h->forecast, experts);
+    wide apart = 0;
+
+    for (int32_t e = 0; e < experts; e++) {
+        wide more = h->load[e] * forecast - h->forecast[e] * all;
+
+        apart += more < 0 ? -more : more;
+    }
+    return all == 0 || (forecast > 0 && apart <= all * forecast / EK_PLAN_DRIFT * 2);
+}
+
+/* Ends a window: the constant period goes on, or a new one has begun with it. */
+static void end_window(ek_plan_history *h, int32_t experts)
+{
+    int goes_on = h->constant > 0 && h->exceptions <= h->in_window / EK_PLAN_EXCEPTIONS;
+
+    if (!goes_on)
+        memcpy(h->forecast, h->window, (size_t)experts * sizeof(*h->forecast));
+    h->constant = goes_on ? h->constant + h->in_window : h->in_window;
+    memset(h->window, 0, (size_t)experts * sizeof(*h->window));
+    h->in_window = h->exceptions = 0;
+}
+
+/* Adds a micro-batch to the window; its loads only as long as their sum does not overflow. */
+static void add_to_window(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
+{
+    ek_plan_totals(l, counts, h->load);
+    if (h->constant > 0)
+        h->exceptions += !is_as_forecast(h, l->experts);
+    if (sum_counts(h->window, l->experts) <= history_max - sum_counts(h->load, l->experts))
+        for (int32_t e = 0; e < l->experts; e++)
+            h->window[e] += h->load[e];
+    if (++h->in_window >= l->horizon)
+        end_window(h, l->experts);
 }
 
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts)
@@ -45,6 +91,8 @@ void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t
         h->counts[i] += counts[i];
     h->of++;
     h->due++;
+    if (l->horizon > 0)
+        add_to_window(h, l, counts);
 }
 
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
@@ -53,6 +101,13 @@ int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l)
         return 0;
     h->due = 0;
     return 1;
+}
+
+int64_t ek_plan_horizon(const ek_plan_history *h, const ek_plan_limits *l)
+{
+    int64_t constant = h->constant / (l->ep_groups > 1 ? l->ep_groups : 1); /* each is remembered */
+
+    return l->horizon > 0 && constant > l->horizon ? constant : l->horizon;
 }
 
 static int32_t number_groups(const ek_plan_limits *l,
@@ -142,9 +197,6 @@ int64_t ek_plan_loads(const ek_plan_limits *l, const ek_plan *p, int64_t *load)
 }
 
 /* --- splitting other counts by a plan's quotas ------------------------------------------------ */
-
-/* A product of two assignment counts may exceed 64 bits. */
-__extension__ typedef __int128 wide;
 
 /* floor(a b / c) without overflow of the product; c > 0. */
 static int64_t scaled_floor(int64_t a, int64_t b, int64_t c)

@@ -58,7 +58,8 @@ typedef struct {
                                       replicas_min domains; NULL: unknown */
     int64_t horizon;               /* micro-batches that a persistent placement is expected to
                                       serve, within which a move must pay for itself twice over
-                                      (`auto`); 0: nothing moves */
+                                      (`auto`); 0: nothing moves.  The caller makes one so often,
+                                      and passes ek_plan_horizon */
     int64_t batches; /* micro-batches per step; persistent replicas sum their gradients once a
                         step; 0 is 1 */
     ek_plan_costs costs;
@@ -140,12 +141,28 @@ int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l)
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
 
 /* Past counts for a planner that has both plan_persistent and plan_transient: an exponentially
- * fading sum over horizon to 2 horizon micro-batches, once there are that many. */
+ * fading sum over horizon to 2 horizon micro-batches, once there are that many; and for how long
+ * loads have been constant.
+ *
+ * Constant     Micro-batches are taken in windows of horizon.  The first window's loads are the
+ *              forecast; a micro-batch is as forecast if at most 1 / EK_PLAN_DRIFT of its
+ *              assignments are for other experts.  A window in which more than
+ *              1 / EK_PLAN_EXCEPTIONS of the micro-batches are not ends the constant period, and
+ * its loads are the new forecast.  So loads that drift slowly end it, too, and sampling noise of
+ * few assignments counts as drift. */
 typedef struct {
-    int64_t *counts; /* [ranks][experts] sums */
-    int64_t of;      /* micro-batches in counts */
-    int64_t due;     /* micro-batches since ek_plan_due last returned 1 */
+    int64_t *counts;            /* [ranks][experts] sums */
+    int64_t of;                 /* micro-batches in counts */
+    int64_t due;                /* micro-batches since ek_plan_due last returned 1 */
+    int64_t *forecast, *window; /* [experts] loads of the window that began the constant period, and
+                                   of the present window */
+    int64_t *load;              /* [experts] scratch */
+    int64_t in_window, exceptions; /* micro-batches of the present window, and those not as forecast
+                                    */
+    int64_t constant; /* micro-batches of the constant period, whole windows; 0: no window yet */
 } ek_plan_history;
+
+enum { EK_PLAN_DRIFT = 16, EK_PLAN_EXCEPTIONS = 8 };
 
 void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limits *l);
 /* Adds one micro-batch.  The sum of all counts stays at or below 2^62, 2^48 where ranks differ, so
@@ -153,6 +170,11 @@ void ek_plan_history_reserve(ek_plan_history *h, ek_arena *a, const ek_plan_limi
 void ek_plan_remember(ek_plan_history *h, const ek_plan_limits *l, const int64_t *counts);
 /* Whether plan_persistent is due: once every l->horizon micro-batches.  Resets `due`. */
 int ek_plan_due(ek_plan_history *h, const ek_plan_limits *l);
+/* The horizon for a plan_persistent from these counts: as many micro-batches as loads have been
+ * constant, at least l->horizon; 0 if that is 0.  With no other knowledge, what has lasted for n
+ * micro-batches is as likely as not to last for n more; a move pays once, so until loads change it
+ * may take all of these to pay. */
+int64_t ek_plan_horizon(const ek_plan_history *h, const ek_plan_limits *l);
 
 /* --- arithmetic shared by planners and dispatchers -------------------------------------------- */
 

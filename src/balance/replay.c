@@ -190,14 +190,19 @@ static void set_others(replay *r, int64_t layer)
     r->l.others = &r->others;
 }
 
-/* Makes a persistent placement of a layer, from the sums of `of` micro-batches. */
-static ek_status place_layer(replay *r, int64_t layer, const int64_t *counts, int64_t of)
+/* Makes a persistent placement of a layer, from the sums of `of` micro-batches, to serve `horizon`.
+ */
+static ek_status place_layer(replay *r, int64_t layer, const int64_t *counts, int64_t of,
+                             int64_t horizon)
 {
     ek_placement *kept = &r->kept[layer].placement;
+    ek_plan_limits l;
 
     r->plan.of = of;
     set_others(r, layer);
-    EK_TRY(r->cfg->planner->plan_persistent(r->planner, &r->l, counts, &r->plan));
+    l = r->l;
+    l.horizon = horizon;
+    EK_TRY(r->cfg->planner->plan_persistent(r->planner, &l, counts, &r->plan));
     r->bytes += moved_bytes(r, kept);
     ek_placement_copy(kept, &r->plan.placement);
     memcpy(r->kept[layer].reason, r->plan.reason, sizeof(r->plan.reason));
@@ -211,10 +216,11 @@ static ek_status plan_persistent(replay *r, int64_t layer)
         int due = ek_plan_due(h, &r->l);
 
         if (h->of == 0 && r->cfg->planner->enforces_replicas_min)
-            return place_layer(r, layer, r->seen, 1); /* the first replicas are not to wait */
-        return due ? place_layer(r, layer, h->counts, h->of) : EK_OK;
+            return place_layer(r, layer, r->seen, 1, r->l.horizon); /* the first replicas are not
+                                                                       to wait */
+        return due ? place_layer(r, layer, h->counts, h->of, ek_plan_horizon(h, &r->l)) : EK_OK;
     }
-    return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1) : EK_OK;
+    return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1, r->l.horizon) : EK_OK;
 }
 
 static ek_status make_plan(replay *r, int64_t layer, double *us)
@@ -266,7 +272,7 @@ static ek_status place_all_layers(replay *r, ek_replay_result *out)
         }
         ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
         start = ek_clock_ns();
-        EK_TRY(place_layer(r, layer, r->seen, h->iterations));
+        EK_TRY(place_layer(r, layer, r->seen, h->iterations, r->l.horizon));
         out->persistent_us += (double)(ek_clock_ns() - start) * 1e-3 / (double)r->t->layers;
         memcpy(r->kept[layer].quota, r->plan.quota,
                (size_t)(r->l.ranks * r->l.slots) * sizeof(*r->plan.quota));

@@ -5,18 +5,22 @@
  * compared with the median step of even loads.  The learning rate is 0, so all steps of a round
  * compute the same, which their losses verify.
  *
- *   warm-up     one step with the first iteration of the trace, from which persistent
- *               placements are planned (by a policy that plans from the previous counts, if there
- *               is one), and one with even loads
- *   round i     every policy and the even loads with iteration i, in a different order each round
+ *   past        the first --past iterations of the trace: policies with persistent placement have
+ *               the one that training would have after as many steps (balance_past.h), which are
+ *               planned and not trained
+ *   warm-up     one step with the last of these iterations (by each policy that plans from the
+ *               previous counts, too), and one with even loads
+ *   round i     every policy and the even loads with iteration i after the past, in a different
+ *               order each round
  *
  * Experts are in block order except in steps of policies with persistent placement.  Migration is
- * not part of a step; migration to the placement is reported as move_ms, including the first
- * planning.  All policies share one memory layout: if one holds optimizer state in spare slots, the
- * optimizer of all covers those slots, and `off` has ops for replicas that never arrive.  Slow
- * planners are not disabled; one that fails ends the run.  A step takes as long as on its slowest
- * rank.  Rank 0 prints. */
+ * not part of a step: reported are the time to migrate from block order to the placement, as
+ * move_ms, and the experts that moved in the past.  All policies share one memory layout: if one
+ * holds optimizer state in spare slots, the optimizer of all covers those slots, and `off` has ops
+ * for replicas that never arrive.  Slow planners are not disabled; one that fails ends the run.  A
+ * step takes as long as on its slowest rank.  Rank 0 prints. */
 #include "base/clock.h"
+#include "bench/balance_past.h"
 #include "bench/bench_priv.h"
 #include "model/hf/init.h"
 #include "moe/replica_weights.h"
@@ -41,6 +45,7 @@ typedef struct {
     sample *of;          /* [rounds] */
     ek_plan *placements; /* [layers] persistent placements of this policy; NULL: block order */
     int64_t moved;       /* experts moved, relative to block order */
+    int64_t past_moved;  /* experts that moved in the past */
     char reason[EK_PLAN_REASON]; /* of the last layer's placement */
     bench_samples migrate_s_per_expert;
 } policy;
@@ -56,8 +61,7 @@ typedef struct {
     int n;
     policy of[BENCH_POLICIES_MAX + 1]; /* the last one has even loads */
     policy *there;                     /* whose placement is installed; NULL: block order */
-    /* of the last transient and persistent plan */
-    char reason[EK_PLAN_REASON], primary_reason[EK_PLAN_REASON];
+    char reason[EK_PLAN_REASON];       /* of the last transient plan */
 } balance;
 
 /* --- setup ------------------------------------------------------------------------------------ */
@@ -112,6 +116,9 @@ static ek_status read_loads(const bench *b, balance *x)
                           .experts = in.experts};
     ek_trace_close(&in);
     EK_REQUIRE(numbers != NULL, EK_ENOMEM, "no memory for %lld loads", (long long)(n + more));
+    EK_REQUIRE(b->cfg->past < x->trace.iterations, EK_EINVAL,
+               "--past %lld: the trace has %lld iterations", (long long)b->cfg->past,
+               (long long)x->trace.iterations - 1);
     return EK_OK;
 }
 
@@ -132,7 +139,8 @@ static void on_plan(void *context, int layer, int run, const ek_plan_limits *l,
     (void)layer;
     (void)l;
     (void)counts;
-    memcpy(run >= 0 ? x->reason : x->primary_reason, p->reason, sizeof(x->reason));
+    if (run >= 0)
+        memcpy(x->reason, p->reason, sizeof(x->reason));
 }
 
 static ek_status open_trainer(const bench *b, balance *x)
@@ -241,7 +249,7 @@ static ek_status since(const bench *b, int64_t start, double *s)
     return bench_agree(b, s, 1, EK_MAX_F64);
 }
 
-/* Moves experts to the placement of a policy; plans NULL: not planned yet. */
+/* Moves experts to a placement. */
 static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64_t *moved,
                          double *s)
 {
@@ -256,7 +264,6 @@ static ek_status move_to(const bench *b, balance *x, const ek_plan *plans, int64
 /* Installs the placement of a policy, which then uses all slots. */
 static ek_status enter(const bench *b, balance *x, policy *p)
 {
-    int known = p->migrate_s_per_expert.n > 0;
     int64_t moved;
     double s;
 
@@ -267,13 +274,7 @@ static ek_status enter(const bench *b, balance *x, policy *p)
         x->there = p->placements != NULL ? p : NULL;
         return EK_OK;
     }
-    x->primary_reason[0] = '\0';
-    EK_TRY(move_to(b, x, known ? p->placements : NULL, &p->moved, &s));
-    EK_TRY(bench_check_planner(ek_trainer_pass(x->trainer), p->name));
-    if (!known) {
-        copy_placements(b, x, p->placements);
-        memcpy(p->reason, x->primary_reason, sizeof(p->reason));
-    }
+    EK_TRY(move_to(b, x, p->placements, &p->moved, &s));
     bench_add(&p->migrate_s_per_expert, s);
     x->there = p;
     return EK_OK;
@@ -310,18 +311,41 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     return EK_OK;
 }
 
-/* Placements are made from the loads of the first iteration, and so are the plans of policies that
- * plan from previous counts. */
+/* The placements of a policy after the past. */
+static ek_status place_by_past(const bench *b, balance *x, policy *p)
+{
+    const ek_mesh *mesh = x->on.mesh;
+    int64_t micro = b->cfg->micro_batch > 0 ? b->cfg->micro_batch : b->cfg->batch;
+    bench_past past = {.spec = &b->spec,
+                       .limits = &ek_trainer_pass(x->trainer)->planning.limits,
+                       .trace = &x->trace,
+                       .steps = b->cfg->past,
+                       .plan_every = b->cfg->plan_every,
+                       .tokens = micro * b->cfg->seq / ((int64_t)mesh->edp * mesh->ep)};
+
+    copy_placements(b, x, p->placements);
+    EK_TRY(bench_place_by_past(&past, p->planner, p->placements, &p->past_moved));
+    for (int64_t l = 0; l < b->spec.layers; l++)
+        if (!b->spec.dense[l])
+            memcpy(p->reason, p->placements[l].reason, sizeof(p->reason));
+    return EK_OK;
+}
+
+/* Policies that plan from previous counts get those of the last past iteration. */
 static ek_status warm_up(const bench *b, balance *x)
 {
     policy plain = {.name = "off", .planner = &ek_planner_off};
+    int64_t last = b->cfg->past - 1;
 
-    EK_TRY(run_step(b, x, &plain, 0, NULL));
+    EK_TRY(run_step(b, x, &plain, last, NULL));
+    for (int i = 0; i < x->n; i++)
+        if (x->of[i].placements != NULL)
+            EK_TRY(place_by_past(b, x, &x->of[i]));
     for (int i = 0; i < x->n; i++) {
         const ek_planner *p = x->of[i].planner;
 
         if (p->uses_previous_counts || p->may_use_previous_counts)
-            EK_TRY(run_step(b, x, &x->of[i], 0, NULL));
+            EK_TRY(run_step(b, x, &x->of[i], last, NULL));
         else if (x->of[i].placements != NULL)
             EK_TRY(enter(b, x, &x->of[i]));
     }
@@ -330,7 +354,7 @@ static ek_status warm_up(const bench *b, balance *x)
 
 static ek_status measure(const bench *b, balance *x)
 {
-    int64_t others = x->trace.iterations - 2; /* without the first and the even one */
+    int64_t past = b->cfg->past, others = x->trace.iterations - 1 - past; /* without the even one */
 
     EK_TRY(warm_up(b, x));
     for (int64_t round = 0; round < b->cfg->steps; round++)
@@ -338,7 +362,7 @@ static ek_status measure(const bench *b, balance *x)
              i++) { /* back and forth, each time starting at another policy */
             int64_t at = (round % 2 == 0 ? i : x->n - i) + round;
             policy *p = &x->of[at % (x->n + 1)];
-            int64_t iteration = others > 0 ? 1 + round % others : 0;
+            int64_t iteration = others > 0 ? past + round % others : past - 1;
 
             EK_TRY(run_step(b, x, p, iteration, &p->of[round]));
         }
@@ -390,9 +414,9 @@ static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
                                s->plan_ms, "replicas", s->replicas, "replica_mb", s->replica_mb,
                                "wait_ms", s->wait_ms, "sent_mb", s->sent_mb, "reason", s->reason));
     }
-    row = json_pack("{s:s, s:I, s:f, s:s, s:o}", "policy", p->name, "moved", (json_int_t)p->moved,
-                    "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0, "reason", p->reason,
-                    "rounds", rounds);
+    row = json_pack("{s:s, s:I, s:f, s:I, s:s, s:o}", "policy", p->name, "moved",
+                    (json_int_t)p->moved, "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0,
+                    "past_moved", (json_int_t)p->past_moved, "reason", p->reason, "rounds", rounds);
     bench_append(b, all, row);
     bench_say(b, "%-13s %10.2f  %5.3f (%5.3f .. %5.3f) %6.3f %6.3f %9.1f %9.1f %8.3f %8.1f",
               p->name, median_ms(b, p), r.median, r.min, r.max,
@@ -401,6 +425,9 @@ static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
               mean_of(b, p, offsetof(sample, plan_ms)), mean_of(b, p, offsetof(sample, wait_ms)));
     if (p->moved > 0)
         bench_say(b, "  %lld experts move, %.1f ms", (long long)p->moved, moves.median * 1e3);
+    if (p->past_moved > 0)
+        bench_say(b, "; %lld in %lld past steps", (long long)p->past_moved,
+                  (long long)b->cfg->past);
     bench_say(b, "\n");
 }
 
@@ -423,6 +450,7 @@ static void put(bench *b, balance *x, double cpu_s)
     bench_say(b, "\nof even: the median even step over these; moves are not charged.\n");
     bench_put(b, "ranks", json_integer(x->on.ranks));
     bench_put(b, "nodes", json_integer(x->on.nodes));
+    bench_put(b, "past", json_integer(b->cfg->past));
     bench_put(b, "tokens", json_integer(b->cfg->batch * b->cfg->seq));
     bench_put(b, "cpu_s", json_real(cpu_s));
     bench_put(b, "costs", bench_costs_json(&ek_trainer_pass(x->trainer)->cfg.moe.costs));

@@ -33,6 +33,7 @@ typedef struct {
     const char *replay;   /* a trace; NULL: none */
     int spare_slots;
     int64_t plan_every;      /* steps */
+    int64_t past;            /* iterations of the trace */
     const char *timeline;    /* NULL: none */
     const char *machine;     /* machine file to predict op times from; NULL: none */
     const char *cluster;     /* cluster file to predict collectives from; NULL: none */

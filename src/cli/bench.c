@@ -80,15 +80,19 @@ static const ek_option options[] = {
              "--replay-routing: those of them that plan by the micro-batch"},
     {"replay-routing", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, replay),
-     .help = "balance, moe: routing trace (.npy); balance: its first iteration is the warm-up, the "
-             "following ones are measured; moe: also measure with its loads, by --policies"},
+     .help = "balance, moe: routing trace (.npy); balance: the iterations after --past are "
+             "measured; moe: also measure with its loads, by --policies"},
+    {"past", EK_OPTION_INT, .fallback = "1", .unit = "steps", .allowed = "[1,1000000]",
+     .field = EK_FIELD_INT64, .offset = offsetof(bench_settings, past),
+     .help = "balance: persistent placements are those that training would have after this many "
+             "steps, with the first iterations of --replay-routing"},
     {"spare-slots", EK_OPTION_INT, .fallback = "1", .unit = "slots", .allowed = "[0,100000]",
      .field = EK_FIELD_INT, .offset = offsetof(bench_settings, spare_slots),
      .help = "balance, moe with --replay-routing: replica slots per rank, beyond its share of the "
              "experts"},
     {"plan-every", EK_OPTION_INT, .fallback = "10", .unit = "steps", .allowed = "[1,1000000]",
      .field = EK_FIELD_INT64, .offset = offsetof(bench_settings, plan_every),
-     .help = "balance, moe: amortisation horizon of persistent placement changes"},
+     .help = "balance, moe: steps between persistent placements, the least horizon of their moves"},
     {"timeline", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, timeline),
      .help = "moe: write a timeline of one step of the fastest variant on rank 0 (Perfetto, "

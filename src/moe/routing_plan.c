@@ -631,7 +631,7 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
 {
     ek_moe_planning *d = m->planning;
     ek_placement now = m->w->placement; /* the first group's; the others are alike */
-    int64_t start = ek_clock_ns();
+    int64_t start = ek_clock_ns(), horizon = d->limits.horizon;
     ek_status st;
 
     now.ranks = d->limits.ranks;
@@ -643,7 +643,9 @@ ek_status ek_routing_plan_persistent(ek_moe *m)
     d->persistent.of = m->history.of;
     d->persistent.explain =
         d->listener.on_plan != NULL || (m->mesh->at == 0 && ek_log_is_enabled(EK_LOG_DEBUG));
+    d->limits.horizon = ek_plan_horizon(&m->history, &d->limits);
     st = d->planner->plan_persistent(d->memory, &d->limits, m->history.counts, &d->persistent);
+    d->limits.horizon = horizon;
     if (st == EK_OK)
         st = ek_plan_check(&d->limits, m->history.counts, &d->persistent);
     m->stats.plan_s += (double)(ek_clock_ns() - start) * 1e-9;

@@ -3,6 +3,7 @@ policies do the same work, and invalid arguments are refused.  Also bench/balanc
 and checks for synthetic results, the traces it cuts, the loads they give ranks, and the least
 traffic under such loads.  No speed is asserted."""
 
+import argparse
 import itertools
 import json
 import os
@@ -95,7 +96,9 @@ class Bench(ek_cli.Case):
                           (["--replay-routing", loads, "--policies", "off,best"], "policy best"),
                           (["--replay-routing", loads, "--policies", "off,off"], "off twice"),
                           (["--replay-routing", loads, "--policies", ","], "policy"),
-                          (["--replay-routing", loads, "--ep", "1"], "--ep 2 or more")):
+                          (["--replay-routing", loads, "--ep", "1"], "--ep 2 or more"),
+                          (["--replay-routing", loads, "--ep", "1", "--past", "5"],
+                           "--past 5: the trace has 4 iterations")):
             r = ek_cli.run(*self.args(*more))
             self.assertEqual(r.returncode, USAGE, r.stderr)
             self.assertIn(why, r.stderr)
@@ -145,6 +148,13 @@ class Table(ek_cli.Case):
         out = self.table([moved], 0)
         self.assertIn("`place` | 1667 | 0.833 (0.833 .. 0.833) |", out)
         self.assertIn("| 6 | 100 |", out)
+        moved["past"], moved["policies"][0]["past_moved"] = 50, 12
+        out = self.table([moved], 0)
+        self.assertIn("`place` | 1852 | 0.926 (0.926 .. 0.926) |", out)
+        self.assertIn("| 6 | 40 |", out)
+        moved["costs"] = {"migrate_s_per_expert": 0.25}  # they moved back
+        moved["policies"][0].update(moved=0, move_ms=0.0)
+        self.assertIn("| 0 | 60 |", self.table([moved], 0))
 
     def test_auto_behind(self):
         others = {"off": [900, 900], "exact": [500, 500], "force-balance": [400, 400]}
@@ -223,6 +233,21 @@ class Cut(ek_cli.Case):
         got = struct.unpack("<40H", data[-80:])
         at = [(2 * 4 + 1) * 10, (2 * 4 + 3) * 10, 1 * 10, 3 * 10]
         self.assertEqual(list(got), [n for a in at for n in range(a, a + 10)])
+
+    def test_past(self):
+        """Rounds follow the past, around a change of the workload if it has any; of a recorded
+        trace they are always the same."""
+        o = argparse.Namespace(past=100, rounds=3, trace_first=76)
+        of = balance_routing.Routing(o, None)
+        self.assertEqual((of.past("W2"), of.first("W2")), (100, 100))
+        self.assertEqual((of.past("trace"), of.first("trace")), (77, 77))
+        for name, (change, period) in balance_routing.CHANGES.items():
+            self.assertGreaterEqual(of.first(name), 100)
+            self.assertLess(of.first(name), 100 + period)
+            self.assertEqual((of.first(name) + 1 - change) % period, 0)
+        o.past = 1
+        self.assertEqual(of.first("switching"), 19)
+        self.assertEqual((of.past("trace"), of.first("trace")), (1, 77))
 
 
 class Loads(ek_cli.Case):

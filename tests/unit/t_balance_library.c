@@ -192,6 +192,33 @@ static void auto_moves_primaries_by_history(void)
     ek_balance_destroy(&b);
 }
 
+/* Moves that cost more than `horizon` plans save are made once loads have been constant for so many
+ * plans that they pay. */
+static void auto_moves_once_loads_are_constant(void)
+{
+    int64_t counts[RANKS * EXPERTS] = {0};
+    ek_balance_config c = {.size = sizeof(c),
+                           .policy = "auto",
+                           .experts = EXPERTS,
+                           .ranks = RANKS,
+                           .spare_slots = SPARE,
+                           .compute_s_per_row = 1e-6,
+                           .replica_s = 1,
+                           .migrate_s_per_expert = 9 * LASTS * 1e-3, /* parted, a plan saves 5 ms */
+                           .horizon = LASTS};
+    ek_balance *b = NULL;
+    ek_balance_plan_result p;
+
+    CHECK(ek_balance_create(&c, &b) == EK_OK);
+    for (int r = 0; r < RANKS && b != NULL; r++)
+        counts[r * EXPERTS] = counts[r * EXPERTS + 1] = 1000;
+    for (int n = 0; n <= 4 * LASTS && b != NULL; n++) {
+        CHECK(ek_balance_plan(b, counts, &p) == EK_OK);
+        CHECK_INT(primaries_moved(&p), n < 4 * LASTS ? 0 : 2);
+    }
+    ek_balance_destroy(&b);
+}
+
 static void refused(ek_balance_config c, const char *text)
 {
     ek_balance *b = NULL;
@@ -413,6 +440,7 @@ static const ek_case cases[] = {
     EK_CASE(every_policy),
     EK_CASE(place_starts_from_its_last_plan),
     EK_CASE(auto_moves_primaries_by_history),
+    EK_CASE(auto_moves_once_loads_are_constant),
     EK_CASE(experts_on_two_nodes),
     EK_CASE(survival_is_preferred),
     EK_CASE(what_does_not_fit),

@@ -73,43 +73,59 @@ static void planners_are_found_by_name(void)
 
 /* --- history ---------------------------------------------------------------------------------- */
 
+/* A history in memory of its own, for 2 ranks and 2 experts. */
+typedef struct {
+    int64_t sums[4], of_experts[3][2];
+    ek_plan_history h;
+} small_history;
+
+static ek_plan_history *start_history(small_history *x)
+{
+    *x = (small_history){0};
+    x->h = (ek_plan_history){.counts = x->sums,
+                             .forecast = x->of_experts[0],
+                             .window = x->of_experts[1],
+                             .load = x->of_experts[2]};
+    return &x->h;
+}
+
 /* Horizon 2: with four micro-batches remembered, half is dropped. */
 static void history_fades(void)
 {
     const int64_t counts[] = {10, 0, 6, 1}, after_four[] = {40, 0, 24, 4};
     const int64_t after_five[] = {30, 0, 18, 3};
-    int64_t sums[4] = {0};
-    ek_plan_history h = {.counts = sums};
+    small_history x;
+    ek_plan_history *h = start_history(&x);
     fixture f;
 
     setup(&f, 2, 2, 1);
     f.l.horizon = 2;
-    CHECK(!ek_plan_due(&h, &f.l));
-    ek_plan_remember(&h, &f.l, counts);
-    CHECK(!ek_plan_due(&h, &f.l));
-    ek_plan_remember(&h, &f.l, counts);
-    CHECK(ek_plan_due(&h, &f.l));
-    CHECK(!ek_plan_due(&h, &f.l)); /* once */
-    ek_plan_remember(&h, &f.l, counts);
-    CHECK(!ek_plan_due(&h, &f.l));
-    ek_plan_remember(&h, &f.l, counts);
-    CHECK(ek_plan_due(&h, &f.l));
-    check_all(sums, after_four, 4);
-    CHECK_INT(h.of, 4);
-    ek_plan_remember(&h, &f.l, counts);
-    check_all(sums, after_five, 4);
-    CHECK_INT(h.of, 3);
+    CHECK(!ek_plan_due(h, &f.l));
+    ek_plan_remember(h, &f.l, counts);
+    CHECK(!ek_plan_due(h, &f.l));
+    ek_plan_remember(h, &f.l, counts);
+    CHECK(ek_plan_due(h, &f.l));
+    CHECK(!ek_plan_due(h, &f.l)); /* once */
+    ek_plan_remember(h, &f.l, counts);
+    CHECK(!ek_plan_due(h, &f.l));
+    ek_plan_remember(h, &f.l, counts);
+    CHECK(ek_plan_due(h, &f.l));
+    check_all(x.sums, after_four, 4);
+    CHECK_INT(h->of, 4);
+    ek_plan_remember(h, &f.l, counts);
+    check_all(x.sums, after_five, 4);
+    CHECK_INT(h->of, 3);
     f.l.horizon = 0;
-    h.due = 100;
-    CHECK(!ek_plan_due(&h, &f.l));
+    h->due = 100;
+    CHECK(!ek_plan_due(h, &f.l));
 }
 
 /* No sum exceeds 2^62, whatever is remembered. */
 static void history_does_not_overflow(void)
 {
     const int64_t counts[] = {(int64_t)1 << 61, (int64_t)1 << 60, 0, (int64_t)1 << 60};
-    int64_t sums[4] = {0};
-    ek_plan_history h = {.counts = sums};
+    small_history x;
+    ek_plan_history *h = start_history(&x);
     fixture f;
 
     setup(&f, 2, 2, 1);
@@ -117,14 +133,82 @@ static void history_does_not_overflow(void)
     for (int i = 0; i < 70; i++) {
         int64_t sum = 0;
 
-        ek_plan_remember(&h, &f.l, counts);
+        ek_plan_remember(h, &f.l, counts);
         for (int c = 0; c < 4; c++) {
-            CHECK(sums[c] >= counts[c]);
-            sum += sums[c];
+            CHECK(x.sums[c] >= counts[c]);
+            sum += x.sums[c];
         }
         CHECK(sum <= (int64_t)1 << 62);
     }
-    CHECK(h.of == 1); /* at the limit */
+    CHECK(h->of == 1); /* at the limit */
+}
+
+/* Remembers n micro-batches with these loads of the experts, half from each rank. */
+static void remember_loads(ek_plan_history *h, const ek_plan_limits *l, int n, int64_t a, int64_t b)
+{
+    const int64_t counts[] = {a / 2, b / 2, a - a / 2, b - b / 2};
+
+    for (int i = 0; i < n; i++)
+        ek_plan_remember(h, l, counts);
+}
+
+/* The horizon is as long as loads have been constant, in whole windows. */
+static void horizon_follows_constant_loads(void)
+{
+    small_history x;
+    ek_plan_history *h = start_history(&x);
+    fixture f;
+
+    setup(&f, 2, 2, 1);
+    f.l.horizon = 8;
+    CHECK_INT(ek_plan_horizon(h, &f.l), 8);
+    remember_loads(h, &f.l, 8, 600, 1000); /* the forecast */
+    CHECK_INT(ek_plan_horizon(h, &f.l), 8);
+    remember_loads(h, &f.l, 7, 60, 100); /* as forecast, with fewer assignments */
+    CHECK_INT(ek_plan_horizon(h, &f.l), 8);
+    remember_loads(h, &f.l, 1, 600, 1000);
+    CHECK_INT(ek_plan_horizon(h, &f.l), 16);
+    remember_loads(h, &f.l, 8, 700, 900); /* 1 / 16 of the assignments are for another expert */
+    CHECK_INT(ek_plan_horizon(h, &f.l), 24);
+    remember_loads(h, &f.l, 7, 600, 1000);
+    remember_loads(h, &f.l, 1, 1000, 0); /* one of 8 is no change */
+    CHECK_INT(ek_plan_horizon(h, &f.l), 32);
+    remember_loads(h, &f.l, 6, 600, 1000);
+    remember_loads(h, &f.l, 2, 1000, 0); /* two are */
+    CHECK_INT(ek_plan_horizon(h, &f.l), 8);
+    f.l.ep_groups = 2; /* both groups are remembered */
+    remember_loads(h, &f.l, 56, 600, 1000);
+    CHECK_INT(h->constant, 64 - 8);
+    CHECK_INT(ek_plan_horizon(h, &f.l), 28);
+    f.l.ep_groups = 1;
+    f.l.horizon = 0; /* nothing may move */
+    remember_loads(h, &f.l, 100, 600, 1000);
+    CHECK_INT(ek_plan_horizon(h, &f.l), 0);
+}
+
+/* Drift that is within the limit from window to window ends a constant period, as it adds up; so
+ * do loads that alternate, whose windows are equal. */
+static void horizon_stays_short(void)
+{
+    small_history x;
+    ek_plan_history *h = start_history(&x);
+    fixture f;
+
+    setup(&f, 2, 2, 1);
+    f.l.horizon = 8;
+    for (int i = 0; i < 40; i++) { /* 1 / 40 a window */
+        remember_loads(h, &f.l, 8, 25 * i, 1000 - 25 * i);
+        CHECK(ek_plan_horizon(h, &f.l) <= 3 * 8);
+    }
+    for (int i = 0; i < 80; i++) {
+        remember_loads(h, &f.l, 1, 700, 300);
+        remember_loads(h, &f.l, 1, 300, 700);
+        CHECK(i < 4 || ek_plan_horizon(h, &f.l) == 8);
+    }
+    start_history(&x);
+    for (int i = 0; i < 20; i++) /* without assignments, and then some */
+        remember_loads(h, &f.l, 1, 0, i < 8 ? 0 : 100);
+    CHECK_INT(ek_plan_horizon(h, &f.l), 8);
 }
 
 /* --- sums and slots --------------------------------------------------------------------------- */
@@ -659,6 +743,8 @@ static const ek_case cases[] = {
     EK_CASE(planners_are_found_by_name),
     EK_CASE(history_fades),
     EK_CASE(history_does_not_overflow),
+    EK_CASE(horizon_follows_constant_loads),
+    EK_CASE(horizon_stays_short),
     EK_CASE(totals_primaries_and_loads),
     EK_CASE(serves_in_proportion),
     EK_CASE(unplanned_experts_use_primary),
