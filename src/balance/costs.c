@@ -129,6 +129,18 @@ static double replica_seconds(const conversion *c)
     return weights_sent(c) * out + back;
 }
 
+/* Ranks of a node share its link to others. */
+static double gradient_seconds(const conversion *c)
+{
+    double bytes = c->weights * c->real;
+
+    if (c->s->ranks == 1)
+        return 0;
+    return c->s->nodes > 1 ? ceil((double)c->s->ranks / (double)c->s->nodes) *
+                                 ek_cost_multicast(c->m, EK_LINK_NET, 2, bytes)
+                           : ek_cost_multicast(c->m, EK_LINK_NODE, 2, bytes);
+}
+
 ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_plan_costs *out,
                            ek_cost_reason *reason)
 {
@@ -148,6 +160,7 @@ ek_status ek_plan_costs_of(const ek_machine *m, const ek_plan_setting *s, ek_pla
     out->comm_s_per_row = send_seconds(&c, &out->exchange_s);
     out->replica_s = replica_seconds(&c);
     out->exposed_s = hop_seconds(&c, c.weights * c.comp);
+    out->gradient_s = gradient_seconds(&c);
     out->replica_bytes = c.weights * (weights_sent(&c) * c.comp + c.real);
     out->migrate_s_per_expert =
         hop_seconds(&c, 3 * c.weights * c.real); /* master weights and two moments */

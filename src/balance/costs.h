@@ -28,6 +28,8 @@ typedef struct {
  *                         others
  *   exposed_s             one hop with the weights; other work overlaps the rest (measured on slow
  *                         links, with sends_twice: 0.36 of replica_s is exposed)
+ *   gradient_s            one hop with the gradients between nodes, as often as a node has ranks;
+ *                         inside of the node, if there is only one
  *   replica_bytes         3 hidden ff elements, as often in the products' type, and once in the
  *                         gradients' type
  *   migrate_s_per_expert, state_bytes

@@ -27,12 +27,14 @@
  *                 serve nothing are dropped.
  *              4. The replicas are taken if T is less than that of the first step.  Weights come
  *                 from primary copies.
+ *              5. Rows are served by few of the persistent copies, where summing gradients of all
+ *                 takes more time than they save (few_copies.h).
  *
  * Departures   No locality replicas (locality_replicas.h): persistent copies keep rows on their
  *              rank, too.
  * Complexity   Transient: three flows and the search of `auto`.  Persistent: that of `replicate`,
  *              and two transient plans. */
-#include "balance/quota_flow.h"
+#include "balance/few_copies.h"
 #include "balance/replica_search.h"
 
 #include <math.h>
@@ -47,6 +49,7 @@ typedef struct {
     ek_plan kept;    /* plan of `replicate`: slots with state only */
     ek_plan tried;   /* transient plan for the history */
     ek_quota_flow flow;
+    ek_few_copies few;
     ek_replica_search search; /* its experts are the slots with state */
     ek_placement states;      /* these, as experts in slots */
     int64_t *quota;           /* [ranks * slots] without transient replicas */
@@ -91,6 +94,7 @@ static void *reserve_replicas(ek_arena *a, const ek_plan_limits *l)
     ek_plan_reserve(&at->kept, a, &of_states);
     ek_plan_reserve(&at->tried, a, l);
     ek_quota_flow_reserve(&at->flow, a, l);
+    ek_few_copies_reserve(&at->few, a, l);
     ek_replica_search_reserve(&at->search, a, &of_search);
     ek_placement_reserve(&at->states, a, of_search.experts, l->ranks, l->slots);
     at->quota = ek_arena_alloc(a, (int64_t)l->ranks * l->slots, sizeof(*at->quota));
@@ -241,8 +245,11 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, con
 static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p)
 {
-    ek_replica_outcome before, now = make_transient(mem, l, counts, 1, p, &before);
+    memory *m = mem;
+    ek_replica_outcome before, now = make_transient(m, l, counts, 1, p, &before);
 
+    now.most = ek_few_copies_choose(&m->few, &m->flow, l, counts, state_slots(l), p);
+    now.s = ek_replica_search_time(&m->search, now.most, now.links);
     p->before_s = before.s;
     p->after_s = now.s;
     if (p->explain && now.n == 0)

@@ -29,6 +29,8 @@ typedef struct {
                              changes it */
     double replica_s;     /* one link carries one replica: weights out, gradients back */
     double exposed_s;     /* the part of replica_s that no other work overlaps; 0: all of it */
+    double gradient_s;    /* the links of a node's ranks, which all send at the same time, carry the
+                             gradients of an expert, one way, to another node; 0: not considered */
     double replica_bytes; /* bytes that replica_s carries */
     double migrate_s_per_expert; /* one link carries the state of a moving expert, one way */
     double state_bytes;          /* bytes of that state */
@@ -60,6 +62,9 @@ typedef struct {
                                       serve, within which a move must pay for itself twice over
                                       (`auto`); 0: nothing moves.  The caller makes one so often,
                                       and passes ek_plan_horizon */
+    const unsigned char *served;   /* [ranks * slots] for the same planners, in plan_transient:
+                                      persistent copies that have served rows in this step already;
+                                      NULL: none */
     int64_t batches; /* micro-batches per step; persistent replicas sum their gradients once a
                         step; 0 is 1 */
     ek_plan_costs costs;

@@ -28,7 +28,7 @@ void ek_quota_flow_reserve(ek_quota_flow *f, ek_arena *a, const ek_plan_limits *
 
 /* Fills f->used and f->local, and counts the slots of each expert in f->first. */
 static void read_slots(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
-                       const ek_placement *p)
+                       const ek_placement *p, const unsigned char *open)
 {
     int32_t *seen = f->cursor; /* [experts] the last rank that holds the expert, from 1 */
 
@@ -38,7 +38,7 @@ static void read_slots(ek_quota_flow *f, const ek_plan_limits *l, const int64_t 
         for (int32_t i = 0; i < l->slots; i++, s++) {
             int32_t e = p->expert_of[s];
 
-            f->used[s] = e >= 0 && seen[e] != r + 1;
+            f->used[s] = e >= 0 && seen[e] != r + 1 && (open == NULL || open[s]);
             f->local[s] = f->used[s] ? counts[e] : 0;
             if (!f->used[s])
                 continue;
@@ -50,16 +50,29 @@ static void read_slots(ek_quota_flow *f, const ek_plan_limits *l, const int64_t 
 void ek_quota_flow_start(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
                          const ek_placement *p)
 {
+    ek_quota_flow_start_in(f, l, counts, p, NULL);
+}
+
+void ek_quota_flow_start_in(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
+                            const ek_placement *p, const unsigned char *open)
+{
     int32_t *next = f->cursor;
 
     ek_plan_totals(l, counts, f->total);
-    read_slots(f, l, counts, p);
+    read_slots(f, l, counts, p, open);
     for (int32_t e = 0; e < l->experts; e++)
         f->first[e + 1] += f->first[e];
     memcpy(next, f->first, (size_t)l->experts * sizeof(*next));
     for (int32_t s = 0; s < l->ranks * l->slots; s++)
         if (f->used[s])
             f->slots[next[p->expert_of[s]]++] = s;
+}
+
+void ek_quota_flow_prefer(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
+                          const unsigned char *open)
+{
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        f->local[s] = f->used[s] && open[s] ? f->total[p->expert_of[s]] : 0;
 }
 
 /* Cost of one more assignment in a slot, and of one less. */
@@ -273,6 +286,8 @@ static void serve_local(ek_quota_flow *f, const ek_plan_limits *l, const ek_plac
             int64_t left = f->capacity[r] - f->load[r];
 
             quota[s] = f->local[s] < left ? f->local[s] : left;
+            if (quota[s] > 0 && quota[s] > f->unserved[p->expert_of[s]])
+                quota[s] = f->unserved[p->expert_of[s]];
             f->load[r] += quota[s];
             if (quota[s] > 0)
                 f->unserved[p->expert_of[s]] -= quota[s];

@@ -31,8 +31,9 @@ typedef struct {
     int64_t *capacity;   /* [ranks] assignments */
     int64_t *unserved;   /* out: [experts] assignments that no slot serves within the capacity */
     int64_t *total;      /* out: [experts] assignments */
-    int64_t *local;      /* [ranks * slots] assignments of the slot's rank to its expert; 0 in a
-                            further slot of the rank with the expert, which serves none */
+    int64_t *local;      /* [ranks * slots] assignments that cost 0 in the slot: of its rank to its
+                            expert; 0 in a further slot of the rank with the expert, which serves
+                            none */
     int32_t *first;      /* [experts + 1] of the expert's slots in `slots` */
     int32_t *slots;      /* [ranks * slots] slots with an expert, by expert, without further ones */
     int32_t *distance;   /* [experts + ranks] from experts that are not served in full */
@@ -48,6 +49,15 @@ void ek_quota_flow_reserve(ek_quota_flow *f, ek_arena *a, const ek_plan_limits *
 /* Reads counts [ranks][experts] and the placement, for the two functions below. */
 void ek_quota_flow_start(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
                          const ek_placement *p);
+
+/* The same, with the slots alone that are open [ranks * slots]: the others serve nothing. */
+void ek_quota_flow_start_in(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
+                            const ek_placement *p, const unsigned char *open);
+
+/* After ek_quota_flow_start: all assignments of open slots cost 0, and all others 1, so that these
+ * serve as few as possible. */
+void ek_quota_flow_prefer(ek_quota_flow *f, const ek_plan_limits *l, const ek_placement *p,
+                          const unsigned char *open);
 
 /* The least weighted load of the ranks that any placement could allow. */
 int64_t ek_quota_flow_level(const ek_quota_flow *f, const ek_plan_limits *l);

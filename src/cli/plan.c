@@ -112,6 +112,7 @@ static ek_plan_costs built_in_costs(const ek_model_spec *m)
     return (ek_plan_costs){.compute_s_per_row = 3 * 2 * weights / flops,
                            .comm_s_per_row = 4 * (double)m->hidden * bf16 / link,
                            .replica_s = 2 * weights * bf16 / link,
+                           .gradient_s = weights * bf16 / link,
                            .replica_bytes = 2 * weights * bf16,
                            .migrate_s_per_expert = state / link,
                            .state_bytes = state};

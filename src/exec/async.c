@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const ek_lane async_lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
+static const ek_lane async_lanes[] = {EK_LANE_SUMS, EK_LANE_NET, EK_LANE_DISK};
 
 enum { N_LANES = sizeof(async_lanes) / sizeof(async_lanes[0]) };
 

@@ -348,7 +348,7 @@ static void collect_events(ek_exec *ex)
 static unsigned begin_run(ek_exec *ex, ek_graph *g)
 {
     const unsigned compute = 1u << EK_LANE_COMPUTE, net = 1u << EK_LANE_NET,
-                   async = net | 1u << EK_LANE_NODE | 1u << EK_LANE_DISK;
+                   async = net | 1u << EK_LANE_SUMS | 1u << EK_LANE_DISK;
     unsigned used = 0;
 
     ex->run.graph = g;

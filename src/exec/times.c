@@ -12,7 +12,7 @@ static int64_t min_ns(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static const unsigned network = 1u << EK_LANE_NODE | 1u << EK_LANE_NET, disk = 1u << EK_LANE_DISK;
+static const unsigned network = 1u << EK_LANE_SUMS | 1u << EK_LANE_NET, disk = 1u << EK_LANE_DISK;
 
 /* Time of compute ops within [from, to).  *at: events behind it start at or after all later `to`;
  * it only decreases. */

@@ -483,7 +483,7 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
                                    int last, int32_t also, int32_t dep)
 {
     ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
-    int32_t first, end, deps[] = {dep, last_compute_op(g), also};
+    int32_t first, end, deps[] = {dep, last_compute_op(g), -1};
 
     if (m->cfg.zero < 2 && !last)
         return;
@@ -492,6 +492,10 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
         ek_param_bucket *u = &m->buckets->bucket[i];
         ek_op op;
 
+        /* Only experts have replicas: other buckets need not wait for these. */
+        deps[2] = u->share == EK_SHARE_EDP ? also : -1;
+        if (u->trained && last && u->share == EK_SHARE_EDP)
+            u->graph.reduced = also;
         if (u->size == 1 || !u->trained || (!u->sharded && !last))
             continue;
         if (ek_param_bucket_has_gradients_on_disk(m, u))

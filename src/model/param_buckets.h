@@ -53,8 +53,8 @@ int32_t ek_param_buckets_build_use(ek_model *m, ek_graph *g, int32_t module, int
 /* After the last op (dep) of a module's backward for a micro-batch, weight gradients included:
  * appends the network ops that reduce its gradients, if this is the step's last micro-batch (last)
  * or ZeRO 2 or 3 requires it now.  They depend on all compute ops so far. also: another network op
- * that adds to the gradients; -1: none.  Buckets of a single rank complete after it and after the
- * reduction of the norms, which the whole stage shares in every layer. */
+ * that adds to the gradients of experts; -1: none.  Theirs complete after it, on a single rank
+ * too. */
 void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int32_t micro,
                                    int last, int32_t also, int32_t dep);
 

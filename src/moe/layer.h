@@ -113,6 +113,7 @@ typedef struct {
 
 /* While a graph is built: ids of ops that ops appended later wait for; -1: none. */
 typedef struct {
+    int32_t gradients;      /* the experts' gradients of the last backward are there */
     int32_t reduce;         /* sums the gradients of this layer's replicas */
     int32_t backward_fetch; /* prefetches the replicas' weights for the next backward */
     int32_t forward_fetch;  /* prefetches them for the next forward */
@@ -192,6 +193,8 @@ typedef struct ek_moe {
     ek_plan_history history;     /* input of plan_persistent; counts NULL: no planner has it */
     int64_t *persistent_quota;   /* [ep * slots], quotas of the persistent placement */
     int32_t persistent;          /* replicas in that placement */
+    unsigned char *served;       /* [all slots] moe/serving_copies.h; NULL: none are persistent */
+    int32_t *copies, *serving;   /* [experts] likewise, scratch */
     ek_moe_next_plan *next_plan; /* [planners of the config] */
     struct ek_replica_weights *replica_weights; /* moe/replica_memory.h, [act_slots, slices that a
                                                    rank may fetch]; NULL: layers share memory */

@@ -4,6 +4,7 @@
 #include "moe/cosine.h"
 #include "moe/replica_weights.h"
 #include "moe/reroute.h"
+#include "moe/serving_copies.h"
 
 /* Slots of an expert rank. */
 static int32_t slots_of(const ek_model_spec *spec, const ek_mesh *mesh, int32_t spare_slots)
@@ -257,6 +258,7 @@ static void reserve_routes(ek_moe *m, ek_arena *a, int slots)
         ek_plan_history_reserve(&m->history, a, &m->planning->limits);
         m->persistent_quota =
             ek_arena_alloc(a, (int64_t)m->mesh->ep * m->x.slots, sizeof(*m->persistent_quota));
+        ek_serving_copies_reserve(m, a);
     }
     reserve_next_plans(m, a);
     ek_replicas_reserve_flights(m, a);

@@ -6,11 +6,12 @@
 #include "moe/replica_weights.h"
 #include "moe/reroute.h"
 #include "moe/router.h"
+#include "moe/serving_copies.h"
 #include "moe/token_dispatcher.h"
 
 void ek_moe_begin_graph(ek_moe *m)
 {
-    m->ids.reduce = m->ids.backward_fetch = m->ids.forward_fetch = -1;
+    m->ids.gradients = m->ids.reduce = m->ids.backward_fetch = m->ids.forward_fetch = -1;
     m->ids.next_forward = m->ids.next_backward = NULL;
     m->ids.backward_micro = -1;
     ek_replicas_begin_graph(m);
@@ -18,6 +19,7 @@ void ek_moe_begin_graph(ek_moe *m)
 
 void ek_moe_begin_step(ek_moe *m)
 {
+    ek_serving_copies_clear(m);
     ek_moe_stats_clear(&m->stats, m->spec->experts, m->w->placement.ranks);
     m->mlp.micro = m->step->micro;
     m->mlp.act_slot_of = m->act_slot_of;

@@ -41,6 +41,7 @@ typedef struct ek_replicas {
 
     /* used by the thread that starts network ops */
     unsigned calls;  /* collectives so far, from which tags are made */
+    unsigned sums;   /* those of persistent copies, which have tags of their own */
     int32_t *number; /* [experts], index of experts that are sent; -1: not sent */
     int *ranks;      /* [ep * etp] */
 } ek_replicas;

@@ -3,6 +3,7 @@
 
 #include "exec/net.h"
 #include "moe/routing_plan.h"
+#include "moe/serving_copies.h"
 
 #include <string.h>
 
@@ -50,8 +51,7 @@ double ek_moe_replica_bytes(const ek_moe *m)
     bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
     /* and those of persistent ones: gradients reduced and sent back */
     return (double)(m->stats.slices * bytes) +
-           (double)(m->stats.shared * m->mesh->edp * m->mesh->etp * 6 * f * d) *
-               (double)ek_dtype_size(k->real);
+           (double)(m->stats.shared * m->mesh->etp * 3 * f * d) * (double)ek_dtype_size(k->real);
 }
 
 /* --- ranks of an expert's messages ------------------------------------------------------------ */
@@ -63,6 +63,7 @@ typedef struct {
     const int32_t *kept;      /* [ep * slots], persistent, if the messages are those of transient
                                  replicas; NULL: of persistent ones */
     const int32_t *primary;   /* [experts], slot among all groups */
+    int sums;                 /* of persistent copies: gradients are summed, not distributed */
     int32_t slots, first;     /* slots of a rank; first slot of the group */
     int32_t micro;            /* of whose replicas the messages are */
 } group_route;
@@ -79,6 +80,7 @@ static group_route group_route_of(ek_moe *m, const ek_op *op, int kind)
                          transient ? held + first : kept,
                          transient ? kept : NULL,
                          m->x.serves + (int64_t)m->mesh->edp_rank * m->x.experts,
+                         kind == SHARE_REDUCE,
                          m->x.slots,
                          first,
                          op->micro};
@@ -99,9 +101,12 @@ static int32_t source_rank(const group_route *r, int32_t expert, int32_t rank)
 }
 
 /* Whether a rank that holds an expert takes part in its messages: where no slices are gathered,
- * persistent replicas neither fetch nor send anything. */
+ * persistent replicas neither fetch nor send anything; and copies that served no rows have nothing
+ * to add to the sum of gradients. */
 static int takes_part(const group_route *r, int32_t expert, int32_t rank)
 {
+    if (r->kept == NULL)
+        return !r->sums || ek_serving_copies_find(r->m, r->m->mesh->edp_rank, expert, rank);
     return r->m->x.members > 1 || source_rank(r, expert, rank) == primary_rank(r, expert);
 }
 
@@ -113,11 +118,26 @@ static int32_t wave_of(const group_route *r, int32_t expert)
     return (r->primary[expert] - r->first) % r->slots / r->m->w->waves->each;
 }
 
+/* Numbers the experts whose gradients are summed, which several copies have served, or of which the
+ * sum is distributed.  Returns how many there are. */
+static int32_t number_copies(const group_route *r, ek_replicas *own)
+{
+    int32_t n = 0;
+
+    ek_serving_copies_count(r->m, r->m->mesh->edp_rank);
+    for (int32_t e = 0; e < r->m->x.experts; e++) {
+        int32_t serving = r->m->serving[e];
+
+        own->number[e] = (r->sums ? serving > 1 : serving > 0 && r->m->copies[e] > 1) ? n++ : -1;
+    }
+    return n;
+}
+
 /* Numbers the experts that are sent with a wave: those with replicas, or all where slices are
  * gathered.  Returns how many there are. */
-static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wave)
+static int32_t number_replicas(const group_route *r, ek_replicas *own, int32_t wave)
 {
-    int all = r->m->x.members > 1 && r->kept != NULL;
+    int all = r->m->x.members > 1;
     int32_t n = all ? r->m->x.experts : 0;
 
     for (int32_t e = 0; e < r->m->x.experts; e++)
@@ -132,9 +152,37 @@ static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wa
     return n;
 }
 
+static int32_t number_experts(const group_route *r, ek_replicas *own, int32_t wave)
+{
+    if (r->kept == NULL)
+        return number_copies(r, own);
+    return number_replicas(r, own, wave);
+}
+
+/* The rank of the stage of an expert rank of this rank's group, and a shard of it. */
+static int stage_rank(const ek_mesh *mesh, int32_t rank, int shard)
+{
+    return (mesh->edp_rank * mesh->ep + rank) * mesh->etp + shard;
+}
+
+/* The ranks of the stage whose persistent copies of a slice are summed, or receive the sum: that
+ * which gets it comes first. */
+static int list_copies(const group_route *r, int32_t expert, int slice, int *ranks)
+{
+    const ek_mesh *mesh = r->m->mesh;
+    int shard = mesh->etp_rank / r->m->x.members * r->m->x.members + slice, n = 0;
+    int32_t root = ek_serving_copies_root(r->m, mesh->edp_rank, expert);
+
+    ranks[n++] = stage_rank(mesh, root, shard);
+    for (int32_t rank = 0; rank < mesh->ep; rank++)
+        if (rank != root && ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) >= 0 &&
+            takes_part(r, expert, rank))
+            ranks[n++] = stage_rank(mesh, rank, shard);
+    return n;
+}
+
 /* The ranks of the stage whose messages for a slice of this rank's group this rank takes part in:
- * those that compute with the slice and have the same source, which comes first; or all that have
- * it persistently, the primary first. */
+ * those that compute with the slice and have the same source, which comes first. */
 static int list_ranks(const group_route *r, int32_t expert, int slice, int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
@@ -142,19 +190,28 @@ static int list_ranks(const group_route *r, int32_t expert, int slice, int *rank
     int32_t source = source_rank(r, expert, mesh->ep_rank);
     int n = 0;
 
-    ranks[n++] = (mesh->edp_rank * mesh->ep + source) * mesh->etp + first + slice;
+    ranks[n++] = stage_rank(mesh, source, first + slice);
     for (int32_t rank = 0; rank < mesh->ep; rank++) {
         if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
             source_rank(r, expert, rank) != source)
             continue;
         for (int i = 0; i < members; i++)
-            if ((rank != source || i != slice) && (r->kept != NULL || i == slice))
-                ranks[n++] = (mesh->edp_rank * mesh->ep + rank) * mesh->etp + first + i;
+            if (rank != source || i != slice)
+                ranks[n++] = stage_rank(mesh, rank, first + i);
     }
     return n;
 }
 
 /* --- ops of the network lane ------------------------------------------------------------------ */
+
+/* Messages of persistent copies start in the order of a lane of their own, so that ranks would not
+ * number those of both lanes alike; they have the upper half of all tags. */
+enum { TAGS = EK_COMM_TAGS / 2 };
+
+static int tag_of(int kind, unsigned call)
+{
+    return (int)(call % TAGS) + (kind > REDUCE ? TAGS : 0);
+}
 
 /* The messages for one slice of an expert. */
 typedef struct {
@@ -162,8 +219,8 @@ typedef struct {
     ek_replica_flight *flight;
     const int *ranks;
     int n_ranks, kind;
-    int tag;   /* this and the next one are used */
-    int64_t f; /* width of the slice */
+    int tag[2]; /* of the two matrices */
+    int64_t f;  /* width of the slice */
     ek_slot_weights w;
 } transfer;
 
@@ -174,10 +231,9 @@ static ek_status multicast_matrices(const transfer *t, void *up, int64_t up_byte
     ek_comm *stage = t->m->mesh->stage;
     ek_coll **coll = t->flight->coll + t->flight->n;
 
-    EK_TRY(ek_comm_multicast(stage, up, up_bytes, t->ranks, t->n_ranks, t->tag, &coll[0]));
+    EK_TRY(ek_comm_multicast(stage, up, up_bytes, t->ranks, t->n_ranks, t->tag[0], &coll[0]));
     t->flight->n++;
-    EK_TRY(ek_comm_multicast(stage, down, down_bytes, t->ranks, t->n_ranks,
-                             (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+    EK_TRY(ek_comm_multicast(stage, down, down_bytes, t->ranks, t->n_ranks, t->tag[1], &coll[1]));
     t->flight->n++;
     return EK_OK;
 }
@@ -208,10 +264,10 @@ static ek_status sum_gradients(const transfer *t)
     ek_coll **coll = t->flight->coll + t->flight->n;
 
     EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.up_grad, 2 * t->f * d, how, t->ranks,
-                               t->n_ranks, t->tag, &coll[0]));
+                               t->n_ranks, t->tag[0], &coll[0]));
     t->flight->n++;
     EK_TRY(ek_comm_multireduce(m->mesh->stage, t->w.down_grad, d * t->f, how, t->ranks, t->n_ranks,
-                               (t->tag + 1) % EK_COMM_TAGS, &coll[1]));
+                               t->tag[1], &coll[1]));
     t->flight->n++;
     return EK_OK;
 }
@@ -227,19 +283,21 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     ek_moe *m = r->m;
     ek_replicas *own = m->scratch->replicas;
     int members = m->x.members;
+    unsigned calls = kind > REDUCE ? own->sums : own->calls;
 
     for (int i = 0; i < members; i++) {
+        unsigned call = calls + 2 * (unsigned)(number * members + i);
         transfer t = {.m = m,
                       .flight = flight,
                       .ranks = own->ranks,
-                      .n_ranks = list_ranks(r, held[slot], i, own->ranks),
                       .kind = kind,
-                      .tag =
-                          (int)((own->calls + 2 * (unsigned)(number * members + i)) % EK_COMM_TAGS),
+                      .tag = {tag_of(kind, call), tag_of(kind, call + 1)},
                       .f = ek_slice_width(m, i)};
 
         if (r->kept == NULL && i != ek_replicas_own_slice(m))
             continue; /* of persistent copies a shard has one slice */
+        t.n_ranks = r->kept == NULL ? list_copies(r, held[slot], i, own->ranks)
+                                    : list_ranks(r, held[slot], i, own->ranks);
         ek_slot_weights_of(m, r->micro, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
@@ -264,7 +322,7 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
         own->number[e] = -1; /* once, even if two slots hold it */
         EK_TRY(start_slot_messages(&r, held, s, number, kind, flight));
     }
-    own->calls += 2 * (unsigned)(n * m->x.members);
+    *(kind > REDUCE ? &own->sums : &own->calls) += 2 * (unsigned)(n * m->x.members);
     return EK_OK;
 }
 
@@ -348,6 +406,10 @@ static ek_status op_reduce(void *self, const ek_op *op)
 
 static ek_status op_share_reduce(void *self, const ek_op *op)
 {
+    ek_moe *m = self;
+
+    if (*op->state == NULL)
+        m->stats.shared += ek_serving_copies_messages(m);
     return exchange_replicas(self, op, SHARE_REDUCE);
 }
 
@@ -535,17 +597,29 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
     m->scratch->replicas->cleared[ek_replicas_gradient_buffer(m)] = m->ids.reduce;
 }
 
-void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep)
+/* A network op of the lane of sums, which holds up no other network op. */
+static int32_t add_sum(const ek_moe_builder *b, ek_op_kind kind, ek_collective collective,
+                       ek_op_fn run_op, int32_t dep, int32_t dep2)
+{
+    double bytes = b->m->x.slots * gradient_bytes(b->m);
+    int32_t id = add_net(b, kind, collective, run_op, -1, bytes, dep, dep2);
+
+    if (id >= 0)
+        b->g->ops[id].lane = EK_LANE_SUMS;
+    return id;
+}
+
+void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int each_micro)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
-    double bytes = m->x.slots * gradient_bytes(m);
+    int32_t sum;
 
     if (m->persistent == 0)
         return;
-    m->stats.shared += m->persistent;
+    if (each_micro)
+        ek_serving_copies_assume_all(m);
     /* The primary's has those of the last micro-batch's transient replicas by then. */
-    dep = add_net(&b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_share_reduce, -1,
-                  bytes, dep, m->ids.reduce);
-    m->ids.reduce =
-        add_net(&b, EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, op_share, -1, bytes, dep, -1);
+    sum = add_sum(&b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_share_reduce,
+                  m->ids.gradients, m->ids.reduce);
+    m->ids.reduce = add_sum(&b, EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, op_share, sum, -1);
 }

@@ -87,10 +87,11 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep);
 int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep);
 EK_CHECKED ek_status ek_replicas_fetch_forward(void *self, const ek_op *op);
 
-/* Appends, after a backward of the layer (dep), the all-reduce of the gradients in memory over the
- * persistent copies of each expert.  Readers of these gradients wait for m->ids.reduce unless it is
- * negative. */
-void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int32_t dep);
+/* Appends, after a backward of the layer, the sum of the gradients in memory over the persistent
+ * copies of each expert, which starts when its experts have them.  Readers of these gradients wait
+ * for m->ids.reduce unless it is negative.  each_micro: after every micro-batch, not the last
+ * alone. */
+void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int each_micro);
 
 /* Bytes that the step's replicas moved: weights once, or for forward and backward, and gradients.
  */

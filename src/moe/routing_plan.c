@@ -214,6 +214,7 @@ static ek_plan begin_plan(ek_moe *m, int ep_group, int32_t *expert_of, int64_t *
         d->scratch.primary[e] = x->serves[(int64_t)ep_group * x->experts + e] - first;
     set_group_limits(d, ep_group);
     d->limits.layer = m->w->layer;
+    d->limits.served = m->served != NULL ? m->served + first : NULL;
     return (ek_plan){
         .placement = {x->experts, d->limits.ranks, x->slots, expert_of + first, d->scratch.primary},
         .quota = quota,

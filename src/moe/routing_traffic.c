@@ -1,6 +1,8 @@
 /* Rows and replicas by expert rank, added to the sums of the step. */
 #include "moe/routing_traffic.h"
 
+#include "moe/serving_copies.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -104,6 +106,7 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
                 got[at] += at != from ? n : 0;
             }
         count_groups(m);
+        ek_serving_copies_add(m, used, route->expert_of);
     }
 }
 

@@ -19,7 +19,7 @@ typedef struct {
     int64_t plans, replicas; /* plans made, and replicas in them */
     int64_t ahead;           /* of these replicas, those that were sent before the gate */
     int64_t slices;          /* slices of experts sent to ranks as replicas */
-    int64_t shared;          /* persistent replicas, once for each sum of their gradients */
+    int64_t shared;          /* gradients of persistent copies sent, to be summed or as sums */
     double plan_s;           /* seconds in planners, of this rank */
     ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */
     int64_t product_ns;      /* time of expert products, of this rank */

@@ -480,6 +480,7 @@ int32_t ek_moe_build_dispatch_backward(const ek_moe_builder *b, int32_t dep)
     dep = ek_replicas_build_clear(b, dep);
     for (int i = 0; i < b->m->x.chunks; i++)
         dep = ek_moe_build_weight_gradients(b, i, dep);
+    b->m->ids.gradients = dep;
     ek_replicas_build_reduce(b, dep);
     return build_sums(b, &backward, dep);
 }

@@ -104,7 +104,7 @@ ek_status ek_graph_check(const ek_graph *g)
 
 const char *ek_lane_name(ek_lane lane)
 {
-    static const char *const names[EK_LANE_COUNT] = {"compute", "node", "net", "copy", "disk"};
+    static const char *const names[EK_LANE_COUNT] = {"compute", "sums", "net", "copy", "disk"};
 
     return names[lane];
 }

@@ -22,8 +22,8 @@
 
 typedef enum {
     EK_LANE_COMPUTE,
-    EK_LANE_NODE, /* network inside a node */
-    EK_LANE_NET,  /* network between nodes */
+    EK_LANE_SUMS, /* network: sums of gradients that nothing in the pass waits for */
+    EK_LANE_NET,  /* all other network ops */
     EK_LANE_COPY, /* host to device and back */
     EK_LANE_DISK,
     EK_LANE_COUNT

@@ -44,6 +44,7 @@ static void by_the_book(void)
     /* 38 and 77 kB */
     CHECK_NEAR(c.replica_s, hop(3 * 64 * 100 * (2 + 4)));
     CHECK_NEAR(c.exposed_s, hop(3 * 64 * 100 * 2));
+    CHECK_NEAR(c.gradient_s, 2 * (3 * 64 * 100 * 4 / 1e8)); /* two ranks a node */
     s.sends_twice = 1;
     CHECK(ek_plan_costs_of(&m, &s, &twice, NULL) == EK_OK);
     CHECK_NEAR(twice.replica_bytes, 3 * 64 * 100 * (2 * 2 + 4));

@@ -12,7 +12,7 @@
 
 enum { OPS = 12 };
 
-static const ek_lane async_lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
+static const ek_lane async_lanes[] = {EK_LANE_SUMS, EK_LANE_NET, EK_LANE_DISK};
 static const ek_exec_config modes[] = {{.inline_async = 0}, {.inline_async = 1}};
 
 #define EACH_MODE(m) for (const ek_exec_config *m = modes; m < modes + 2; m++)

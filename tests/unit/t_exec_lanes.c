@@ -74,7 +74,7 @@ static void random_graph(ek_graph *g, notes *n, uint64_t seed, int32_t ops)
 
 static int is_async(ek_lane lane)
 {
-    return lane == EK_LANE_NODE || lane == EK_LANE_NET || lane == EK_LANE_DISK;
+    return lane == EK_LANE_SUMS || lane == EK_LANE_NET || lane == EK_LANE_DISK;
 }
 
 /* Every op ran once, after its dependencies, in graph order within its lane (on asynchronous lanes
@@ -202,7 +202,7 @@ static ek_status consume(void *self, const ek_op *op)
 
 static void a_transfer_overlaps_computation(void)
 {
-    const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_COPY, EK_LANE_DISK};
+    const ek_lane lanes[] = {EK_LANE_SUMS, EK_LANE_NET, EK_LANE_COPY, EK_LANE_DISK};
     ek_exec *ex = NULL;
     ek_graph g;
 

@@ -108,7 +108,7 @@ static void ranks_and_tracks_are_told_apart(void)
     const ek_event events[] = {
         {EK_OP_GATHER_WEIGHTS, EK_LANE_NET, 0, 0, 0, 0, 4000000, 6000000, 0, 64, 1, {0}},
         {EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
-        {EK_OP_SEND, EK_LANE_NODE, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
+        {EK_OP_SEND, EK_LANE_SUMS, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
     };
     static const int64_t begun[] = {2500000, 7000000};
     const ek_timeline_rank who = {.rank = 5,
@@ -127,7 +127,7 @@ static void ranks_and_tracks_are_told_apart(void)
     CHECK(number(json_object_get(event(root, "i", "step 42"), "args"), "step") == 42);
     CHECK(strcmp(track_name(root, gather), "net 1") == 0);
     CHECK(strcmp(track_name(root, reduce), "net 0") == 0);
-    CHECK(strcmp(track_name(root, slice(root, "send")), "node") == 0);
+    CHECK(strcmp(track_name(root, slice(root, "send")), "sums") == 0);
     CHECK(strcmp(
               text(json_object_get(json_array_get(json_object_get(root, "traceEvents"), 0), "args"),
                    "name"),
@@ -148,7 +148,7 @@ static int by_end(const void *a, const void *b)
  * overlap, and ops of the asynchronous lanes, which may.  Returns their number. */
 static int64_t random_run(uint64_t seed, int64_t from, ek_event *e)
 {
-    const ek_lane lanes[] = {EK_LANE_NODE, EK_LANE_NET, EK_LANE_DISK};
+    const ek_lane lanes[] = {EK_LANE_SUMS, EK_LANE_NET, EK_LANE_DISK};
     int64_t n = 0, t = from, first;
 
     while ((t += (int64_t)(ek_random_bits(seed, 1, (uint64_t)n) % 20)) < from + TIME / 2 - 20) {
@@ -187,7 +187,7 @@ static void sums_count_every_moment_once(void)
             for (int64_t i = 0; i < n; i++)
                 if (e[i].start_ns <= at && at < e[i].end_ns) {
                     computes |= e[i].lane == EK_LANE_COMPUTE;
-                    talks |= e[i].lane == EK_LANE_NET || e[i].lane == EK_LANE_NODE;
+                    talks |= e[i].lane == EK_LANE_NET || e[i].lane == EK_LANE_SUMS;
                     reads |= e[i].lane == EK_LANE_DISK;
                 }
             compute += computes;

@@ -30,7 +30,7 @@ static void build(ek_graph *g)
 
     ek_graph_init(g);
     add(g, EK_OP_ATTENTION, EK_LANE_COMPUTE, 0, ek_work_of_attention(&attention), -1);
-    add(g, EK_OP_REDUCE_SCATTER, EK_LANE_NODE, 0, of_net(EK_COLLECTIVE_REDUCE_SCATTER), 0);
+    add(g, EK_OP_REDUCE_SCATTER, EK_LANE_SUMS, 0, of_net(EK_COLLECTIVE_REDUCE_SCATTER), 0);
     a = add(g, EK_OP_HEAD_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 1);
     a = add(g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_ALL_REDUCE), a);
     b = add(g, EK_OP_EMBED_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 2);

@@ -123,8 +123,15 @@ static int check_fetches(const ek_graph *g, int sets)
     return fetches;
 }
 
-/* Gradients: of replicas, which are cleared; of primary copies, to which they are added. */
-static int check_gradients(const ek_graph *g)
+/* Whether an op reduces gradients of experts. */
+static int reduces_experts(const ek_model *m, const ek_op *op)
+{
+    return is(op, EK_OP_REDUCE_GRADIENTS) && m->buckets->bucket[op->part].share == EK_SHARE_EDP;
+}
+
+/* Gradients: of replicas, which are cleared; of primary copies, to which they are added.  Those of
+ * other weights do not wait: network ops start in order, and later ones would wait, too. */
+static int check_gradients(const ek_model *m, const ek_graph *g)
 {
     int primaries = 0;
 
@@ -137,9 +144,11 @@ static int check_gradients(const ek_graph *g)
 
             if (is(op, EK_OP_CLEAR_REPLICAS) && op->layer % 2 == g->ops[j].layer % 2)
                 must(g, i, j);
-            if ((is(op, EK_OP_EXPERT_UP_WEIGHT) || is(op, EK_OP_REDUCE_GRADIENTS)) &&
+            if ((is(op, EK_OP_EXPERT_UP_WEIGHT) || reduces_experts(m, op)) &&
                 op->layer == g->ops[j].layer)
                 must(g, i, j);
+            else if (is(op, EK_OP_REDUCE_GRADIENTS) && same_work(op, &g->ops[j]))
+                CHECK(!before[i][j]);
             if (is(op, EK_OP_GRADIENT_NORM))
                 must(g, i, j);
         }
@@ -339,7 +348,7 @@ static ek_status look(peer *p, ek_mesh *mesh, ek_kernels *k)
         check_memory(pass->moe, &at, p->sets);
         close_over(&g);
         p->fetches = check_fetches(&g, p->sets);
-        p->primaries = check_gradients(&g);
+        p->primaries = check_gradients(m, &g);
         if (is_ahead(p->planner))
             check_ahead(&g, &at, p->of->zero);
         if (p->sets == EK_REPLICA_SETS_EACH)

@@ -3,6 +3,8 @@
  * have persistent ones.  Ranks are threads, some per node. */
 #include "equal_threads.h"
 
+#include <stdatomic.h>
+
 static const int keepers[] = {EQUAL_REPLICATE, EQUAL_AUTO}; /* of equal_planners */
 
 /* On a busy machine a planner may take too large a part of such short steps, and is switched off:
@@ -169,6 +171,44 @@ static void without_the_planner_persistent_copies_serve(void)
     CHECK(r->after < 0.8 * r->before);
 }
 
+/* Persistent copies in the plans of `dear_sums`, and those of them that serve rows. */
+static atomic_int all_copies, serving_copies;
+
+/* `auto` where sums of gradients take long: one copy of most experts serves all rows. */
+static ek_status dear_sums(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    ek_plan_limits dear = *l;
+    int32_t states = l->slots - ek_planner_transient_slots(&ek_planner_auto_replicas, l);
+
+    dear.costs.gradient_s = 10;
+    EK_TRY(ek_planner_auto_replicas.plan_transient(memory, &dear, counts, p));
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        if (s % l->slots < states && p->placement.expert_of[s] >= 0) {
+            atomic_fetch_add(&all_copies, 1);
+            atomic_fetch_add(&serving_copies, p->quota[s] > 0);
+        }
+    return EK_OK;
+}
+
+/* Copies that serve nothing get the sum of the others' gradients. */
+static void copies_without_rows_follow(void)
+{
+    ek_planner few = ek_planner_auto_replicas;
+
+    few.plan_transient = dear_sums;
+    for (int zero = 0; zero <= 2; zero += 2) { /* sums once a step; after each micro-batch */
+        equal_layout l = on_nodes(1, zero > 0 ? 8 : 4, 4, 2);
+
+        l.pp = 1;
+        l.zero = zero;
+        l.planner = &few;
+        all_copies = serving_copies = 0;
+        check_hosts(&l, 2);
+        CHECK(all_copies > 0);
+        CHECK(zero > 0 || 3 * serving_copies < 2 * all_copies);
+    }
+}
+
 /* More than the number of nodes: all nodes. */
 static void as_far_as_nodes_suffice(void)
 {
@@ -211,6 +251,7 @@ static const ek_case cases[] = {
     EK_CASE(gathered_experts_lie_on_two_nodes),
     EK_CASE(without_a_slot_for_transient_replicas),
     EK_CASE(without_the_planner_persistent_copies_serve),
+    EK_CASE(copies_without_rows_follow),
     EK_CASE(as_far_as_nodes_suffice),
     EK_CASE(without_it_some_lie_on_one),
     EK_CASE(replicas_are_the_same_bits),

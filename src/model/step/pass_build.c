@@ -273,7 +273,7 @@ static void build_backward(const work *w)
         dep = build_use(w, l, next, uses, dep);
         dep = ek_layer_build_backward(&p->backward, w->g, l, w->micro, dep);
         if (w->last_backward || reduces_each_micro(m))
-            ek_moe_build_share(&p->moe[l], w->g, w->micro, dep);
+            ek_moe_build_share(&p->moe[l], w->g, w->micro, reduces_each_micro(m));
         ek_param_buckets_build_reduce(m, w->g, l, w->micro, w->last_backward, p->moe[l].ids.reduce,
                                       dep);
     }

@@ -24,6 +24,12 @@ static double dense_seconds(const ek_run *r, const ek_plan_costs *of_layer)
     return of_weight * dense * (double)(t->batch * t->seq) / r->ranks;
 }
 
+/* Of further copies, those that serve rows beside another one: with `auto`, few (few_copies.h). */
+static double serving_part(const ek_planner *p)
+{
+    return p == &ek_planner_replicate ? 1 : 0.25;
+}
+
 /* The part on this rank's stage. */
 static ek_status predict_stage(const ek_run *r, int32_t copies, double *part)
 {
@@ -40,7 +46,7 @@ static ek_status predict_stage(const ek_run *r, int32_t copies, double *part)
         .layers = (int32_t)(layers > 0 ? layers : 1),
         .batches = (int32_t)ek_batch_micros(t->batch, t->micro_batch),
         .copies = copies,
-        .split = 1};
+        .split = serving_part(r->training.moe.planner)};
     ek_plan_costs of_layer;
     ek_copy_costs c;
 
