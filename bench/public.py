@@ -89,7 +89,7 @@ def vtrain(rows):
         v = list(r.values())
         gpus, batch, micro, hidden, heads, layers, seq, tp, dp, pp = [int(x) for x in v[-11:-1]]
         yield Case("%d GPUs, h %d, l %d, tp %d dp %d pp %d, micro %d" % (gpus, hidden, layers, tp, dp, pp, micro),
-                   (gpus, batch, hidden, layers, seq), gpt(hidden, layers, heads, seq), "a100-dgx", gpus, float(v[-1]) / 1e3,
+                   (gpus, batch, hidden, layers, seq), gpt(hidden, layers, heads, seq), "a100-vtrain", gpus, float(v[-1]) / 1e3,
                    layout(seq, batch, micro, dp, tp, pp, recompute="full"), "megatron-2022")
 
 
@@ -138,7 +138,7 @@ def zoo(rows):
             gpus, tp, pp, ep, dp, vpp, micro, batch = (int(r[k]) for k in ("gpus", "tp", "pp", "ep", "dp", "vpp", "mbs", "gbs"))
             yield Case("tp %d pp %d vpp %d ep %d, %s" % (tp, pp, vpp, ep, r["note"].split(", ")[-1]), (gpus, batch), model, "h100-eos", gpus,
                        float(r["step_s"]), layout(4096, batch, micro, gpus // tp // pp, tp, pp, ep, 1, vpp, 3 if r["fsdp"] else 1,
-                                                  "full" if r["recompute"] == "full" else "off"), "megatron")
+                                                  "full" if r["recompute"] == "full" else "off"), "fsdp" if r["fsdp"] else "megatron")
 
 
 SIMUMAX = {"llama3-70b": lambda l: dense(8192, l, 64, 8, 28672, 128256, 4096), "llama3-405b": lambda l: dense(16384, l, 128, 8, 53248, 128256, 4096),

@@ -18,8 +18,9 @@ SIMAI = "SimAI (aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio, commit cef83f
 
 OP_S = 5e-6  # of no source
 OP_NOTE = "op_s, of launching an op, is assumed: no source has it."
+ROWS_NOTE = "Kernels of rows take %d us beside their bytes: latency_us of SimuMax, which does not say how it was measured. "
 
-PRODUCTS_MAX = 16  # shapes: three passes of each, attention and rows are 64 tables at most
+PRODUCTS_MAX = 16  # shapes: three passes of each, attention and rows are 96 tables at most
 PASSES = (("TN", "forward"), ("NN", "input"), ("NT", "weight"))
 STAGES = (("fwd", "forward"), ("bwd_grad_act", "input"), ("bwd_grad_w", "weight"))
 
@@ -29,9 +30,11 @@ def number(key, text):
 
 
 def products(op, peak):
-    """{(out, in): {pass: {rows: FLOP/s}}} of SimuMax's dense products."""
+    """{(out, in): {pass: {rows: FLOP/s}}} of SimuMax's dense products; gradients of weights are summed in fp32."""
     shapes = {}
     for text, share in op["matmul"]["accurate_efficient_factor"].items():
+        if "layout=NT" in text and "out_dtype=fp32" not in text:
+            continue
         m, k, n = (number(key, text) for key in "mkn")
         for layout, name in PASSES:
             if "layout=" + layout in text:
@@ -41,9 +44,12 @@ def products(op, peak):
 
 
 def grouped(op, peak):
-    """{(out, in): {pass: {rows a group: FLOP/s}}} of SimuMax's grouped products: the better of the two ways of storing gradients."""
+    """{(out, in): {pass: {rows a group: FLOP/s}}} of SimuMax's grouped products, of the numbers of groups the quickest; gradients of weights are summed in
+    fp32."""
     shapes = {}
     for text, share in op["group_matmul"]["accurate_efficient_factor"].items():
+        if "main_grad_dtype=fp32" not in text:
+            continue
         rows, out, size = number("M", text), number("N", text), number("K", text)
         for stage, name in STAGES:
             if "stage=%s," % stage in text:
@@ -91,6 +97,34 @@ def attention_tables(op, peak, wanted):
                 rates.setdefault((heads, kv), {})[tokens] = share * peak / 2
         tables += [{"kernel": kernel, "heads": heads, "kv_heads": kv, "head_dim": 128, "tokens_a_sequence": sorted(points),
                     "flops_per_s": [points[tokens] for tokens in sorted(points)]} for (heads, kv), points in sorted(rates.items())]
+    return tables
+
+
+ROWS = ("gather", "combine", "cross entropy", "norm", "norm backward", "rope", "swiglu", "swiglu backward", "convert", "gate", "gate backward", "embed",
+        "embed backward", "copy")
+
+
+def row_tables(band, measured):
+    """SimuMax's time of a kernel that moves bytes: they at a share of the bandwidth, and a latency.  measured: kernels with a share of their own, and its
+    name there."""
+    tables = []
+    for kernel in ROWS:
+        of = band[measured.get(kernel, "default")]
+        sizes = [10.0 ** (i / 2) for i in range(12, 21)]
+        tables.append({"kernel": kernel, "bytes": sizes,
+                       "bytes_per_s": [n / (of["latency_us"] * 1e-6 + n / (of["gbps"] * 1e9 * of["efficient_factor"])) for n in sizes]})
+    return tables
+
+
+def latent_attention(op, peak):
+    """DeepSeek-V2's attention (keys of 192 and values of 128 for each of 128 heads) as its equivalent, of 128 heads of 128 with one of keys and values:
+    rates with which the equivalent's FLOPs take as long."""
+    tables = []
+    for kernel, key in (("attention", "sdp_fwd"), ("attention backward", "sdp_bwd")):
+        for text, share in op[key]["accurate_efficient_factor"].items():
+            if (number("head_num", text), number("qk_head_dim", text), number("seq_len", text)) == (128, 192, 4096) and "qkv_contiguous=True" in text:
+                tables.append({"kernel": kernel, "heads": 128, "kv_heads": 1, "head_dim": 128, "tokens_a_sequence": [4096],
+                               "flops_per_s": [share * peak / 2 * (128 + 128) / (192 + 128)]})
     return tables
 
 
@@ -142,49 +176,61 @@ def simumax(tables, name):
 def b200(tables):
     a = simumax(tables, "simumax_b200_system.json")
     band = a["bandwidth"]
-    memory = band["default"]["gbps"] * 1e9
-    copy = memory * band["default"]["efficient_factor"]
+    copy = band["default"]["gbps"] * 1e9 * band["default"]["efficient_factor"]
     op, peak = a["op"], a["op"]["matmul"]["tflops"] * 1e12
     dense, groups = products(op, peak), grouped(op, peak)
     chosen = {(3072, 5120): groups[(3072, 5120)], (5120, 1536): groups[(5120, 1536)]}
     fixed = ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672), (128256, 8192), (5120, 8192), (14336, 8192), (20480, 16384), (16384, 16384),
              (5120, 16384), (102400, 5120), (24576, 5120), (5120, 12288))
     chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, fixed, PRODUCTS_MAX - 2))
-    kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (16, 2), (8, 1), (128, 16), (128, 128), (32, 4)})
-    for kernel, key in (("gather", "permute_fwd"), ("combine", "permute_bwd"), ("cross entropy", "ce_fusion")):
-        kernels.append({"kernel": kernel, "bytes": [1e8], "bytes_per_s": [memory * band[key]["efficient_factor"]]})
+    kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (16, 2), (8, 1), (128, 16), (32, 4)})
+    kernels += latent_attention(op, peak)
+    kernels += row_tables(band, {"gather": "permute_fwd", "combine": "permute_bwd", "cross entropy": "ce_fusion"})
     return {"evenkeel_cluster": 1, "name": "b200-8",
             "note": "A node of 8 B200: products, attention, memory and collectives derived, changed, from " + SIMUMAX + ". See docs/simulate.md.",
-            "rank": {"memory": "180G", "device": "cuda", "note": OP_NOTE,
+            "rank": {"memory": "180G", "device": "cuda",
+                     "note": ROWS_NOTE % band["default"]["latency_us"] + "Attention with one head of keys and values has the time of DeepSeek-V2's. " + OP_NOTE,
                      "machine": machine("B200", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)},
-            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 606, "us": 9.2,
-                        "note": "of all collectives, as gathers: 0.6735 of 900 GB/s, 9.2 us a step. Left out, as a level has one rate and no latency of a "
-                                "whole collective: SimuMax's fixed 22 to 26 us of a gather, reduce-scatter or all-reduce (all-to-all: 51, 19 and 0 us of 2, "
-                                "4 and 8 ranks), and its other shares (all-to-all 0.597, all-reduce 0.742)"}]}
+            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 606, "us": 9.2, "collective_us": 23.6,
+                        "note": "of all collectives, as gathers: 0.6735 of 900 GB/s, 9.2 us a step; collective_us is the mean of SimuMax's fixed latencies of "
+                                "a gather, reduce-scatter and all-reduce, 22.2 to 25.6 us. Left out, as a level has one rate: its other shares (all-to-all "
+                                "0.597, all-reduce 0.742), and fixed latencies of all-to-alls (51, 19 and 0 us of 2, 4 and 8 ranks)"}]}
 
 
 def a100_rank(tables, note):
     """An A100, by SimuMax's measurements of A100 PCIe."""
-    op = simumax(tables, "simumax_a100_pcie_system.json")["op"]
+    a = simumax(tables, "simumax_a100_pcie_system.json")
+    op = a["op"]
     peak, copy = op["matmul"]["tflops"] * 1e12, 0.91 * 1.6e12
     dense, groups = products(op, peak), grouped(op, peak)
     chosen = {(3072, 5120): groups[(3072, 5120)], (5120, 1536): groups[(5120, 1536)]}
     chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, ((8192, 8192), (28672, 8192), (8192, 28672), (4096, 1024), (1280, 8192)),
                          PRODUCTS_MAX - 2))
     kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (32, 8), (16, 4), (8, 2), (4, 1)})
-    return {"memory": "80G", "device": "cuda", "note": note + OP_NOTE,
+    kernels += row_tables(a["bandwidth"], {"cross entropy": "ce"})  # its permutes, at 0.19 of the bandwidth, are those of one program
+    return {"memory": "80G", "device": "cuda", "note": note + ROWS_NOTE % a["bandwidth"]["default"]["latency_us"] + OP_NOTE,
             "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)}
 
 
-def a100(tables):
-    return {"evenkeel_cluster": 1, "name": "a100-dgx",
-            "note": "Nodes of 8 A100 with NVSwitch and eight 200 Gb/s adapters. Derived, changed: products, attention and copies from " + SIMUMAX +
+def a100(tables, name, adapters, gbytes_s, note):
+    return {"evenkeel_cluster": 1, "name": name,
+            "note": "Nodes of 8 A100 with NVSwitch and %s. Derived, changed: products, attention and copies from " % adapters + SIMUMAX +
                     ", on A100 PCIe; NVLink from all-reduces of " + VTRAIN + "; share of adapters from " + SIMAI + ". See docs/simulate.md.",
             "rank": a100_rank(tables, "copy_bytes_per_s is A100 PCIe's, 0.91 of 1.6 TB/s, by SimuMax: the memory of a DGX A100 80 GB has about 2.0 TB/s by "
                                       "its data sheet. "),
             "levels": [{"name": "node", "ranks": 8, "gbytes_s": 230, "us": 6.1, "note": "all-reduces of 1 GiB and 1 MiB on 8 A100"},
-                       {"name": "net", "ranks": 16384, "gbytes_s": 23, "us": 3.7, "shared_by": 8,
-                        "note": "200 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}
+                       {"name": "net", "ranks": 16384, "gbytes_s": gbytes_s, "us": 3.7, "shared_by": 8, "note": note}]}
+
+
+def a100_dgx(tables):
+    return a100(tables, "a100-dgx", "eight 200 Gb/s adapters", 23,
+                "200 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves")
+
+
+def a100_vtrain(tables):
+    return a100(tables, "a100-vtrain", "800 Gb/s of adapters, as in vTrain's validation", 11.5,
+                "inter_node_bandwidth of vTrain's config/validation/multi: 800 Gb/s for a node, 100 for each GPU, of which long rings reach 0.92 (SimAI); latency "
+                "across leaves")
 
 
 def a100_pcie(tables):
@@ -222,7 +268,7 @@ def main():
     p.add_argument("--tables", required=True, help="folder with SimuMax's system files")
     p.add_argument("--out", required=True)
     o = p.parse_args()
-    for cluster in (b200(o.tables), a100(o.tables), a100_pcie(o.tables), h100()):
+    for cluster in (b200(o.tables), a100_dgx(o.tables), a100_vtrain(o.tables), a100_pcie(o.tables), h100()):
         with open(os.path.join(o.out, cluster["name"] + ".json"), "w", encoding="utf-8") as f:
             f.write(lines(rounded(cluster)) + "\n")
 

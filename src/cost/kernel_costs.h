@@ -40,7 +40,7 @@ typedef enum {
     EK_COST_KERNELS
 } ek_cost_kernel;
 
-enum { EK_KERNEL_COSTS_MAX = 64, EK_KERNEL_SIZES = 3 };
+enum { EK_KERNEL_COSTS_MAX = 96, EK_KERNEL_SIZES = 3 };
 
 typedef struct {
     ek_cost_kernel kernel;

@@ -318,6 +318,17 @@ static double overhead_of(const ek_cluster *c, const ek_net_traffic *t)
     return sum;
 }
 
+/* Of the levels that messages pass. */
+static double collective_of(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double most = 0;
+
+    for (int l = 0; l < c->n_levels; l++)
+        if (t->messages[l] > 0)
+            most = fmax(most, c->level[l].collective_s);
+    return most;
+}
+
 /* Seconds that each of so many ranks at once needs on a link for its bytes: the less, the fewer of
  * those that share the link. */
 static double flow_time(const ek_cluster_level *l, double bytes, double ranks)
@@ -363,7 +374,7 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
 {
     double passes = w->collective == EK_COLLECTIVE_ALL_REDUCE ? 2 : 1;
     double chunk = w->bytes / w->group.n, segment = fmin(chunk, EK_COLL_SEGMENT);
-    double around = 0, least = HUGE_VAL, slowest = 0, latency = 0, steady;
+    double around = 0, least = HUGE_VAL, slowest = 0, latency = 0, collective = 0, steady;
     int32_t hops[EK_CLUSTER_LEVELS];
 
     count_hops(c, w->group, hops);
@@ -377,12 +388,14 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
         least = fmin(least, hop);
         slowest = fmax(slowest, ring_hop(level, w, 1));
         latency = fmax(latency, level->latency_s);
+        collective = fmax(collective, level->collective_s);
     }
     steady = passes * (w->group.n - 1) * chunk * slowest;
     if (c->ring_steps)
         latency *= passes * (w->group.n - 1);
     around = passes * (around - least) + (chunk - segment) * slowest;
-    return (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
+    return (ek_net_time){.wire_s = steady,
+                         .latency_s = collective + fmax(latency, around - steady)};
 }
 
 /* Rounds, each as long as its slowest pair.  In round k every rank sends to the k-th after it: of
@@ -482,6 +495,8 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
 
         t.wire_s = is_message(w) ? message_time(c, w, &traffic) : link_time(c, &traffic);
         t.latency_s = phases * latency_of(c, &traffic);
+        if (is_vector(w))
+            t.latency_s += collective_of(c, &traffic);
     }
     if (w->collective == EK_COLLECTIVE_A2A_PAIRWISE)
         t.latency_s = fmax(t.latency_s, pairwise_time(&p, w) - t.wire_s);

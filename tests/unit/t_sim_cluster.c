@@ -10,7 +10,7 @@ static const char whole[] =
     "  \"machine\": {\"peak\": 8e12, \"memory_bytes_s\": 3e12, \"efficiency\": 0.5}},\n"
     " \"levels\": [{\"name\": \"node\", \"ranks\": 8, \"gbytes_s\": 450, \"us\": 3.5},\n"
     "  {\"name\": \"leaf\", \"ranks\": 256, \"gbytes_s\": 50, \"us\": 2.5, \"rails\": 8,\n"
-    "   \"shared_by\": 2},\n"
+    "   \"shared_by\": 2, \"collective_us\": 20},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
     " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"rack_share\": 0.25, \"back_s\": "
@@ -56,6 +56,8 @@ static void read_in_units(void)
     CHECK(c.level[1].shared_by == 2 && c.level[2].shared_by == 1);
     CHECK(c.level[1].overhead_s == 0 && c.level[1].rails == 8 && c.level[0].rails == 1);
     CHECK_NEAR(c.level[2].overhead_s, 1e-6);
+    CHECK_NEAR(c.level[1].collective_s, 20e-6);
+    CHECK(c.level[2].collective_s == 0);
     CHECK(c.n_slow == 2 && c.slow[1] == 700 && c.slow_factor == 0.9);
     CHECK(c.node_mtbf_s == 4000 * 3600.0 && c.rack_nodes == 4 && c.back_s == 600);
     CHECK(c.rack_share == 0.25 && c.recover_s == 2 && c.restart_s == 30 && c.save_s == 4);
@@ -137,6 +139,7 @@ static void example_files(void)
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-eos.json", &c) == EK_OK);
     CHECK(ek_cluster_node_ranks(&c) == 8 && strcmp(c.device, "cuda") == 0);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-dgx.json", &c) == EK_OK);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-vtrain.json", &c) == EK_OK);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-pcie-4.json", &c) == EK_OK);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/b200-8.json", &c) == EK_OK);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/cpu-4x1.json", &c) == EK_OK);
@@ -158,6 +161,7 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
         CHECK_NEAR(a->level[l].bytes_s, b->level[l].bytes_s);
         CHECK_NEAR(a->level[l].latency_s, b->level[l].latency_s);
         CHECK_NEAR(a->level[l].overhead_s, b->level[l].overhead_s);
+        CHECK_NEAR(a->level[l].collective_s, b->level[l].collective_s);
     }
     CHECK(a->n_slow == b->n_slow && a->slow_factor == b->slow_factor);
     CHECK(memcmp(a->slow, b->slow, sizeof(a->slow)) == 0);
@@ -254,6 +258,7 @@ static void malformed_levels(void)
     refused("\"us\": 2.5", "\"us\": -2.5", "levels[1]: key `us`: -2.5 is not between");
     refused(", \"us\": 2.5", "", "levels[1]: key `us` is missing");
     refused("\"message_us\": 1", "\"message_us\": -1", "levels[2]: key `message_us`: -1 is not");
+    refused("\"collective_us\": 20", "\"collective_us\": -1", "levels[1]: key `collective_us`");
     refused("\"shared_by\": 2", "\"shared_by\": 0", "levels[1]: key `shared_by`: 0 is not between");
     refused(
         "\"shared_by\": 2", "\"shared_by\": 3",

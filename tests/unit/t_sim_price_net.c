@@ -84,6 +84,30 @@ static void two_ranks_on_one_link(void)
     CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_GATHER, two, 1e8), 0.5e-3 + 2e-6);
 }
 
+/* Sums and gathers, short and long, and of the levels that they pass; not exchanges. */
+static void collectives_take_what_the_cluster_says(void)
+{
+    static const double bytes[] = {1e4, 1e5, 1e8};
+    ek_cluster plain = three_levels(), c = plain;
+    ek_ranks node = {0, 1, 4}, nodes = {0, 1, 8};
+
+    c.level[0].collective_s = 20e-6;
+    c.level[1].collective_s = 50e-6;
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < EK_COLLECTIVES; k++) {
+            ek_collective of = (ek_collective)k;
+            int sums = of == EK_COLLECTIVE_ALL_REDUCE || of == EK_COLLECTIVE_ALL_GATHER ||
+                       of == EK_COLLECTIVE_REDUCE_SCATTER;
+
+            if (of == EK_COLLECTIVE_SEND || of == EK_COLLECTIVE_RECEIVE)
+                continue;
+            CHECK_NEAR(seconds(&c, of, node, bytes[i]),
+                       seconds(&plain, of, node, bytes[i]) + sums * 20e-6);
+            CHECK_NEAR(seconds(&c, of, nodes, bytes[i]),
+                       seconds(&plain, of, nodes, bytes[i]) + sums * 50e-6);
+        }
+}
+
 static void all_ranks_in_one_node(void)
 {
     ek_cluster c = three_levels();
@@ -357,6 +381,7 @@ static void slowest_rank_is_found(void)
 static const ek_case cases[] = {
     EK_CASE(one_rank_takes_no_time),
     EK_CASE(two_ranks_on_one_link),
+    EK_CASE(collectives_take_what_the_cluster_says),
     EK_CASE(all_ranks_in_one_node),
     EK_CASE(two_nodes),
     EK_CASE(short_ring_over_two_nodes),

@@ -283,7 +283,8 @@ static void rings_take_their_formula(void)
         double chunk = 16 * EK_COLL_SEGMENT, segment = EK_COLL_SEGMENT / 4;
         double steps = 2 * (n - 1);
 
-        c.level[0] = (ek_cluster_level){"net", 64, 10e9, 5e-6, 0, 1, 1};
+        c.level[0] = (ek_cluster_level){
+            .name = "net", .ranks = 64, .bytes_s = 10e9, .latency_s = 5e-6, .rails = 1};
         c.n_levels = 1;
         CHECK_SECONDS(alone(&c, EK_COLLECTIVE_ALL_REDUCE, (ek_ranks){0, 1, n}, n * chunk),
                       steps * chunk / 10e9 + 5e-6);
