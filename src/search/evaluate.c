@@ -1,6 +1,7 @@
 /* Measures, bounds and simulates layouts. */
 #include "search/evaluate.h"
 
+#include "base/option_value.h"
 #include "spec/model.h"
 #include "train/imagine.h"
 
@@ -348,25 +349,71 @@ static void take_result(const ek_simulation *sim, ek_search_layout *l, int loade
     l->outcome = EK_OUTCOME_SIMULATED;
 }
 
+/* The simulation of a layout; train: filled with its settings. */
+static ek_simulation_config config_of(const ek_search_setting *s, const ek_search_layout *l,
+                                      int loaded, ek_train_config *train)
+{
+    *train = *s->train;
+    ek_layout_apply(&l->choice, train);
+    if (l->balance != NULL)
+        train->balance = l->balance;
+    return (ek_simulation_config){.train = train,
+                                  .cluster = s->cluster,
+                                  .ranks = s->ranks,
+                                  .trace = loaded ? s->trace : NULL,
+                                  .steps = s->steps};
+}
+
 ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, int loaded)
 {
-    ek_train_config train = *s->train;
-    ek_simulation_config cfg = {.train = &train,
-                                .cluster = s->cluster,
-                                .ranks = s->ranks,
-                                .trace = loaded ? s->trace : NULL,
-                                .steps = s->steps};
+    ek_train_config train;
+    ek_simulation_config cfg = config_of(s, l, loaded, &train);
     ek_simulation *sim = NULL;
-    ek_status st;
+    ek_status st = ek_simulate(&cfg, &sim);
 
-    ek_layout_apply(&l->choice, &train);
-    if (l->balance != NULL)
-        train.balance = l->balance;
-    st = ek_simulate(&cfg, &sim);
     if (st == EK_OK)
         take_result(sim, l, loaded);
     if (st == EK_OK && s->memory > 0 && l->memory > s->memory)
         l->outcome = EK_OUTCOME_TOO_MUCH; /* of a stage in the middle, as layers differ */
     ek_simulation_close(&sim);
     return st;
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+static ek_status simulate_losses(const ek_search_setting *s, const ek_search_layout *l,
+                                 ek_on_failure what, ek_search_failures *out)
+{
+    ek_train_config train;
+    ek_simulation_config cfg = config_of(s, l, l->loaded, &train);
+    const ek_failures_result *r = &out->of.result;
+
+    *out = (ek_search_failures){.what = what};
+    EK_TRY(ek_simulate_failures(&cfg, s->failures, what, &out->of));
+    EK_REQUIRE(s->memory <= 0 || out->of.memory <= s->memory, EK_ENOMEM,
+               "with copies of its experts a layout needs more memory than there is");
+    EK_REQUIRE(r->steps > 0, EK_EINVAL, "--failures: a run completes no step");
+    out->step_s = out->of.config.seconds / r->steps;
+    out->node_s = r->node_s / r->steps;
+    return EK_OK;
+}
+
+ek_status ek_search_simulate_failures(const ek_search_setting *s, const ek_search_layout *l,
+                                      ek_search_failures *out)
+{
+    int word = ek_option_choice_index(EK_SEARCH_ON_FAILURE_WORDS, s->on_failure);
+    ek_search_failures restarts;
+    ek_status st;
+
+    if (word > 0)
+        return simulate_losses(s, l, (ek_on_failure)(word - 1), out);
+    EK_TRY(simulate_losses(s, l, EK_ON_FAILURE_RESTART, &restarts));
+    *out = restarts;
+    if (l->choice.value[EK_CHOICE_ZERO] > 0) /* --elastic is refused */
+        return EK_OK;
+    st = simulate_losses(s, l, EK_ON_FAILURE_RECOVER, out);
+    if (st == EK_OK && out->step_s <= restarts.step_s)
+        return EK_OK;
+    *out = restarts;
+    return is_refusal(st) || st == EK_ENOMEM ? EK_OK : st;
 }

@@ -14,6 +14,7 @@
 #define SEARCH_EVALUATE_H
 
 #include "search/candidates.h"
+#include "search/objective.h"
 #include "train/simulate.h"
 
 typedef enum {
@@ -34,6 +35,7 @@ typedef struct {
     double flops;        /* of the model, of all ranks, in a step */
     ek_sim_parts parts;  /* of step_s */
     const char *balance; /* policy with the trace's loads; NULL: that of the settings */
+    const ek_search_failures *failures; /* runs under failures; NULL: not simulated, or refused */
 } ek_search_layout;
 
 typedef struct {
@@ -45,7 +47,9 @@ typedef struct {
     int64_t layers;     /* of the model, */
     int64_t batch;      /* and sequences of a step */
     const ek_trace *trace;
-    int64_t steps; /* of the trace */
+    int64_t steps;          /* of the trace */
+    const char *failures;   /* as of ek_simulate_failures; NULL: none */
+    const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS */
 } ek_search_setting;
 
 /* Fills outcome (never simulated), memory and bound of n layouts that are beside each other
@@ -57,5 +61,12 @@ EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_lay
 /* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */
 EK_CHECKED ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l,
                                         int loaded);
+
+/* Simulates runs of a layout under failures, with the loads and policy of its last simulation.
+ * EK_EINVAL: training refuses what the nodes that are left would do, or it completes no step;
+ * EK_ENOMEM also if its copies of experts do not fit. */
+EK_CHECKED ek_status ek_search_simulate_failures(const ek_search_setting *s,
+                                                 const ek_search_layout *l,
+                                                 ek_search_failures *out);
 
 #endif

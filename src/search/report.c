@@ -11,54 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- figures ---------------------------------------------------------------------------------- */
-
-double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l)
-{
-    return l->step_s > 0 ? (double)s->model.step_tokens / l->step_s : 0;
-}
-
-double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
-{
-    const char *what;
-    double peak = ek_sim_peak(s->cfg->cluster, &what) * s->cfg->ranks * l->step_s;
-
-    return peak > 0 ? l->flops / peak : 0;
-}
-
-const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
-{
-    size_t used;
-
-    ek_layout_words(&l->choice, text, cap);
-    used = strlen(text);
-    if (l->balance != NULL)
-        (void)snprintf(text + used, cap - used, " --balance %s", l->balance);
-    return text;
-}
-
 static const ek_search_layout *best_of(const ek_search *s)
 {
     return &s->layouts[s->best[0]];
-}
-
-double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
-                            size_t cap)
-{
-    double most = 0;
-    char text[EK_SIM_PART_NAME];
-
-    name[0] = '\0';
-    for (int i = 0; i < EK_SIM_PARTS; i++) {
-        double grown = ek_sim_part(&to->parts, i, text, sizeof(text)) -
-                       ek_sim_part(&from->parts, i, text, sizeof(text));
-
-        if (grown > most) {
-            most = grown;
-            (void)snprintf(name, cap, "%s", text);
-        }
-    }
-    return most;
 }
 
 /* --- JSON ------------------------------------------------------------------------------------- */
@@ -84,9 +39,12 @@ static json_t *options_json(const ek_search_layout *l)
 
 static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
 {
-    return json_pack("{s:o, s:f, s:f, s:f, s:f}", "options", options_json(l), "step_ms",
-                     l->step_s * 1e3, "tokens_per_s", ek_search_tokens_per_s(s, l), "mfu",
-                     ek_search_mfu(s, l), "memory_mb", l->memory / 1e6);
+    json_t *o = json_pack("{s:o, s:f, s:f, s:f, s:f}", "options", options_json(l), "step_ms",
+                          l->step_s * 1e3, "tokens_per_s", ek_search_tokens_per_s(s, l), "mfu",
+                          ek_search_mfu(s, l), "memory_mb", l->memory / 1e6);
+
+    ek_search_add_json(s, l, o);
+    return o;
 }
 
 static json_t *layouts_json(const ek_search *s, const int64_t *index, int64_t n)
@@ -130,6 +88,8 @@ static json_t *counts_json(const ek_search *s)
                      (json_int_t)s->n_loaded);
 }
 
+static const char *const objectives[] = {"step", "goodput", "cost"};
+
 /* What all layouts share. */
 static json_t *setting_json(const ek_search *s)
 {
@@ -139,13 +99,32 @@ static json_t *setting_json(const ek_search *s)
                           s->model.dtype, "params", (json_int_t)s->model.params, "active_params",
                           (json_int_t)s->model.active_params);
 
+    json_object_set_new(o, "objective", json_string(objectives[s->cfg->objective]));
     if (s->memory > 0)
         json_object_set_new(o, "memory_limit_mb", json_real(s->memory / 1e6));
     return o;
 }
 
-void ek_search_write_json(const ek_search *s, FILE *out)
+/* The best layout of each number of ranks. */
+static json_t *ranks_json(const ek_search_ranks *at, int64_t n)
 {
+    json_t *all = json_array();
+
+    for (int64_t i = 0; i < n; i++) {
+        json_t *o = json_pack("{s:i}", "ranks", at[i].ranks);
+
+        if (at[i].search != NULL)
+            json_object_set_new(o, "layout", layout_json(at[i].search, best_of(at[i].search)));
+        else
+            json_object_set_new(o, "refusal", json_string(at[i].refusal));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out)
+{
+    const ek_search *s = at[ek_search_best_ranks(at, n)].search;
     json_t *o = setting_json(s), *corners = json_array();
 
     for (int i = 0; i < s->n_corners; i++)
@@ -154,6 +133,8 @@ void ek_search_write_json(const ek_search *s, FILE *out)
                                         "best", layouts_json(s, s->best, s->n_best), "corners",
                                         corners, "pool", layouts_json(s, s->pool, s->n_pool),
                                         "took_s", s->took_s));
+    if (n > 1)
+        json_object_set_new(o, "by_ranks", ranks_json(at, n));
     json_dumpf(o, out, 0);
     fputc('\n', out);
     json_decref(o);
@@ -223,16 +204,19 @@ static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
     char step[EK_COST_QUANTITY], tokens[16], memory[16], words[EK_SEARCH_WORDS];
 
-    fprintf(out, "  %8s %10s  %5.3f %8sB  %s\n", ek_cost_quantity(step, l->step_s, "s"),
+    fprintf(out, "  %8s %10s  %5.3f %8sB", ek_cost_quantity(step, l->step_s, "s"),
             ek_count_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
-            ek_search_mfu(s, l), ek_count_text(memory, sizeof(memory), l->memory),
-            ek_search_words(l, words, sizeof(words)));
+            ek_search_mfu(s, l), ek_count_text(memory, sizeof(memory), l->memory));
+    ek_search_put_columns(s, l, out);
+    fprintf(out, "  %s\n", ek_search_words(l, words, sizeof(words)));
 }
 
 static void put_table(const ek_search *s, const char *title, const int64_t *index, int64_t n,
                       FILE *out)
 {
-    fprintf(out, "\n%s\n      step   tokens/s    MFU    memory  options of train\n", title);
+    fprintf(out, "\n%s\n      step   tokens/s    MFU    memory", title);
+    ek_search_put_heads(s, out);
+    fprintf(out, "  options of train\n");
     for (int64_t i = 0; i < n; i++)
         put_layout(s, &s->layouts[index[i]], out);
 }
@@ -253,12 +237,12 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
                 ek_count_text(a, sizeof(a), s->layouts[c->least].memory),
                 ek_count_text(b, sizeof(b), s->memory));
     } else if (l == best) {
-        fprintf(out, " %8s          the best\n", ek_cost_quantity(a, l->step_s, "s"));
+        fprintf(out, " %8s          the best\n", ek_cost_quantity(a, ek_search_seconds(l), "s"));
     } else {
         double grown = ek_search_most_grown(best, l, part, sizeof(part));
 
-        fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, l->step_s, "s"),
-                100 * (l->step_s / best->step_s - 1));
+        fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, ek_search_seconds(l), "s"),
+                100 * (ek_search_value(s, l) / ek_search_value(s, best) - 1));
         if (grown > 0.0005 * best->step_s)
             fprintf(out, "  %s +%s", part, ek_cost_quantity(b, grown, "s"));
         fprintf(out, "\n%*s%s\n", 42, "", ek_search_words(l, words, sizeof(words)));
@@ -267,7 +251,8 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
 
 static void put_corners(const ek_search *s, FILE *out)
 {
-    fprintf(out, "\nthe best layout with each value, and the part of its step that grew most\n");
+    fprintf(out, "\nthe best layout with each value%s, and the part of its step that grew most\n",
+            s->n_failures > 0 ? ", seconds for each completed step" : "");
     for (int i = 0; i < s->n_corners; i++)
         put_corner(s, &s->corners[i], out);
 }
@@ -279,20 +264,28 @@ static void put_end(const ek_search *s, FILE *out)
 
     fprintf(out, "\n%sTo train with the best, beside what else was given here:\n\n",
             c->trace == NULL ? "Loads of experts are even; --trace gives real ones. " : "");
-    fprintf(out, "    evenkeel train --model %s --ranks %d --batch %lld --seq %lld %s --data ...\n",
+    fprintf(out,
+            "    evenkeel train --model %s --ranks %d --batch %lld --seq %lld %s %s--data ...\n",
             ek_printable(model, sizeof(model), c->train->model != NULL ? c->train->model : ""),
             c->ranks, (long long)s->model.batch, (long long)(s->model.step_tokens / s->model.batch),
-            ek_search_words(best_of(s), words, sizeof(words)));
+            ek_search_words(best_of(s), words, sizeof(words)),
+            best_of(s)->failures != NULL && best_of(s)->failures->of.recovers ? "--elastic " : "");
     fprintf(out, "\n`evenkeel simulate` with the same options says where its time goes.\n");
 }
 
-void ek_search_write_text(const ek_search *s, FILE *out)
+void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out)
 {
+    const ek_search *s = at[ek_search_best_ranks(at, n)].search;
+    char less[96];
+
+    ek_search_put_ranks(at, n, out);
     put_head(s, out);
     put_counts(s, out);
-    put_table(s, "the shortest steps", s->best, s->n_best, out);
+    put_table(s, ek_search_best_title(s), s->best, s->n_best, out);
+    ek_search_put_failures(s, out);
     put_corners(s, out);
+    (void)snprintf(less, sizeof(less), "with less memory, %s", ek_search_best_title(s));
     if (s->n_pool > 1)
-        put_table(s, "with less memory, the shortest steps", s->pool, s->n_pool, out);
+        put_table(s, less, s->pool, s->n_pool, out);
     put_end(s, out);
 }

@@ -111,6 +111,13 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
     ek_html_number_cell(f, l->step_s, "s");
     ek_html_number_cell(f, ek_search_tokens_per_s(s, l), "");
     fprintf(f, "<td class=\"n\">%.1f %%</td>", 100 * ek_search_mfu(s, l));
+    if (s->n_failures > 0) {
+        ek_html_number_cell(f, l->failures->step_s, "s");
+        fprintf(f, "<td class=\"n\">%.4f</td><td>%s</td>", l->failures->of.result.goodput,
+                ek_search_after_loss(l->failures));
+    }
+    if (s->cfg->objective == EK_OBJECTIVE_COST)
+        fprintf(f, "<td class=\"n\">%.4g</td>", ek_search_step_price(s, l));
     ek_html_number_cell(f, l->memory, "B");
     put_words_cell(l, f);
     fputs("</tr>\n", f);
@@ -119,7 +126,13 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
 static void put_layouts(const ek_search *s, const char *caption, const int64_t *index, int64_t n,
                         FILE *f)
 {
-    ek_html_table(f, caption, ">|>step|>tokens/s|>MFU|>memory|options of train (a click selects)");
+    char heads[160];
+
+    (void)snprintf(heads, sizeof(heads),
+                   ">|>step|>tokens/s|>MFU%s%s|>memory|options of train (a click selects)",
+                   s->n_failures > 0 ? "|>completed step|>goodput|a loss" : "",
+                   s->cfg->objective == EK_OBJECTIVE_COST ? "|>price of a step" : "");
+    ek_html_table(f, caption, heads);
     for (int64_t i = 0; i < n; i++)
         put_layout_row(s, layout_of(s, index[i]), i + 1, f);
     ek_html_table_end(f);
@@ -129,8 +142,10 @@ static void put_layouts(const ek_search *s, const char *caption, const int64_t *
 static void put_breakdown(const ek_search *s, FILE *f)
 {
     ek_html_part parts[EK_HTML_COLOURS];
-    double longest = layout_of(s, s->best[s->n_best - 1])->step_s;
+    double longest = 0;
 
+    for (int64_t i = 0; i < s->n_best; i++)
+        longest = fmax(longest, layout_of(s, s->best[i])->step_s);
     ek_sim_colour_parts(&best_layout(s)->parts, parts);
     ek_html_legend(f, parts, EK_HTML_COLOURS);
     ek_html_table(f, "Where their steps go, mean of the ranks.", ">|>step|");
@@ -150,7 +165,10 @@ static void put_breakdown(const ek_search *s, FILE *f)
 
 static void put_best(const ek_search *s, FILE *f)
 {
-    ek_html_section(f, "The shortest steps");
+    static const char *const titles[] = {
+        "The shortest steps", "The most completed steps under failures", "The cheapest steps"};
+
+    ek_html_section(f, titles[s->cfg->objective]);
     ek_html_paragraph(f, "To train with the best, beside what else was given to the search:");
     put_command(s, f);
     put_layouts(s, NULL, s->best, s->n_best, f);
@@ -169,13 +187,15 @@ typedef struct {
     int n_dots, n_left_out;
 } chart_points;
 
-/* Simulated, and shown: not far slower than what is of interest. */
+/* Simulated, also under failures if others were, and shown: not far worse than what is of
+ * interest. */
 static int is_shown(const ek_search *s, const ek_search_layout *l)
 {
-    double slowest = layout_of(s, s->pool[s->n_pool - 1])->step_s;
+    double worst = ek_search_value(s, layout_of(s, s->pool[s->n_pool - 1]));
 
     return l->outcome == EK_OUTCOME_SIMULATED && l->step_s > 0 &&
-           l->step_s <= fmax(slowest, SLOWEST * best_layout(s)->step_s);
+           (s->n_failures == 0 || l->failures != NULL) &&
+           ek_search_value(s, l) <= fmax(worst, SLOWEST * ek_search_value(s, best_layout(s)));
 }
 
 static void add_dots(const ek_search *s, chart_points *p)
@@ -191,7 +211,8 @@ static void add_dots(const ek_search *s, chart_points *p)
             continue;
         if (all <= DOTS || seen * DOTS / all != (seen + 1) * DOTS / all) {
             ek_search_words(l, p->words[p->n_dots], EK_SEARCH_WORDS);
-            p->dots[p->n_dots] = (ek_chart_point){l->memory, l->step_s, p->words[p->n_dots], NULL};
+            p->dots[p->n_dots] =
+                (ek_chart_point){l->memory, ek_search_value(s, l), p->words[p->n_dots], NULL};
             p->n_dots++;
         }
         seen++;
@@ -206,7 +227,8 @@ static void add_pool(const ek_search *s, chart_points *p)
 
         ek_search_words(l, p->words[DOTS + i], EK_SEARCH_WORDS);
         (void)snprintf(p->labels[i], sizeof(p->labels[i]), "%" PRId64, i + 1);
-        p->pool[i] = (ek_chart_point){l->memory, l->step_s, p->words[DOTS + i], p->labels[i]};
+        p->pool[i] =
+            (ek_chart_point){l->memory, ek_search_value(s, l), p->words[DOTS + i], p->labels[i]};
     }
 }
 
@@ -220,13 +242,15 @@ static void put_pool_chart(const ek_search *s, const chart_points *p, FILE *f)
     ek_chart_series series[] = {{"simulated", EK_HTML_BUBBLE, EK_CHART_DOTS, 1, p->dots, p->n_dots},
                                 {"no other is better in both", EK_HTML_EXPERTS, EK_CHART_STAIRS, 0,
                                  p->pool, (int)s->n_pool}};
+    static const char *const labels[] = {"step time", "time for a completed step",
+                                         "node seconds of a step"};
     double most = 0, least = HUGE_VAL, slowest = 0;
     ek_chart chart = {.summary = "Step time against memory of the simulated layouts; those that no "
                                  "other beats in both are joined by a line and listed below",
                       .width = 960,
                       .height = 420,
                       .x = {.label = "memory of the rank with most", .unit = "B"},
-                      .y = {.label = "step time", .unit = "s"},
+                      .y = {.label = labels[s->cfg->objective], .unit = "s"},
                       .series = series,
                       .n_series = 2,
                       .limit_name = "memory that a rank may need"};
@@ -239,7 +263,7 @@ static void put_pool_chart(const ek_search *s, const chart_points *p, FILE *f)
     if (s->memory > 0 && s->memory < 1.5 * most)
         chart.limit = s->memory;
     chart.x.logarithmic = spans_much(most, least);
-    chart.y.logarithmic = spans_much(slowest, best_layout(s)->step_s);
+    chart.y.logarithmic = spans_much(slowest, ek_search_value(s, best_layout(s)));
     ek_chart_put(f, &chart);
 }
 
@@ -252,8 +276,9 @@ static void put_chart_and_table(const ek_search *s, chart_points *p, FILE *f)
     put_pool_chart(s, p, f);
     if (p->n_left_out > 0) {
         (void)snprintf(text, sizeof(text),
-                       "%d simulated layouts are not shown: they are slower than %d times the "
-                       "shortest step, were not simulated with the trace, or are too many.",
+                       "%d simulated layouts are not shown: they are worse than %d times the "
+                       "best, were not simulated with the trace or under failures, or are too "
+                       "many.",
                        p->n_left_out, SLOWEST);
         ek_html_paragraph(f, text);
     }
@@ -323,13 +348,14 @@ static void put_corner_row(const ek_search *s, const ek_search_corner *c, double
         return;
     }
     l = layout_of(s, c->best);
-    part.value = l->step_s;
+    part.value = ek_search_seconds(l);
     part.colour = l == best ? EK_HTML_EXPERTS : EK_HTML_ATTENTION;
-    ek_html_number_cell(f, l->step_s, "s");
+    ek_html_number_cell(f, ek_search_seconds(l), "s");
     fputs("<td style=\"width:17%\">", f);
     ek_html_put_bar(f, &(ek_html_bar){.parts = &part, .n = 1, .whole = longest, .unit = "s"});
     if (l != best)
-        fprintf(f, "<small>%+.1f %%</small>", 100 * (l->step_s / best->step_s - 1));
+        fprintf(f, "<small>%+.1f %%</small>",
+                100 * (ek_search_value(s, l) / ek_search_value(s, best) - 1));
     fputs("</td>", f);
     put_reason(s, l, f);
     put_words_cell(l, f);
@@ -342,7 +368,7 @@ static void put_corners(const ek_search *s, FILE *f)
 
     for (int i = 0; i < s->n_corners; i++)
         if (s->corners[i].best >= 0)
-            longest = fmax(longest, layout_of(s, s->corners[i].best)->step_s);
+            longest = fmax(longest, ek_search_seconds(layout_of(s, s->corners[i].best)));
     ek_html_section(f, "What each value costs");
     ek_html_paragraph(f, "The best layout with each value of an option, and the part of its step "
                          "that is longer by most than in the best of all.");

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, REFUSAL = 1024 };
+enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, FAILURES_FOR = 16 };
+enum { REFUSAL = 1024 };
 
 /* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
 #define NEAR_BEST 1.5
@@ -196,15 +197,44 @@ static int compare_keys(const void *a, const void *b)
     return (x->index > y->index) - (x->index < y->index);
 }
 
-/* Whether the answer may have a layout: with a trace only what was simulated with its loads. */
+/* Whether the answer may have a layout: with a trace only what was simulated with its loads, and
+ * with failures only with them. */
 static int is_eligible(const searching *s, const ek_search_layout *l)
 {
     return l->outcome == EK_OUTCOME_SIMULATED &&
-           (s->setting.trace == NULL || s->out->n_loaded == 0 || l->loaded);
+           (s->setting.trace == NULL || s->out->n_loaded == 0 || l->loaded) &&
+           (s->out->n_failures == 0 || l->failures != NULL);
 }
 
-/* Indices of the eligible layouts, the shortest step first; the caller frees *list [*n]. */
-static ek_status list_by_time(const searching *s, int64_t **list, int64_t *n)
+static double node_count(const ek_search *s)
+{
+    int64_t each = ek_cluster_node_ranks(s->cfg->cluster);
+
+    return (double)((s->cfg->ranks + each - 1) / each);
+}
+
+static double node_seconds(const ek_search *s, const ek_search_layout *l)
+{
+    return l->failures != NULL ? l->failures->node_s : l->step_s * node_count(s);
+}
+
+double ek_search_value(const ek_search *s, const ek_search_layout *l)
+{
+    switch (s->cfg->objective) {
+    case EK_OBJECTIVE_COST: return node_seconds(s, l);
+    case EK_OBJECTIVE_GOODPUT: return l->failures != NULL ? l->failures->step_s : l->step_s;
+    case EK_OBJECTIVE_STEP: break;
+    }
+    return l->step_s;
+}
+
+double ek_search_step_price(const ek_search *s, const ek_search_layout *l)
+{
+    return s->cfg->cluster->node_s_price * node_seconds(s, l);
+}
+
+/* Indices of the eligible layouts, the best first; the caller frees *list [*n]. */
+static ek_status list_by_value(const searching *s, int64_t **list, int64_t *n)
 {
     const ek_search *o = s->out;
     keyed *keys = calloc((size_t)o->n, sizeof(*keys));
@@ -217,7 +247,7 @@ static ek_status list_by_time(const searching *s, int64_t **list, int64_t *n)
     }
     for (int64_t i = 0; i < o->n; i++)
         if (is_eligible(s, &o->layouts[i]))
-            keys[(*n)++] = (keyed){o->layouts[i].step_s, i};
+            keys[(*n)++] = (keyed){ek_search_value(o, &o->layouts[i]), i};
     qsort(keys, (size_t)*n, sizeof(*keys), compare_keys);
     for (int64_t i = 0; i < *n; i++)
         (*list)[i] = keys[i].index;
@@ -369,7 +399,8 @@ static void fill_corners(const searching *s)
         for (int k = 0; k < CORNERED && is_eligible(s, &o->layouts[i]); k++) {
             ek_search_corner *c = corner_of(o, &o->layouts[i], k);
 
-            if (c->best < 0 || o->layouts[i].step_s < o->layouts[c->best].step_s)
+            if (c->best < 0 ||
+                ek_search_value(o, &o->layouts[i]) < ek_search_value(o, &o->layouts[c->best]))
                 c->best = i;
         }
 }
@@ -382,27 +413,38 @@ static void add_once(int64_t *list, int64_t *n, int64_t index)
     list[(*n)++] = index;
 }
 
-/* The best under even loads, and those of each corner, with the trace's loads. */
-static ek_status simulate_loaded(searching *s)
+/* The best so many, or the top, and those of each corner; the caller frees *list [*n]. */
+static ek_status list_promising(searching *s, int64_t most, int64_t **list, int64_t *n)
 {
-    int64_t *order = NULL, n = 0, n_list = 0;
-    int64_t most = LOADED > s->out->cfg->top ? LOADED : s->out->cfg->top;
-    int64_t *list = calloc((size_t)(most + s->out->n_corners), sizeof(*list));
+    int64_t *order = NULL, n_order = 0;
     ek_status st;
 
-    EK_REQUIRE_OUT(list != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)most);
-    EK_TRY_OUT(list_by_time(s, &order, &n));
-    for (int64_t i = 0; i < n && i < most; i++)
-        add_once(list, &n_list, order[i]);
+    most = most > s->out->cfg->top ? most : s->out->cfg->top;
+    *n = 0;
+    *list = calloc((size_t)(most + s->out->n_corners), sizeof(**list));
+    EK_REQUIRE(*list != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)most);
+    st = list_by_value(s, &order, &n_order);
+    for (int64_t i = 0; i < n_order && i < most; i++)
+        add_once(*list, n, order[i]);
+    free(order);
     fill_corners(s);
     for (int i = 0; i < s->out->n_corners; i++)
         if (s->out->corners[i].best >= 0)
-            add_once(list, &n_list, s->out->corners[i].best);
-    EK_TRY_OUT(simulate_round(s, list, n_list, 1));
-    s->out->n_loaded = n_list;
-out:
+            add_once(*list, n, s->out->corners[i].best);
+    return st;
+}
+
+/* The best under even loads, and those of each corner, with the trace's loads. */
+static ek_status simulate_loaded(searching *s)
+{
+    int64_t *list = NULL, n = 0;
+    ek_status st = list_promising(s, LOADED, &list, &n);
+
+    if (st == EK_OK)
+        st = simulate_round(s, list, n, 1);
+    if (st == EK_OK)
+        s->out->n_loaded = n;
     free(list);
-    free(order);
     return st;
 }
 
@@ -436,7 +478,7 @@ static ek_status try_policies(searching *s)
 {
     static const char *const policies[] = {"off", "exact", "auto"};
     int64_t *order = NULL, n = 0, some[POLICIES_FOR], n_some = 0;
-    ek_status st = list_by_time(s, &order, &n);
+    ek_status st = list_by_value(s, &order, &n);
 
     for (int64_t i = 0; i < n && n_some < POLICIES_FOR; i++)
         if (layout_at(s, order[i])->choice.value[EK_CHOICE_EP] > 1) /* else all serve their own */
@@ -445,6 +487,85 @@ static ek_status try_policies(searching *s)
     for (size_t p = 0; p < sizeof(policies) / sizeof(policies[0]) && st == EK_OK; p++)
         if (strcmp(policies[p], s->setting.train->balance) != 0)
             st = try_policy(s, policies[p], some, n_some);
+    return st;
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* Runs of layouts [n] under failures, in threads; a layout that is refused has none. */
+static ek_status simulate_runs(searching *s, const int64_t *index, int64_t n)
+{
+    ek_team_failure failure = {.index = -1};
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int64_t i = 0; i < n; i++) {
+        ek_status st;
+
+        EK_C_LOCALE;
+        if (ek_team_has_failed(&failure))
+            continue;
+        st = ek_search_simulate_failures(&s->setting, layout_at(s, index[i]), &s->out->failures[i]);
+        if (st == EK_OK)
+            layout_at(s, index[i])->failures = &s->out->failures[i];
+        else if (ek_status_class(st) != EK_CLASS_USAGE && st != EK_ENOMEM)
+            ek_team_record(&failure, i, st);
+#pragma omp critical(ek_search)
+        if (st < 0)
+            (void)snprintf(s->refusal, sizeof(s->refusal), "%s", ek_err_message());
+    }
+    return ek_team_result(&failure);
+}
+
+/* The shortest steps, and the best of each corner, under failures. */
+static ek_status simulate_failures(searching *s)
+{
+    ek_search *o = s->out;
+    int64_t *list = NULL, n = 0, n_left = 0;
+    ek_status st = list_promising(s, FAILURES_FOR, &list, &n);
+
+    EK_TRY_OUT(st);
+    o->failures = calloc((size_t)n + 1, sizeof(*o->failures));
+    EK_REQUIRE_OUT(o->failures != NULL, EK_ENOMEM, "no memory for runs under failures");
+    EK_TRY_OUT(simulate_runs(s, list, n));
+    for (int64_t i = 0; i < n; i++) {
+        ek_search_layout *l = layout_at(s, list[i]);
+
+        n_left += l->failures != NULL;
+        if (l->failures != NULL) /* with copies of experts, if it recovers */
+            l->memory = l->failures->of.memory;
+    }
+    EK_REQUIRE_OUT(n_left > 0, EK_EINVAL, "%s", s->refusal);
+    o->n_failures = n;
+out:
+    free(list);
+    return st;
+}
+
+/* Objectives that need what the cluster does not have. */
+static ek_status check_objective(searching *s, const ek_search_config *cfg)
+{
+    const ek_cluster *c = cfg->cluster;
+
+    EK_REQUIRE(cfg->objective != EK_OBJECTIVE_COST || c->node_s_price > 0, EK_EINVAL,
+               "--objective cost: cluster %s has no key `price`", c->name);
+    EK_REQUIRE(cfg->objective != EK_OBJECTIVE_STEP || cfg->failures == NULL, EK_EINVAL,
+               "--failures: a search with --objective step has none; give --objective goodput or "
+               "cost");
+    s->setting.failures = cfg->failures;
+    s->setting.on_failure = cfg->on_failure != NULL ? cfg->on_failure : "best";
+    if (cfg->objective == EK_OBJECTIVE_GOODPUT && cfg->failures == NULL)
+        s->setting.failures = "cluster";
+    return EK_OK;
+}
+
+/* The layout with the shortest step of all that the answer may have. */
+static ek_status find_shortest(searching *s)
+{
+    int64_t *order = NULL, n = 0;
+    ek_status st = list_by_value(s, &order, &n);
+
+    s->out->shortest = n > 0 ? order[0] : -1;
+    free(order);
     return st;
 }
 
@@ -530,7 +651,7 @@ static ek_status fill_answer(searching *s)
 
     fill_corners(s);
     count_outcomes(o);
-    EK_TRY(list_by_time(s, &o->best, &n));
+    EK_TRY(list_by_value(s, &o->best, &n));
     EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
     EK_TRY(fill_pool(o, o->best, n));
@@ -542,6 +663,7 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
                "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
                (long long)ek_cluster_ranks(cfg->cluster));
+    EK_TRY(check_objective(s, cfg));
     EK_TRY(ek_cluster_nodes(cfg->cluster, cfg->ranks, &s->node_of));
     s->setting.node_of = s->node_of;
     EK_TRY(describe_model(s, cfg));
@@ -556,6 +678,9 @@ static ek_status search(searching *s, const ek_search_config *cfg)
         EK_TRY(simulate_loaded(s));
         EK_TRY(try_policies(s));
     }
+    EK_TRY(find_shortest(s));
+    if (s->setting.failures != NULL)
+        EK_TRY(simulate_failures(s));
     return fill_answer(s);
 }
 
@@ -593,6 +718,7 @@ void ek_search_close(ek_search **s)
     free((*s)->pool);
     free((*s)->pool_for_runs);
     free((*s)->corners);
+    free((*s)->failures);
     free(*s);
     *s = NULL;
 }

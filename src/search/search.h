@@ -7,6 +7,8 @@
  *     recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
  *     best 8 of these with other balancing policies.
+ *  4. With failures of nodes the best 16 by the time of a step, and the best of each value, are
+ *     simulated in runs in which nodes fail, and the answer is of these.
  *
  * Rounds have a fixed size, so what is found, and how many are simulated, does not depend on the
  * number of threads. */
@@ -24,7 +26,11 @@ typedef struct {
     int64_t top;           /* how many of the best layouts are wanted, at least 1 */
     const ek_trace *trace; /* NULL: even loads */
     int64_t steps;         /* of the trace, for each layout; 0: 8 */
-    int everything;        /* 1: simulates all that fit (tests) */
+    ek_objective objective;
+    const char *failures;   /* as of ek_simulate_failures; NULL: none, or with
+                               EK_OBJECTIVE_GOODPUT those of the cluster */
+    const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS; NULL: "best" */
+    int everything;         /* 1: simulates all that fit (tests) */
 } ek_search_config;
 
 /* The best layout with one value of a choice. */
@@ -43,6 +49,10 @@ typedef struct {
     ek_search_layout *layouts;   /* [n], pp outermost */
     int64_t count[EK_OUTCOME_SIMULATED + 1];
     int64_t n_loaded; /* simulated with the trace's loads */
+    int64_t n_failures;
+    ek_search_failures *failures; /* [n_failures] of the layouts with the shortest steps, and the
+                                     best of each corner */
+    int64_t shortest;             /* index of the layout with the shortest step */
     int64_t n_best;
     int64_t *best; /* [n_best] indices, the shortest step first */
     int64_t n_pool;
@@ -56,6 +66,13 @@ typedef struct {
     ek_search_corner *corners; /* [n_corners] by choice and value */
     double took_s;
 } ek_search;
+
+/* What the objective makes small: seconds of a step, of a run for each completed step, or of nodes
+ * for each. */
+double ek_search_value(const ek_search *s, const ek_search_layout *l);
+
+/* Money for a step, with failures if they were simulated; 0: the cluster has no price. */
+double ek_search_step_price(const ek_search *s, const ek_search_layout *l);
 
 /* The caller closes *out, also after a failure.  EK_EINVAL: settings, --fix, ranks that the cluster
  * does not have, or training refuses all layouts; EK_ENOMEM: none fits in memory, the message says

@@ -20,9 +20,9 @@ typedef struct {
     char name[EK_CLUSTER_NAME];
     int64_t ranks;  /* consecutive ranks below one switch; a multiple of those of the level below */
     double bytes_s; /* bandwidth of a rank through this level, in each direction */
-    double latency_s;    /* from the start of a short message to its arrival */
-    double overhead_s;   /* time of the rank for each message; 0: not given */
-    int64_t rails;       /* parallel planes of switches */
+    double latency_s;  /* from the start of a short message to its arrival */
+    double overhead_s; /* time of the rank for each message; 0: not given */
+    int64_t rails;     /* parallel planes of switches */
     int64_t shared_by; /* consecutive ranks that share a link, of which bytes_s is the part of each
                           while all use it; one that uses it alone has all; 0: 1 */
     double collective_s; /* of an all-reduce, all-gather or reduce-scatter, beside its bytes and

@@ -21,7 +21,8 @@ typedef struct {
     ek_failures_config config; /* without its events and worlds */
     ek_failures_result result;
     int32_t recorded; /* instances of a record at its beginning; 0: failures are drawn */
-    double step_s;    /* of all nodes */
+    double step_s;    /* of all nodes, */
+    double memory;    /* and the bytes of the rank with most */
     int64_t save_every;
     int save_assumed; /* 1: the cost of a save is not given; so of the others */
     int recover_assumed, restart_assumed;

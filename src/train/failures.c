@@ -25,6 +25,7 @@ static const uint64_t seed = UINT64_C(0x6661696c75726573);
 typedef struct {
     int known;
     ek_failures_world world;
+    double memory; /* bytes of the rank with most */
     ek_save_interval interval;
     ek_replica_sets parts;
     ek_arena arena;
@@ -157,6 +158,15 @@ static void set_saves(const failures_work *w, known_world *x)
         x->world.save_every = t->save_every >= 0 ? t->save_every : x->interval.steps;
 }
 
+static double most_memory(const ek_sim_graphs *g)
+{
+    double most = 0;
+
+    for (int32_t k = 0; k < g->n_classes; k++)
+        most = fmax(most, g->classes[k].memory);
+    return most;
+}
+
 /* Simulates a world of so many ranks. */
 static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
 {
@@ -171,6 +181,7 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     cfg.timeline = cfg.n_strips = 0;
     EK_TRY_OUT(ek_simulate(&cfg, &s));
     x->world.step_s = ek_simulation_result(s)->step_s;
+    x->memory = most_memory(ek_simulation_graphs(s));
     w->params = ek_simulation_layout(s)->params;
     if (w->what != EK_ON_FAILURE_RESTART && train.zero == 0) {
         EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), cfg.cluster,
@@ -303,6 +314,7 @@ static ek_status simulate_failures(failures_work *w, const char *failures, ek_fa
     out->config.context = NULL;
     out->recorded = trace->events != NULL ? trace->instances : 0;
     out->step_s = whole.step_s;
+    out->memory = x->memory;
     out->save_every = whole.save_every;
     out->save_assumed = x->interval.assumed;
     out->recover_assumed = w->cfg->cluster->recover_s <= 0;

@@ -68,8 +68,8 @@ static ek_status read_amount(const json_t *o, const char *where, const char *key
 
 static ek_status read_layout(const json_t *o, const char *where, ek_pool_layout *l)
 {
-    static const char *const keys[] = {"options", "step_ms",   "tokens_per_s",
-                                       "mfu",     "memory_mb", NULL};
+    static const char *const keys[] = {"options",   "step_ms",  "tokens_per_s", "mfu",
+                                       "memory_mb", "failures", "step_price",   NULL};
     json_t *options = NULL;
 
     EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: expected an object, found %s", where,
@@ -101,8 +101,8 @@ static ek_status read_layouts(const json_t *o, const char *file, ek_layout_pool 
 static ek_status read_pool(const json_t *o, const char *file, ek_layout_pool *out)
 {
     static const char *const keys[] = {
-        "evenkeel_pool", "cluster",       "ranks",   "batch",           "seq", "dtype",
-        "params",        "active_params", "layouts", "memory_limit_mb", NULL};
+        "evenkeel_pool", "cluster",       "ranks",   "batch",           "seq",       "dtype",
+        "params",        "active_params", "layouts", "memory_limit_mb", "objective", NULL};
     int64_t version;
 
     EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: expected an object, found %s", file,

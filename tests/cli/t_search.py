@@ -132,6 +132,85 @@ class Search(ek_cli.Case):
         err = self.search(2, status=BAD_INPUT, model=self.path("none")).stderr
         self.assertEqual(err.count("\n"), 1)
 
+    # --- objectives -----------------------------------------------------------------------------
+
+    def failing(self, **more):
+        """The cluster with failures and a price: restarts are costly."""
+        c = dict(CLUSTER, failures={"node_mtbf_h": 5, "back_s": 60, "recover_s": 1, "restart_s": 3000, "save_s": 5}, price={"node_hour": 10})
+        c.update(more)
+        return ek_cli.write(self.path("failing.json"), json.dumps(c))
+
+    def test_goodput_prefers_what_recovers(self):
+        words = [16, "--fix", "pp=1,tp=1,etp=1,ep=8,zero=0,zero=1,micro-batch=64,recompute=off", "--batch", 64]
+        step = self.json(*words, cluster=self.failing())
+        best = self.json(*words, "--objective", "goodput", cluster=self.failing())
+        self.assertEqual((step["objective"], best["objective"]), ("step", "goodput"))
+        self.assertEqual((step["best"][0]["options"]["zero"], best["best"][0]["options"]["zero"]), (1, 0))  # what nodes may do is the difference
+        first, second = best["best"][0]["failures"], best["best"][1]["failures"]
+        self.assertEqual((first["on_failure"], first["recovers"]), ("recover", True))
+        self.assertEqual((second["on_failure"], second["recovers"]), ("restart", False))
+        self.assertGreater(first["goodput"], 1.1 * second["goodput"])
+        self.assertLess(first["completed_step_ms"], second["completed_step_ms"])
+        self.assertGreater(second["restarts"], first["restarts"])
+        again = self.fails_as_simulated(best["best"][0])
+        self.assertAlmostEqual(again["failures"]["goodput"], first["goodput"], delta=1e-9)
+        text = self.search(*words, "--objective", "goodput", cluster=self.failing()).stdout
+        for wanted in ("the most completed steps under failures", "failures of a node every 5 h", "recovers  --ep 8", "restarts  --ep 8 --zero 1",
+                       "the shortest step without failures has --ep 8 --zero 1", "every loss restarts, as --elastic does not support --zero 1",
+                       "--micro-batch 64 --elastic --data"):
+            self.assertIn(wanted, text)
+        both = self.json(*words, "--objective", "goodput", "--on-failure", "restart", cluster=self.failing())
+        self.assertEqual(both["best"][0]["options"]["zero"], 1)
+        self.assertEqual({b["failures"]["on_failure"] for b in both["best"]}, {"restart"})
+
+    def fails_as_simulated(self, layout):
+        flags = [w for name, value in layout["options"].items() for w in ("--" + name, value)]
+        r = run("simulate", "--cluster", self.failing(), "--model", "small", "--ranks", 16, "--batch", 64, "--failures", "cluster", "--on-failure",
+                layout["failures"]["on_failure"], "--json", *flags)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return json.loads(r.stdout)
+
+    def test_cost_chooses_the_number_of_ranks(self):
+        words = ["--fix", "pp=1,tp=1,etp=1,zero=0,micro-batch=64,recompute=off", "--batch", 64]
+        r = run("search", "--cluster", self.failing(), "--model", "small", "--ranks", 16, 4, 1000, *words, "--objective", "cost", "--json")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        s = json.loads(r.stdout)
+        by = {x["ranks"]: x for x in s["by_ranks"]}
+        self.assertEqual([x["ranks"] for x in s["by_ranks"]], [16, 4, 1000])
+        self.assertIn("cluster toy has 64", by[1000]["refusal"])
+        for ranks, nodes in ((16, 4), (4, 1)):
+            x = by[ranks]["layout"]
+            self.assertAlmostEqual(x["step_price"], x["step_ms"] / 1e3 * nodes * 10 / 3600, delta=1e-9)
+        self.assertLess(by[4]["layout"]["step_price"], by[16]["layout"]["step_price"])
+        self.assertEqual((s["ranks"], s["best"][0]), (4, by[4]["layout"]))
+        text = run("search", "--cluster", self.failing(), "--model", "small", "--ranks", 16, 4, *words, "--objective", "cost", "--failures", 5).stdout
+        # a single node that fails loses all that is not in a checkpoint
+        for wanted in ("the best layout of each number of ranks", "of 16 ranks, the best of these", "the cheapest steps", "price"):
+            self.assertIn(wanted, text)
+
+    def test_pools_and_pages_of_objectives(self):
+        pool, page = self.path("pool.json"), self.path("page.html")
+        words = ["--fix", "pp=1,tp=1,etp=1,zero=0,zero=1,recompute=off,micro-batch=32", "--objective", "goodput"]
+        self.search(8, *words, "--pool", pool, "--report", page, cluster=self.failing())
+        layouts = json.loads(ek_cli.read(pool))["layouts"]
+        completed = [x["failures"]["completed_step_ms"] for x in layouts]
+        self.assertEqual(completed, sorted(completed))
+        self.assertIn(b"The most completed steps under failures", ek_cli.read(page))
+        r = run("train", "--model", "small", "--ranks", 8, "--layout-pool", pool, "--dry-run", "--data", ek_cli.write(self.path("text"), "text " * 4000))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+
+    def test_objectives_say_what_they_lack(self):
+        for said, words in (("cluster toy has no key `price`", ["--objective", "cost"]),
+                            ("cluster: toy has no key `failures`", ["--objective", "goodput"]),
+                            ("give --objective goodput or cost", ["--failures", 5])):
+            err = self.search(8, *words, status=USAGE).stderr
+            self.assertIn(said, err)
+            self.assertEqual(err.count("\n"), 1, err)
+        for ranks, said in ((["8", "8"], "given twice"), (["x"], "--ranks x"), (["0"], "--ranks 0"), (["8x"], "--ranks 8x")):
+            r = run("search", "--cluster", self.cluster, "--model", "small", "--ranks", *ranks)
+            self.assertEqual(r.returncode, USAGE)
+            self.assertIn(said, r.stderr)
+
 
 if __name__ == "__main__":
     ek_cli.main()

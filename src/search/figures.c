@@ -1,0 +1,55 @@
+/* Figures of layouts. */
+#include "search/figures.h"
+
+#include "sim/report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l)
+{
+    return l->step_s > 0 ? (double)s->model.step_tokens / l->step_s : 0;
+}
+
+double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
+{
+    const char *what;
+    double peak = ek_sim_peak(s->cfg->cluster, &what) * s->cfg->ranks * l->step_s;
+
+    return peak > 0 ? l->flops / peak : 0;
+}
+
+const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
+{
+    size_t used;
+
+    ek_layout_words(&l->choice, text, cap);
+    used = strlen(text);
+    if (l->balance != NULL)
+        (void)snprintf(text + used, cap - used, " --balance %s", l->balance);
+    return text;
+}
+
+double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
+                            size_t cap)
+{
+    double most = 0;
+    char text[EK_SIM_PART_NAME];
+
+    name[0] = '\0';
+    for (int i = 0; i < EK_SIM_PARTS; i++) {
+        double grown = ek_sim_part(&to->parts, i, text, sizeof(text)) -
+                       ek_sim_part(&from->parts, i, text, sizeof(text));
+
+        if (grown > most) {
+            most = grown;
+            (void)snprintf(name, cap, "%s", text);
+        }
+    }
+    return most;
+}
+
+double ek_search_seconds(const ek_search_layout *l)
+{
+    return l->failures != NULL ? l->failures->step_s : l->step_s;
+}

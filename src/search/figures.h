@@ -1,0 +1,23 @@
+/* search/figures.h - figures of layouts in the answer of a search. */
+#ifndef SEARCH_FIGURES_H
+#define SEARCH_FIGURES_H
+
+#include "search/search.h"
+
+double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l);
+double ek_search_mfu(const ek_search *s, const ek_search_layout *l);
+
+enum { EK_SEARCH_WORDS = 256 };
+
+/* Options of train: those of the choice, and a policy that was found to be better.  text [cap];
+ * returned. */
+const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap);
+
+/* The part of a step that grew most from one layout to another; its seconds and its name [cap]. */
+double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
+                            size_t cap);
+
+/* Seconds of a step of a layout, or with failures of a run for each completed step. */
+double ek_search_seconds(const ek_search_layout *l);
+
+#endif
