@@ -408,9 +408,9 @@ typedef struct {
     double waited_s;         /**< seconds of a step: stall of computation that waits for replicas */
     double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
                                 plans heeded; 1: all were equal */
-    int hosts;               /**< with replicas_min above 1: the number of hosts */
-    int survives; /**< with replicas_min above 1, for the final placement: how many hosts, whichever
-                     they are, can be lost while every expert of every layer keeps a copy */
+    int hosts;    /**< with replicas_min above 1, or elastic and zero: the number of hosts */
+    int survives; /**< likewise, for the final placement: how many hosts, whichever they are, can be
+                     lost while every part of the model keeps a copy */
     double survivability[EK_TRAIN_LOST]; /**< the probability of that when 1, 2, ... random hosts
                                             are lost */
     char survivability_text[192];        /**< the same as text; "" without */

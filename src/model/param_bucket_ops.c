@@ -546,5 +546,5 @@ int32_t ek_param_buckets_build_finish(ek_model *m, ek_graph *g, int32_t dep)
                                       real_size(m)));
         dep = ek_graph_after(g, &op, dep);
     }
-    return dep;
+    return ek_param_buckets_build_copies(m, g, dep);
 }

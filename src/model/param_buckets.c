@@ -417,6 +417,7 @@ static void reserve_bucket(ek_model *m, ek_param_bucket *u)
     reserve_gradients(m, u, a);
     u->m = ek_arena_alloc(a, u->kept, real);
     u->v = ek_arena_alloc(a, u->kept, real);
+    ek_param_bucket_reserve_copies(m, u, a);
 }
 
 static void point_weight(ek_model *m, const ek_param_bucket *u, ek_param *p)
@@ -587,6 +588,7 @@ ek_status ek_param_buckets_create(ek_model *m)
     }
     for (int32_t i = 0; i < us->n; i++)
         fill_bucket(m, &us->bucket[i], &us->ranges[i * ranges], &offloaded);
+    EK_TRY(ek_param_buckets_choose_partners(m));
     size_buffers(m, EK_MODULE_EMBED);
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++)
         size_buffers(m, l);
@@ -605,6 +607,8 @@ void ek_param_buckets_destroy(ek_param_buckets **pus)
     free(us->params);
     free(us->ranges);
     free(us->deps);
+    free(us->partners);
+    free(us->copy_bytes);
     free(us);
     *pus = NULL;
 }

@@ -15,6 +15,11 @@
  *
  * A bucket whose group is a single rank is never sharded.
  *
+ * With cfg.partner_copies a second rank of the group, on another host (placement/partners.h), keeps
+ * each range, too: its partner.  It receives the reduced gradients and updates the masters and
+ * moments of its copy like the owner, so that both have the same bits.  Where the group is on one
+ * host there are no copies.
+ *
  * The builders below append ops to a step graph.  For each micro-batch, in the order of the ops:
  *
  *   ek_param_buckets_begin_step(m)                       once a step, before the first builder
@@ -82,6 +87,13 @@ typedef struct {
     int packed;    /* packed forms that are present, EK_USE_* */
 } ek_module_buffer;
 
+/* Ranges of a bucket that other ranks own and this rank has a copy of, one after the other. */
+typedef struct {
+    const int32_t *partner; /* [size] of each rank; NULL: there are no copies */
+    int64_t n;              /* elements of this rank's copies */
+    void *p, *g, *m, *v;    /* R [n], by owner */
+} ek_bucket_copies;
+
 /* One parameter bucket.  Ranges are in its elements; each weight starts at a cache line. */
 typedef struct {
     int32_t module;
@@ -104,6 +116,7 @@ typedef struct {
     void *g; /* R [n]: gradients that backward adds to */
     void *p_kept, *g_kept; /* R [kept] */
     void *m, *v;           /* R [kept] */
+    ek_bucket_copies copies;
     ek_module_buffer *p_set,
         *g_set; /* buffers that hold p and g, and byte offsets in them; NULL: memory of its own */
     int64_t p_at, g_at;
@@ -121,9 +134,11 @@ struct ek_param_buckets {
     int32_t n,
         staged;     /* buckets; those whose masters are gathered only to be packed (ZeRO 1 and 2) */
     int32_t *first; /* [layers + 3]: first bucket of the embedding, layer 0, ..., the head */
-    int32_t *params; /* [n_params]: indices into m->params, bucket after bucket */
-    int64_t *ranges; /* storage of ek_param_bucket.first of all buckets */
-    int32_t *deps;   /* [n + 4]: scratch of the builders */
+    int32_t *params;     /* [n_params]: indices into m->params, bucket after bucket */
+    int64_t *ranges;     /* storage of ek_param_bucket.first of all buckets */
+    int32_t *deps;       /* [n + 4]: scratch of the builders */
+    int32_t *partners;   /* [EK_SHARE_NONE][stage_size]: of the ranks of each group */
+    int64_t *copy_bytes; /* [stage_size^2], 0: scratch of messages to partners */
     unsigned char buf_idx[EK_LAYERS_MAX]; /* which of two buffers a layer uses */
     ek_module_buffer sets[EK_BUFFER_KINDS][EK_BUFFERS];
 };
@@ -144,6 +159,31 @@ int ek_param_buckets_sends_whole_masters(const ek_model *m);
 /* Elements of a weight that a rank of its bucket's group owns (unless it is idle), from *first on;
  * by ranges alone. */
 int64_t ek_param_owned_by(const ek_param_bucket *u, const ek_param *p, int rank, int64_t *first);
+
+/* --- copies on a second host (cfg.partner_copies) --------------------------------------------- */
+
+/* For ek_param_buckets_create and ek_param_buckets_reserve. */
+EK_CHECKED ek_status ek_param_buckets_choose_partners(ek_model *m);
+void ek_param_bucket_reserve_copies(const ek_model *m, ek_param_bucket *u, ek_arena *a);
+
+/* A part of a weight that this rank has a copy of. */
+typedef struct {
+    int64_t first, n;    /* elements of the weight */
+    void *p, *g, *m, *v; /* R [n] */
+} ek_param_copy;
+
+/* The part that rank `owner` of the bucket's group owns and this rank copies; 0: there is none. */
+int ek_param_copy_of(const ek_model *m, const ek_param_bucket *u, const ek_param *p, int owner,
+                     ek_param_copy *out);
+
+/* Copies masters and moments, after they were filled.  Collective over the stage. */
+EK_CHECKED ek_status ek_param_buckets_fill_copies(const ek_model *m);
+
+/* Appends the ops that send reduced gradients to partners; returns the op after which they are
+ * there. */
+int32_t ek_param_buckets_build_copies(ek_model *m, ek_graph *g, int32_t dep);
+
+/* --- of single buckets ------------------------------------------------------------------------ */
 
 /* The shared buffer of a kind that a module uses. */
 ek_module_buffer *ek_param_buckets_buffer(const ek_model *m, ek_module_buffer_kind kind,

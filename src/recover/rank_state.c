@@ -96,8 +96,8 @@ static void set_slot_shards(ek_rank_state *s, const ek_model *m, int64_t layer)
         int32_t at = w->param_of[slot];
         const ek_weight *up, *down;
 
-        if (at < 0)
-            continue;
+        if (at < 0 || m->buckets->bucket[m->params[at].bucket].sharded)
+            continue; /* sharded: among the tensors that do not migrate */
         up = m->params[at].w;
         down = m->params[at + 1].w;
         set_expert_shards(s, m, p, (void *[]){up->p_kept, up->m, up->v},
@@ -121,7 +121,52 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     }
 }
 
-/* The number of non-expert tensors of which this rank has a slice; fills shards unless NULL. */
+/* Adds the shard of the part of tensor i in elements [first, first + numbers) of a weight, which
+ * lie in these arrays.  shards may be NULL.  Returns the number of shards. */
+static int64_t add_part(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
+                        int64_t first, int64_t numbers, void *const arrays[EK_STATE_ARRAYS],
+                        ek_state_shard *shards, int64_t n)
+{
+    ek_tensor_slice slice;
+    int64_t from;
+
+    if (!ek_span_part(a, first, numbers, &slice, &from))
+        return n;
+    if (shards != NULL) {
+        shards[n].slice = slice;
+        shards[n].ld = a->ld;
+        set_shard_offsets(&shards[n], s, arrays, from - first, real_bytes_of(m));
+        atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
+    }
+    return n + 1;
+}
+
+static const ek_param *param_of(const ek_model *m, const ek_weight *w)
+{
+    int64_t i = 0;
+
+    while (m->params[i].w != w)
+        i++;
+    return &m->params[i];
+}
+
+/* Adds shards of tensor i: of the range that this rank keeps, and of those that it copies. */
+static int64_t add_parts(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
+                         ek_state_shard *shards, int64_t n)
+{
+    const ek_weight *w = a->w;
+    const ek_param *p = param_of(m, w);
+    const ek_param_bucket *u = &m->buckets->bucket[p->bucket];
+    ek_param_copy c;
+
+    n = add_part(s, m, i, a, w->kept_first, w->kept, (void *[]){w->p_kept, w->m, w->v}, shards, n);
+    for (int owner = 0; owner < u->size; owner++)
+        if (ek_param_copy_of(m, u, p, owner, &c))
+            n = add_part(s, m, i, a, c.first, c.n, (void *[]){c.p, c.m, c.v}, shards, n);
+    return n;
+}
+
+/* The number of slices of non-expert tensors that this rank has; fills shards unless NULL. */
 static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_shard *shards)
 {
     int64_t count = ek_hf_count(&m->spec), n = 0;
@@ -129,10 +174,18 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_shard 
     for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
         ek_span a;
+        int sharded;
 
         ek_hf_tensor_at(&m->spec, i, &t);
-        if (is_of_expert(t.role) || !ek_model_span(m, &t, &a))
+        if (!ek_model_span(m, &t, &a))
             continue;
+        sharded = m->buckets->bucket[param_of(m, a.w)->bucket].sharded;
+        if (is_of_expert(t.role) && !sharded)
+            continue;
+        if (sharded) {
+            n = add_parts(s, m, i, &a, shards, n);
+            continue;
+        }
         if (shards != NULL) {
             shards[n].slice = (ek_tensor_slice){a.row, a.rows, a.col, a.cols};
             shards[n].ld = a.ld;
@@ -189,26 +242,39 @@ static void on_slot_change(void *context, int32_t layer, int32_t slot, int32_t e
 
 /* --- the extents of the step journal ---------------------------------------------------------- */
 
-/* Appends the extents of a bucket to n others, one for each parameter that this rank keeps; returns
- * their number.  extents may be NULL.  base: the start of the journal's memory. */
+/* Appends the extent of `numbers` of a parameter in these arrays, if there are any. */
+static int64_t add_extent(const ek_param *p, int64_t numbers,
+                          const void *const arrays[EK_JOURNAL_ARRAYS], const void *base,
+                          ek_journal_extent *extents, int64_t n)
+{
+    if (numbers == 0)
+        return n;
+    if (extents != NULL) {
+        extents[n] = (ek_journal_extent){.n = numbers,
+                                         .kind = !p->trained ? EK_EXTENT_FEEDBACK
+                                                 : p->decay  ? EK_EXTENT_DECAYED
+                                                             : EK_EXTENT_UNDECAYED};
+        for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
+            extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
+    }
+    return n + 1;
+}
+
+/* Appends the extents of a bucket to n others, one for each part of a parameter that this rank
+ * keeps or copies; returns their number.  extents may be NULL.  base: the start of the journal's
+ * memory. */
 static int64_t list_bucket_extents(const ek_model *m, const ek_param_bucket *u, const void *base,
                                    ek_journal_extent *extents, int64_t n)
 {
     for (int32_t j = 0; j < u->n_params; j++) {
         const ek_param *p = &m->params[u->params[j]];
         const void *arrays[] = {p->w->p_kept, p->g_kept, p->w->m, p->w->v};
+        ek_param_copy c;
 
-        if (p->w->kept == 0)
-            continue;
-        if (extents != NULL) {
-            extents[n] = (ek_journal_extent){.n = p->w->kept,
-                                             .kind = !p->trained ? EK_EXTENT_FEEDBACK
-                                                     : p->decay  ? EK_EXTENT_DECAYED
-                                                                 : EK_EXTENT_UNDECAYED};
-            for (int k = 0; k < EK_JOURNAL_ARRAYS; k++)
-                extents[n].at[k] = (const char *)arrays[k] - (const char *)base;
-        }
-        n++;
+        n = add_extent(p, p->w->kept, arrays, base, extents, n);
+        for (int owner = 0; owner < u->size; owner++)
+            if (ek_param_copy_of(m, u, p, owner, &c))
+                n = add_extent(p, c.n, (const void *[]){c.p, c.g, c.m, c.v}, base, extents, n);
     }
     return n;
 }
@@ -296,7 +362,8 @@ void ek_state_clear_gradients(ek_rank_state *s)
         const ek_param_bucket *u = &s->model->buckets->bucket[k];
 
         if (s->blocks[k] == EK_BLOCK_ADOPTED || s->blocks[k] == EK_BLOCK_REUSED)
-            memset(u->g, 0, (size_t)u->n * (size_t)real_bytes_of(s->model));
+            memset(u->g_set != NULL ? u->g_kept : u->g, 0,
+                   (size_t)(u->g_set != NULL ? u->kept : u->n) * (size_t)real_bytes_of(s->model));
     }
 }
 

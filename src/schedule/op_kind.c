@@ -116,6 +116,7 @@ static const ek_op_info kinds[EK_OP_KINDS] = {
     [EK_OP_REDUCE_GRADIENTS] = {"reduce gradients", EK_OP_GROUP_OTHER},
     [EK_OP_WAIT_GRADIENTS] = {"wait gradients", EK_OP_GROUP_OTHER},
     [EK_OP_REDUCE_TIED_GRADIENTS] = {"reduce tied gradients", EK_OP_GROUP_OTHER},
+    [EK_OP_COPY_GRADIENTS] = {"copy gradients", EK_OP_GROUP_OTHER},
     /* Optimizer */
     [EK_OP_GRADIENT_NORM] = {"gradient norm", EK_OP_GROUP_OPTIMIZER},
     [EK_OP_SUM_OVER_RANKS] = {"sum over ranks", EK_OP_GROUP_OPTIMIZER},

@@ -409,7 +409,7 @@ ek_status ek_search_simulate_failures(const ek_search_setting *s, const ek_searc
         return simulate_losses(s, l, (ek_on_failure)(word - 1), out);
     EK_TRY(simulate_losses(s, l, EK_ON_FAILURE_RESTART, &restarts));
     *out = restarts;
-    if (l->choice.value[EK_CHOICE_ZERO] > 0) /* --elastic is refused */
+    if (l->choice.value[EK_CHOICE_ZERO] > 0) /* the step lacks what its copies cost */
         return EK_OK;
     st = simulate_losses(s, l, EK_ON_FAILURE_RECOVER, out);
     if (st == EK_OK && out->step_s <= restarts.step_s)

@@ -68,7 +68,8 @@ void ek_search_put_columns(const ek_search *s, const ek_search_layout *l, FILE *
 static void put_restart_reason(const ek_search_layout *l, FILE *out)
 {
     if (l->choice.value[EK_CHOICE_ZERO] > 0)
-        fprintf(out, "every loss restarts, as --elastic does not support --zero %" PRId64,
+        fprintf(out,
+                "every loss restarts, as partners' copies of --zero %" PRId64 " are not simulated",
                 l->choice.value[EK_CHOICE_ZERO]);
     else
         fputs("every loss restarts", out);

@@ -1,6 +1,7 @@
 /* Places the experts of every expert-parallel group, and adds up what each node holds. */
 #include "train/failure_parts.h"
 
+#include "placement/partners.h"
 #include "sim/loads.h"
 
 #include <string.h>
@@ -23,14 +24,22 @@ typedef struct {
     int32_t *number_of;     /* [ep] the same, numbered */
     int64_t *counts, *sums; /* [ep][experts] */
     ek_replica_sets *out, others;
-    uint64_t *masks; /* [layers][experts][etp][words] of a stage */
+    uint64_t *masks;            /* [layers][experts][etp][words] of a stage */
+    int *host_of;               /* [ranks] */
+    int32_t *partner, *scratch; /* [ranks], [4 * ranks] */
 } parts_work;
+
+/* Groups of ranks that shard buckets: data parallel, of the stage, expert data parallel. */
+enum { KINDS = 3 };
+
+static int32_t ranks_of(const parts_work *w)
+{
+    return w->l->pp * w->l->dp * w->l->tp;
+}
 
 static int32_t nodes_of(const parts_work *w)
 {
-    int64_t ranks = (int64_t)w->l->pp * w->l->dp * w->l->tp;
-
-    return (int32_t)((ranks + w->node_ranks - 1) / w->node_ranks);
+    return (int32_t)((ranks_of(w) + w->node_ranks - 1) / w->node_ranks);
 }
 
 static int places_experts(const ek_sim_layout *l)
@@ -50,7 +59,11 @@ static void lay_out(parts_work *w, ek_arena *a)
     w->in_stage = ek_arena_alloc(a, w->layers, sizeof(*w->in_stage));
     w->counts = ek_arena_alloc(a, table, sizeof(*w->counts));
     w->sums = ek_arena_alloc(a, table, sizeof(*w->sums));
-    ek_replica_sets_reserve(w->out, a, nodes_of(w), parts * l->pp + (int64_t)l->pp * l->tp);
+    ek_replica_sets_reserve(w->out, a, nodes_of(w),
+                            parts * l->pp + (int64_t)l->pp * l->tp + KINDS * (int64_t)ranks_of(w));
+    w->host_of = ek_arena_alloc(a, ranks_of(w), sizeof(*w->host_of));
+    w->partner = ek_arena_alloc(a, ranks_of(w), sizeof(*w->partner));
+    w->scratch = ek_arena_alloc(a, 4 * (int64_t)ranks_of(w), sizeof(*w->scratch));
     ek_replica_sets_reserve(&w->others, a, l->ep, (int64_t)w->layers * l->spec.experts);
     w->masks = ek_arena_alloc(a, parts * w->out->words, sizeof(*w->masks));
 }
@@ -188,6 +201,31 @@ static void add_shards(parts_work *w, int stage)
     }
 }
 
+/* With ZeRO: what each rank keeps of the buckets of its groups, which its partner has, too. */
+static void add_ranges(parts_work *w)
+{
+    const ek_sim_layout *l = w->l;
+    int32_t ranks = ranks_of(w);
+    const ek_ranks groups[KINDS] = {
+        {0, l->tp, l->dp}, {0, 1, l->dp * l->tp}, {0, l->ep * l->etp, l->edp}};
+
+    for (int32_t i = 0; i < ranks; i++)
+        w->host_of[i] = (int)(i / w->node_ranks);
+    for (int k = 0; k < KINDS && l->zero > 0; k++) {
+        if (groups[k].n == 1)
+            continue;
+        ek_partners_choose_groups(ranks, groups[k].stride, groups[k].n, w->host_of, NULL,
+                                  w->partner, w->scratch);
+        for (int32_t i = 0; i < ranks; i++) {
+            memset(w->masks, 0, (size_t)w->out->words * sizeof(*w->masks));
+            set_bit(w->masks, w->host_of[i]);
+            if (w->partner[i] >= 0)
+                set_bit(w->masks, w->host_of[w->partner[i]]);
+            ek_replica_sets_add(w->out, w->masks);
+        }
+    }
+}
+
 ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const ek_cluster *c,
                            const ek_trace *trace, ek_arena *a, ek_replica_sets *out)
 {
@@ -224,5 +262,6 @@ ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const
         EK_TRY(add_experts(&w, stage));
         add_shards(&w, stage);
     }
+    add_ranges(&w);
     return EK_OK;
 }

@@ -68,6 +68,7 @@ static void protect_experts(ek_train_config *t, int64_t experts, int ranks, int6
     int32_t *node_of;
 
     if (ep == 1 || t->replicas_min == 1 ||
+        (t->zero > 0 && ranks / or_one(t->pp) > ep * etp) || /* partners have copies */
         (t->replicas_min == 0 &&
          (strcmp(t->balance, "auto") != 0 || !is_alone(t, ranks, node_ranks))))
         return;
@@ -183,7 +184,7 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     x->world.step_s = ek_simulation_result(s)->step_s;
     x->memory = most_memory(ek_simulation_graphs(s));
     w->params = ek_simulation_layout(s)->params;
-    if (w->what != EK_ON_FAILURE_RESTART && train.zero == 0) {
+    if (w->what != EK_ON_FAILURE_RESTART) {
         EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), cfg.cluster,
                                     cfg.trace, &x->arena, &x->parts));
         x->world.parts = &x->parts;

@@ -291,7 +291,7 @@ static ek_status op_update(void *self, const ek_op *op)
 /* Bytes that an update reads and writes: masters, gradients, moments, packed forms. */
 static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 {
-    double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)u->kept;
+    double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)(u->kept + u->copies.n);
 
     return u->sharded ? bytes : bytes + ek_param_bucket_pack_bytes(m, u);
 }
@@ -337,7 +337,8 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
 
         if (!u->trained || ek_param_bucket_is_offloaded(u)) /* updated at its next use */
             continue;
-        dep = append_op(o, g, EK_OP_ADAMW, op_update, (double)u->kept, update_bytes(m, u), dep, -1);
+        dep = append_op(o, g, EK_OP_ADAMW, op_update, (double)(u->kept + u->copies.n),
+                        update_bytes(m, u), dep, -1);
         if (dep >= 0) {
             g->ops[dep].part = i;
             g->ops[dep].async = o->journal == NULL && !u->sharded;

@@ -40,7 +40,8 @@ class ElasticByDefault(t_launch.Case):
         self.check("a\nb\n", ("--tp", 2), False, "part of pipeline stage 0")
 
     def test_options_that_it_does_not_go_with(self):
-        for args, name in ((("--zero", 1), "--zero"), (("--embed-columns",), "--embed-columns"),
+        self.check(self.TWO, ("--zero", 1), True, "info: several hosts")  # partners have copies
+        for args, name in ((("--embed-columns",), "--embed-columns"),
                            (("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
                            (("--layout-pool", "pool.json"), "--layout-pool"),

@@ -156,7 +156,7 @@ class Search(ek_cli.Case):
         self.assertAlmostEqual(again["failures"]["goodput"], first["goodput"], delta=1e-9)
         text = self.search(*words, "--objective", "goodput", cluster=self.failing()).stdout
         for wanted in ("the most completed steps under failures", "failures of a node every 5 h", "recovers  --ep 8", "restarts  --ep 8 --zero 1",
-                       "the shortest step without failures has --ep 8 --zero 1", "every loss restarts, as --elastic does not support --zero 1",
+                       "the shortest step without failures has --ep 8 --zero 1", "every loss restarts, as partners' copies of --zero 1 are not simulated",
                        "--micro-batch 64 --elastic --data"):
             self.assertIn(wanted, text)
         both = self.json(*words, "--objective", "goodput", "--on-failure", "restart", cluster=self.failing())

@@ -58,16 +58,18 @@ class Elastic(ranks.Disaster):
             return []
         return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
+    memories = ["/dev/shm"]  # of all hosts
+
     def segments(self):
         """Folders of this run's state, newest generation last."""
         names = {}
-        for path in glob.glob("/dev/shm/evenkeel-*"):
+        for path in [p for m in self.memories for p in glob.glob(os.path.join(m, "evenkeel-*"))]:
             try:
                 head = ek_cli.read(os.path.join(path, "front"))[:4096]
             except OSError:  # another test's
                 continue
             if os.path.realpath(self.out).encode() + b"\0" in head:
-                names[tuple(map(int, path.split("-")[2:4]))] = path
+                names[tuple(map(int, os.path.basename(path).split("-")[2:4]))] = path
         return [names[key] for key in sorted(names)]
 
     def wait_for_next_generation(self, job):
@@ -75,7 +77,7 @@ class Elastic(ranks.Disaster):
         ended."""
         end = time.monotonic() + ek_cli.TIMEOUT_S
         while job.process.poll() is None and time.monotonic() < end:
-            found = {int(path.split("-")[2]) for path in self.segments()}
+            found = {int(os.path.basename(path).split("-")[2]) for path in self.segments()}
             if len(found) == 1 and found != {0}:
                 return
             time.sleep(0.01)

@@ -22,16 +22,27 @@ from ranks import BAD_INPUT, FAILED, INTERRUPTED, USAGE, ek_cli
 # test between the two hangs; late-1: the first start with draining hosts fails; held-1: it never begins;
 # tired-b: probes take 2.5 s; shy-b: the first probe fails; bare-b: it has no data; elsewhere-b: its
 # --out is another folder.  File "named": workers have the names of their hosts, so that these count
-# as several (needs the right to do so).
+# as several (needs the right to do so).  Folder "memory": with "named", each host also has memory of
+# its own, so that state is lost with a host, and only its ranks find it.
 STAND_IN = """#!{python}
 import ctypes, os, socket, sys, time
 words = sys.argv[1:]
 if words[0] == "--worker":
     rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]
     if os.path.exists(os.path.join({folder!r}, "named")):
-        if ctypes.CDLL(None).unshare(0x04000000):  # CLONE_NEWUTS
+        libc, host = ctypes.CDLL(None), words[1].split(",")[int(rank)]
+        if libc.unshare(0x04000000):  # CLONE_NEWUTS
             sys.exit("cannot set the name of a host")
-        socket.sethostname(words[1].split(",")[int(rank)])
+        socket.sethostname(host)
+        memory = os.path.join({folder!r}, "memory")
+        if os.path.exists(memory):
+            memory = os.path.realpath(os.path.join(memory, host))
+            os.makedirs(memory, exist_ok=True)
+            # CLONE_NEWNS and CLONE_NEWIPC; MS_REC | MS_PRIVATE; MS_BIND
+            if (libc.unshare(0x00020000 | 0x08000000) or libc.mount(None, b"/", None, 0x44000, None) or
+                    libc.mount(memory.encode(), b"/dev/shm", None, 0x1000, None)):
+                sys.exit("cannot give a host memory of its own")
+            os.environ["MPIR_CVAR_NOLOCAL"] = "1"  # MPI must not look for the others there
     if os.path.exists(os.path.join({folder!r}, "bare-" + words[1].split(",")[int(rank)])):
         words = [w if w != {data!r} else "/nowhere.bin" for w in words]
     if os.path.exists(os.path.join({folder!r}, "elsewhere-" + words[1].split(",")[int(rank)])):

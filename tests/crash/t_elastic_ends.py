@@ -33,8 +33,8 @@ class Ends(Elastic):
         self.assertGreater(self.assert_whole(), 3)
 
     def test_a_mistake_is_not_tried_again(self):
-        j = self.job((2, "--ep 2 --zero 1"), "--elastic")
-        self.assert_said(j.end(), USAGE, r"--elastic: with --zero 1")
+        j = self.job((2, "--ep 2 --offload experts"), "--elastic")
+        self.assert_said(j.end(), USAGE, r"--offload experts: .* does not go with --elastic")
         j = self.elastic(LAYOUTS[0], data=self.path("none.txt"))
         status, _, err = j.end()
         self.assertNotEqual(status, DONE)

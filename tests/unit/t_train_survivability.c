@@ -1,7 +1,8 @@
 /* Which losses of hosts a run's placement tolerates: compared with trying every loss, over stages,
- * expert-parallel groups and shards.  Ranks are threads. */
+ * expert-parallel groups, shards and ranges of --zero.  Ranks are threads. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "model/param_buckets.h"
 #include "tensor/select/select.h"
 #include "train/run/state.h"
 
@@ -9,11 +10,11 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { RANKS_MAX = 8, EXPERTS = 5, LAYERS = 4, SPARE = 2 };
+enum { RANKS_MAX = 8, EXPERTS = 5, LAYERS = 4, SPARE = 2, BUCKETS_MAX = 64 };
 
 /* One rank. */
 typedef struct {
-    int ranks, of_host, hosts_of_rack; /* racks 0: unknown */
+    int ranks, of_host, hosts_of_rack, zero; /* racks 0: unknown */
     ek_mesh_sizes sizes;
     ek_comm *world;
     ek_train_summary out;
@@ -21,7 +22,7 @@ typedef struct {
     int64_t noted; /* hosts of each expert's shards as bit masks, computed by the test, for this
                       stage; behind `experts` those of the other weights */
     int64_t experts;
-    uint64_t replica_sets[LAYERS * EXPERTS * 2 + 2];
+    uint64_t replica_sets[LAYERS * EXPERTS * 2 + 2 + BUCKETS_MAX];
     int failed;
 } member;
 
@@ -89,10 +90,35 @@ static void look_at_shards(member *v, const ek_mesh *mesh)
     }
 }
 
+/* The hosts of what this rank keeps of each bucket: its own and its partner's. */
+static void look_at_buckets(member *v, const ek_model *m)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+
+    CHECK(m->buckets->n <= BUCKETS_MAX);
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
+        uint64_t mask = UINT64_C(1) << (mesh->rank / v->of_host);
+
+        if (!u->sharded)
+            continue;
+        if (u->copies.partner != NULL)
+            mask |= UINT64_C(1) << (ek_ranks_at(ek_mesh_ranks(mesh, u->mesh_group),
+                                                u->copies.partner[u->rank]) /
+                                    v->of_host);
+        v->replica_sets[v->noted++] = mask;
+    }
+}
+
 static ek_status judge(member *v, uint64_t seed)
 {
-    ek_run r = {.out = &v->out, .world = v->world, .ranks = v->ranks};
-    ek_model_config mc = {.trained = 1, .spare_slots = SPARE, .persistent_slots = 1};
+    ek_train_config cfg = {.elastic = 1, .zero = v->zero};
+    ek_run r = {.cfg = &cfg, .out = &v->out, .world = v->world, .ranks = v->ranks};
+    ek_model_config mc = {.trained = 1,
+                          .spare_slots = SPARE,
+                          .persistent_slots = 1,
+                          .zero = v->zero,
+                          .partner_copies = 1};
     int node_of[RANKS_MAX], rack_of[RANKS_MAX];
 
     r.source.spec = spec_of();
@@ -108,6 +134,7 @@ static ek_status judge(member *v, uint64_t seed)
     EK_TRY(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &r.kernels));
     EK_TRY(ek_mesh_open(v->world, &v->sizes, &r.mesh));
     mc.mesh = r.mesh;
+    mc.rack_of = r.options.rack_of;
     EK_TRY(ek_model_create(&r.source.spec, r.kernels, &mc, &r.model));
     for (int64_t l = 0; l < LAYERS; l++)
         if (ek_model_has_moe_layer(r.model, l)) {
@@ -115,6 +142,7 @@ static ek_status judge(member *v, uint64_t seed)
             look(v, r.model, l);
         }
     look_at_shards(v, r.mesh);
+    look_at_buckets(v, r.model);
     EK_TRY(ek_run_evaluate_survivability(&r));
     EK_TRY(ek_run_find_risk(&r, &v->risk));
     ek_model_destroy(&r.model);
@@ -215,7 +243,7 @@ static void check_risk(const member *v, int ranks, int hosts, int pp)
     }
 }
 
-static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes sizes)
+static void run_with(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes sizes, int zero)
 {
     ek_comm *worlds[RANKS_MAX];
     pthread_t threads[RANKS_MAX];
@@ -228,6 +256,7 @@ static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes size
         v[r] = (member){.ranks = ranks,
                         .of_host = of_host,
                         .hosts_of_rack = hosts_of_rack,
+                        .zero = zero,
                         .sizes = sizes,
                         .world = worlds[r]};
         CHECK(pthread_create(&threads[r], NULL, member_main, &v[r]) == 0);
@@ -253,6 +282,12 @@ static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes size
     check_risk(v, ranks, hosts, sizes.pp);
 }
 
+static void run_on(int ranks, int of_host, int hosts_of_rack, ek_mesh_sizes sizes)
+{
+    run_with(ranks, of_host, hosts_of_rack, sizes, 0);
+    run_with(ranks, of_host, hosts_of_rack, sizes, 1 + (int)seed_of_all % 3);
+}
+
 static void as_every_loss_says(void)
 {
     for (seed_of_all = 0; seed_of_all < 4; seed_of_all++) {
@@ -269,11 +304,12 @@ static void as_every_loss_says(void)
     }
 }
 
-/* No result without required replicas. */
+/* No result without required replicas, nor partners. */
 static void nobody_asks(void)
 {
     ek_train_summary out = {0};
-    ek_run r = {.out = &out, .ranks = 1, .options = {.replicas_min = 1}};
+    ek_train_config cfg = {.zero = 1};
+    ek_run r = {.cfg = &cfg, .out = &out, .ranks = 1, .options = {.replicas_min = 1}};
 
     CHECK(ek_run_evaluate_survivability(&r) == EK_OK);
     r.training.moe.planner = &ek_planner_replicate;

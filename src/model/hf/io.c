@@ -81,22 +81,6 @@ out:
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-/* Intersects elements [first, first + n) of a weight, whole rows, with a span: a slice of the
- * tensor, which starts at element `from` of the weight.  Returns 0 if it is empty. */
-static int intersect_span(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *slice,
-                          int64_t *from)
-{
-    int64_t begin = first > s->first ? first : s->first, end = s->first + s->rows * s->ld;
-
-    end = end < first + n ? end : first + n;
-    if (begin >= end)
-        return 0;
-    *slice = (ek_tensor_slice){s->row + (begin - s->first) / s->ld, (end - begin) / s->ld, s->col,
-                               s->cols};
-    *from = begin;
-    return 1;
-}
-
 /* A range of a weight must be whole rows, and a span all columns, for intersections to be
  * slices. */
 static ek_status check_rows(const ek_span *s, const ek_hf_tensor *t, int64_t first, int64_t n)
@@ -208,7 +192,7 @@ static ek_status add_own(ek_owned_tensors *o, const ek_hf_tensor *t, const ek_sp
     ek_tensor_slice slice;
 
     EK_TRY(check_rows(s, t, w->own_first, w->own));
-    if (!intersect_span(s, w->own_first, w->own, &slice, &from))
+    if (!ek_span_part(s, w->own_first, w->own, &slice, &from))
         return EK_OK;
     EK_REQUIRE(w->own_first >= w->kept_first && w->own_first + w->own <= w->kept_first + w->kept,
                EK_EINTERNAL,

@@ -111,3 +111,16 @@ int ek_model_span(ek_model *m, const ek_hf_tensor *t, ek_span *out)
     default: return expert_span(m, &y->experts, t, out);
     }
 }
+
+int ek_span_part(const ek_span *s, int64_t first, int64_t n, ek_tensor_slice *slice, int64_t *from)
+{
+    int64_t begin = first > s->first ? first : s->first, end = s->first + s->rows * s->ld;
+
+    end = end < first + n ? end : first + n;
+    if (begin >= end)
+        return 0;
+    *slice = (ek_tensor_slice){s->row + (begin - s->first) / s->ld, (end - begin) / s->ld, s->col,
+                               s->cols};
+    *from = begin;
+    return 1;
+}

@@ -264,12 +264,38 @@ void ek_run_set_slots(const ek_run *r, ek_model_config *mc)
             ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
 }
 
+/* Experts stay where their state is: on disk, or sharded over ranks whose partners have copies.
+ * These, as hosts leave and join, may be so in some starts of a run only. */
+static void keep_primaries(ek_run *r)
+{
+    ek_moe_config *moe = &r->training.moe;
+    int shards = r->cfg->elastic && r->cfg->zero > 0 && r->mesh->edp > 1;
+    int moves = moe->planner->plan_persistent != NULL &&
+                (moe->planner->plan_transient == NULL || ek_planner_fills_slots(moe->planner));
+
+    if (!shards && strcmp(r->cfg->offload, "experts") != 0)
+        return;
+    moe->plan_every = moe->horizon = 0;
+    if (!shards || !moves)
+        return;
+    if (r->rank == 0)
+        ek_log("balance", EK_LOG_WARN,
+               "--balance auto makes transient replicas in place of --balance %s%s: with --elastic "
+               "--zero %d experts stay where the shards of their state are, on %d ranks each and "
+               "on those of partners",
+               r->cfg->balance, r->options.replicas_min > 1 ? " with --replicas-min" : "",
+               r->cfg->zero, r->mesh->edp);
+    moe->planner = &ek_planner_auto;
+    moe->replicas_min = r->options.replicas_min = 1;
+}
+
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
 {
     if (!is_balanced(r))
         r->training.moe.planner = NULL;
     if (r->training.moe.planner == NULL)
         return EK_OK;
+    keep_primaries(r);
     if (r->cfg->record_plans && r->mesh->at == 0)
         EK_TRY(ek_plan_record_listener(&r->records.plans, r->source.spec.layers,
                                        &r->training.moe.listener));
@@ -279,8 +305,6 @@ ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)
     EK_TRY(check_hosts(r));
     ek_run_set_slots(r, mc);
     EK_TRY(ek_replicas_check(r->mesh, r->options.spare_slots));
-    if (strcmp(r->cfg->offload, "experts") == 0) /* primaries stay where their state is */
-        r->training.moe.plan_every = r->training.moe.horizon = 0;
     return EK_OK;
 }
 

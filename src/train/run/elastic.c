@@ -26,9 +26,6 @@ static ek_status check_options(const ek_run *r)
                "--elastic: the state has to be in CPU memory to outlive a process, not in that of "
                "--device %s",
                c->device);
-    EK_REQUIRE(c->zero == 0, EK_EINVAL,
-               "--elastic: with --zero %d no other rank has a copy of a rank's state; use --zero 0",
-               c->zero);
     return EK_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "comm/agree.h"
 #include "model/hf/init.h"
 #include "model/offload.h"
+#include "model/param_buckets.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
 #include "train/run/stages.h"
@@ -150,6 +151,8 @@ ek_status ek_run_layout_model(ek_run *r)
                           .mesh = r->mesh,
                           .model_chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
+                          .partner_copies = c->elastic && !c->dry_run,
+                          .rack_of = r->options.rack_of,
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run,
                           .stage_layers = r->options.stage_layers};
@@ -190,5 +193,7 @@ ek_status ek_run_fill_model(ek_run *r)
         EK_TRY(ek_train_load(r->model, r->saves.found.path.s, &r->room.files));
     else if (r->memory.step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
+    if (r->memory.step < 0) /* else memory holds the copies, too */
+        EK_TRY(ek_param_buckets_fill_copies(r->model));
     return ek_model_pack(r->model);
 }

@@ -88,13 +88,23 @@ static ek_status open_trace(ek_run *r)
 
 static ek_status log_survivability(ek_run *r)
 {
+    const ek_train_balance *b = &r->out->balance;
+    int by_experts = r->options.replicas_min > 1;
+
     EK_TRY(ek_run_evaluate_survivability(r));
-    if (r->rank == 0 && r->out->balance.survivability_text[0] != '\0')
+    if (r->rank != 0 || b->survivability_text[0] == '\0')
+        return EK_OK;
+    if (by_experts)
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: the current placement %s",
-               (int)r->options.replicas_min, r->out->balance.survivability_text);
-    if (r->rank == 0 && r->out->balance.racks_text[0] != '\0')
-        ek_log("balance", EK_LOG_INFO, "--replicas-min counts racks here: the current placement %s",
-               r->out->balance.racks_text);
+               (int)r->options.replicas_min, b->survivability_text);
+    else
+        ek_log("elastic", EK_LOG_INFO,
+               "partners on other hosts have copies of what --zero %d shards: the current "
+               "placement %s",
+               r->cfg->zero, b->survivability_text);
+    if (b->racks_text[0] != '\0')
+        ek_log("balance", EK_LOG_INFO, "%s counts racks here: the current placement %s",
+               by_experts ? "--replicas-min" : "the choice of partners", b->racks_text);
     return EK_OK;
 }
 

@@ -217,6 +217,12 @@ static int is_any_alone(const ek_run *r)
     return 0;
 }
 
+/* Whether experts are sharded over their ranks, so that partners have the copies (--zero). */
+static int has_partner_copies(const ek_run *r)
+{
+    return r->cfg->zero > 0 && r->mesh->edp > 1;
+}
+
 /* Hosts that are to hold each expert; 1: the options leave nothing to choose.  The same on all
  * ranks. */
 static int32_t copies_by_options(const ek_run *r)
@@ -226,7 +232,7 @@ static int32_t copies_by_options(const ek_run *r)
     const ek_planner *p = r->training.moe.planner;
 
     if (!c->elastic || r->mesh == NULL || r->mesh->ep == 1 || p == NULL || c->plan_every == 0 ||
-        r->options.adaptive_r != r->mesh->etp ||
+        r->options.adaptive_r != r->mesh->etp || has_partner_copies(r) ||
         (c->replicas_min == 0 ? p != &ek_planner_auto : c->spare_slots >= 0) ||
         !ek_planner_for(p, copies)->enforces_replicas_min)
         return 1;
@@ -417,7 +423,9 @@ ek_status ek_run_warn_of_loss(ek_run *r)
                "repeated; %s",
                risk->alone, risk->experts, cost, help);
     if (r->rank == 0 && risk->shard_alone)
-        ek_log("elastic", EK_LOG_WARN,
-               "a shard of --tp or --pp is on one host only: if it is lost, %s are repeated", cost);
+        ek_log(
+            "elastic", EK_LOG_WARN,
+            "a shard of --tp, --pp or --zero is on one host only: if it is lost, %s are repeated",
+            cost);
     return EK_OK;
 }

@@ -4,26 +4,38 @@
 
 #include "base/log.h"
 #include "comm/agree.h"
+#include "placement/partners.h"
 #include "train/run/state.h"
 
 #include <string.h>
 
 /* Workspace.  The hosts of each part are first collected as bit masks, as a stage knows its own
- * layers only.  Parts: experts, [layers][experts][etp]; then the other weights, [pp][tp]. */
+ * layers only.  Parts: experts, [layers][experts][etp]; then the other weights, [pp][tp]; then,
+ * with
+ * --elastic --zero, what each rank keeps of the buckets of its groups: [KINDS][ranks]. */
 typedef struct {
     ek_arena arena;
     ek_replica_sets replica_sets;
-    int64_t *masks; /* [rows][words] */
-    int64_t rows, expert_rows;
-    int32_t *domain_of; /* [ranks] */
+    int64_t *masks;                        /* [rows][words] */
+    int64_t rows, expert_rows, range_rows; /* all; of experts; of ranges of --zero */
+    int32_t *domain_of;                    /* [ranks] */
+    int *host_of;                          /* [ranks] */
+    int32_t *partner, *scratch;            /* [ranks], [4 * ranks] */
 } survivability_work;
+
+/* Groups of ranks that shard buckets: data parallel, of the stage, expert data parallel. */
+enum { KINDS = 3 };
 
 static void layout_work(survivability_work *j, const ek_run *r, int32_t domains)
 {
     j->expert_rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
-    j->rows = j->expert_rows + r->mesh->pp * r->mesh->tp;
+    j->range_rows = r->cfg->elastic && r->cfg->zero > 0 ? KINDS * (int64_t)r->ranks : 0;
+    j->rows = j->expert_rows + r->mesh->pp * r->mesh->tp + j->range_rows;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
+    j->host_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->host_of));
+    j->partner = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->partner));
+    j->scratch = ek_arena_alloc(&j->arena, 4 * (int64_t)r->ranks, sizeof(*j->scratch));
     j->masks = ek_arena_alloc(&j->arena, j->rows * j->replica_sets.words, sizeof(*j->masks));
 }
 
@@ -96,6 +108,29 @@ static void mark_shards(survivability_work *j, const ek_run *r)
                   rank);
 }
 
+/* Marks the domains that hold what each rank keeps of sharded buckets: its own, and that of its
+ * partner.  A group of one rank shards nothing. */
+static void mark_ranges(survivability_work *j, const ek_run *r)
+{
+    const ek_mesh *mesh = r->mesh;
+    const ek_ranks groups[KINDS] = {
+        {0, mesh->tp, mesh->dp}, {0, 1, mesh->stage_size}, {0, mesh->ep * mesh->etp, mesh->edp}};
+    int64_t row = j->rows - j->range_rows;
+
+    for (int i = 0; i < r->ranks; i++)
+        j->host_of[i] = ek_comm_node(r->world, i);
+    for (int k = 0; k < KINDS; k++) {
+        ek_partners_choose_groups(r->ranks, groups[k].stride, groups[k].n, j->host_of,
+                                  r->options.rack_of, j->partner, j->scratch);
+        for (int i = 0; i < r->ranks; i++, row++) {
+            if (groups[k].n > 1)
+                mark_part(j, row, i);
+            if (groups[k].n > 1 && j->partner[i] >= 0)
+                mark_part(j, row, j->partner[i]);
+        }
+    }
+}
+
 /* Marks all parts; one rank of each stage contributes its layers.  Collective. */
 static ek_status mark_all_parts(survivability_work *j, const ek_run *r)
 {
@@ -104,8 +139,11 @@ static ek_status mark_all_parts(survivability_work *j, const ek_run *r)
     for (int64_t l = 0; l < r->source.spec.layers; l++)
         if (ek_model_has_moe_layer(r->model, l) && (r->mesh->pp == 1 || r->mesh->at == 0))
             mark_layer(j, r, l);
-    if (r->mesh->pp == 1 || r->rank == 0)
+    if (r->mesh->pp == 1 || r->rank == 0) {
         mark_shards(j, r);
+        if (j->range_rows > 0)
+            mark_ranges(j, r);
+    }
     if (r->mesh->pp == 1)
         return EK_OK;
     EK_TRY(
@@ -113,9 +151,22 @@ static ek_status mark_all_parts(survivability_work *j, const ek_run *r)
     return ek_coll_wait(&op);
 }
 
-/* Whether a row is a part of the model: dense layers have no experts. */
+/* Domains that hold a part. */
+static int count_domains(const survivability_work *j, int64_t row)
+{
+    int n = 0;
+
+    for (int32_t w = 0; w < j->replica_sets.words; w++)
+        n += __builtin_popcountll((uint64_t)j->masks[row * j->replica_sets.words + w]);
+    return n;
+}
+
+/* Whether a row is a part of the model: dense layers have no experts, and groups of one rank no
+ * ranges. */
 static int is_part(const survivability_work *j, const ek_run *r, int64_t row)
 {
+    if (row >= j->rows - j->range_rows)
+        return count_domains(j, row) > 0;
     return row >= j->expert_rows ||
            !r->source.spec.dense[row / (j->expert_rows / r->source.spec.layers)];
 }
@@ -148,13 +199,24 @@ static void fill_host_result(const ek_replica_sets *h, ek_train_balance *b)
     ek_replica_sets_text(h, "host", b->survivability_text, sizeof(b->survivability_text));
 }
 
-ek_status ek_run_evaluate_survivability(ek_run *r)
+/* Whether the run keeps copies for the loss of a host: of experts, or of what --zero shards. */
+static int has_copies(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
+
+    if (p != NULL && p->enforces_replicas_min && r->options.replicas_min > 1)
+        return 1;
+    if (r->mesh == NULL || !r->cfg->elastic || r->cfg->zero == 0)
+        return 0;
+    return number_domains(r, 0, NULL) > 1;
+}
+
+ek_status ek_run_evaluate_survivability(ek_run *r)
+{
     ek_train_balance *b = &r->out->balance;
     ek_status st = EK_OK;
 
-    if (p == NULL || !p->enforces_replicas_min || r->options.replicas_min <= 1)
+    if (!has_copies(r))
         return EK_OK;
     for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};
@@ -172,11 +234,7 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
 /* Whether one host alone holds a part. */
 static int is_alone(const survivability_work *j, int64_t row)
 {
-    int n = 0;
-
-    for (int32_t w = 0; w < j->replica_sets.words; w++)
-        n += __builtin_popcountll((uint64_t)j->masks[row * j->replica_sets.words + w]);
-    return n == 1;
+    return count_domains(j, row) == 1;
 }
 
 /* Counts experts, and those of which one host alone holds a shard. */

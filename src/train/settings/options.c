@@ -207,7 +207,8 @@ static const ek_option options[] = {
          "slots)"},
     {"zero", EK_OPTION_CHOICE, .allowed = "0|1|2|3", .field = EK_FIELD_INT, .offset = FIELD(zero),
      .help = "ZeRO stage over the data parallel ranks: 1: shard optimizer state, 2: also "
-             "gradients, 3: also weights"},
+             "gradients, 3: also weights. With --elastic on several hosts each shard has a copy "
+             "on another host"},
     {"embed-columns", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(embed_columns),
      .help =
          "shard the embedding by columns over the data parallel ranks instead of replicating it"},

@@ -1,0 +1,182 @@
+/* Copies of the ranges of sharded buckets on a second host: partners, memory, and what is sent to
+ * keep both alike. */
+#include "exec/net.h"
+#include "model/param_buckets.h"
+#include "placement/partners.h"
+
+#include <stdlib.h>
+
+static int64_t real_size(const ek_model *m)
+{
+    return (int64_t)ek_dtype_size(m->k->real);
+}
+
+static int64_t range_length(const ek_param_bucket *u, int rank)
+{
+    return u->first[rank + 1] - u->first[rank];
+}
+
+/* --- partners --------------------------------------------------------------------------------- */
+
+/* Chooses the partners in the group of a bucket; scratch [3 * size]. */
+static void choose_partners(const ek_model *m, const ek_param_bucket *u, int32_t *partner,
+                            int *scratch)
+{
+    ek_ranks ranks = ek_mesh_ranks(m->cfg.mesh, u->mesh_group);
+    int *host = scratch, *rack = scratch + u->size;
+
+    for (int i = 0; i < u->size; i++) {
+        host[i] = ek_comm_node(u->group, i);
+        rack[i] = m->cfg.rack_of != NULL ? m->cfg.rack_of[ek_ranks_at(ranks, i)] : 0;
+    }
+    ek_partners_choose(u->size, host, rack, partner, rack + u->size);
+}
+
+ek_status ek_param_buckets_choose_partners(ek_model *m)
+{
+    ek_param_buckets *us = m->buckets;
+    size_t most = (size_t)m->cfg.mesh->stage_size;
+    int chosen[EK_SHARE_NONE] = {0}, *scratch = NULL;
+    ek_status st = EK_OK;
+
+    if (!m->cfg.partner_copies || m->cfg.zero == 0)
+        return EK_OK;
+    scratch = calloc(3 * most, sizeof(*scratch));
+    us->partners = calloc(EK_SHARE_NONE * most, sizeof(*us->partners));
+    us->copy_bytes = calloc(most * most, sizeof(*us->copy_bytes));
+    EK_REQUIRE_OUT(scratch != NULL && us->partners != NULL && us->copy_bytes != NULL, EK_ENOMEM,
+                   "no memory for the partners of %zu ranks", most);
+    for (int32_t i = 0; i < us->n; i++) {
+        ek_param_bucket *u = &us->bucket[i];
+        int32_t *partner = us->partners + u->share * most;
+
+        if (!u->sharded)
+            continue;
+        if (!chosen[u->share])
+            choose_partners(m, u, partner, scratch);
+        chosen[u->share] = 1;
+        if (partner[u->rank] < 0) /* all are on one host */
+            continue;
+        u->copies.partner = partner;
+        for (int q = 0; q < u->size; q++)
+            u->copies.n += partner[q] == u->rank ? range_length(u, q) : 0;
+    }
+out:
+    free(scratch);
+    return st;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+void ek_param_bucket_reserve_copies(const ek_model *m, ek_param_bucket *u, ek_arena *a)
+{
+    ek_bucket_copies *c = &u->copies;
+    void **arrays[] = {&c->p, &c->g, &c->m, &c->v};
+
+    for (int i = 0; i < 4 && c->n > 0; i++)
+        *arrays[i] = ek_arena_alloc(a, c->n, (size_t)real_size(m));
+}
+
+static void *element_at(const ek_model *m, void *base, int64_t elements)
+{
+    return base != NULL ? (char *)base + elements * real_size(m) : NULL;
+}
+
+int ek_param_copy_of(const ek_model *m, const ek_param_bucket *u, const ek_param *p, int owner,
+                     ek_param_copy *out)
+{
+    const ek_bucket_copies *c = &u->copies;
+    int64_t at = 0;
+
+    if (c->partner == NULL || c->partner[owner] != u->rank)
+        return 0;
+    out->n = ek_param_owned_by(u, p, owner, &out->first);
+    for (int q = 0; q < owner; q++)
+        at += c->partner[q] == u->rank ? range_length(u, q) : 0;
+    at += p->offset + out->first - u->first[owner];
+    out->p = element_at(m, c->p, at);
+    out->g = element_at(m, c->g, at);
+    out->m = element_at(m, c->m, at);
+    out->v = element_at(m, c->v, at);
+    return out->n > 0;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* Starts to send an array of this rank's range to its partner, and to receive those of its copies,
+ * by owner.  Collective over u->group. */
+static ek_status send_to_partners(const ek_model *m, const ek_param_bucket *u, const void *kept,
+                                  void *copies, ek_coll **op)
+{
+    int64_t *bytes = m->buckets->copy_bytes;
+    ek_status st;
+
+    for (int q = 0; q < u->size; q++)
+        bytes[q * u->size + u->copies.partner[q]] = range_length(u, q) * real_size(m);
+    st = ek_comm_all_to_all(u->group, EK_A2A_LINEAR, bytes, 1, kept, copies, op);
+    for (int q = 0; q < u->size; q++)
+        bytes[q * u->size + u->copies.partner[q]] = 0;
+    return st;
+}
+
+ek_status ek_param_buckets_fill_copies(const ek_model *m)
+{
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
+        const void *kept[] = {u->p_kept, u->m, u->v};
+        void *copies[] = {u->copies.p, u->copies.m, u->copies.v};
+
+        for (int j = 0; j < 3 && u->copies.partner != NULL; j++) {
+            ek_coll *op = NULL;
+
+            EK_TRY(send_to_partners(m, u, kept[j], copies[j], &op));
+            EK_TRY(ek_coll_wait(&op));
+        }
+    }
+    return EK_OK;
+}
+
+static ek_status op_copy_gradients(void *self, const ek_op *op)
+{
+    const ek_model *m = self;
+    const ek_param_bucket *u = &m->buckets->bucket[op->part];
+
+    if (!ek_net_started(op))
+        EK_TRY(send_to_partners(m, u, u->g_kept, u->copies.g, ek_net_cell(op)));
+    return ek_net_test(op);
+}
+
+static ek_status op_nothing(void *self, const ek_op *op)
+{
+    (void)self;
+    (void)op;
+    return EK_OK;
+}
+
+int32_t ek_param_buckets_build_copies(ek_model *m, ek_graph *g, int32_t dep)
+{
+    ek_param_buckets *us = m->buckets;
+    ek_op wait = {.kind = EK_OP_WAIT_GRADIENTS,
+                  .run = op_nothing,
+                  .self = m,
+                  .lane = EK_LANE_COMPUTE,
+                  .layer = -1,
+                  .micro = -1,
+                  .part = -1};
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < us->n; i++) {
+        const ek_param_bucket *u = &us->bucket[i];
+        ek_op op;
+
+        if (u->copies.partner == NULL)
+            continue;
+        op = ek_net_op(EK_OP_COPY_GRADIENTS, op_copy_gradients, m,
+                       ek_net_work_of(m->cfg.mesh, u->mesh_group, EK_COLLECTIVE_TRANSFERS,
+                                      (double)u->kept * (double)real_size(m), 1));
+        op.layer = u->module >= 0 ? u->module : -1;
+        op.part = i;
+        us->deps[n++] = ek_graph_after(g, &op, dep);
+    }
+    return n > 0 ? ek_graph_add(g, &wait, us->deps, n) : dep;
+}

@@ -1,0 +1,103 @@
+"""--elastic runs that shard state over data-parallel ranks (--zero): a partner on another host has a
+copy of each shard, so that no step is lost with a host, nor repeated when workers are killed.
+
+Losses are those of a run on one rank without failures."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import hosts
+import ranks
+from ranks import ek_cli
+
+SETTINGS = "--save-every 0 --a2a pairwise --pipeline-degree 1 "  # tuners would choose by times
+NAMES = ["a", "b", "c", "d"]
+
+
+class Zero(hosts.Hosts):
+    """On hosts with names and memory of their own."""
+
+    LOST = ("--zero 1 --ep 2 --replicas-min 2", "--zero 2 --ep 4", "--zero 3 --pp 2 --balance off")
+    if os.environ.get("EK_TEST_ALL"):
+        LOST += tuple("--zero %d %s" % (zero, layout) for zero in (1, 2, 3)
+                      for layout in ("--balance off", "--ep 2 --balance exact", "--ep 2 --tp 2", "--pp 2 --tp 2"))
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["unshare", "-u", "-m", "-i", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("hosts cannot be named here")
+        memory = tempfile.mkdtemp(prefix="ek_hosts_", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, memory, True)
+        os.symlink(memory, self.path("memory"))
+        self.memories = [os.path.join(memory, host) for host in NAMES]
+        self.hosts(*NAMES)
+        ek_cli.write(self.path("named"), "")
+
+    def start_named(self, words, n=4):
+        shutil.rmtree(self.out, True)
+        j = self.on_hosts(SETTINGS + words)
+        self.used = NAMES[:n]
+        self.wait_for_ranks(j, n)
+        return j
+
+    def lose_with_memory(self, j, host):
+        """Kills a host: all that its memory has is gone."""
+        worker = j.rank(self.used.index(host))
+        self.set("down", host)
+        os.kill(worker, signal.SIGKILL)
+        shutil.rmtree(self.memories[NAMES.index(host)])
+        self.used.remove(host)
+
+    def assert_went_on(self, told, err):
+        """From memory alone: no step was taken again, and there was no checkpoint."""
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertNotIn("going back", err)
+        later = [(g["from"], g["steps_again"]) for g in self.generations()[1:]]
+        self.assertEqual(set(later), {("memory", 0)}, err)
+
+    def lose_and_go_on(self, j):
+        """Loses a host, whose shards only its partners have then; returns the lines of steps."""
+        told = self.told()
+        self.lose_with_memory(j, "b")
+        self.wait_until(j, lambda: self.generations()[-1]["ranks"] < 4, "fewer ranks")
+        j.wait_for_steps(told.count(b"\n") + 5)
+        return told
+
+    def test_a_lost_host(self):
+        for words in self.LOST:
+            with self.subTest(words=words):
+                j = self.start_named(words)
+                j.wait_for_steps(20)
+                told = self.lose_and_go_on(j)
+                self.unset("down", "b")
+                self.assert_went_on(told, self.assert_done(j))
+
+    def test_killed_workers(self):
+        """At any instant, also while copies are updated; then a host is lost, which proves these."""
+        rng = random.Random(3)
+        j = self.start_named("--zero 1 --quiet=false")
+        for _ in range(5):
+            j.wait_for_steps(self.told().count(b"\n") + 10)
+            j.wait_for_members(4)
+            time.sleep(0.03 * rng.random())
+            told = self.told()
+            os.kill(j.rank(rng.randrange(4)), signal.SIGKILL)
+            j.wait_for_steps(told.count(b"\n") + 5)
+            self.assertTrue(self.told().startswith(told), "a step was taken again")
+        told = self.lose_and_go_on(j)
+        err = self.assert_done(j)
+        self.assert_went_on(told, err)
+        self.assertIn("partners on other hosts have copies of what --zero 1 shards: the current "
+                      "placement survives any 1 of 4 hosts", err)
+
+
+ranks.both(globals(), Zero, first=True)
+del Zero
+
+if __name__ == "__main__":
+    ek_cli.main()
