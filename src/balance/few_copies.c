@@ -11,6 +11,7 @@ void ek_few_copies_reserve(ek_few_copies *a, ek_arena *arena, const ek_plan_limi
     int64_t all = (int64_t)l->ranks * l->slots;
 
     ek_locality_reserve(&a->locality, arena, l);
+    a->free = ek_arena_alloc(arena, all, 1);
     a->open = ek_arena_alloc(arena, all, 1);
     a->tried = ek_arena_alloc(arena, all, 1);
     a->quota = ek_arena_alloc(arena, all, sizeof(*a->quota));
@@ -41,7 +42,7 @@ static int has_served(const search *x, int32_t slot)
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-/* Sets a->serving, of the plan's quotas and what served before. */
+/* Sets a->serving, of the plan's quotas and what has gradients anyway. */
 static void count_serving(const search *x)
 {
     const ek_placement *at = &x->p->placement;
@@ -49,7 +50,7 @@ static void count_serving(const search *x)
     memset(x->a->serving, 0, (size_t)x->l->experts * sizeof(*x->a->serving));
     for (int32_t s = 0; s < x->l->ranks * x->l->slots; s++)
         if (at->expert_of[s] >= 0 && !is_transient(x, s))
-            x->a->serving[at->expert_of[s]] += x->p->quota[s] > 0 || has_served(x, s);
+            x->a->serving[at->expert_of[s]] += x->p->quota[s] > 0 || x->a->free[s];
 }
 
 static double plan_seconds(const search *x)
@@ -67,22 +68,21 @@ static double plan_seconds(const search *x)
 
 /* --- one copy of each expert ------------------------------------------------------------------ */
 
-/* Opens what costs nothing more. */
-static void open_free_copies(const search *x)
+/* Sets a->free. */
+static void find_free_copies(const search *x)
 {
     const ek_placement *at = &x->p->placement;
 
-    memset(x->a->open, 0, (size_t)x->l->ranks * (size_t)x->l->slots);
+    memset(x->a->free, 0, (size_t)x->l->ranks * (size_t)x->l->slots);
     for (int32_t s = 0; s < x->l->ranks * x->l->slots; s++) {
         int32_t e = at->expert_of[s];
 
         if (e < 0)
             continue;
         if (is_transient(x, s))
-            x->a->open[at->primary[e]] = 1;
-        x->a->open[s] |= is_transient(x, s) || has_served(x, s);
+            x->a->free[at->primary[e]] = 1;
+        x->a->free[s] |= is_transient(x, s) || has_served(x, s);
     }
-    memcpy(x->a->tried, x->a->open, (size_t)x->l->ranks * (size_t)x->l->slots);
 }
 
 /* Sets a->order, by insertion. */
@@ -123,6 +123,8 @@ static int32_t best_copy(const search *x, int32_t expert, int only_open)
 
 static void open_one_each(const search *x)
 {
+    memcpy(x->a->open, x->a->free, (size_t)x->l->ranks * (size_t)x->l->slots);
+    memcpy(x->a->tried, x->a->free, (size_t)x->l->ranks * (size_t)x->l->slots);
     memset(x->a->load, 0, (size_t)x->l->ranks * sizeof(*x->a->load));
     sort_experts(x);
     for (int32_t i = 0; i < x->l->experts; i++) {
@@ -151,7 +153,7 @@ static void open_needed(const search *x)
     ek_quota_flow_prefer(x->f, x->l, &x->p->placement, x->a->open);
     (void)ek_quota_flow_least(x->f, x->l, &x->p->placement, x->p->quota);
     for (int32_t s = 0; s < x->l->ranks * x->l->slots; s++)
-        x->a->open[s] = x->a->tried[s] || x->p->quota[s] > 0;
+        x->a->open[s] = x->a->free[s] || x->p->quota[s] > 0;
 }
 
 /* The copy with the fewest rows beside another one, by a->quota; -1: none is left to be tried. */
@@ -206,9 +208,9 @@ int64_t ek_few_copies_choose(ek_few_copies *a, ek_quota_flow *f, const ek_plan_l
     if (!(l->costs.gradient_s > 0))
         return all_most;
     ek_plan_sources(l, counts, a->locality.tokens);
+    find_free_copies(&x);
     all = plan_seconds(&x);
     ek_quota_flow_start(f, l, counts, &p->placement);
-    open_free_copies(&x);
     open_one_each(&x);
     open_needed(&x);
     few = serve_open(&x, &most);

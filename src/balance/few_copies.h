@@ -28,6 +28,7 @@
 
 typedef struct {
     ek_locality locality;
+    unsigned char *free;  /* [ranks * slots] cost nothing more */
     unsigned char *open;  /* [ranks * slots] may serve */
     unsigned char *tried; /* [ranks * slots] not to be left out */
     int64_t *quota;       /* [ranks * slots] the best so far */

@@ -85,10 +85,21 @@ static int64_t choose(layer *x)
 static int32_t count_sums(const layer *x)
 {
     int32_t n[EXPERTS] = {0}, sums = 0;
+    unsigned char replica[EXPERTS] = {0}; /* its gradients come to the primary */
 
-    for (int32_t s = 0; s < x->l.ranks * x->l.slots; s++)
-        if (s % x->l.slots < x->l.slots - 1 && x->p.placement.expert_of[s] >= 0)
-            n[x->p.placement.expert_of[s]] += x->p.quota[s] > 0 || x->served[s];
+    for (int32_t r = 0; r < x->l.ranks; r++) {
+        int32_t e = x->p.placement.expert_of[(r + 1) * x->l.slots - 1];
+
+        if (e >= 0)
+            replica[e] = 1;
+    }
+    for (int32_t s = 0; s < x->l.ranks * x->l.slots; s++) {
+        int32_t e = x->p.placement.expert_of[s];
+
+        if (s % x->l.slots < x->l.slots - 1 && e >= 0)
+            n[e] +=
+                x->p.quota[s] > 0 || x->served[s] || (replica[e] && x->p.placement.primary[e] == s);
+    }
     for (int32_t e = 0; e < x->l.experts; e++)
         sums += n[e] > 1 ? n[e] - 1 : 0;
     return sums;
@@ -240,11 +251,14 @@ static void a_primary_with_a_replica_is_free(void)
 
     open_layer(&x, 4, 4, dear);
     fill(&x, 10);
+    for (int32_t r = 0; r < 4; r++) /* on ranks 0 and 3: rank 1 has less */
+        x.counts[r * 4 + 3] = 15;
     x.p.placement.expert_of[2 * 3 + 2] = 0; /* on rank 2 */
     (void)serve_all(&x);
     (void)choose(&x);
     CHECK_INT(count_sums(&x), 0);
-    CHECK(x.p.quota[1 * 3 + 1] == 0 && x.p.quota[0] + x.p.quota[2 * 3 + 2] == 40);
+    CHECK(x.few.free[0] && x.p.quota[1 * 3 + 1] == 0);
+    CHECK_INT(x.p.quota[0] + x.p.quota[2 * 3 + 2], 40);
     close_layer(&x);
 }
 
