@@ -46,7 +46,8 @@ static ek_status predict_stage(const ek_run *r, int32_t copies, double *part)
         .layers = (int32_t)(layers > 0 ? layers : 1),
         .batches = (int32_t)ek_batch_micros(t->batch, t->micro_batch),
         .copies = copies,
-        .split = serving_part(r->training.moe.planner)};
+        .split = serving_part(r->training.moe.planner),
+        .shares_processor = 1 /* that computes: no overlap is promised where it cannot be known */};
     ek_plan_costs of_layer;
     ek_copy_costs c;
 
