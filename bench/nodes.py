@@ -32,7 +32,7 @@ def add_options(p, cpu):
 
 class Cluster:
     """A cluster that exists inside a `with` block.  o has nodes, cpu (cores of a node),
-    mpi and command (path of evenkeel)."""
+    mpi and command (path of evenkeel), and may have period (tools/cluster up --period)."""
 
     def __init__(self, o):
         self.o = o
@@ -57,7 +57,8 @@ class Cluster:
             print("a cluster needs root", file=sys.stderr)
             sys.exit(77)
         try:
-            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit")
+            self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit",
+                      *(["--period", self.o.period] if hasattr(self.o, "period") else []))
         except BaseException:
             self.__exit__()
             raise

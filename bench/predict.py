@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """Predicted step times against measured ones, on emulated clusters of this machine.
 
-For every cluster: `bench costs --cluster-out` measures the machine and its links; `simulate` predicts every cell (layout, loads) from that
-file; the predictions are written, and their SHA-256 printed, before the first step is measured.  Then cells are trained, in turns, and the
-medians of the steps after the first --skip are compared.  Nothing is fitted to a step time.
+For every group (bench/predict_groups.py: a cluster, a model, a load, and its layouts) `bench costs --cluster-out` measures the machine and its
+links; `simulate` predicts the step of every layout from that file, and what a change of the bandwidth would make of some; the predictions
+are written, and their SHA-256 printed, before the first step is measured.  Then layouts are trained, in a drawn order, the first once more
+at the end, and medians of the steps after the first --skip are compared.  For what-ifs the bandwidth is changed while a run trains.
+Nothing is fitted to a step time.
 
-    bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster); about 20 minutes
-    bench/predict.py --table --results FILE                          prints the table of stored results
+    bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster); about three minutes a group
+    bench/predict.py --table --results FILE                          prints the tables of stored results
     bench/predict.py --tables DIR ...                                against public measurements of other programs: bench/public.py
 """
 
@@ -14,62 +16,66 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import public
-from nodes import MIXTRAL, Cluster, add_options
+from nodes import Cluster, add_options
+from predict_groups import COUNTED, TUNING
 
-LAYERS, EXPERTS, SEQ = 4, 16, 256
-
-# Name, words; 4 ranks.  Loads are even with --force-balance; names that end in a workload have its loads.
-CELLS = (
-    ("dp4", ""),
-    ("dp4 zero1", "--zero 1"),
-    ("dp4 zero3", "--zero 3"),
-    ("ep2", "--ep 2"),
-    ("ep4", "--ep 4"),
-    ("ep4 micro 8", "--ep 4 --micro-batch 8"),
-    ("ep4 recompute full", "--ep 4 --recompute full"),
-    ("ep4 degree 2", "--ep 4 --pipeline-degree 2"),
-    ("tp2 ep2", "--tp 2 --ep 2"),
-    ("pp2", "--pp 2 --micro-batch 4"),
-    ("pp2 ep2", "--pp 2 --ep 2 --micro-batch 4"),
-    ("pp4", "--pp 4 --micro-batch 2"),
-    ("ep4 off W2", "--ep 4 --balance off"),
-    ("ep4 exact W2", "--ep 4 --balance exact"),
-    ("ep4 off W5", "--ep 4 --balance off"),
-)
+ENGINES = ("replay", "flow")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs")
 
 
 def options():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add_options(p, "0.45")
-    p.add_argument("--mbit", type=float, nargs="+", default=[1000, 4000], help="bandwidths of a node")
-    p.add_argument("--cells", nargs="*", help="names of cells; default: all")
-    p.add_argument("--batch", type=int, default=16)
-    p.add_argument("--steps", type=int, default=9, help="measured steps of a cell, in all turns (default: %(default)s)")
-    p.add_argument("--skip", type=int, default=2, help="steps before them in each turn")
-    p.add_argument("--turns", type=int, default=3)
-    p.add_argument("--results", required=True, help="JSON Lines: a line a cell")
-    p.add_argument("--table", action="store_true", help="only print the table of --results")
+    p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    add_options(p, None)
+    p.add_argument("--groups", nargs="*", help="names of groups (default: all that count)")
+    p.add_argument("--layouts", nargs="*", help="names of layouts (default: all of a group)")
+    p.add_argument("--traces", metavar="DIR", help="folder of recorded traces, for groups with a trace (gpt_moe_e32_r16.npy)")
+    p.add_argument("--cores", type=float, default=1.6, help="of all nodes together (default: %(default)s)")
+    p.add_argument("--period", type=int, default=1000, help="microseconds in which a node gets its share of the cores (default: %(default)s)")
+    p.add_argument("--budget", type=float, default=1.6, help="seconds of bench costs for links and experts (default: %(default)s)")
+    p.add_argument("--steps", type=int, default=9, help="measured steps of a layout (default: %(default)s)")
+    p.add_argument("--skip", type=int, default=4, help="steps before them (default: %(default)s)")
+    p.add_argument("--what-ifs", type=int, default=3, help="layouts of a group whose bandwidth is changed (default: %(default)s)")
+    p.add_argument("--longest", type=float, default=15, help="seconds of steps: layouts of which more are predicted are left out (default: %(default)s)")
+    p.add_argument("--engine", choices=ENGINES, default="flow", help="whose predictions are compared (default: %(default)s)")
+    p.add_argument("--keep", metavar="DIR", help="keep cluster files and timelines there")
+    p.add_argument("--results", required=True, help="JSON Lines: a line a layout")
+    p.add_argument("--table", action="store_true", help="only print the tables of --results")
     return p.parse_args()
 
 
-def workload_of(name):
-    last = name.split()[-1]
-    return last if last[0] == "W" else None
+def first_iterations(path, out, n):
+    """Writes the first n iterations of a trace."""
+    with open(path, "rb") as f:
+        start = f.read(10)
+        header = f.read(start[8] + 256 * start[9]).decode()
+        shape = [int(x) for x in header.split("(")[1].split(")")[0].split(",") if x.strip()]
+        rest = f.read()
+    cut = header.replace("(%d," % shape[0], "(%d," % n, 1)
+    cut = cut.rstrip("\n").ljust(len(header) - 1)[:len(header) - 1] + "\n"
+    with open(out, "wb") as f:
+        f.write(start + cut.encode() + rest[:len(rest) // shape[0] * n])
 
 
-class Bench:
-    def __init__(self, o, folder):
-        self.o, self.folder = o, folder
-        self.model = self.path("model.json")
+class Group:
+    """A group that is predicted and measured on a cluster that is up."""
+
+    def __init__(self, o, name, folder, cluster):
+        self.o, self.name, self.folder, self.cluster = o, name, folder, cluster
+        self.of = dict(COUNTED, **TUNING)[name]
+        self.ranks = self.of["nodes"] * self.of["ppn"]
+        self.model, self.file = self.path("model.json"), self.path("cluster.json")
         with open(self.model, "w", encoding="utf-8") as f:
-            json.dump(dict(MIXTRAL, num_hidden_layers=LAYERS, num_local_experts=EXPERTS), f)
-        self.cells = [c for c in CELLS if not o.cells or c[0] in o.cells]
+            json.dump(self.of["model"], f)
+        self.layouts = [l for l in self.of["layouts"] if not o.layouts or l[0] in o.layouts]
+        self.random = random.Random(name)
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -80,87 +86,183 @@ class Bench:
             sys.exit("evenkeel %s: %s" % (words[0], r.stderr))
         return r.stdout
 
-    def trace(self, workload):
-        """A file with the loads of a workload; one iteration for each step."""
-        path = self.path(workload + ".npy")
+    def trace(self):
+        """A file with the loads of the group."""
+        path, load, of = self.path("load.npy"), self.of["load"], self.of["model"]
+        if load == "trace" and not os.path.exists(path):
+            if not self.o.traces:
+                sys.exit("group %s has a recorded trace: give its folder by --traces" % self.name)
+            first_iterations(os.path.join(self.o.traces, "gpt_moe_e32_r16.npy"), path, self.o.skip + self.o.steps)
         if not os.path.exists(path):
-            self.evenkeel("workload", "--name", workload, "--ranks", 4, "--experts", EXPERTS, "--layers", LAYERS, "--iterations",
-                          self.o.skip + self.o.steps // self.o.turns, "--tokens", self.o.batch * SEQ // 4, "--out", path)
+            self.evenkeel("workload", "--name", load, "--ranks", self.ranks, "--experts", of["num_local_experts"], "--layers",
+                          of["num_hidden_layers"], "--iterations", self.o.skip + self.o.steps, "--tokens",
+                          self.of["batch"] * self.of["seq"] // self.ranks, "--out", path)
         return path
 
-    def words(self, cell):
+    def words(self, layout):
         """What simulate and train share."""
-        more = cell[1].split()
-        for name, value in (("--micro-batch", self.o.batch), ("--pipeline-degree", 1)):
-            more += [] if name in more else [name, value]
-        return ["--model", self.model, "--batch", self.o.batch, "--seq", SEQ, "--dtype", "fp32", "--a2a", "linear", *more]
+        words = [str(self.of["batch"] // int(w[1:])) if w[0] == "M" else w for w in layout[1].split()]
+        for name, value in (("--micro-batch", self.of["batch"]), ("--pipeline-degree", 1), ("--recompute", "off"), ("--balance", "off")):
+            words += [] if name in words else [name, value]
+        return ["--model", self.model, "--batch", self.of["batch"], "--seq", self.of["seq"], "--dtype", "fp32", "--a2a", "linear", *words]
 
-    def predict(self, cluster, cell):
-        load = workload_of(cell[0])
-        more = ["--trace", self.trace(load), "--steps", 1000] if load else []
-        return json.loads(self.evenkeel("simulate", "--cluster", cluster, "--ranks", self.o.nodes, *self.words(cell), *more, "--json"))
+    def load_words(self, command):
+        if not self.of["load"]:
+            return ["--force-balance"] if command == "train" else []
+        return ["--replay-routing" if command == "train" else "--trace", self.trace()]
 
-    def measure(self, cluster, cell):
-        """Milliseconds of the counted steps of one turn."""
-        load, out = workload_of(cell[0]), self.path("run")
-        more = ["--replay-routing", self.trace(load)] if load else ["--force-balance", "--balance", "off"]
-        cluster.call(*cluster.mpiexec("train", *self.words(cell), *more, "--tokenizer", "bytes", "--data",
-                                      os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs"), "--threads", 1, "--lr", "1e-9",
-                                      "--steps", self.o.skip + self.o.steps // self.o.turns, "--out", out, "--overwrite", "--quiet"),
-                     what="training of " + cell[0])
-        with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
-            return [json.loads(line)["step_ms"] for line in f][self.o.skip:]
+    def predict(self, layout, engine, *more):
+        steps = ["--steps", self.o.skip + self.o.steps] if self.of["load"] else []
+        return json.loads(self.evenkeel("simulate", "--cluster", self.file, "--ranks", self.ranks, "--engine", engine, *self.words(layout),
+                                        *self.load_words("simulate"), *steps, "--json", *more))
 
-    def run_bandwidth(self, cluster, mbit):
-        file = self.path("cluster.json")
-        cluster.set_bandwidth(mbit)
-        cluster.call(*cluster.mpiexec("bench", "costs", "--model", self.model, "--dtype", "fp32", "--threads", 1, "--cluster-out", file),
-                     what="bench costs")
-        predictions = {c[0]: self.predict(file, c) for c in self.cells}
-        text = json.dumps({k: p["step_ms"] for k, p in predictions.items()}, sort_keys=True)
-        print("%g Mbit/s: predictions %s" % (mbit, hashlib.sha256(text.encode()).hexdigest()), flush=True)
-        print(text, flush=True)
-        measured = {c[0]: [] for c in self.cells}
-        for turn in range(self.o.turns):
-            for c in self.cells[::1 if turn % 2 == 0 else -1]:
-                measured[c[0]].append(self.measure(cluster, c))
+    def predict_all(self):
+        """Layouts that are short enough, and {name: {engine: ms, "where": parts, "what_if": ratio}}."""
+        predictions, n = {}, self.o.skip + self.o.steps + 1
+        self.cluster.set_bandwidth(self.of["mbit"])
+        self.cluster.call(*self.cluster.mpiexec("bench", "costs", "--model", self.model, "--dtype", "fp32", "--threads", 1, "--budget",
+                                                self.o.budget, "--cluster-out", self.file, ppn=self.of["ppn"]), what="bench costs")
+        for layout in self.layouts:
+            p = {e: self.predict(layout, e) for e in ENGINES}
+            predictions[layout[0]] = dict({e: p[e]["step_ms"] for e in ENGINES}, where=p[self.o.engine]["where_ms"])
+        self.layouts = [l for l in self.layouts if n * predictions[l[0]][self.o.engine] <= 1000 * self.o.longest]
+        self.random.shuffle(self.layouts)
+        for layout in self.layouts[:self.o.what_ifs]:
+            changed = self.predict(layout, self.o.engine, "--what-if", "bandwidth[net] x%g" % self.of["change"])["what_if"][0]["step_ms"]
+            predictions[layout[0]]["what_if"] = changed / predictions[layout[0]][self.o.engine]
+        return {l[0]: predictions[l[0]] for l in self.layouts}
+
+    def freeze(self, predictions):
+        text = json.dumps({"group": self.name, "predictions": predictions}, sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with open(self.o.results + ".predictions", "a", encoding="utf-8") as f:
+            f.write(text + "\n")
+        print("%s: %d predictions, SHA-256 %s" % (self.name, len(predictions), digest), flush=True)
+        return digest
+
+    def start(self, layout, steps):
+        words = self.cluster.mpiexec("train", *self.words(layout), *self.load_words("train"), "--tokenizer", "bytes", "--data", DATA, "--threads", 1,
+                                     "--lr", "1e-9", "--steps", steps, "--out", self.path("run"), "--overwrite", "--quiet", ppn=self.of["ppn"])
+        return subprocess.Popen(self.cluster.words(*words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def steps_so_far(self):
+        try:
+            with open(self.path("run/metrics.jsonl"), encoding="utf-8") as f:
+                return [json.loads(line)["step_ms"] for line in f if line.endswith("\n")]
+        except OSError:
+            return []
+
+    def finish(self, run, layout):
+        _, errors = run.communicate()
+        if run.returncode:
+            sys.exit("training of %s ended with status %d: %s" % (layout[0], run.returncode, errors.strip()))
+        return self.steps_so_far()
+
+    def measure(self, layout):
+        """Milliseconds of the counted steps."""
+        subprocess.run(["rm", "-rf", self.path("run")], check=True)
+        return self.finish(self.start(layout, self.o.skip + self.o.steps), layout)[self.o.skip:]
+
+    def measure_change(self, layout):
+        """Milliseconds of steps before and after the bandwidth changes."""
+        n, most = self.o.skip + self.o.steps, 3 * (self.o.skip + self.o.steps)
+        subprocess.run(["rm", "-rf", self.path("run")], check=True)
+        run = self.start(layout, most)
+        while run.poll() is None and len(self.steps_so_far()) < n:
+            time.sleep(0.05)
+        self.cluster.set_bandwidth(self.of["mbit"] * self.of["change"])
+        at = len(self.steps_so_far())
+        steps = self.finish(run, layout)
+        self.cluster.set_bandwidth(self.of["mbit"])
+        return steps[self.o.skip:at], steps[at + 2:at + 2 + self.o.steps]
+
+    def run(self):
+        predictions = self.predict_all()
+        digest = self.freeze(predictions)
         with open(self.o.results, "a", encoding="utf-8") as f:
-            for c in self.cells:
-                ms = [statistics.median(turn) for turn in measured[c[0]]]
-                f.write(json.dumps({"mbit": mbit, "nodes": self.o.nodes, "cpu": self.o.cpu, "cell": c[0], "predicted_ms":
-                                    predictions[c[0]]["step_ms"], "where_ms": predictions[c[0]]["where_ms"], "turns_ms": ms,
-                                    "measured_ms": statistics.median(sum(measured[c[0]], []))}) + "\n")
+            for i, layout in enumerate(self.layouts + self.layouts[:1]):
+                p, row = predictions[layout[0]], {"group": self.name, "layout": layout[0], "sha256": digest}
+                changes = i < len(self.layouts) and "what_if" in p
+                before, after = self.measure_change(layout) if changes else (self.measure(layout), None)
+                row.update(again=i == len(self.layouts), predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=statistics.median(before))
+                if changes:
+                    row.update(predicted_ratio=p["what_if"], changed_ms=after, measured_ratio=statistics.median(after) / row["measured_ms"])
+                f.write(json.dumps(row) + "\n")
+                f.flush()
 
 
-def table(path):
-    with open(path, encoding="utf-8") as f:
-        rows = [json.loads(line) for line in f]
-    print("| Mbit/s | cell | predicted ms | measured ms | error | turns, lowest .. highest |\n|---|---|---|---|---|---|")
-    errors, spreads = [], []
-    for r in rows:
-        error = r["predicted_ms"] / r["measured_ms"] - 1
-        low, high = min(r["turns_ms"]) / r["measured_ms"], max(r["turns_ms"]) / r["measured_ms"]
-        errors.append(abs(error))
-        spreads.append((high - low) / 2)
-        print("| %g | %s | %.0f | %.0f | %+.1f %% | %.3f .. %.3f |" % (r["mbit"], r["cell"], r["predicted_ms"], r["measured_ms"],
-                                                                      100 * error, low, high))
-    errors.sort()
+def percentile(errors, share):
+    return sorted(errors)[int(share * (len(errors) - 1) + 0.5)]
+
+
+def summary(title, errors):
     if errors:
-        print("\n%d cells: mean error %.1f %%, 90 %% within %.1f %%, largest %.1f %%; half of the spread of turns %.1f %% in the mean" % (
-            len(errors), 100 * statistics.mean(errors), 100 * errors[int(0.9 * (len(errors) - 1) + 0.5)], 100 * errors[-1],
-            100 * statistics.mean(spreads)))
+        print("%s: %d, mean error %.1f %%, 90 %% within %.1f %%, largest %.1f %%" % (
+            title, len(errors), 100 * statistics.mean(errors), 100 * percentile(errors, 0.9), 100 * max(errors)))
+
+
+def cells_table(rows, engine):
+    print("| group | layout | predicted ms | measured ms | error | again |\n|---|---|---|---|---|---|")
+    again = {(r["group"], r["layout"]): r["measured_ms"] for r in rows if r["again"]}
+    for r in rows:
+        if not r["again"]:
+            second = again.get((r["group"], r["layout"]))
+            print("| %s | %s | %.0f | %.0f | %+.1f %% | %s |" % (
+                r["group"], r["layout"], r["predicted"][engine], r["measured_ms"], 100 * (r["predicted"][engine] / r["measured_ms"] - 1),
+                "" if second is None else "%+.1f %%" % (100 * (second / r["measured_ms"] - 1))))
+
+
+def regret_table(rows, engine):
+    """Of each group: the layout that the prediction chooses against the fastest one."""
+    print("\n| group | layouts | chosen | fastest | regret |\n|---|---|---|---|---|")
+    regrets = []
+    for group in dict.fromkeys(r["group"] for r in rows):
+        cells = [r for r in rows if r["group"] == group and not r["again"]]
+        chosen, best = min(cells, key=lambda r: r["predicted"][engine]), min(cells, key=lambda r: r["measured_ms"])
+        regrets.append(chosen["measured_ms"] / best["measured_ms"] - 1)
+        print("| %s | %d | %s | %s | %.1f %% |" % (group, len(cells), chosen["layout"], best["layout"], 100 * regrets[-1]))
+    print("\nregret: %d groups, mean %.1f %%, worst %.1f %%" % (len(regrets), 100 * statistics.mean(regrets), 100 * max(regrets)))
+
+
+def what_if_table(rows):
+    changes = [r for r in rows if "measured_ratio" in r]
+    if not changes:
+        return
+    print("\n| group | layout | predicted ratio | measured ratio | error |\n|---|---|---|---|---|")
+    for r in changes:
+        print("| %s | %s | %.3f | %.3f | %+.1f %% |" % (r["group"], r["layout"], r["predicted_ratio"], r["measured_ratio"],
+                                                      100 * (r["predicted_ratio"] / r["measured_ratio"] - 1)))
+    print()
+    summary("what-ifs", [abs(r["predicted_ratio"] / r["measured_ratio"] - 1) for r in changes])
+
+
+def tables(o):
+    with open(o.results, encoding="utf-8") as f:
+        rows = [json.loads(line) for line in f]
+    every = dict(COUNTED, **TUNING)
+    cells = [r for r in rows if not r["again"]]
+    cells_table(rows, o.engine)
+    print()
+    for engine in ENGINES:
+        summary("%s, all cells" % engine, [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells])
+        for group in dict.fromkeys(r["group"] for r in rows):
+            summary("%s, %s" % (engine, group), [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells if r["group"] == group])
+        summary("%s, real loads" % engine, [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells
+                                            if every[r["group"]]["load"] == "trace"])
+    regret_table(rows, o.engine)
+    what_if_table(rows)
 
 
 def main():
     if "--tables" in sys.argv:
         sys.exit(public.main())
     o = options()
-    if not o.table:
+    for name in [] if o.table else o.groups or COUNTED:
+        of = dict(COUNTED, **TUNING)[name]
+        o.nodes, o.cpu = of["nodes"], "%.3f" % (o.cores / of["nodes"])
         with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
-            bench = Bench(o, folder)
-            for mbit in o.mbit:
-                bench.run_bandwidth(cluster, mbit)
-    table(o.results)
+            Group(o, name, o.keep or folder, cluster).run()
+    tables(o)
 
 
 if __name__ == "__main__":

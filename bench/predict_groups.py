@@ -1,0 +1,71 @@
+"""The groups of bench/predict.py: clusters, models, loads, and the layouts that are measured on each.
+
+A group is what a user chooses among: one cluster, one model, one batch, one load, and layouts (and, with uneven loads, policies).
+"""
+
+from nodes import MIXTRAL
+
+# Layouts of 4 ranks: name, words of `simulate` and `train`.  A micro-batch is of all ranks of a pipeline stage; M: a part of the batch.
+EVEN = (
+    ("dp4", "--zero 0"),
+    ("dp4 zero1", "--zero 1"),
+    ("dp4 zero3", "--zero 3"),
+    ("ep2", "--ep 2 --zero 0"),
+    ("ep2 zero1", "--ep 2 --zero 1"),
+    ("ep4", "--ep 4 --zero 0"),
+    ("ep4 zero1", "--ep 4 --zero 1"),
+    ("ep4 half", "--ep 4 --zero 0 --micro-batch M2"),
+    ("ep4 degree 2", "--ep 4 --zero 0 --pipeline-degree 2"),
+    ("ep4 recompute", "--ep 4 --zero 0 --recompute full"),
+    ("tp2 ep2", "--tp 2 --ep 2 --zero 0"),
+    ("pp2", "--pp 2 --zero 0 --micro-batch M4"),
+    ("pp2 ep2", "--pp 2 --ep 2 --zero 0 --micro-batch M4"),
+    ("pp2 ep2 half", "--pp 2 --ep 2 --zero 0 --micro-batch M2"),
+    ("pp4", "--pp 4 --zero 0 --micro-batch M8"),
+)
+
+UNEVEN = (
+    ("dp4 zero1", "--zero 1 --balance off"),
+    ("ep2 off", "--ep 2 --zero 0 --balance off"),
+    ("ep2 exact", "--ep 2 --zero 0 --balance exact"),
+    ("ep4 off", "--ep 4 --zero 0 --balance off"),
+    ("ep4 exact", "--ep 4 --zero 0 --balance exact"),
+    ("ep4 auto", "--ep 4 --zero 0 --balance auto"),
+    ("ep4 prophet", "--ep 4 --zero 0 --balance prophet"),
+    ("ep4 exact degree 2", "--ep 4 --zero 0 --balance exact --pipeline-degree 2"),
+    ("ep4 off degree 2", "--ep 4 --zero 0 --balance off --pipeline-degree 2"),
+    ("ep4 exact recompute", "--ep 4 --zero 0 --balance exact --recompute full"),
+    ("tp2 ep2 off", "--tp 2 --ep 2 --zero 0 --balance off"),
+    ("pp2 ep2 off", "--pp 2 --ep 2 --zero 0 --micro-batch M4 --balance off"),
+    ("pp2 ep2 exact", "--pp 2 --ep 2 --zero 0 --micro-batch M4 --balance exact"),
+)
+
+
+def model(layers, experts, hidden, ff):
+    """The config of a Mixtral."""
+    return dict(MIXTRAL, num_hidden_layers=layers, num_local_experts=experts, hidden_size=hidden, intermediate_size=ff,
+                num_attention_heads=hidden // 64, num_key_value_heads=hidden // 128)
+
+
+def group(nodes, ppn, mbit, config, batch, seq, layouts, load=None, change=0.5):
+    """change: factor on the bandwidth of the what-if."""
+    return {"nodes": nodes, "ppn": ppn, "mbit": mbit, "model": model(*config), "batch": batch, "seq": seq, "layouts": layouts, "load": load,
+            "change": change}
+
+
+# Looked at to find what the model lacks; measured only where --groups names them.
+TUNING = {
+    "4x1 400": group(4, 1, 400, (4, 8, 256, 256), 16, 128, EVEN),
+    "2x2 400": group(2, 2, 400, (4, 8, 256, 256), 16, 128, EVEN),
+}
+
+COUNTED = {
+    "4x1 300": group(4, 1, 300, (2, 8, 256, 384), 16, 192, EVEN, change=0.5),
+    "2x2 300": group(2, 2, 300, (2, 8, 256, 384), 16, 192, EVEN, change=2),
+    "4x1 500 trace": group(4, 1, 500, (2, 32, 256, 128), 16, 192, UNEVEN, "trace", change=0.5),
+    "2x2 500 W2": group(2, 2, 500, (2, 8, 256, 384), 16, 192, UNEVEN, "W2", change=0.5),
+    "4x1 800": group(4, 1, 800, (2, 16, 256, 256), 16, 192, EVEN, change=0.5),
+    "2x2 800 trace": group(2, 2, 800, (2, 32, 256, 128), 16, 192, UNEVEN, "trace", change=0.5),
+    "4x1 150 W5": group(4, 1, 150, (2, 8, 256, 256), 16, 128, UNEVEN, "W5", change=2),
+    "2x2 150": group(2, 2, 150, (2, 8, 256, 128), 16, 128, EVEN, change=2),
+}
