@@ -48,7 +48,8 @@ def model(layers, experts, hidden, ff):
 
 
 def group(nodes, ppn, mbit, config, batch, seq, layouts, load=None, change=0.5):
-    """change: factor on the bandwidth of the what-if."""
+    """change: factor on the bandwidth of the what-if.  Layouts that need more layers than there are, are left out."""
+    layouts = tuple(l for l in layouts if l[0] != "pp4" or config[0] >= 4)
     return {"nodes": nodes, "ppn": ppn, "mbit": mbit, "model": model(*config), "batch": batch, "seq": seq, "layouts": layouts, "load": load,
             "change": change}
 
