@@ -191,8 +191,6 @@ static double spare_of_rank(const memory_need *n, double ranks)
     return (n->have - n->want) / (n->limit.kind == EK_LIMIT_GIVEN ? 1 : ranks);
 }
 
-/* Linux overcommits memory and kills a process that uses too much without a message; so this checks
- * before. */
 /* Fails on the ranks of a host whose shared memory is too small for their state.  Where a
  * generation before has left memory, what is adopted decides, and reserving fails.  Collective. */
 static ek_status check_shared_memory(ek_run *r)
@@ -211,9 +209,13 @@ static ek_status check_shared_memory(ek_run *r)
     if (r->rank == 0 && supervisor != NULL && supervisor->no_room != NULL)
         supervisor->no_room();
     EK_TRY(ek_agree(r->world, "report the lack of memory", EK_OK)); /* before any rank ends */
-    return fits > 0 ? EK_OK : ek_segment_too_small("the state of this host's ranks", needed);
+    return ek_agree(r->world, "get shared memory",
+                    fits > 0 ? EK_OK
+                             : ek_segment_too_small("the state of this host's ranks", needed));
 }
 
+/* Linux overcommits memory and kills a process that uses too much without a message; so this checks
+ * before. */
 ek_status ek_run_check_memory(ek_run *r)
 {
     double copy = (double)ek_train_copy_bytes(r->model), copy_fits, all_fit, ranks = 1, spare;

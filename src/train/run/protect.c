@@ -281,14 +281,12 @@ static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protect
     return EK_OK;
 }
 
-/* Whether copies that nobody asked for, not even by --elastic, lengthen steps too much.  A run that
- * goes on may have them already, and so gives them up later. */
+/* Whether copies that nobody asked for, not even by --elastic, lengthen steps too much. */
 static int is_too_slow(const ek_run *r, double part)
 {
-    static const double most = 0.05, to_go_on = 0.1;
+    static const double most = 0.05;
 
-    return r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 &&
-           part > (r->memory.step >= 0 ? to_go_on : most);
+    return r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 && part > most;
 }
 
 ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
