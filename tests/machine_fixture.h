@@ -4,6 +4,7 @@
 
 #include "cost/machine.h"
 #include "ek_test.h"
+#include "spec/model.h"
 
 #include <stdio.h>
 
@@ -86,6 +87,19 @@ static inline ek_machine by_hand_with_kernels(void)
         k->rate = table_of(2, at, rate);
     }
     return m;
+}
+
+/* A layer of 8 experts of 64 x 100, of which a token takes two. */
+static inline ek_model_spec small_moe(void)
+{
+    ek_model_spec s;
+
+    ek_model_default(&s);
+    s.hidden = 64;
+    s.ff = 100;
+    s.experts = 8;
+    s.top_k = 2;
+    return s;
 }
 
 #endif

@@ -153,8 +153,8 @@ void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
  *              forecast; a micro-batch is as forecast if at most 1 / EK_PLAN_DRIFT of its
  *              assignments are for other experts.  A window in which more than
  *              1 / EK_PLAN_EXCEPTIONS of the micro-batches are not ends the constant period, and
- * its loads are the new forecast.  So loads that drift slowly end it, too, and sampling noise of
- * few assignments counts as drift. */
+ *              its loads are the new forecast.  So loads that drift slowly end it, too, and
+ *              sampling noise of few assignments counts as drift. */
 typedef struct {
     int64_t *counts;            /* [ranks][experts] sums */
     int64_t of;                 /* micro-batches in counts */

@@ -8,7 +8,7 @@
 #include "supervisor/command_job.h"
 
 /* *ranks: number of ranks to plan; 1 if this process is part of a job already.  cfg->elastic
- * becomes 1 where the run would be elastic by default.  EK_EINVAL: ranks are not given for other
+ * becomes EK_ELASTIC_BY_DEFAULT where the run would be.  EK_EINVAL: ranks are not given for other
  * hosts, or too many for this host. */
 EK_CHECKED ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job,
                                        ek_train_config *cfg, int *ranks);

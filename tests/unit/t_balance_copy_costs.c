@@ -3,18 +3,6 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 
-static ek_model_spec model(void)
-{
-    ek_model_spec s;
-
-    ek_model_default(&s);
-    s.hidden = 64;
-    s.ff = 100;
-    s.experts = 8;
-    s.top_k = 2;
-    return s;
-}
-
 enum { GRADIENT = 3 * 64 * 100 * 4, LAYERS = 3 };
 
 /* Four ranks on two nodes, two experts a rank: 16 rows an expert, so the best rates. */
@@ -29,7 +17,7 @@ static const double flops = 32 * 6.0 * 64 * 100;
 static void by_the_book(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_copy_setting s = setting(&spec);
     ek_copy_costs c, more;
     double hop = GRADIENT / 1e8, window = flops / 2e12 + flops / 0.5e12, each = 2 * 2 * 1.5 * hop;
@@ -54,7 +42,7 @@ static void by_the_book(void)
 static void hidden_by_products(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_copy_setting s = setting(&spec);
     ek_copy_costs c, exposed;
 
@@ -70,7 +58,7 @@ static void hidden_by_products(void)
 static void step_of_one_copy(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_copy_setting s = setting(&spec);
     ek_copy_costs c;
     ek_plan_costs p;
@@ -87,7 +75,7 @@ static void step_of_one_copy(void)
 static void measured_kernels(void)
 {
     ek_machine m = by_hand_with_kernels();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_copy_setting s = setting(&spec);
     ek_copy_costs c;
 
@@ -101,7 +89,7 @@ static void measured_kernels(void)
 static void edges(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_copy_setting s = setting(&spec);
     ek_copy_costs c;
     ek_cost_reason reason = {0};

@@ -3,18 +3,6 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 
-static ek_model_spec model(void)
-{
-    ek_model_spec s;
-
-    ek_model_default(&s);
-    s.hidden = 64;
-    s.ff = 100;
-    s.experts = 8;
-    s.top_k = 2;
-    return s;
-}
-
 /* A hop of more than 10 kB from one of four ranks on two nodes: one other rank is on its node. */
 static double hop(double bytes)
 {
@@ -24,7 +12,7 @@ static double hop(double bytes)
 static void by_the_book(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     /* 4 ranks on 2 nodes, 2 experts each, so 16 rows per expert: the best rates */
     ek_plan_setting s = {&spec, 0, 4, 2, 32, 0};
     ek_plan_costs c, twice;
@@ -55,7 +43,7 @@ static void by_the_book(void)
 static void skinny_products_are_dear(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_plan_setting s = {&spec, 0, 4, 1, 8, 0};
     ek_plan_costs few, many, best;
 
@@ -75,7 +63,7 @@ static void skinny_products_are_dear(void)
 static void a_row_costs_what_it_adds(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_plan_setting s = {&spec, 0, 4, 1, 0, 0};
     double row = 4 * 64 * 2 + 2 * 4, one, two, away;
     ek_plan_costs c;
@@ -93,7 +81,7 @@ static void a_row_costs_what_it_adds(void)
 static void types(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_plan_setting s = {&spec, 0, 2, 1, 100, 0};
     ek_plan_costs c;
 
@@ -110,7 +98,7 @@ static void types(void)
 static void edges(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_plan_setting s = {&spec, 0, 1, 1, 100, 0};
     ek_plan_costs c, other;
     ek_cost_reason reason = {0};
@@ -137,7 +125,7 @@ static void edges(void)
 static void reasons(void)
 {
     ek_machine m = by_hand();
-    ek_model_spec spec = model();
+    ek_model_spec spec = small_moe();
     ek_plan_setting s = {&spec, 0, 4, 2, 32, 0};
     ek_plan_costs c;
     ek_cost_reason reason = {0};

@@ -281,8 +281,8 @@ static void keep_primaries(ek_run *r)
     if (r->rank == 0)
         ek_log("balance", EK_LOG_WARN,
                "--balance auto makes transient replicas in place of --balance %s%s: with --elastic "
-               "--zero %d experts stay where the shards of their state are, on %d ranks each and "
-               "on those of partners",
+               "--zero %d experts stay where the shards of their state are, on %d ranks each and, "
+               "where these are on several hosts, their partners",
                r->cfg->balance, r->options.replicas_min > 1 ? " with --replicas-min" : "",
                r->cfg->zero, r->mesh->edp);
     moe->planner = &ek_planner_auto;

@@ -363,6 +363,13 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     char memory[16], longer[LONGER_CAP];
     int32_t needed;
 
+    if (has_partner_copies(r)) {
+        snprintf(text, cap,
+                 "with --zero %d they stay on their ranks, and have a copy only where those are on "
+                 "several hosts: use hosts with equally many slots",
+                 r->cfg->zero);
+        return EK_OK;
+    }
     EK_TRY(find_spare_slots(r, COPIES, &p.spare));
     if (p.spare == IMPOSSIBLE) {
         snprintf(text, cap,
