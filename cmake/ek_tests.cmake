@@ -48,10 +48,11 @@ set(EK_TEST_ENVIRONMENT
 add_library(ek_test_flags INTERFACE)
 target_compile_options(ek_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 
-set(EK_TEST_PLAIN t_balance_replicate_large t_bench t_bench_balance t_bench_moe t_cluster
-  t_document_mask t_documented_commands t_dry_run t_eval_export t_evaluate t_fit t_hangup t_launch
-  t_live_line t_long_runs t_public t_public_moe t_run_settings t_tokens t_train_evaluate t_train_kernel_work t_train_ranks
-  t_train_reference t_train_steady t_train_work)
+set(EK_TEST_PLAIN t_balance_replicate_large t_bench t_bench_a2a t_bench_balance t_bench_collectives
+  t_bench_costs t_bench_moe t_cluster t_document_mask t_documented_commands t_dry_run t_eval_export
+  t_evaluate t_expert_store t_fit t_hangup t_launch t_layout t_live_line t_long_runs
+  t_public t_public_moe t_run_settings t_tokenizers t_tokens t_train_evaluate t_train_kernel_work
+  t_train_ranks t_train_reference t_train_steady t_train_work)
 
 # ek_register(name label seconds): what every test has in common.
 function(ek_register name label seconds)
@@ -142,11 +143,14 @@ foreach(name t_train_balance t_train_equal t_train_offload_layouts)
   set_property(TEST ${name}.all APPEND PROPERTY ENVIRONMENT EK_TEST_ALL=1)
 endforeach()
 
-# The same of scripts whose tests take the MPIs in turn.
-foreach(name t_elastic_ends t_elastic_lost t_ranks)
+# The same of scripts whose tests take the MPIs in turn, or some of their cases.
+foreach(script cli/t_cuda crash/t_elastic_bias crash/t_elastic_ends crash/t_elastic_killed crash/t_elastic_lost
+        crash/t_elastic_zero crash/t_ranks)
+  get_filename_component(name ${script} NAME)
+  get_filename_component(folder ${script} DIRECTORY)
   get_test_property(${name} ENVIRONMENT environment)
-  add_test(NAME ${name}.all COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/crash/${name}.py)
-  ek_register(${name}.all "crash;long" 7200)
+  add_test(NAME ${name}.all COMMAND python3 ${CMAKE_SOURCE_DIR}/tests/${script}.py)
+  ek_register(${name}.all "${folder};long" 7200)
   set_tests_properties(${name}.all PROPERTIES ENVIRONMENT "${environment};EK_TEST_ALL=1")
 endforeach()
 

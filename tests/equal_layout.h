@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Without sanitizers losses are compared over 50 steps; errors of memory show in fewer. */
-enum { EQUAL_STEPS = EK_T_SLOW ? 24 : 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
+enum { EQUAL_STEPS = EK_T_SLOW ? 16 : 50, EQUAL_STEPS_FP32 = 10, EQUAL_RANKS_MAX = 8 };
 
 /* Which ranks share a node. */
 typedef enum { EQUAL_ONE_NODE, EQUAL_TWOS, EQUAL_RAGGED } equal_nodes;

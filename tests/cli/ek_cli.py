@@ -48,6 +48,11 @@ def run(*args, **kw):
                           errors="replace", check=False, **kw)
 
 
+def some(things, every):
+    """One of so many, from the first on; with EK_TEST_ALL, as in the long tests, all of them."""
+    return things if os.environ.get("EK_TEST_ALL") else things[::every]
+
+
 def mpiexec():
     """Its path, or None."""
     for line in run("info").stdout.splitlines():

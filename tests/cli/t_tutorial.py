@@ -13,7 +13,7 @@ import subprocess
 import ek_cli
 
 ROOT = os.path.dirname(ek_cli.TEST_DATA)
-FEWER = 5
+FEWER = 10
 STEPS = re.compile(r'(--steps |--eval-every |--save-every |"step": |% )(\d+)')
 
 

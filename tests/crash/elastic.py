@@ -127,11 +127,11 @@ class Elastic(ranks.Disaster):
         job.process.wait()
         self.assert_gone(job)
 
-    def kill_at_random_instants(self, seed, most, pause):
-        """Runs every layout with at most this many kills each, at most this many seconds apart;
+    def kill_at_random_instants(self, seed, most, pause, layouts=LAYOUTS + MOVING):
+        """Runs these layouts with at most this many kills each, at most this many seconds apart;
         returns the number of kills."""
         rng, done = random.Random(seed), 0
-        for layout in LAYOUTS + MOVING:
+        for layout in layouts:
             shutil.rmtree(self.out, True)
             j, kills = self.elastic(layout), 0
             with self.subTest(layout=layout):
@@ -156,13 +156,14 @@ class OpenEnded(Elastic):
     steps = 10000
     lr = 1e-4
     longest = {}  # losses of the longest run on one rank so far
+    shared_steps = 500  # by which these runs get longer
 
     def args(self, layout, *more, **kw):
         return super().args(layout, "--lr-schedule", "constant", "--warmup", 10,
                             *more, **kw)
 
     def reference(self, steps=None):
-        n = -(-(steps or self.steps) // 500) * 500
+        n = -(-(steps or self.steps) // self.shared_steps) * self.shared_steps
         if len(self.longest.get(self.lr, ())) < n:
             self.longest[self.lr] = super().reference(n)
         return self.longest[self.lr][:steps or self.steps]

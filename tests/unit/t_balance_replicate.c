@@ -2,6 +2,8 @@
 #include "balance_golden.h"
 #include "replicate_cases.h"
 
+enum { DRAWS = EK_T_SLOW ? 40 : 100 };
+
 /* --- against all placements ------------------------------------------------------------------- */
 
 typedef struct {
@@ -428,7 +430,7 @@ static void layers_share_fatal_sets(void)
     CHECK(ek_arena_init(&a, 1 << 16, "holders") == EK_OK);
     ek_replica_sets_reserve(&others, &a, 6, 8);
     ek_replica_sets_reserve(&both, &a, 6, 16);
-    for (uint64_t n = 0; n < 100; n++) {
+    for (uint64_t n = 0; n < DRAWS; n++) {
         planned first, alone, told;
         double p, q;
 
@@ -454,7 +456,7 @@ static void layers_share_fatal_sets(void)
         finish(&alone);
         finish(&told);
     }
-    CHECK(more > 25);
+    CHECK(more > DRAWS / 4);
     ek_arena_fini(&a);
 }
 
@@ -478,7 +480,7 @@ static void survival_is_preferred(void)
     CHECK(ek_arena_init(&a, 1 << 16, "holders") == EK_OK);
     ek_replica_sets_reserve(&others, &a, 6, 16);
     ek_replica_sets_reserve(&both, &a, 6, 32);
-    for (uint64_t n = 0; n < 100; n++) {
+    for (uint64_t n = 0; n < DRAWS; n++) {
         planned first, speed, survival;
         double p, q, after_s;
 
@@ -512,7 +514,7 @@ static void survival_is_preferred(void)
         finish(&speed);
         finish(&survival);
     }
-    CHECK(more > 10 && slower > 10 && again > 10);
+    CHECK(more > DRAWS / 10 && slower > DRAWS / 10 && again > DRAWS / 10);
     ek_arena_fini(&a);
 }
 
@@ -567,7 +569,7 @@ static void climbing_finds_the_best(void)
 {
     int tried = 0, missed = 0, planned_too = 0;
 
-    for (uint64_t n = 0; tried < 60; n++) {
+    for (uint64_t n = 0; tried < (EK_T_SLOW ? 20 : 60); n++) {
         int32_t nodes = 3 + (int32_t)(n % 3), room = 2 + (int32_t)(n / 3 % 3), order[8], r[8];
         int32_t experts = room + (int32_t)(n / 9 % 3);
         int64_t total[8];

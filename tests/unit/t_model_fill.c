@@ -5,7 +5,7 @@
 #include "model/hf/init.h"
 #include "model/hf/io.h"
 #include "model/param_buckets.h"
-#include "tensor/select/select.h"
+#include "unit/kernel_tables.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -33,16 +33,20 @@ static ek_model_spec odd_spec(int tied)
 
 static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
 
-/* All modes and instruction sets of this CPU. */
+/* All modes and instruction sets of this CPU; with sanitizers the slowest and the fastest. */
 static void each_kernels(void (*run)(const ek_kernels *k, int tied))
 {
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
         for (int isa = EK_ISA_REF; isa <= (int)ek_cpu_isa(); isa++) {
+            int fastest = isa == (int)ek_cpu_isa();
             ek_kernels *k = NULL;
 
+            if (has_same_next(modes[i], isa) || (EK_T_SLOW && !fastest && isa > EK_ISA_REF))
+                continue;
             CHECK(ek_kernels_create(modes[i], (ek_isa)isa, THREADS, &k) == EK_OK);
             for (int tied = 0; k != NULL && tied < 2; tied++)
-                run(k, tied);
+                if (!EK_T_SLOW || tied == (fastest && modes[i] != EK_MODE_FP32))
+                    run(k, tied);
             ek_kernels_destroy(&k);
         }
 }

@@ -119,7 +119,7 @@ static void budgets(void)
     CHECK(r.m.rate[0].x[0] == 1 && r.m.rate[0].x[5] == 1024);
 }
 
-/* A model whose every weight has another shape. */
+/* A model whose every weight has another shape, and whose sequences are short. */
 static ek_model_spec whole_model(void)
 {
     ek_model_spec s = model();
@@ -132,8 +132,12 @@ static ek_model_spec whole_model(void)
     s.vocab = 50;
     s.dense_ff = 9;
     s.shared_ff = 8;
+    s.max_positions = 512;
     return s;
 }
+
+/* What bounds the memory of a probe: the reference kernels are to be quick, too. */
+#define KERNELS_S 0.1
 
 static int has_kernel(const ek_machine *m, ek_cost_kernel kernel, int32_t a, int32_t b, int32_t c)
 {
@@ -167,8 +171,11 @@ static void kernels_of_every_weight_are_measured(void)
     static const ek_mode modes[] = {EK_MODE_FP64, EK_MODE_FP32, EK_MODE_BF16};
 
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        rank r = {
-            .mode = modes[i], .spec = whole_model(), .budget = 1e-4, .kernels_s = 4, .once = 1};
+        rank r = {.mode = modes[i],
+                  .spec = whole_model(),
+                  .budget = 1e-4,
+                  .kernels_s = KERNELS_S,
+                  .once = 1};
 
         work(&r);
         CHECK(r.st == EK_OK && r.cached == 0);
@@ -262,7 +269,7 @@ static void ranks_agree_on_kernels(void)
         (rank){.mode = EK_MODE_FP32,
                .spec = whole_model(),
                .budget = 1e-3,
-               .kernels_s = 4,
+               .kernels_s = KERNELS_S,
                .once = 1});
     CHECK(ek_machine_check(&ranks[0].m, "measured") == EK_OK);
     check_kernels(&ranks[0].m);
@@ -320,7 +327,8 @@ static void costs_without_kernels_are_measured_again_for_them(void)
     CHECK(mkdtemp(folder) != NULL);
     work(&r);
     CHECK(r.st == EK_OK && r.cached == 0 && r.m.kernels.n == 0);
-    r.kernels_s = 1;
+    r.kernels_s = KERNELS_S;
+    r.once = 1;
     work(&r);
     CHECK(r.st == EK_OK && r.cached == 0 && r.m.kernels.n > 0);
     work(&r);

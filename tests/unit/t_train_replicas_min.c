@@ -241,7 +241,7 @@ static void replicas_are_the_same_bits(void)
     one.balance = 0;
     one.planner = NULL;
     one.turn = NULL;
-    equal_check_pair(&l, &one, 20);
+    equal_check_pair(&l, &one, EQUAL_STEPS * 2 / 5);
 }
 
 static const ek_case cases[] = {
