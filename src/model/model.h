@@ -111,8 +111,9 @@ typedef struct {
     const int32_t *stage_layers; /* [pp * model_chunks] layers of each virtual stage, at least one,
                                     the same on all ranks; NULL: even.  Copied */
     int zero; /* ZeRO stage 0 to 3 (model/param_buckets.h); without effect if not trained */
-    int partner_copies;   /* with zero > 0, a partner on another host keeps a copy of each range of
-                             masters and moments and updates it, too; not with offload */
+    int partner_copies;   /* a partner on another host keeps a copy of each range of masters and
+                             moments (zero > 0), and of each rank's columns of the embedding
+                             (embed_columns), and updates it, too; not with offload */
     const int *rack_of;   /* [ranks of the world] for these; NULL: not known.  Borrowed */
     int32_t spare_slots;  /* spare slots of each rank, for replicas */
     int persistent_slots; /* every slot has optimizer state, so that experts and persistent replicas

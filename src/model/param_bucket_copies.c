@@ -1,5 +1,5 @@
-/* Copies of the ranges of sharded buckets on a second host: partners, memory, and what is sent to
- * keep both alike. */
+/* Copies on a second host of what one rank has alone, ranges of sharded buckets and columns of the
+ * embedding: partners, memory, and what is sent to keep both alike. */
 #include "exec/net.h"
 #include "model/param_buckets.h"
 #include "placement/partners.h"
@@ -11,25 +11,54 @@ static int64_t real_size(const ek_model *m)
     return (int64_t)ek_dtype_size(m->k->real);
 }
 
-static int64_t range_length(const ek_param_bucket *u, int rank)
+/* Elements that a rank of the group of copies has of a bucket. */
+static int64_t length_of(const ek_model *m, const ek_param_bucket *u, int rank)
 {
-    return u->first[rank + 1] - u->first[rank];
+    if (u->sharded)
+        return u->first[rank + 1] - u->first[rank];
+    return m->embed.out * ek_range_length(m->spec.hidden, m->cfg.mesh->dp, rank);
+}
+
+/* The same of the ranks before `end` of which this rank has copies. */
+static int64_t copied_before(const ek_model *m, const ek_param_bucket *u, int end)
+{
+    int64_t n = 0;
+
+    for (int q = 0; q < end; q++)
+        n += u->copies.partner[q] == u->copies.rank ? length_of(m, u, q) : 0;
+    return n;
 }
 
 /* --- partners --------------------------------------------------------------------------------- */
 
-/* Chooses the partners in the group of a bucket; scratch [3 * size]. */
-static void choose_partners(const ek_model *m, const ek_param_bucket *u, int32_t *partner,
+/* Chooses the partners in a group; scratch [3 * size]. */
+static void choose_partners(const ek_model *m, const ek_bucket_copies *c, int32_t *partner,
                             int *scratch)
 {
-    ek_ranks ranks = ek_mesh_ranks(m->cfg.mesh, u->mesh_group);
-    int *host = scratch, *rack = scratch + u->size;
+    ek_ranks ranks = ek_mesh_ranks(m->cfg.mesh, c->mesh_group);
+    int *host = scratch, *rack = scratch + c->size;
 
-    for (int i = 0; i < u->size; i++) {
-        host[i] = ek_comm_node(u->group, i);
+    for (int i = 0; i < c->size; i++) {
+        host[i] = ek_comm_node(c->group, i);
         rack[i] = m->cfg.rack_of != NULL ? m->cfg.rack_of[ek_ranks_at(ranks, i)] : 0;
     }
-    ek_partners_choose(u->size, host, rack, partner, rack + u->size);
+    ek_partners_choose(c->size, host, rack, partner, rack + c->size);
+}
+
+/* The group in which a bucket has copies; size 0: none are needed. */
+static ek_bucket_copies group_of_copies(const ek_model *m, const ek_param_bucket *u)
+{
+    const ek_mesh *mesh = m->cfg.mesh;
+
+    if (u->sharded)
+        return (ek_bucket_copies){
+            .group = u->group, .mesh_group = u->mesh_group, .size = u->size, .rank = u->rank};
+    if (u->share == EK_SHARE_NONE && m->cfg.embed_columns && m->spec.hidden >= mesh->dp)
+        return (ek_bucket_copies){.group = mesh->dp_group,
+                                  .mesh_group = EK_MESH_DP,
+                                  .size = mesh->dp,
+                                  .rank = mesh->dp_rank};
+    return (ek_bucket_copies){0};
 }
 
 ek_status ek_param_buckets_choose_partners(ek_model *m)
@@ -39,7 +68,7 @@ ek_status ek_param_buckets_choose_partners(ek_model *m)
     int chosen[EK_SHARE_NONE] = {0}, *scratch = NULL;
     ek_status st = EK_OK;
 
-    if (!m->cfg.partner_copies || m->cfg.zero == 0)
+    if (!m->cfg.partner_copies || (m->cfg.zero == 0 && !m->cfg.embed_columns))
         return EK_OK;
     scratch = calloc(3 * most, sizeof(*scratch));
     us->partners = calloc(EK_SHARE_NONE * most, sizeof(*us->partners));
@@ -48,18 +77,20 @@ ek_status ek_param_buckets_choose_partners(ek_model *m)
                    "no memory for the partners of %zu ranks", most);
     for (int32_t i = 0; i < us->n; i++) {
         ek_param_bucket *u = &us->bucket[i];
-        int32_t *partner = us->partners + u->share * most;
+        ek_bucket_copies c = group_of_copies(m, u);
+        int share = u->sharded ? (int)u->share : EK_SHARE_DP;
+        int32_t *partner = us->partners + share * (int64_t)most;
 
-        if (!u->sharded)
+        if (c.size == 0)
             continue;
-        if (!chosen[u->share])
-            choose_partners(m, u, partner, scratch);
-        chosen[u->share] = 1;
-        if (partner[u->rank] < 0) /* all are on one host */
+        if (!chosen[share])
+            choose_partners(m, &c, partner, scratch);
+        chosen[share] = 1;
+        if (partner[c.rank] < 0) /* all are on one host */
             continue;
-        u->copies.partner = partner;
-        for (int q = 0; q < u->size; q++)
-            u->copies.n += partner[q] == u->rank ? range_length(u, q) : 0;
+        c.partner = partner;
+        u->copies = c;
+        u->copies.n = copied_before(m, u, c.size);
     }
 out:
     free(scratch);
@@ -86,14 +117,20 @@ int ek_param_copy_of(const ek_model *m, const ek_param_bucket *u, const ek_param
                      ek_param_copy *out)
 {
     const ek_bucket_copies *c = &u->copies;
-    int64_t at = 0;
+    int64_t at;
 
-    if (c->partner == NULL || c->partner[owner] != u->rank)
+    if (c->partner == NULL || c->partner[owner] != c->rank)
         return 0;
-    out->n = ek_param_owned_by(u, p, owner, &out->first);
-    for (int q = 0; q < owner; q++)
-        at += c->partner[q] == u->rank ? range_length(u, q) : 0;
-    at += p->offset + out->first - u->first[owner];
+    at = copied_before(m, u, owner);
+    *out = (ek_param_copy){0};
+    if (u->sharded) {
+        out->n = ek_param_owned_by(u, p, owner, &out->first);
+        at += p->offset + out->first - u->first[owner];
+    } else {
+        out->n = length_of(m, u, owner);
+        out->col = ek_range_first(m->spec.hidden, c->size, owner);
+        out->cols = ek_range_length(m->spec.hidden, c->size, owner);
+    }
     out->p = element_at(m, c->p, at);
     out->g = element_at(m, c->g, at);
     out->m = element_at(m, c->m, at);
@@ -103,19 +140,20 @@ int ek_param_copy_of(const ek_model *m, const ek_param_bucket *u, const ek_param
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Starts to send an array of this rank's range to its partner, and to receive those of its copies,
- * by owner.  Collective over u->group. */
+/* Starts to send an array of what this rank has to its partner, and to receive those of its copies,
+ * by owner.  Collective over u->copies.group. */
 static ek_status send_to_partners(const ek_model *m, const ek_param_bucket *u, const void *kept,
                                   void *copies, ek_coll **op)
 {
+    const ek_bucket_copies *c = &u->copies;
     int64_t *bytes = m->buckets->copy_bytes;
     ek_status st;
 
-    for (int q = 0; q < u->size; q++)
-        bytes[q * u->size + u->copies.partner[q]] = range_length(u, q) * real_size(m);
-    st = ek_comm_all_to_all(u->group, EK_A2A_LINEAR, bytes, 1, kept, copies, op);
-    for (int q = 0; q < u->size; q++)
-        bytes[q * u->size + u->copies.partner[q]] = 0;
+    for (int q = 0; q < c->size; q++)
+        bytes[q * c->size + c->partner[q]] = length_of(m, u, q) * real_size(m);
+    st = ek_comm_all_to_all(c->group, EK_A2A_LINEAR, bytes, 1, kept, copies, op);
+    for (int q = 0; q < c->size; q++)
+        bytes[q * c->size + c->partner[q]] = 0;
     return st;
 }
 
@@ -172,7 +210,7 @@ int32_t ek_param_buckets_build_copies(ek_model *m, ek_graph *g, int32_t dep)
         if (u->copies.partner == NULL)
             continue;
         op = ek_net_op(EK_OP_COPY_GRADIENTS, op_copy_gradients, m,
-                       ek_net_work_of(m->cfg.mesh, u->mesh_group, EK_COLLECTIVE_TRANSFERS,
+                       ek_net_work_of(m->cfg.mesh, u->copies.mesh_group, EK_COLLECTIVE_TRANSFERS,
                                       (double)u->kept * (double)real_size(m), 1));
         op.layer = u->module >= 0 ? u->module : -1;
         op.part = i;

@@ -17,8 +17,9 @@
  *
  * With cfg.partner_copies a second rank of the group, on another host (placement/partners.h), keeps
  * each range, too: its partner.  It receives the reduced gradients and updates the masters and
- * moments of its copy like the owner, so that both have the same bits.  Where the group is on one
- * host there are no copies.
+ * moments of its copy like the owner, so that both have the same bits.  The same holds for the
+ * columns of the embedding that a data-parallel rank has alone (cfg.embed_columns).  Where the
+ * group is on one host there are no copies, nor of columns if some rank has none.
  *
  * The builders below append ops to a step graph.  For each micro-batch, in the order of the ops:
  *
@@ -87,11 +88,15 @@ typedef struct {
     int packed;    /* packed forms that are present, EK_USE_* */
 } ek_module_buffer;
 
-/* Ranges of a bucket that other ranks own and this rank has a copy of, one after the other. */
+/* What other ranks have of a bucket and this rank has a copy of, one after the other: their ranges,
+ * or the columns of the embedding. */
 typedef struct {
     const int32_t *partner; /* [size] of each rank; NULL: there are no copies */
-    int64_t n;              /* elements of this rank's copies */
-    void *p, *g, *m, *v;    /* R [n], by owner */
+    ek_comm *group;         /* among whose ranks partners are */
+    ek_mesh_group mesh_group;
+    int size, rank;      /* of the group; size 0: there are no copies */
+    int64_t n;           /* elements of this rank's copies */
+    void *p, *g, *m, *v; /* R [n], by owner */
 } ek_bucket_copies;
 
 /* One parameter bucket.  Ranges are in its elements; each weight starts at a cache line. */
@@ -168,11 +173,12 @@ void ek_param_bucket_reserve_copies(const ek_model *m, ek_param_bucket *u, ek_ar
 
 /* A part of a weight that this rank has a copy of. */
 typedef struct {
-    int64_t first, n;    /* elements of the weight */
+    int64_t first, n;    /* elements of the weight; of columns all those that the owner has */
+    int64_t col, cols;   /* columns of the embedding; cols 0: a range of a sharded bucket */
     void *p, *g, *m, *v; /* R [n] */
 } ek_param_copy;
 
-/* The part that rank `owner` of the bucket's group owns and this rank copies; 0: there is none. */
+/* The part that rank `owner` of u->copies' group has and this rank copies; 0: there is none. */
 int ek_param_copy_of(const ek_model *m, const ek_param_bucket *u, const ek_param *p, int owner,
                      ek_param_copy *out);
 

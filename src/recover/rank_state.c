@@ -121,6 +121,20 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     }
 }
 
+/* Adds the shard of tensor i that is rows and columns of it in these arrays. */
+static int64_t add_slice(const ek_rank_state *s, const ek_model *m, int64_t i,
+                         const ek_tensor_slice *slice, int64_t first, int64_t ld,
+                         void *const arrays[EK_STATE_ARRAYS], ek_state_shard *shards, int64_t n)
+{
+    if (shards != NULL) {
+        shards[n].slice = *slice;
+        shards[n].ld = ld;
+        set_shard_offsets(&shards[n], s, arrays, first, real_bytes_of(m));
+        atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
+    }
+    return n + 1;
+}
+
 /* Adds the shard of the part of tensor i in elements [first, first + numbers) of a weight, which
  * lie in these arrays.  shards may be NULL.  Returns the number of shards. */
 static int64_t add_part(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
@@ -132,13 +146,7 @@ static int64_t add_part(const ek_rank_state *s, const ek_model *m, int64_t i, co
 
     if (!ek_span_part(a, first, numbers, &slice, &from))
         return n;
-    if (shards != NULL) {
-        shards[n].slice = slice;
-        shards[n].ld = a->ld;
-        set_shard_offsets(&shards[n], s, arrays, from - first, real_bytes_of(m));
-        atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
-    }
-    return n + 1;
+    return add_slice(s, m, i, &slice, from - first, a->ld, arrays, shards, n);
 }
 
 static const ek_param *param_of(const ek_model *m, const ek_weight *w)
@@ -151,18 +159,36 @@ static const ek_param *param_of(const ek_model *m, const ek_weight *w)
 }
 
 /* Adds shards of tensor i: of the range that this rank keeps, and of those that it copies. */
-static int64_t add_parts(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
-                         ek_state_shard *shards, int64_t n)
+static int64_t add_ranges(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
+                          const ek_param *p, ek_state_shard *shards, int64_t n)
 {
     const ek_weight *w = a->w;
-    const ek_param *p = param_of(m, w);
     const ek_param_bucket *u = &m->buckets->bucket[p->bucket];
     ek_param_copy c;
 
     n = add_part(s, m, i, a, w->kept_first, w->kept, (void *[]){w->p_kept, w->m, w->v}, shards, n);
-    for (int owner = 0; owner < u->size; owner++)
+    for (int owner = 0; owner < u->copies.size; owner++)
         if (ek_param_copy_of(m, u, p, owner, &c))
             n = add_part(s, m, i, a, c.first, c.n, (void *[]){c.p, c.m, c.v}, shards, n);
+    return n;
+}
+
+/* The same of a tensor of which this rank keeps all that it has, and copies columns of others. */
+static int64_t add_whole(const ek_rank_state *s, const ek_model *m, int64_t i, const ek_span *a,
+                         const ek_param *p, ek_state_shard *shards, int64_t n)
+{
+    const ek_param_bucket *u = &m->buckets->bucket[p->bucket];
+    ek_tensor_slice slice = {a->row, a->rows, a->col, a->cols};
+    ek_param_copy c;
+
+    n = add_slice(s, m, i, &slice, a->first, a->ld, (void *[]){a->w->p_kept, a->w->m, a->w->v},
+                  shards, n);
+    for (int owner = 0; owner < u->copies.size; owner++)
+        if (ek_param_copy_of(m, u, p, owner, &c)) {
+            slice.col = c.col;
+            slice.cols = c.cols;
+            n = add_slice(s, m, i, &slice, 0, c.cols, (void *[]){c.p, c.m, c.v}, shards, n);
+        }
     return n;
 }
 
@@ -174,26 +200,16 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_shard 
     for (int64_t i = 0; i < count; i++) {
         ek_hf_tensor t;
         ek_span a;
-        int sharded;
+        const ek_param *p;
 
         ek_hf_tensor_at(&m->spec, i, &t);
         if (!ek_model_span(m, &t, &a))
             continue;
-        sharded = m->buckets->bucket[param_of(m, a.w)->bucket].sharded;
-        if (is_of_expert(t.role) && !sharded)
-            continue;
-        if (sharded) {
-            n = add_parts(s, m, i, &a, shards, n);
-            continue;
-        }
-        if (shards != NULL) {
-            shards[n].slice = (ek_tensor_slice){a.row, a.rows, a.col, a.cols};
-            shards[n].ld = a.ld;
-            set_shard_offsets(&shards[n], s, (void *[]){a.w->p_kept, a.w->m, a.w->v}, a.first,
-                              real_bytes_of(m));
-            atomic_store_explicit(&shards[n].tensor, (int32_t)i, memory_order_release);
-        }
-        n++;
+        p = param_of(m, a.w);
+        if (m->buckets->bucket[p->bucket].sharded)
+            n = add_ranges(s, m, i, &a, p, shards, n);
+        else if (!is_of_expert(t.role)) /* those may migrate */
+            n = add_whole(s, m, i, &a, p, shards, n);
     }
     return n;
 }
@@ -272,7 +288,7 @@ static int64_t list_bucket_extents(const ek_model *m, const ek_param_bucket *u, 
         ek_param_copy c;
 
         n = add_extent(p, p->w->kept, arrays, base, extents, n);
-        for (int owner = 0; owner < u->size; owner++)
+        for (int owner = 0; owner < u->copies.size; owner++)
             if (ek_param_copy_of(m, u, p, owner, &c))
                 n = add_extent(p, c.n, (const void *[]){c.p, c.g, c.m, c.v}, base, extents, n);
     }

@@ -26,7 +26,7 @@ typedef struct {
 
 /* What else is known of the run. */
 typedef struct {
-    int pp, dp, tp, edp, ep, etp, zero;
+    int pp, dp, tp, edp, ep, etp, zero, embed_columns;
     int64_t params, active_params; /* of the model; used by a token */
     int64_t batch, step_tokens;    /* sequences and tokens of a step, of all ranks */
     const char *dtype;             /* of products: "bf16", "fp32", "fp64"; static */

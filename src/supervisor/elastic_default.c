@@ -21,8 +21,6 @@ static const char *opposing_option(const ek_options *o)
 {
     const char *shares = ek_options_text(o, "batch-shares");
 
-    if (ek_options_flag(o, "embed-columns"))
-        return "--embed-columns";
     if (!is_word(o, "device", "cpu"))
         return "--device";
     if (!is_word(o, "offload", "off"))

@@ -201,7 +201,14 @@ static void add_shards(parts_work *w, int stage)
     }
 }
 
-/* With ZeRO: what each rank keeps of the buckets of its groups, which its partner has, too. */
+/* Whether rank i has alone what the ranks of a kind of group shard: with ZeRO its range of
+ * their buckets; else its columns of the embedding, which the first stage has. */
+static int has_range(const ek_sim_layout *l, int kind, int32_t i)
+{
+    return l->zero > 0 || (kind == 0 && i < l->dp * l->tp);
+}
+
+/* What each rank keeps of sharded buckets and of the embedding, which its partner has, too. */
 static void add_ranges(parts_work *w)
 {
     const ek_sim_layout *l = w->l;
@@ -211,12 +218,14 @@ static void add_ranges(parts_work *w)
 
     for (int32_t i = 0; i < ranks; i++)
         w->host_of[i] = (int)(i / w->node_ranks);
-    for (int k = 0; k < KINDS && l->zero > 0; k++) {
+    for (int k = 0; k < KINDS && (l->zero > 0 || l->embed_columns); k++) {
         if (groups[k].n == 1)
             continue;
         ek_partners_choose_groups(ranks, groups[k].stride, groups[k].n, w->host_of, NULL,
                                   w->partner, w->scratch);
         for (int32_t i = 0; i < ranks; i++) {
+            if (!has_range(l, k, i))
+                continue;
             memset(w->masks, 0, (size_t)w->out->words * sizeof(*w->masks));
             set_bit(w->masks, w->host_of[i]);
             if (w->partner[i] >= 0)

@@ -41,8 +41,8 @@ class ElasticByDefault(t_launch.Case):
 
     def test_options_that_it_does_not_go_with(self):
         self.check(self.TWO, ("--zero", 1), True, "info: several hosts")  # partners have copies
-        for args, name in ((("--embed-columns",), "--embed-columns"),
-                           (("--device", "cuda"), "--device"),
+        self.check(self.TWO, ("--embed-columns",), True, "info: several hosts")
+        for args, name in ((("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
                            (("--layout-pool", "pool.json"), "--layout-pool"),
                            (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):

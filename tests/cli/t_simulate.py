@@ -206,6 +206,14 @@ class Simulate(ek_cli.Case):
         self.assertEqual((never["save_every"], never["saves"]), (0, 0))
         self.assertGreater(never["goodput"], 0.9999)
 
+    def test_parts_that_partners_copy(self):
+        """Two nodes have a range of --zero, or columns of the embedding, all have the rest."""
+        words = [12, "--batch", 96, "--failures", "1"]
+        for more, any_of in ([], 2), (["--zero", 1], 1), (["--embed-columns"], 1):
+            with self.subTest(more):
+                f = self.failing(*words, *more)["failures"]
+                self.assertTrue(f["survival"].startswith("survives any %d of 3 nodes" % any_of), f["survival"])
+
     def test_slots_stay_idle_where_no_ep_fits(self):
         s = self.failing(17, "--ep", 2, "--batch", 272, "--failures", "1e9")
         self.assertEqual(s["layout"]["ep"], 2)  # a world of 17 ranks has --ep 17

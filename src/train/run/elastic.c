@@ -44,9 +44,10 @@ static ek_status check_host_loss(const ek_run *r)
 {
     const ek_mesh *m = r->mesh;
 
-    EK_REQUIRE(!r->cfg->embed_columns || m->dp == 1, EK_EINVAL,
-               "--elastic: with --embed-columns one host alone holds its columns of the "
-               "embedding, which would be lost with it; leave out --embed-columns");
+    EK_REQUIRE(!r->cfg->embed_columns || r->source.spec.hidden >= m->dp, EK_EINVAL,
+               "--elastic: of %d data-parallel ranks some have none of the %lld columns of the "
+               "embedding, and there are no copies then; leave out --embed-columns",
+               m->dp, (long long)r->source.spec.hidden);
     for (int stage = 0; stage < m->pp; stage++)
         for (int part = 0; part < m->tp; part++)
             EK_REQUIRE(!on_one_host(r, stage * m->stage_size + part, m->tp, m->dp), EK_EINVAL,

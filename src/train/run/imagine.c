@@ -229,6 +229,7 @@ static ek_sim_layout describe(const ek_run *r)
                            .ep = m->ep,
                            .etp = m->etp,
                            .zero = r->cfg->zero,
+                           .embed_columns = r->cfg->embed_columns,
                            .params = ek_hf_elements(&r->source.spec),
                            .active_params = ek_hf_active_elements(&r->source.spec),
                            .batch = t->batch,

@@ -86,10 +86,21 @@ static ek_status open_trace(ek_run *r)
     return EK_OK;
 }
 
+/* "--zero 1 shards": what partners have copies of, and why. */
+static const char *shards_text(const ek_run *r, char *text, size_t cap)
+{
+    if (r->cfg->zero == 0)
+        return "--embed-columns shards";
+    snprintf(text, cap, "--zero %d %s", r->cfg->zero,
+             r->cfg->embed_columns ? "and --embed-columns shard" : "shards");
+    return text;
+}
+
 static ek_status log_survivability(ek_run *r)
 {
     const ek_train_balance *b = &r->out->balance;
     int by_experts = r->options.replicas_min > 1;
+    char shards[64];
 
     EK_TRY(ek_run_evaluate_survivability(r));
     if (r->rank != 0 || b->survivability_text[0] == '\0')
@@ -99,9 +110,8 @@ static ek_status log_survivability(ek_run *r)
                (int)r->options.replicas_min, b->survivability_text);
     else
         ek_log("elastic", EK_LOG_INFO,
-               "partners on other hosts have copies of what --zero %d shards: the current "
-               "placement %s",
-               r->cfg->zero, b->survivability_text);
+               "partners on other hosts have copies of what %s: the current placement %s",
+               shards_text(r, shards, sizeof(shards)), b->survivability_text);
     if (b->racks_text[0] != '\0')
         ek_log("balance", EK_LOG_INFO, "%s counts racks here: the current placement %s",
                by_experts ? "--replicas-min" : "the choice of partners", b->racks_text);

@@ -10,14 +10,14 @@
 #include <string.h>
 
 /* Workspace.  The hosts of each part are first collected as bit masks, as a stage knows its own
- * layers only.  Parts: experts, [layers][experts][etp]; then the other weights, [pp][tp]; then,
- * with
- * --elastic --zero, what each rank keeps of the buckets of its groups: [KINDS][ranks]. */
+ * layers only.  Parts: experts, [layers][experts][etp]; then the other weights, [pp][tp]; then what
+ * partners have copies of: with --elastic --zero what each rank keeps of the buckets of its groups,
+ * [KINDS][ranks]; with --elastic --embed-columns, columns, which are those of the first kind. */
 typedef struct {
     ek_arena arena;
     ek_replica_sets replica_sets;
     int64_t *masks;                        /* [rows][words] */
-    int64_t rows, expert_rows, range_rows; /* all; of experts; of ranges of --zero */
+    int64_t rows, expert_rows, range_rows; /* all; of experts; of what has partners */
     int32_t *domain_of;                    /* [ranks] */
     int *host_of;                          /* [ranks] */
     int32_t *partner, *scratch;            /* [ranks], [4 * ranks] */
@@ -26,10 +26,16 @@ typedef struct {
 /* Groups of ranks that shard buckets: data parallel, of the stage, expert data parallel. */
 enum { KINDS = 3 };
 
+/* Whether ranks have a part of the model's state alone. */
+static int shards_state(const ek_run *r)
+{
+    return r->cfg->zero > 0 || r->cfg->embed_columns;
+}
+
 static void layout_work(survivability_work *j, const ek_run *r, int32_t domains)
 {
     j->expert_rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
-    j->range_rows = r->cfg->elastic && r->cfg->zero > 0 ? KINDS * (int64_t)r->ranks : 0;
+    j->range_rows = r->cfg->elastic && shards_state(r) ? KINDS * (int64_t)r->ranks : 0;
     j->rows = j->expert_rows + r->mesh->pp * r->mesh->tp + j->range_rows;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
@@ -108,8 +114,15 @@ static void mark_shards(survivability_work *j, const ek_run *r)
                   rank);
 }
 
-/* Marks the domains that hold what each rank keeps of sharded buckets: its own, and that of its
- * partner.  A group of one rank shards nothing. */
+/* Whether rank i has alone what the ranks of a kind of group, of n, shard: with --zero its range of
+ * their buckets; else its columns of the embedding, which the first stage has. */
+static int has_range(const ek_run *r, int kind, int n, int i)
+{
+    return n > 1 && (r->cfg->zero > 0 || (kind == 0 && i < r->mesh->stage_size));
+}
+
+/* Marks the domains that hold what each rank keeps of sharded buckets and of the embedding: its
+ * own, and that of its partner. */
 static void mark_ranges(survivability_work *j, const ek_run *r)
 {
     const ek_mesh *mesh = r->mesh;
@@ -123,9 +136,10 @@ static void mark_ranges(survivability_work *j, const ek_run *r)
         ek_partners_choose_groups(r->ranks, groups[k].stride, groups[k].n, j->host_of,
                                   r->options.rack_of, j->partner, j->scratch);
         for (int i = 0; i < r->ranks; i++, row++) {
-            if (groups[k].n > 1)
-                mark_part(j, row, i);
-            if (groups[k].n > 1 && j->partner[i] >= 0)
+            if (!has_range(r, k, groups[k].n, i))
+                continue;
+            mark_part(j, row, i);
+            if (j->partner[i] >= 0)
                 mark_part(j, row, j->partner[i]);
         }
     }
@@ -199,14 +213,14 @@ static void fill_host_result(const ek_replica_sets *h, ek_train_balance *b)
     ek_replica_sets_text(h, "host", b->survivability_text, sizeof(b->survivability_text));
 }
 
-/* Whether the run keeps copies for the loss of a host: of experts, or of what --zero shards. */
+/* Whether the run keeps copies for the loss of a host: of experts, or of what ranks shard. */
 static int has_copies(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
 
     if (p != NULL && p->enforces_replicas_min && r->options.replicas_min > 1)
         return 1;
-    if (r->mesh == NULL || !r->cfg->elastic || r->cfg->zero == 0)
+    if (r->mesh == NULL || !r->cfg->elastic || !shards_state(r))
         return 0;
     return number_domains(r, 0, NULL) > 1;
 }

@@ -210,8 +210,8 @@ static const ek_option options[] = {
              "gradients, 3: also weights. With --elastic on several hosts each shard has a copy "
              "on another host"},
     {"embed-columns", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(embed_columns),
-     .help =
-         "shard the embedding by columns over the data parallel ranks instead of replicating it"},
+     .help = "shard the embedding by columns over the data parallel ranks instead of replicating "
+             "it. With --elastic on several hosts each shard has a copy on another host"},
     {"pipeline-degree", EK_OPTION_CHOICE, .allowed = "1|2|4|8|auto", .field = EK_FIELD_INT,
      .offset = FIELD(pipeline_degree),
      .help = "chunks into which the rows of a MoE layer are split to overlap all-to-all with "
