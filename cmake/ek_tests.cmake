@@ -132,6 +132,7 @@ foreach(call ek_exec_run ek_comm_all_reduce_at ek_comm_reduce_scatter_at ek_comm
         ek_comm_multicast_at ek_comm_multireduce_at ek_comm_all_to_all_at ek_comm_send ek_comm_recv)
   target_link_options(t_train_work PRIVATE LINKER:--wrap=${call})
 endforeach()
+target_link_options(t_exec_async PRIVATE LINKER:--wrap=ek_backoff_wait)
 foreach(call ek_exec_run ek_kernels_create)
   target_link_options(t_train_kernel_work PRIVATE LINKER:--wrap=${call})
 endforeach()
