@@ -149,13 +149,13 @@ static int64_t add_part(const ek_rank_state *s, const ek_model *m, int64_t i, co
     return add_slice(s, m, i, &slice, from - first, a->ld, arrays, shards, n);
 }
 
+/* The parameter of a weight; NULL: it has none, and so no state. */
 static const ek_param *param_of(const ek_model *m, const ek_weight *w)
 {
-    int64_t i = 0;
-
-    while (m->params[i].w != w)
-        i++;
-    return &m->params[i];
+    for (int64_t i = 0; i < m->n_params; i++)
+        if (m->params[i].w == w)
+            return &m->params[i];
+    return NULL;
 }
 
 /* Adds shards of tensor i: of the range that this rank keeps, and of those that it copies. */
@@ -203,9 +203,9 @@ static int64_t list_tensors(const ek_rank_state *s, ek_model *m, ek_state_shard 
         const ek_param *p;
 
         ek_hf_tensor_at(&m->spec, i, &t);
-        if (!ek_model_span(m, &t, &a))
+        p = ek_model_span(m, &t, &a) ? param_of(m, a.w) : NULL;
+        if (p == NULL)
             continue;
-        p = param_of(m, a.w);
         if (m->buckets->bucket[p->bucket].sharded)
             n = add_ranges(s, m, i, &a, p, shards, n);
         else if (!is_of_expert(t.role)) /* those may migrate */
