@@ -4,7 +4,6 @@
 #include "sim/report.h"
 
 #include <stdio.h>
-#include <string.h>
 
 double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l)
 {
@@ -21,13 +20,7 @@ double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
 
 const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
 {
-    size_t used;
-
-    ek_layout_words(&l->choice, text, cap);
-    used = strlen(text);
-    if (l->balance != NULL)
-        (void)snprintf(text + used, cap - used, " --balance %s", l->balance);
-    return text;
+    return ek_layout_words(&l->choice, l->balance, text, cap);
 }
 
 double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,

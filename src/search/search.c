@@ -590,7 +590,7 @@ static ek_status check_any_fits(const searching *s)
                    "none of %lld layouts fits in %sB of memory a rank: the smallest needs %sB (%s)",
                    (long long)o->n, ek_count_text(has, sizeof(has), s->setting.memory),
                    ek_count_text(needs, sizeof(needs), least->memory),
-                   ek_layout_words(&least->choice, text, sizeof(text)));
+                   ek_layout_words(&least->choice, NULL, text, sizeof(text)));
 }
 
 static void count_outcomes(ek_search *o)

@@ -39,7 +39,7 @@ const char *ek_choice_text(ek_choice c, int64_t value, char *text, size_t cap)
     return text;
 }
 
-const char *ek_layout_words(const ek_layout *l, char *text, size_t cap)
+const char *ek_layout_words(const ek_layout *l, const char *balance, char *text, size_t cap)
 {
     size_t used = 0;
 
@@ -52,6 +52,8 @@ const char *ek_layout_words(const ek_layout *l, char *text, size_t cap)
                 text + used, cap - used, "%s--%s %s", used > 0 ? " " : "", choices[i].name,
                 ek_choice_text((ek_choice)i, l->value[i], value, sizeof(value)));
     }
+    if (balance != NULL && balance[0] != '\0' && used < cap)
+        (void)snprintf(text + used, cap - used, "%s--balance %s", used > 0 ? " " : "", balance);
     return text;
 }
 

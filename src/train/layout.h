@@ -34,8 +34,8 @@ int64_t ek_choice_value(ek_choice c, const char *text, size_t length);
 /* Sets the choices in a run's settings. */
 void ek_layout_apply(const ek_layout *l, ek_train_config *cfg);
 
-/* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64".
- * text [cap]; returned. */
-const char *ek_layout_words(const ek_layout *l, char *text, size_t cap);
+/* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64"; with
+ * --balance if there is a policy.  text [cap]; returned. */
+const char *ek_layout_words(const ek_layout *l, const char *balance, char *text, size_t cap);
 
 #endif

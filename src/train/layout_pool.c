@@ -157,14 +157,3 @@ void ek_pool_layout_apply(const ek_pool_layout *l, ek_train_config *cfg)
     if (l->balance[0] != '\0')
         cfg->balance = l->balance;
 }
-
-const char *ek_pool_layout_words(const ek_pool_layout *l, char *text, size_t cap)
-{
-    size_t used;
-
-    (void)ek_layout_words(&l->choice, text, cap);
-    used = strlen(text);
-    if (l->balance[0] != '\0')
-        (void)snprintf(text + used, cap - used, " --balance %s", l->balance);
-    return text;
-}

@@ -30,7 +30,4 @@ EK_CHECKED ek_status ek_layout_pool_read(const char *file_or_text, ek_layout_poo
 /* Sets a layout in a run's settings.  Its policy is borrowed from the pool. */
 void ek_pool_layout_apply(const ek_pool_layout *l, ek_train_config *cfg);
 
-/* Options of `train`: ek_layout_words, and --balance if it has one.  text [cap]; returned. */
-const char *ek_pool_layout_words(const ek_pool_layout *l, char *text, size_t cap);
-
 #endif

@@ -23,7 +23,7 @@ static void check_layout(const ek_pool_layout *l)
     ek_pool_layout_apply(l, &c);
     require(c.pp >= 1 && c.chunks >= 1 && c.tp >= 1 && c.ep >= 1 && c.etp >= 1);
     require(c.zero >= 0 && c.zero <= 3 && c.micro_batch >= 1);
-    require(strlen(ek_pool_layout_words(l, text, sizeof(text))) < sizeof(text) - 1);
+    require(strlen(ek_layout_words(&l->choice, l->balance, text, sizeof(text))) < sizeof(text) - 1);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

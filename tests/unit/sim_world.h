@@ -33,6 +33,15 @@ static inline void close_world(world *w)
         ek_graph_fini(&w->graph[i]);
 }
 
+/* The seconds of a result, which is freed. */
+static inline double take_step(ek_sim_result r)
+{
+    double s = r.step_s;
+
+    ek_sim_free(&r);
+    return s;
+}
+
 /* Ops of `seconds`; their bytes are seconds, too. */
 static inline int32_t compute(ek_graph *g, double seconds, int32_t dep)
 {

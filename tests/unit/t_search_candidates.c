@@ -131,12 +131,12 @@ static void words_leave_out_defaults(void)
     ek_layout c = {{1, 1, 1, 8, 1, 0, 64, 0}};
     char text[256];
 
-    CHECK(strcmp(ek_layout_words(&c, text, sizeof(text)), "--ep 8 --micro-batch 64") == 0);
+    CHECK(strcmp(ek_layout_words(&c, NULL, text, sizeof(text)), "--ep 8 --micro-batch 64") == 0);
     c = (ek_layout){{4, 2, 2, 1, 2, 3, 8, 1}};
-    CHECK(strcmp(ek_layout_words(&c, text, sizeof(text)),
+    CHECK(strcmp(ek_layout_words(&c, NULL, text, sizeof(text)),
                  "--pp 4 --pp-chunks 2 --tp 2 --etp 2 --zero 3 --micro-batch 8 --recompute "
                  "attention") == 0);
-    CHECK(strlen(ek_layout_words(&c, text, 8)) < 8);
+    CHECK(strlen(ek_layout_words(&c, NULL, text, 8)) < 8);
 }
 
 static const ek_case cases[] = {

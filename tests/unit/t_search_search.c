@@ -96,7 +96,8 @@ static void what_is_found_is_what_simulating_all_finds(void)
                 char words[256];
 
                 EK_T_FAIL("%s: bound %g, step %g",
-                          ek_layout_words(&l->choice, words, sizeof(words)), l->bound, l->even_s);
+                          ek_layout_words(&l->choice, NULL, words, sizeof(words)), l->bound,
+                          l->even_s);
             }
             worst = fmax(worst, l->step_s);
         }

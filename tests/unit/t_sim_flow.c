@@ -57,11 +57,7 @@ static ek_sim_result flow_of(const world *w, const ek_cluster *c, const double *
 
 static double step_of(const world *w, const ek_cluster *c, const double *slow)
 {
-    ek_sim_result r = flow_of(w, c, slow);
-    double s = r.step_s;
-
-    ek_sim_free(&r);
-    return s;
+    return take_step(flow_of(w, c, slow));
 }
 
 static void ranks_that_share_an_adapter_halve(void)

@@ -4,6 +4,7 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 #include "sim/price_net.h"
+#include "unit/net_work.h"
 
 /* Nodes of 4 ranks with 100 GB/s and 2 us, leaves of 16 with 10 GB/s and 5 us, spines of 64 with
  * 5 GB/s and 8 us. */
@@ -15,16 +16,6 @@ static ek_cluster three_levels(void)
                               {"spine", 64, 5e9, 8e-6, 0, 1, 1}}};
 
     return c;
-}
-
-static ek_net_work work_of(ek_collective collective, ek_ranks group, double bytes)
-{
-    return (ek_net_work){.collective = collective,
-                         .group = group,
-                         .span = group.n,
-                         .peer = -1,
-                         .element = 4,
-                         .bytes = bytes};
 }
 
 static double total(ek_net_time t)

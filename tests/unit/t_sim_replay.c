@@ -17,11 +17,7 @@ static ek_sim_result replay_of(const world *w, const factors *f, const double *s
 
 static double step_of(const world *w, const factors *f, const double *slow)
 {
-    ek_sim_result r = replay_of(w, f, slow);
-    double s = r.step_s;
-
-    ek_sim_free(&r);
-    return s;
+    return take_step(replay_of(w, f, slow));
 }
 
 /* --- one class -------------------------------------------------------------------------------- */

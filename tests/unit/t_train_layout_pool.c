@@ -55,7 +55,7 @@ static void read_and_applied(void)
     CHECK(c.pp == 2 && c.chunks == 2 && c.tp == 1 && c.ep == 4 && c.etp == 1 && c.zero == 3);
     CHECK(c.micro_batch == 16 && strcmp(c.recompute, "full") == 0);
     CHECK(strcmp(c.balance, "exact") == 0);
-    CHECK(strcmp(ek_pool_layout_words(&p.layout[0], text, sizeof(text)),
+    CHECK(strcmp(ek_layout_words(&p.layout[0].choice, p.layout[0].balance, text, sizeof(text)),
                  "--pp 2 --pp-chunks 2 --ep 4 --zero 3 --micro-batch 16 --recompute full "
                  "--balance exact") == 0);
     ek_pool_layout_apply(&p.layout[1], &c); /* the defaults of train, and the policy in use */

@@ -6,6 +6,7 @@
 #include "sim/price_net.h"
 #include "sim_world.h"
 #include "train/net_calls.h"
+#include "unit/net_work.h"
 
 /* Links carry a byte a second, so bytes are seconds: ranks with links of their own; and pairs of
  * ranks that share an adapter of two bytes a second. */
@@ -51,11 +52,7 @@ static ek_sim_result messages_of(const world *w, const ek_cluster *c, const doub
 
 static double step_of(const world *w, const ek_cluster *c, const double *slow)
 {
-    ek_sim_result r = messages_of(w, c, slow);
-    double s = r.step_s;
-
-    ek_sim_free(&r);
-    return s;
+    return take_step(messages_of(w, c, slow));
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -230,16 +227,6 @@ static ek_cluster two_levels(void)
                     .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1}, {"net", 64, 10e9, 5e-6, 0, 1, 1}}};
 
     return c;
-}
-
-static ek_net_work work_of(ek_collective collective, ek_ranks group, double bytes)
-{
-    return (ek_net_work){.collective = collective,
-                         .group = group,
-                         .span = group.n,
-                         .peer = -1,
-                         .element = 4,
-                         .bytes = bytes};
 }
 
 /* The ranks of a group, and of all between them, make one call. */

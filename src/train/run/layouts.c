@@ -56,6 +56,11 @@ static ek_status check_settings(const ek_train_config *c)
     return EK_OK;
 }
 
+static const char *options_text(const ek_pool_layout *l, char *text, size_t cap)
+{
+    return ek_layout_words(&l->choice, l->balance, text, cap);
+}
+
 static int is_in_use(const ek_pool_layout *l, const ek_train_config *c)
 {
     ek_train_config other = *c;
@@ -150,7 +155,7 @@ static void log_first(const ek_run_layouts *l)
         may += has_micro_batch(&p->layout[i], now->choice.value[EK_CHOICE_MICRO_BATCH]);
     ek_log("layout", EK_LOG_INFO,
            "layout %s: number %lld of %lld in the pool, %lld with this micro-batch",
-           ek_pool_layout_words(now, words, sizeof(words)), (long long)l->decision.current + 1,
+           options_text(now, words, sizeof(words)), (long long)l->decision.current + 1,
            (long long)p->n, (long long)may);
 }
 
@@ -307,7 +312,7 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     } else {
         l->refused[i] = 1;
         ek_log("layout", EK_LOG_WARN, "%s cannot be simulated: %s",
-               ek_pool_layout_words(&l->pool->layout[i], words, sizeof(words)), ek_err_message());
+               options_text(&l->pool->layout[i], words, sizeof(words)), ek_err_message());
     }
     ek_simulation_close(&s);
     return step_s;
@@ -353,7 +358,7 @@ static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
 {
     char words[WORDS], of_step[64] = "", of_change[64];
 
-    (void)ek_pool_layout_words(&l->pool->layout[v->best], words, sizeof(words));
+    (void)options_text(&l->pool->layout[v->best], words, sizeof(words));
     (void)snprintf(of_step, sizeof(of_step), "%.4g ms a step instead of %.4g", v->expected_s * 1e3,
                    p->measured_s * 1e3);
     (void)snprintf(of_change, sizeof(of_change), "a change takes %.2g s", p->change_s);
@@ -452,6 +457,6 @@ void ek_run_layouts_describe(const ek_run_layouts *l, ek_train_summary *out)
         return;
     out->layouts.n = l->pool->n;
     out->layouts.changes = l->changes;
-    (void)ek_pool_layout_words(&l->pool->layout[l->decision.current], out->layouts.options,
-                               sizeof(out->layouts.options));
+    (void)options_text(&l->pool->layout[l->decision.current], out->layouts.options,
+                       sizeof(out->layouts.options));
 }
