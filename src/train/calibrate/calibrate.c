@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
 
 #include <math.h>
@@ -264,7 +265,8 @@ static ek_status broadcast_costs(ek_calibration *c, int *found)
     if (c->ranks == 1)
         return EK_OK;
     sent = calloc(1, sizeof(*sent));
-    EK_REQUIRE(sent != NULL, EK_ENOMEM, "no memory for costs");
+    EK_TRY_OUT(ek_agree(c->world, "get memory for costs",
+                        sent != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for costs")));
     sent->found = *found;
     sent->machine = *c->m;
     EK_TRY_OUT(ek_comm_broadcast(c->world, sent, sizeof(*sent), 0, &op));

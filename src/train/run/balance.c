@@ -173,6 +173,7 @@ ek_status ek_run_calibrate(ek_run *r)
                              .anew = r->cfg->recalibrate};
     int64_t micros = ek_batch_micros(t->batch, t->micro_batch);
     ek_path last;
+    ek_status st = EK_OK;
 
     if (!is_balanced(r))
         return EK_OK;
@@ -187,15 +188,17 @@ ek_status ek_run_calibrate(ek_run *r)
                         ? EK_OK
                         : EK_FAIL(EK_ENOMEM, "no memory for costs")));
     if (r->cfg->elastic) {
-        EK_TRY(r->mesh->pp_rank == 0
-                   ? ek_path_set(&last, "%s/machine.json", r->cfg->out)
-                   : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank));
+        st = r->mesh->pp_rank == 0
+                 ? ek_path_set(&last, "%s/machine.json", r->cfg->out)
+                 : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank);
         c.last = last.s;
         c.hurry = r->memory.step >= 0;
     }
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;
-    return ek_calibrate(&c, r->costs.machine, NULL);
+    if (st == EK_OK) /* the same on all ranks of a stage */
+        st = ek_calibrate(&c, r->costs.machine, NULL);
+    return ek_agree(r->world, "measure costs", st);
 }
 
 /* Number of failure domains of an expert-parallel group. */
