@@ -145,7 +145,7 @@ foreach(name t_train_balance t_train_equal t_train_offload_layouts)
 endforeach()
 
 # The same of scripts whose tests take the MPIs in turn, or some of their cases.
-foreach(script cli/t_cuda crash/t_elastic_bias crash/t_elastic_ends crash/t_elastic_killed crash/t_elastic_lost
+foreach(script cli/t_cuda cli/t_train_ranks crash/t_elastic_bias crash/t_elastic_ends crash/t_elastic_killed crash/t_elastic_lost
         crash/t_elastic_zero crash/t_ranks)
   get_filename_component(name ${script} NAME)
   get_filename_component(folder ${script} DIRECTORY)

@@ -318,7 +318,7 @@ class Ranks(ek_cli.Case):
             self.assert_same_steps(got, want, name)
             return got
 
-        for zero, policy in (1, "place"), (2, "replicate"), (3, "eplb"):
+        for zero, policy in ek_cli.some(((1, "place"), (2, "replicate"), (3, "eplb")), 2):
             summary, _ = self.train(policy, *steps, "--ranks", 4, "--ep", 2, "--zero", zero, "--balance", policy,
                                     "--plan-every", 2, "--save-every", 3, "--keep", 2)
             self.assertEqual(summary["balance"]["policy"], policy)
@@ -348,7 +348,7 @@ class Ranks(ek_cli.Case):
         ranks = ("--ep", 2, "--plan-every", 2)
         model = {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe",
                  "moe_intermediate_size": 24, "num_hidden_layers": 4, "mlp_only_layers": [1]}
-        for policy in "off", "eplb", "exact":
+        for policy in ek_cli.some(("off", "eplb", "exact"), 2):
             _, stages = self.train("stages", *steps, *ranks, "--ranks", 4, "--pp", 2, "--balance",
                                    policy, **model)
             _, one = self.train("one", *steps, *ranks, "--ranks", 2, "--balance", policy, **model)
@@ -420,7 +420,7 @@ class Ranks(ek_cli.Case):
                  "--replay-routing", trace, "--record-plans", "--ep", 2, "--plan-every", 2)
         # of a transient plan, and of the persistent placement, from the second step on
         why = {"exact": (".", "^$"), "eplb": ("^$", "."), "auto": ("replicas", "^no move|move")}
-        for policy in why:
+        for policy in ek_cli.some(list(why), 2):
             # two runs of expert ranks; below, two stages
             _, told = self.train("run", *steps, "--ranks", 4, "--balance", policy)
             lines = self.plans("plans.jsonl")
