@@ -10,7 +10,9 @@ import re
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 
 import ranks
@@ -191,6 +193,23 @@ class Hosts(OpenEnded):
         os.kill(j.rank(1), signal.SIGTERM)
         self.wait_for_ranks(j, 2)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
+
+
+class OwnMemory(Hosts):
+    """Hosts with names and memory of their own."""
+
+    NAMES = ["a", "b", "c", "d"]
+
+    def setUp(self):
+        super().setUp()
+        if subprocess.run(["unshare", "-u", "-m", "-i", "true"], capture_output=True, check=False).returncode:
+            self.skipTest("hosts cannot be named here")
+        memory = tempfile.mkdtemp(prefix="ek_hosts_", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, memory, True)
+        os.symlink(memory, self.path("memory"))
+        self.memories = [os.path.join(memory, host) for host in self.NAMES]
+        self.hosts(*self.NAMES)
+        ek_cli.write(self.path("named"), "")
 
 
 class GoAndCome(Hosts):

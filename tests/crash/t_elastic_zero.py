@@ -9,8 +9,6 @@ import random
 import shutil
 import signal
 import struct
-import subprocess
-import tempfile
 import time
 
 import hosts
@@ -18,7 +16,6 @@ import ranks
 from ranks import ek_cli
 
 SETTINGS = "--save-every 0 --a2a pairwise --pipeline-degree 1 "  # tuners would choose by times
-NAMES = ["a", "b", "c", "d"]
 
 
 class Journal:
@@ -35,9 +32,7 @@ class Journal:
         return done % extents if touched > done else None
 
 
-class Zero(hosts.Hosts):
-    """On hosts with names and memory of their own."""
-
+class Zero(hosts.OwnMemory):
     LOST = ("--embed-columns --tp 2", "--zero 1 --ep 2 --replicas-min 2", "--zero 2 --ep 4 --embed-columns",
             "--zero 3 --pp 2 --balance off")
     if os.environ.get("EK_TEST_ALL"):
@@ -45,21 +40,10 @@ class Zero(hosts.Hosts):
                       for layout in ("--balance off", "--ep 2 --balance exact", "--ep 2 --tp 2", "--pp 2 --tp 2"))
         LOST += ("--embed-columns --ep 4", "--embed-columns --ep 2 --pp 2", "--embed-columns --zero 3")
 
-    def setUp(self):
-        super().setUp()
-        if subprocess.run(["unshare", "-u", "-m", "-i", "true"], capture_output=True, check=False).returncode:
-            self.skipTest("hosts cannot be named here")
-        memory = tempfile.mkdtemp(prefix="ek_hosts_", dir="/dev/shm")
-        self.addCleanup(shutil.rmtree, memory, True)
-        os.symlink(memory, self.path("memory"))
-        self.memories = [os.path.join(memory, host) for host in NAMES]
-        self.hosts(*NAMES)
-        ek_cli.write(self.path("named"), "")
-
     def start_named(self, words, n=4):
         shutil.rmtree(self.out, True)
         j = self.on_hosts(SETTINGS + words)
-        self.used = NAMES[:n]
+        self.used = self.NAMES[:n]
         self.wait_for_ranks(j, n)
         return j
 
@@ -68,7 +52,7 @@ class Zero(hosts.Hosts):
         worker = j.rank(self.used.index(host))
         self.set("down", host)
         os.kill(worker, signal.SIGKILL)
-        shutil.rmtree(self.memories[NAMES.index(host)])
+        shutil.rmtree(self.memories[self.NAMES.index(host)])
         self.used.remove(host)
 
     def assert_went_on(self, told, err):

@@ -9,8 +9,8 @@ import signal
 import subprocess
 
 import ranks
-from hosts import Hosts
-from ranks import INTERRUPTED, ek_cli
+from hosts import Hosts, OwnMemory
+from ranks import DONE, INTERRUPTED, ek_cli
 
 LONGER = r" and steps that are predicted to take \d+(\.\d)? % longer"
 ALONE = r"warn: (\d+) of (\d+) experts are on one host only: if it is lost, %s are repeated; "
@@ -100,6 +100,22 @@ class Warned(Named):
         self.assertNotIn("warn", self.said("--ep 3"))
 
 
+class TooSmall(OwnMemory):
+    def test_memory_of_one_host(self):
+        """Its ranks and the others leave together, and the run starts once more without --elastic."""
+        os.makedirs(self.memories[1])
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", self.memories[1]], capture_output=True,
+                          check=False).returncode:  # MPI takes 5 MB
+            self.skipTest("small memory needs the right to mount it")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.memories[1]], check=False)
+        self.config = ek_cli.write_config(self.path("larger.json"), vocab_size=40000)  # 40 MB of state
+        status, _, err = self.job((1, "--ep 4"), "--hosts", self.path("hosts"), steps=4).end()
+        self.assertEqual(status, DONE, err)
+        self.assertRegex(err, r"rank 1 on b: .*shared memory")
+        self.assertIn("starts without --elastic", err)
+        self.assertEqual(len(ek_cli.metrics(self.out)), 4)
+
+
 class Counted(Hosts):
     def wait_for_count(self, j, generation, lost):
         """The start of that number gives its first interval with this many lost hosts."""
@@ -139,8 +155,8 @@ class Counted(Hosts):
         self.wait_for_count(j, 4, "2 were")
 
 
-ranks.both(globals(), Warned, Counted, first=True)
-del Warned, Counted, Named, Hosts
+ranks.both(globals(), Warned, TooSmall, Counted, first=True)
+del Warned, TooSmall, Counted, Named, OwnMemory, Hosts
 
 if __name__ == "__main__":
     ek_cli.main()
