@@ -40,16 +40,20 @@ ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_statu
 ek_status ek_agree(ek_comm *world, const char *what, ek_status mine)
 {
     ek_coll *op = NULL;
-    int64_t first;
+    int64_t first = 0;
     int size;
 
     if (world == NULL || ek_comm_size(world) == 1)
         return mine;
     size = ek_comm_size(world);
-    first = mine < 0 ? size - ek_comm_rank(world) : 0; /* so that the lowest rank is the maximum */
+    if (mine < 0) /* so that the lowest rank is the maximum, of those with a failure of their own */
+        first = size - ek_comm_rank(world) + (mine != EK_EPEER ? size : 0);
     EK_TRY(ek_comm_all_reduce(world, &first, 1, EK_MAX_I64, &op));
     EK_TRY(ek_coll_wait(&op));
-    return first == 0 ? EK_OK : ek_agree_failed(world, what, size - (int)first, mine);
+    if (first == 0)
+        return EK_OK;
+    return ek_agree_failed(world, what, (int)(first > size ? 2 * size - first : size - first),
+                           mine);
 }
 
 ek_status ek_gather(ek_comm *world, void *all, size_t size)

@@ -9,7 +9,8 @@
 
 /* mine: the status of this rank's work.  Returns EK_OK if it is EK_OK on all ranks; otherwise the
  * lowest failed rank gets its own status, and all others, failed or not, EK_EPEER: "rank 3 (host)
- * could not WHAT: ..." with its message, so that one rank reports the failure.  If its status is
+ * could not WHAT: ..." with its message, so that one rank reports the failure.  Ranks that failed
+ * by EK_EPEER, as within an agreement in this one, come after the others.  If the status is
  * EK_ECANCELED all get that.  world: NULL for one rank.  Collective; blocks. */
 EK_CHECKED ek_status ek_agree(ek_comm *world, const char *what, ek_status mine);
 

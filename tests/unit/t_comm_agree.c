@@ -28,6 +28,18 @@ static void some_fail(peer *p)
     EXPECT(p, ek_comm_barrier(p->world) == EK_OK); /* the world is whole */
 }
 
+/* Rank 0 has learned of the failure before the others agree with it again. */
+static void some_fail_within(peer *p)
+{
+    ek_status st = ek_agree(p->world, "do both", meet(p, EK_ENOSPC));
+
+    EXPECT(p, st == (p->rank == 1 ? EK_ENOSPC : EK_EPEER));
+    EXPECT(p, p->rank != 1 || strcmp(ek_err_message(), "words of rank 1") == 0);
+    EXPECT(p, p->rank == 1 || strstr(ek_err_message(), "could not do both: words of rank 1"));
+    EXPECT(p, ek_agree(p->world, "do it", EK_FAIL(EK_EPEER, "all")) == EK_EPEER);
+    EXPECT(p, ek_comm_barrier(p->world) == EK_OK);
+}
+
 static void some_are_interrupted(peer *p)
 {
     EXPECT(p, meet(p, EK_ECANCELED) == EK_ECANCELED);
@@ -38,6 +50,7 @@ static void agree(void)
 {
     ek_t.failed += over(3, NULL, all_well, 0);
     ek_t.failed += over(3, NULL, some_fail, 0);
+    ek_t.failed += over(3, NULL, some_fail_within, 0);
     ek_t.failed += over(3, NULL, some_are_interrupted, 0);
 }
 
