@@ -31,6 +31,7 @@ typedef struct {
     int64_t ranks_a_node;  /* ranks that sent at the same time, sharing the links of their node */
     ek_cost_table message; /* all-to-all: bytes to one other rank -> seconds a message */
     ek_cost_table hop;     /* multicast: bytes -> seconds from one rank to the next */
+    double beside_s; /* what a byte sent and one received take from products on the same core */
 } ek_link_cost;
 
 /* Plain data without pointers: may be copied and sent. */
@@ -44,7 +45,9 @@ typedef struct {
     ek_cost_table rate[EK_COST_PRODUCTS]; /* rows an expert -> FLOP/s of a rank */
     double copy;                          /* bytes read plus bytes written per second, of a rank */
     ek_link_cost link[EK_LINKS];
-    double op_s; /* of the executor for an op, besides what the op does; 0: not measured */
+    double op_s;    /* of the executor for an op, besides what the op does; 0: not measured */
+    double polling; /* share by which an op of the network in flight prolongs products on the same
+                       core, besides its bytes; 0: not measured, or the network has a core */
     ek_kernel_costs kernels;
 } ek_machine;
 

@@ -1,6 +1,7 @@
 /* The machine file: JSON whose keys name their units, written one array a line for readability, and
  * read strictly: no key may be missing or unknown, and in no table may more work take less time.
- * Version 2 has `op_s` and `kernels`; files of version 1 are read as without. */
+ * Version 2 has `op_s`, `kernels` and, where measured, `polling`; files of version 1 are read as
+ * without. */
 #include "base/file.h"
 #include "cost/machine_json.h"
 
@@ -61,6 +62,9 @@ static ek_status check_link(const ek_link_cost *l, ek_link link, const char *fil
                (long long)l->ranks_a_node, COUNT_MAX);
     snprintf(key, sizeof(key), "%s.all_to_all", ek_link_name(link));
     EK_TRY(check_table(&l->message, file, key, 0));
+    EK_REQUIRE(isfinite(l->beside_s) && l->beside_s >= 0 && l->beside_s <= 1, EK_EFORMAT,
+               "%s: key `%s.seconds_a_byte_beside`: %g is not a time of a byte", file,
+               ek_link_name(link), l->beside_s);
     snprintf(key, sizeof(key), "%s.multicast", ek_link_name(link));
     return check_table(&l->hop, file, key, 0);
 }
@@ -114,6 +118,8 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
         EK_TRY(check_link(&m->link[l], (ek_link)l, file));
     EK_REQUIRE(isfinite(m->op_s) && m->op_s >= 0 && m->op_s <= 1, EK_EFORMAT,
                "%s: key `op_s`: %g is not a time of an op", file, m->op_s);
+    EK_REQUIRE(isfinite(m->polling) && m->polling >= 0 && m->polling <= 100, EK_EFORMAT,
+               "%s: key `polling`: %g is not a share between 0 and 100", file, m->polling);
     return check_kernels(&m->kernels, file);
 }
 
@@ -144,7 +150,12 @@ static void write_link(FILE *f, const ek_machine *m, ek_link link)
     write_array(f, "message_bytes", l->hop.x, l->hop.n);
     fputs(",\n      ", f);
     write_array(f, "seconds_a_hop", l->hop.y, l->hop.n);
-    fputs("}}", f);
+    fputc('}', f);
+    if (l->beside_s > 0) {
+        fputs(",\n    \"seconds_a_byte_beside\": ", f);
+        ek_json_write_real(f, l->beside_s);
+    }
+    fputc('}', f);
 }
 
 static void write_kernel(FILE *f, const ek_kernel_cost *k)
@@ -189,6 +200,10 @@ static ek_status write_machine(FILE *f, const void *from)
     ek_json_write_real(f, m->copy);
     fputs(",\n  \"op_s\": ", f);
     ek_json_write_real(f, m->op_s);
+    if (m->polling > 0) {
+        fputs(",\n  \"polling\": ", f);
+        ek_json_write_real(f, m->polling);
+    }
     fprintf(f,
             ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
             (long long)m->hidden, (long long)m->ff, (long long)m->experts);
@@ -298,7 +313,8 @@ static ek_status read_expert(const json_t *root, const char *file, ek_machine *m
 
 static ek_status read_link(const json_t *root, const char *file, ek_link link, ek_machine *m)
 {
-    static const char *const keys[] = {"ranks_a_node", "all_to_all", "multicast", NULL};
+    static const char *const keys[] = {"ranks_a_node", "all_to_all", "multicast",
+                                       "seconds_a_byte_beside", NULL};
     ek_link_cost *l = &m->link[link];
     json_t *o = NULL;
 
@@ -307,6 +323,7 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
     EK_TRY(ek_json_object(root, file, ek_link_name(link), EK_JSON_REQUIRED, &o));
     EK_TRY(ek_json_check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
+    EK_TRY(ek_json_real(o, file, "seconds_a_byte_beside", EK_JSON_OPTIONAL, &l->beside_s));
     EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
 }
@@ -374,6 +391,7 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
                                        "node",
                                        "net",
                                        "op_s",
+                                       "polling",
                                        "kernels",
                                        NULL};
     enum { KEYS_OF_1 = 12 };
@@ -399,6 +417,7 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
         EK_TRY(read_link(o, file, (ek_link)l, m));
     if (version > 1) {
         EK_TRY(ek_json_real(o, file, "op_s", EK_JSON_REQUIRED, &m->op_s));
+        EK_TRY(ek_json_real(o, file, "polling", EK_JSON_OPTIONAL, &m->polling));
         EK_TRY(read_kernels(o, file, &m->kernels));
     }
     return ek_machine_check(m, file);

@@ -27,6 +27,8 @@ typedef struct {
                           while all use it; one that uses it alone has all; 0: 1 */
     double collective_s; /* of an all-reduce, all-gather or reduce-scatter, beside its bytes and
                             latencies; 0: not given */
+    double byte_s; /* that a byte sent and one received take from what the rank computes; 0: not
+                      given */
 } ek_cluster_level;
 
 /* Plain data without pointers.  0: not given, but for sizes of lists. */

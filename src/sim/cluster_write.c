@@ -48,6 +48,10 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
         fputs(", ", f);
         write_member(f, "collective_us", l->collective_s * 1e6);
     }
+    if (l->byte_s > 0) {
+        fputs(", ", f);
+        write_member(f, "byte_ns", l->byte_s * 1e9);
+    }
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
     if (l->shared_by > 1)

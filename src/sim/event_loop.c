@@ -83,12 +83,16 @@ static ek_status finish_op(sim_loop *l, int32_t entity, int32_t op)
     sim_order *o = &l->order[c->index];
 
     l->n_left--;
-    for (int32_t i = o->first[op]; i < o->first[op + 1]; i++) {
-        int32_t to = o->dependents[i];
+    for (int32_t i = o->first[op]; i < o->first[op + 1]; i++)
+        o->left[(int64_t)o->dependents[i] * c->n + entity - c->first]--;
+    for (int computes = 1; computes >= 0; computes--) /* the last is first: what is sent */
+        for (int32_t i = o->first[op]; i < o->first[op + 1]; i++) {
+            int32_t to = o->dependents[i], lane = (int32_t)c->of->graph->ops[to].lane;
 
-        if (--o->left[(int64_t)to * c->n + entity - c->first] == 0)
-            EK_TRY(check_later(l, entity, (int32_t)c->of->graph->ops[to].lane));
-    }
+            if ((lane == EK_LANE_COMPUTE) == computes &&
+                o->left[(int64_t)to * c->n + entity - c->first] == 0)
+                EK_TRY(check_later(l, entity, lane));
+        }
     return EK_OK;
 }
 
@@ -272,7 +276,7 @@ static void mark_quiet(const sim_class *c, int messages_cost, unsigned char *qui
     int free_messages = !messages_cost;
 
     for (int32_t i = 0; i < g->n_ops; i++)
-        free_messages &= c->price[i].overhead <= 0;
+        free_messages &= c->price[i].overhead <= 0 && c->price[i].polled <= 0;
     for (int32_t i = 0; i < g->n_ops; i++)
         quiet[i] = free_messages && g->ops[i].work.kind != EK_WORK_NET;
     for (int32_t i = 0; i < g->n_ops; i++)

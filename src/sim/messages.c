@@ -122,6 +122,18 @@ static ek_status queue_message(engine *e, int32_t id)
     return EK_OK;
 }
 
+/* Half of a message's bytes cost the time of its sender, the other half that of its receiver. */
+static void charge_bytes(engine *e, const ek_sim_sent *m, int32_t rank)
+{
+    int32_t x = e->loop.s.entity_of[rank];
+    sim_entity *entity = &e->loop.s.entity[x];
+    int level = ek_cluster_level_between(e->c, m->from, m->to);
+    double seconds = m->bytes / 2 * e->c->level[level].byte_s * entity->slow;
+
+    entity->lane[EK_LANE_COMPUTE] += seconds;
+    e->loop.s.parts[x].overhead += seconds;
+}
+
 /* Before that, its sender's processor has seen to it. */
 static ek_status send_message(engine *e, const ek_sim_sent *m)
 {
@@ -137,6 +149,7 @@ static ek_status send_message(engine *e, const ek_sim_sent *m)
     e->messages = list;
     EK_TRY(st);
     e->messages[m->id] = (message){*m, -1};
+    charge_bytes(e, m, m->from);
     if (overhead <= 0)
         return queue_message(e, m->id);
     s->entity[x].lane[EK_LANE_COMPUTE] += overhead;
@@ -189,6 +202,7 @@ static ek_status handle_event(sim_loop *l, const sim_event *x)
 
     if (x->kind == MESSAGE_LEAVES)
         return queue_message(e, x->entity);
+    charge_bytes(e, &e->messages[x->entity].sent, e->messages[x->entity].sent.to);
     e->calls->arrived(e->calls->self, x->entity);
     return advance_rank(e, e->messages[x->entity].sent.to);
 }
@@ -282,7 +296,7 @@ static ek_status open_engine(const ek_sim_config *cfg, engine *e)
     size_t pairs = (size_t)cfg->graphs->ranks * (size_t)cfg->graphs->ranks, n;
 
     for (int l = 0; l < e->c->n_levels; l++)
-        e->loop.messages_cost |= e->c->level[l].overhead_s > 0;
+        e->loop.messages_cost |= e->c->level[l].overhead_s > 0 || e->c->level[l].byte_s > 0;
     EK_TRY(ek_loop_open(cfg, &e->loop));
     n = (size_t)s->n * (size_t)(s->n_channels + 1);
     e->processor = calloc((size_t)s->graphs->ranks, sizeof(*e->processor));

@@ -151,6 +151,11 @@ static void add_ring(const party *p, const ek_net_work *w, ek_net_traffic *t)
     t->messages[l] += ring_messages(w);
 }
 
+static int is_message(const ek_net_work *w)
+{
+    return w->collective == EK_COLLECTIVE_SEND || w->collective == EK_COLLECTIVE_RECEIVE;
+}
+
 static int is_vector(const ek_net_work *w)
 {
     return w->collective == EK_COLLECTIVE_ALL_REDUCE || w->collective == EK_COLLECTIVE_ALL_GATHER ||
@@ -309,13 +314,24 @@ static double latency_of(const ek_cluster *c, const ek_net_traffic *t)
     return most;
 }
 
-static double overhead_of(const ek_cluster *c, const ek_net_traffic *t)
+/* A message is its sender's. */
+static double overhead_of(const ek_cluster *c, const ek_net_work *w, const ek_net_traffic *t)
+{
+    double sum = 0;
+
+    for (int l = 0; l < c->n_levels && w->collective != EK_COLLECTIVE_RECEIVE; l++)
+        sum += t->messages[l] * c->level[l].overhead_s;
+    return sum;
+}
+
+/* Of what a rank sends and receives; of a message each of its ranks pays half. */
+static double beside_of(const ek_cluster *c, const ek_net_work *w, const ek_net_traffic *t)
 {
     double sum = 0;
 
     for (int l = 0; l < c->n_levels; l++)
-        sum += t->messages[l] * c->level[l].overhead_s;
-    return sum;
+        sum += t->bytes[l] * c->level[l].byte_s;
+    return is_message(w) ? sum / 2 : sum;
 }
 
 /* Of the levels that messages pass. */
@@ -442,11 +458,6 @@ static void add_message(const ek_cluster *c, const ek_net_work *w, int32_t rank,
     t->messages[l]++;
 }
 
-static int is_message(const ek_net_work *w)
-{
-    return w->collective == EK_COLLECTIVE_SEND || w->collective == EK_COLLECTIVE_RECEIVE;
-}
-
 ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 {
     party p = party_of(c, w->group, w->span, rank);
@@ -502,7 +513,8 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
         t.latency_s = fmax(t.latency_s, pairwise_time(&p, w) - t.wire_s);
     else if (w->collective == EK_COLLECTIVE_A2A_2DH)
         t.latency_s = fmax(t.latency_s, time_2dh(&p, w) - t.wire_s);
-    t.overhead_s = overhead_of(c, &traffic);
+    t.overhead_s = overhead_of(c, w, &traffic);
+    t.beside_s = beside_of(c, w, &traffic);
     return t;
 }
 
@@ -522,13 +534,17 @@ static ek_net_time slower_at(const ek_cluster *c, const ek_net_work *w, int32_t 
 /* Of a ring, in which ranks differ by their neighbours alone. */
 static ek_net_time slowest_of_ring(const ek_cluster *c, const ek_net_work *w)
 {
+    double passes = w->collective == EK_COLLECTIVE_ALL_REDUCE ? 2 : 1;
+    double bytes = passes * (w->group.n - 1) * w->bytes / w->group.n;
     ek_net_time t = ring_time(c, w);
     int32_t hops[EK_CLUSTER_LEVELS];
 
     count_hops(c, w->group, hops);
     for (int l = 0; l < c->n_levels; l++)
-        if (hops[l] > 0)
+        if (hops[l] > 0) {
             t.overhead_s = fmax(t.overhead_s, ring_messages(w) * c->level[l].overhead_s);
+            t.beside_s = fmax(t.beside_s, bytes * c->level[l].byte_s);
+        }
     return t;
 }
 

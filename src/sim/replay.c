@@ -8,6 +8,7 @@
 
 #include "sim/replay_priv.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,10 +82,46 @@ double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t colu
     return f != NULL ? f[s->entity[c->first + column].column] : 1;
 }
 
-static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
+/* --- ops in flight ---------------------------------------------------------------------------- */
+
+static void begin_flight(sim_entity *e, int32_t op)
 {
-    return c->price[at].seconds * s->entity[c->first + column].slow *
-           ek_sim_load_of(s, c, at, column);
+    int32_t left = 0;
+
+    for (int32_t i = 0; i < e->n_flights; i++)
+        if (e->flights[i].end > e->lane[EK_LANE_COMPUTE])
+            e->flights[left++] = e->flights[i];
+    e->n_flights = left;
+    if (left < SIM_FLOWS)
+        e->flights[e->n_flights++] = (sim_flight){op, e->lane[EK_LANE_NET], INFINITY};
+}
+
+static void end_flight(sim_entity *e, int32_t op, double end)
+{
+    for (int32_t i = 0; i < e->n_flights; i++)
+        if (e->flights[i].op == op)
+            e->flights[i].end = end;
+}
+
+static int32_t flights_at(const sim_entity *e, double t)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < e->n_flights; i++)
+        n += e->flights[i].start <= t && t < e->flights[i].end;
+    return n;
+}
+
+/* Of an op that begins at time t. */
+static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t column, double t)
+{
+    const sim_entity *e = &s->entity[c->first + column];
+    const ek_sim_price *p = &c->price[at];
+    double seconds = p->seconds;
+
+    if (p->polled > 0)
+        seconds += p->polled * flights_at(e, t);
+    return seconds * e->slow * ek_sim_load_of(s, c, at, column);
 }
 
 void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
@@ -92,7 +129,7 @@ void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
     const ek_op *op = &c->of->graph->ops[at];
     sim_entity *e = &s->entity[c->first + column];
     double *lane = &e->lane[op->lane], ready = deps_done(c, op, column);
-    double took = seconds_of(s, c, at, column);
+    double took = seconds_of(s, c, at, column, larger(*lane, ready));
 
     if (op->lane == EK_LANE_COMPUTE && ready > *lane)
         add_idle(s, c, op, column, *lane, ready);
@@ -110,6 +147,8 @@ double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
     double overhead = c->price[at].overhead * e->slow * ek_sim_load_of(s, c, at, column);
 
     e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
+    if (s->polls)
+        begin_flight(e, at);
     e->lane[EK_LANE_COMPUTE] += overhead;
     s->parts[c->first + column].overhead += overhead;
     return e->lane[op->lane];
@@ -121,6 +160,8 @@ void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double 
 
     *ek_sim_begun_of(c, at, column) = begun;
     *ek_sim_end_of(c, at, column) = end;
+    if (s->polls)
+        end_flight(e, at, end);
     e->last = larger(e->last, end);
 }
 
@@ -410,7 +451,7 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
 {
     int32_t x = s->entity_of[rank], k = 0;
     const sim_class *c;
-    double started = 0;
+    double started = 0, free_at[EK_LANE_COUNT] = {0};
 
     while (s->classes[k].first + s->classes[k].n <= x)
         k++;
@@ -420,14 +461,14 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
     EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops", (int)out->n);
     for (int32_t i = 0; i < out->n; i++) {
         const ek_op *op = &out->ops[i];
-        double end = *ek_sim_end_of(c, i, x - c->first),
-               start = end - seconds_of(s, c, i, x - c->first);
-        double begun = start;
+        double end = *ek_sim_end_of(c, i, x - c->first);
+        double start = larger(free_at[op->lane], deps_done(c, op, x - c->first)), begun = start;
 
         if (op->work.kind == EK_WORK_NET) { /* they start in order */
             start = started = larger(started, deps_done(c, op, x - c->first));
             begun = *ek_sim_begun_of(c, i, x - c->first);
         }
+        free_at[op->lane] = end;
         out->spans[i] = (ek_sim_span){start, begun, end};
     }
     return EK_OK;

@@ -8,7 +8,8 @@
  * - network: ops of a rank start in order, each when its dependencies are done, and several are in
  *   flight, which share the rank's link inside the node, or to other nodes, evenly; what starts
  *   later slows down only what follows it.  Latency passes beside that.  What messages cost the
- *   processor is added to the compute lane.
+ *   processor is added to the compute lane, and ops that poll the network take longer for each op
+ *   that is in flight.
  *
  * - groups: a collective moves bytes once all its ranks have started it, and ends on all of them
  *   when the slowest has moved its bytes.
@@ -25,7 +26,8 @@
 
 /* What an op takes, in seconds. */
 typedef struct {
-    double seconds;  /* of ops on other lanes than the network's */
+    double seconds;  /* of ops on other lanes than the network's, */
+    double polled;   /* and more for each network op that is in flight when it begins */
     int silent;      /* a network op that sends nothing, and waits for nobody */
     double overhead; /* of the processor, */
     int outside;     /* 1: it leaves the node, and uses another link than what stays there */

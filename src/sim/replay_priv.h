@@ -17,14 +17,22 @@ typedef struct {
     double flows_at;         /* at this time */
 } sim_link;
 
+/* A network op from its start on; the end is INFINITY until it is known. */
+typedef struct {
+    int32_t op;
+    double start, end;
+} sim_flight;
+
 /* A rank, or all ranks of a class, if nothing distinguishes them. */
 typedef struct {
     double
         lane[EK_LANE_COUNT]; /* when the lane is free; of the network: when its last op started */
     sim_link link[2];        /* by ek_sim_price.outside */
     double last;             /* end of its ops so far */
-    double slow;             /* factor on its seconds */
-    int32_t column;          /* of factors */
+    sim_flight flights[SIM_FLOWS]; /* [n_flights] that end after the compute lane is free */
+    int32_t n_flights;
+    double slow;    /* factor on its seconds */
+    int32_t column; /* of factors */
 } sim_entity;
 
 typedef struct {
@@ -75,6 +83,7 @@ typedef struct {
 typedef struct {
     const ek_sim_graphs *graphs;
     int each_rank;                    /* 1: an entity is a rank; 0: a class */
+    int polls;                        /* 1: ops take longer while others are in flight */
     int32_t n, n_classes, n_channels; /* entities, ... */
     sim_class *classes;
     sim_entity *entity;  /* [n] */

@@ -162,13 +162,14 @@ static ek_status find_channel(sim *s, const ek_net_work *w, int32_t *index)
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-static void price_op(const ek_sim_config *cfg, sim_class *c, int32_t at)
+static void price_op(const ek_sim_config *cfg, sim *s, sim_class *c, int32_t at)
 {
     const ek_op *op = &c->of->graph->ops[at];
     const double *f = cfg->factors != NULL ? cfg->factors(cfg->loads, op) : NULL;
     double sum = 0;
 
     cfg->price(cfg->context, c->of, op, &c->price[at]);
+    s->polls |= c->price[at].polled > 0;
     c->factors[at] = f;
     for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
         sum += f[i];
@@ -208,7 +209,7 @@ static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
 
-        price_op(cfg, c, i);
+        price_op(cfg, s, c, i);
         c->net_index[i] = nets;
         nets += op->work.kind == EK_WORK_NET;
         if (is_collective(op) && !c->price[i].silent)

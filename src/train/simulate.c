@@ -75,15 +75,11 @@ static double seconds_of(const ek_net_time *t)
 static ek_net_time price_group(const ek_cluster *c, const ek_net_work *op, int32_t rank)
 {
     ek_net_work w = *op;
-    ek_net_time t;
 
     w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
     if (w.peer < 0)
         return ek_price_net(c, &w);
-    t = ek_price_net_of(c, &w, rank);
-    if (w.collective == EK_COLLECTIVE_RECEIVE)
-        t.overhead_s = 0; /* it is the sender's */
-    return t;
+    return ek_price_net_of(c, &w, rank);
 }
 
 /* The slowest of some ranks of the class; one, if its groups are alike. */
@@ -128,6 +124,8 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
             out->seconds += ek_price_compute(&c->machine, op);
         if (c->speed > 0)
             out->seconds /= c->speed;
+        if (op->work.kind == EK_WORK_PRODUCTS || op->work.kind == EK_WORK_ATTENTION)
+            out->polled = out->seconds * c->machine.polling; /* other kernels call no hook */
         return;
     }
     out->silent = op->work.net.group.n < 2 || has_nothing_to_send(loads, op);
@@ -136,7 +134,7 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
     t = price_net(c, of, &op->work.net);
     out->outside = leaves_node(c, &op->work.net, of->ranks[0]) ||
                    leaves_node(c, &op->work.net, of->ranks[of->n_ranks - 1]);
-    out->overhead = t.overhead_s;
+    out->overhead = t.overhead_s + t.beside_s;
     out->wire = t.wire_s;
     out->latency = t.latency_s;
 }

@@ -11,9 +11,9 @@
 static ek_cluster three_levels(void)
 {
     ek_cluster c = {.n_levels = 3,
-                    .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1},
-                              {"leaf", 16, 10e9, 5e-6, 0, 1, 1},
-                              {"spine", 64, 5e9, 8e-6, 0, 1, 1}}};
+                    .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1, 0, 0},
+                              {"leaf", 16, 10e9, 5e-6, 0, 1, 1, 0, 0},
+                              {"spine", 64, 5e9, 8e-6, 0, 1, 1, 0, 0}}};
 
     return c;
 }
@@ -46,6 +46,29 @@ static void one_rank_takes_no_time(void)
 }
 
 /* --- closed forms ----------------------------------------------------------------------------- */
+
+/* What bytes cost the processor: those that a rank sends and as many that it receives; of a message
+ * each of its ranks pays half. */
+static void bytes_cost_both_ranks(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks two = {0, 1, 2};
+    ek_net_work send = work_of(EK_COLLECTIVE_SEND, two, 1e6), receive = send;
+    ek_net_work rows = work_of(EK_COLLECTIVE_A2A_LINEAR, two, 1e6);
+    ek_net_work sum = work_of(EK_COLLECTIVE_ALL_REDUCE, two, 1e6);
+
+    c.level[0].byte_s = 1e-9;
+    c.level[0].overhead_s = 1e-5;
+    send.peer = receive.peer = 1;
+    receive.collective = EK_COLLECTIVE_RECEIVE;
+    CHECK_NEAR(ek_price_net_of(&c, &send, 0).overhead_s, 1e-5);
+    CHECK_NEAR(ek_price_net_of(&c, &send, 0).beside_s, 0.5e-3);
+    CHECK(ek_price_net_of(&c, &receive, 0).overhead_s == 0);
+    CHECK_NEAR(ek_price_net_of(&c, &receive, 0).beside_s, 0.5e-3);
+    CHECK_NEAR(ek_price_net_of(&c, &rows, 0).beside_s, 1e-3);
+    CHECK_NEAR(ek_price_net(&c, &sum).beside_s, 1e-3); /* half of the vector, twice */
+    CHECK_NEAR(ek_price_net_of(&c, &sum, 0).beside_s, 1e-3);
+}
 
 static void two_ranks_on_one_link(void)
 {
@@ -373,6 +396,7 @@ static const ek_case cases[] = {
     EK_CASE(one_rank_takes_no_time),
     EK_CASE(two_ranks_on_one_link),
     EK_CASE(collectives_take_what_the_cluster_says),
+    EK_CASE(bytes_cost_both_ranks),
     EK_CASE(all_ranks_in_one_node),
     EK_CASE(two_nodes),
     EK_CASE(short_ring_over_two_nodes),

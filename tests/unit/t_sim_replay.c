@@ -2,6 +2,7 @@
  */
 #include "ek_test.h"
 #include "schedule/pipeline.h"
+#include "sim/flow.h"
 #include "sim/replay.h"
 #include "sim_world.h"
 
@@ -68,6 +69,49 @@ static void a_collective_is_exposed_where_compute_does_not_cover_it(void)
     CHECK_SECONDS(r.parts.overhead, 0.25);
     CHECK_SECONDS(r.parts.transfer[EK_COLLECTIVE_ALL_REDUCE], 1.75);
     ek_sim_free(&r);
+    close_world(&w);
+}
+
+/* Half as long again for each op in flight. */
+static void price_polling(const void *context, const ek_sim_class *c, const ek_op *op,
+                          ek_sim_price *out)
+{
+    price_by_bytes(context, c, op, out);
+    out->polled = out->seconds / 2;
+}
+
+static void ops_that_poll_take_longer_for_each_op_in_flight(void)
+{
+    const ek_cluster own = {.n_levels = 1,
+                            .level = {{.name = "net", .ranks = RANKS_MOST, .bytes_s = 1}}};
+    const int32_t recorded[] = {0};
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_polling,
+                         .context = &plain,
+                         .recorded = recorded,
+                         .n_recorded = 1};
+    ek_sim_result r;
+    ek_ranks all = {0, 1, 2};
+    int32_t a, b;
+
+    open_world(&w, 1, 2);
+    a = compute(&w.graph[0], 2, -1);
+    (void)all_reduce(&w.graph[0], all, 5, a);
+    b = compute(&w.graph[0], 2, a); /* 3 with one in flight: ends at 5 */
+    (void)all_reduce(&w.graph[0], all, 3.5, b);
+    b = compute(&w.graph[0], 3, b); /* 6 with two, of which the second begins at 5 */
+    compute(&w.graph[0], 1, b);     /* all bytes have moved at 10.5: alone */
+    for (int engine = 0; engine < 2; engine++) {
+        CHECK_INT(engine == 0 ? ek_sim_replay(&cfg, &r) : ek_sim_flow(&cfg, &own, &r), EK_OK);
+        CHECK_SECONDS(r.records[0].spans[2].start, 2);
+        CHECK_SECONDS(r.records[0].spans[2].end, 5);
+        CHECK_SECONDS(r.records[0].spans[4].start, 5);
+        CHECK_SECONDS(r.records[0].spans[4].end, 11);
+        CHECK_SECONDS(r.step_s, 12);
+        CHECK_SECONDS(ek_sim_parts_sum(&r.parts), r.step_s);
+        ek_sim_free(&r);
+    }
     close_world(&w);
 }
 
@@ -385,6 +429,7 @@ static void a_recorded_rank_has_the_times_of_its_ops(void)
 static const ek_case cases[] = {
     EK_CASE(one_rank_takes_the_sum_of_its_ops),
     EK_CASE(a_collective_is_exposed_where_compute_does_not_cover_it),
+    EK_CASE(ops_that_poll_take_longer_for_each_op_in_flight),
     EK_CASE(a_slow_rank_delays_its_own_group_alone),
     EK_CASE(ranks_of_another_span_are_not_waited_for),
     EK_CASE(collectives_of_a_rank_share_its_link),

@@ -3,12 +3,14 @@
  * again, and an unreadable or unwritable cache does no harm.  No speed is asserted. */
 #include "base/file.h"
 #include "base/log.h"
+#include "base/threads.h"
 #include "ek_test.h"
 #include "machine_fixture.h"
 #include "tensor/select/select.h"
 #include "train/calibrate/calibrate.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 enum { RANKS_MAX = 5 };
 
@@ -275,6 +277,39 @@ static void ranks_agree_on_kernels(void)
     check_kernels(&ranks[0].m);
 }
 
+/* What network ops take from products is measured where a rank has no core for the network. */
+static void products_beside_messages_are_measured_on_shared_cores(void)
+{
+    static const int two_nodes[] = {0, 1};
+    static rank ranks[RANKS_MAX];
+    const ek_machine *m = &ranks[0].m;
+    cpu_set_t all, one;
+    rank how = {.mode = EK_MODE_FP32,
+                .spec = whole_model(),
+                .budget = 1e-3,
+                .kernels_s = 1e-3,
+                .nodes = two_nodes};
+
+    CHECK(sched_getaffinity(0, sizeof(all), &all) == 0);
+    CPU_ZERO(&one);
+    for (size_t i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
+        if (CPU_ISSET(i, &all))
+            CPU_SET(i, &one);
+    CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+    run(ranks, 2, how);
+    CHECK(sched_setaffinity(0, sizeof(all), &all) == 0);
+    CHECK(ek_machine_check(m, "measured") == EK_OK);
+    CHECK(m->link[EK_LINK_NET].beside_s > 0);
+    CHECK(m->link[EK_LINK_NODE].beside_s == 0);
+    if (ek_cores_usable() > 2) {
+        run(ranks, 2, how);
+        CHECK(m->link[EK_LINK_NET].beside_s == 0 && m->polling == 0);
+    }
+    how.kernels_s = 0;
+    run(ranks, 2, how); /* planners need neither */
+    CHECK(m->link[EK_LINK_NET].beside_s == 0 && m->polling == 0);
+}
+
 /* --- the cache -------------------------------------------------------------------------------- */
 
 static void kept_and_found(void)
@@ -395,6 +430,7 @@ static const ek_case cases[] = {
     EK_CASE(kernels_of_every_weight_are_measured),
     EK_CASE(kernels_that_take_too_long_are_left_out),
     EK_CASE(ranks_agree_on_kernels),
+    EK_CASE(products_beside_messages_are_measured_on_shared_cores),
     EK_CASE(costs_without_kernels_are_measured_again_for_them),
     EK_CASE(on_one_rank),
     EK_CASE(budgets),

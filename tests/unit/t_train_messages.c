@@ -159,6 +159,29 @@ static void overheads_of_messages_are_the_processors(void)
     close_world(&w);
 }
 
+/* Both ranks compute later for the bytes of a message, which is not later itself. */
+static void bytes_of_messages_cost_both_ranks(void)
+{
+    ek_cluster dear = own;
+    world w;
+    ek_sim_result r;
+    int32_t sender, receiver;
+
+    dear.level[0].byte_s = 2;
+    open_world(&w, 2, 1);
+    message(&w, 0, 1, 0, 3);
+    sender = compute(&w.graph[0], 1, compute(&w.graph[0], 1, -1));
+    receiver = compute(&w.graph[1], 1, compute(&w.graph[1], 4, -1));
+    r = messages_of(&w, &dear, NULL);
+    CHECK_SECONDS(r.records[1].spans[0].end, 3);
+    CHECK_SECONDS(r.records[0].spans[sender].end, 5);   /* half of 3 bytes at 2 s */
+    CHECK_SECONDS(r.records[1].spans[receiver].end, 8); /* it arrives during the first */
+    CHECK_SECONDS(r.of_class[0].overhead, 3);
+    CHECK_SECONDS(r.of_class[1].overhead, 3);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
 /* A message leaves when its receiver has called, too. */
 static void messages_wait_for_their_receivers(void)
 {
@@ -223,8 +246,9 @@ static void ranks_wait_for_the_last_of_a_collective(void)
 /* Nodes of 4 ranks with 100 GB/s and 2 us, and 10 GB/s and 5 us between them. */
 static ek_cluster two_levels(void)
 {
-    ek_cluster c = {.n_levels = 2,
-                    .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1}, {"net", 64, 10e9, 5e-6, 0, 1, 1}}};
+    ek_cluster c = {
+        .n_levels = 2,
+        .level = {{"node", 4, 100e9, 2e-6, 0, 1, 1, 0, 0}, {"net", 64, 10e9, 5e-6, 0, 1, 1, 0, 0}}};
 
     return c;
 }
@@ -361,6 +385,7 @@ static const ek_case cases[] = {
     EK_CASE(pairs_that_share_no_link_do_not_interact),
     EK_CASE(messages_of_a_pair_are_one_after_the_other),
     EK_CASE(overheads_of_messages_are_the_processors),
+    EK_CASE(bytes_of_messages_cost_both_ranks),
     EK_CASE(messages_wait_for_their_receivers),
     EK_CASE(receives_without_a_sender_are_an_error),
     EK_CASE(ranks_wait_for_the_last_of_a_collective),

@@ -182,6 +182,55 @@ static void every_op_that_computes_takes_the_executors_time_as_well(void)
     CHECK(ops > 50 && fabs(ops - round(ops)) < 1e-6);
 }
 
+/* Products and attention serve the network while they compute: 1/4 longer for each op in flight. */
+static void products_and_attention_serve_the_network(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster polls;
+    ek_simulation_config cfg = {.train = &c, .cluster = &polls, .ranks = 2};
+    ek_simulation *s = NULL;
+    const ek_sim_class *of;
+    int counts[2] = {0};
+
+    set_cluster(&polls, 1, 1);
+    polls.machine.polling = 0.25;
+    c.model = "tiny";
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    of = &ek_simulation_graphs(s)->classes[0];
+    for (int32_t i = 0; i < of->graph->n_ops; i++) {
+        const ek_op *op = &of->graph->ops[i];
+        int serves = op->work.kind == EK_WORK_PRODUCTS || op->work.kind == EK_WORK_ATTENTION;
+        ek_sim_price p;
+
+        ek_simulate_price(&polls, of, op, &p);
+        CHECK(p.polled == (serves ? 0.25 * p.seconds : 0));
+        counts[serves]++;
+    }
+    CHECK(counts[0] > 10 && counts[1] > 10);
+    ek_simulation_close(&s);
+}
+
+static void steps_take_longer_for_the_network_beside_them(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain, polls, copies;
+    double free_of_it;
+
+    set_cluster(&plain, 1, 1);
+    set_cluster(&polls, 1, 1);
+    set_cluster(&copies, 1, 1);
+    polls.machine.polling = 0.25;
+    copies.level[0].byte_s = 1e-9;
+    c.model = "tiny";
+    free_of_it = step_of(&c, &plain, 1, 0);
+    CHECK(step_of(&c, &polls, 1, 0) == free_of_it);
+    CHECK(step_of(&c, &copies, 1, 0) == free_of_it);
+    c.ep = 2;
+    free_of_it = step_of(&c, &plain, 2, 0);
+    CHECK(step_of(&c, &polls, 2, 0) > free_of_it);
+    CHECK(step_of(&c, &copies, 2, 0) > free_of_it);
+}
+
 /* The step with nodes of so many ranks, and a slow or quick network between them. */
 static double with_nodes(const ek_train_config *c, int ranks, int a_node, double net)
 {
@@ -416,6 +465,8 @@ static const ek_case cases[] = {
     EK_CASE(flows_of_drawn_layouts_take_the_replays_time),
     EK_CASE(messages_of_drawn_layouts_take_the_flows_time),
     EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
+    EK_CASE(products_and_attention_serve_the_network),
+    EK_CASE(steps_take_longer_for_the_network_beside_them),
     EK_CASE(groups_that_straddle_nodes_wait_for_the_network),
     EK_CASE(messages_between_stages_of_a_node_do_not_pass_the_network),
     EK_CASE(a_slow_rank_makes_the_step_longer),

@@ -5,6 +5,7 @@
  *   kernels.c    every kernel, by shape and size: which, in which order, how often
  *   kernel_rows.c  the calls of kernels that are not products
  *   links.c      messages
+ *   progress.c   what messages take from products
  *   sizes.c      choice of message sizes and repetitions */
 #ifndef TRAIN_CALIBRATE_CALIBRATE_PRIV_H
 #define TRAIN_CALIBRATE_CALIBRATE_PRIV_H
@@ -25,9 +26,9 @@ static inline int ek_calibrate_node(const ek_calibration *c, int rank)
     return c->ranks > 1 ? ek_comm_node(c->world, rank) : 0;
 }
 
-/* The two shortest repetitions so far of one measurement. */
+/* The two shortest repetitions so far of one measurement, and the sum of all. */
 typedef struct {
-    double best, next;
+    double best, next, sum;
     int n;
 } ek_repeats;
 
@@ -40,6 +41,7 @@ static inline void ek_repeats_add(ek_repeats *r, double seconds)
     } else if (r->n == 1 || seconds < r->next) {
         r->next = seconds;
     }
+    r->sum += seconds;
     r->n++;
 }
 
@@ -84,6 +86,9 @@ EK_CHECKED ek_status ek_calibrate_links(ek_calibration *c, double budget_s);
 /* Fills c->m->kernels and op_s in about budget_s seconds, after the compute tables, which tell how
  * long calls will take.  Collective. */
 EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
+/* Fills c->m->polling and beside_s of the links, after the link tables; nothing where a rank has a
+ * core for the network.  Collective. */
+EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */
 int ek_calibrate_has_kernels(const ek_calibration *c, const ek_machine *m);

@@ -4,8 +4,8 @@
  * A probe is a kernel of some sizes at one point (rows a group, tokens a sequence, bytes).  All are
  * timed in turn, in an order in which a truncated list is useful: a point near the middle of every
  * kernel, then points around it; what would exceed the budget is left out.  Then those whose
- * repetitions do not agree yet are repeated while time allows; the second shortest time counts, as
- * the shortest may be a lucky one.
+ * repetitions do not agree yet are repeated while time allows; the mean counts, as a step is a sum
+ * of many calls, fast and slow ones.
  *
  * Calls of less than a millisecond are repeated at once, after one that is not timed: operands that
  * fit into a cache are there, as those of an op are that the op before it wrote.  Larger ones do
@@ -507,7 +507,7 @@ static ek_status time_probe(bench *b, probe *p)
         EK_TRY(call_probe(b, p));
     EK_TRY(ek_kernels_wait(b->k));
     ek_repeats_add(&p->repeats, ek_stopwatch_stop(&watch, b->k->threads, &b->share) / calls);
-    p->seconds = p->repeats.n > 1 ? p->repeats.next : p->repeats.best;
+    p->seconds = p->repeats.sum / p->repeats.n;
     return EK_OK;
 }
 
