@@ -30,8 +30,7 @@ typedef struct {
     double overhead_s; /* of the processor for messages */
     double wire_s;     /* of the rank's busiest link, which its ops in flight share */
     double latency_s;  /* then passes until the last rank has all: other ops do not wait for it */
-    double
-        beside_s; /* of the processor for the bytes, meanwhile: prolongs what the rank computes */
+    double beside_s;   /* of the processor for the bytes, meanwhile: the rank computes longer */
 } ek_net_time;
 
 /* Of a rank of the world, one of w->group, that makes the call with the others. */
