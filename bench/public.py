@@ -4,6 +4,7 @@
 
     bench/public.py --command build/evenkeel --tables DIR               all tables that are there; prints Markdown
     bench/public.py --command build/evenkeel --tables DIR --only megascale_175b --rows
+    bench/public.py --command build/evenkeel --tables DIR --memory --every 5
 
 docs/simulate.md says where the tables are from, and what rows are equivalents of.  What is read is not kept.
 """
@@ -61,9 +62,10 @@ def step_flops(model, tokens, seq):
 
 # What they do differently, as switches of `simulate --dialect`: GPT training of 2021 and 2022 by Megatron-LM and Megatron-DeepSpeed in fp16, with
 # scores that are stored and gradients that are reduced at the end; Megatron since, with fused attention, fp32 gradients, reduced during the backward
-# pass; nanotron, likewise; FSDP reduces gradients in the type of weights.
+# pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py); nanotron, likewise but
+# for these passes; FSDP reduces gradients in the type of weights.
 DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", "ring-steps"],
-            "megatron": ["low-messages", "ring-steps"], "nanotron": ["low-messages", "ring-steps"],
+            "megatron": ["low-messages", "ring-steps", "gradient-passes"], "nanotron": ["low-messages", "ring-steps"],
             "fsdp": ["low-messages", "low-gradients", "ring-steps"]}
 
 
@@ -176,14 +178,20 @@ def ultrascale(rows):
     return sane(list(ultrascale_rows(rows)))
 
 
-def ultrascale_rows(rows):
+def ultrascale_rows(rows, statuses=("Success",)):
+    """seconds: None of rows that ran out of memory, which have the batch in tokens, and lack what rows of the same model that ran have."""
+    rows = list(rows)
+    ran = {(r["hidden"], r["layers"]): r for r in rows if r["status"] == "Success"}
     for r in rows:
-        if r["status"] != "Success" or not r["inner"] or (int(r["pp"]) > 1 and r["after_pp_fix"] == "False"):
+        if r["status"] not in statuses or not r["inner"] or (int(r["pp"]) > 1 and r["after_pp_fix"] == "False"):
             continue
+        if r["status"] != "Success":
+            like = ran.get((r["hidden"], r["layers"]), {})
+            r = dict(r, global_batch=int(r["global_batch"]) // int(r["seq"]), kv_heads=like.get("kv_heads") or r["heads"], tied=like.get("tied"))
         dp, tp, pp, micro, seq, batch = (int(r[k]) for k in ("dp", "tp", "pp", "micro_batch", "seq", "global_batch"))
         hidden, inner, layers, heads, vocabulary = (int(r[k]) for k in ("hidden", "inner", "layers", "heads", "vocab"))
         kv = min(int(r["kv_heads"]), heads)
-        seconds = batch * seq / (float(r["tokens_s_gpu"]) * dp * tp * pp)
+        seconds = batch * seq / (float(r["tokens_s_gpu"]) * dp * tp * pp) if r["status"] == "Success" else None
         yield Case("%d GPUs, h %d, tp %d pp %d dp %d zero %s, micro %d" % (dp * tp * pp, hidden, tp, pp, dp, r["zero"], micro),
                    (hidden, layers, dp * tp * pp, batch, seq), dense(hidden, layers, heads, kv, inner, vocabulary, seq, tied=r["tied"] == "True"),
                    "h100-eos", dp * tp * pp, seconds, layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), "nanotron")
@@ -294,6 +302,20 @@ def summary(name, cases):
         percent(statistics.mean(lost)) if lost else "", percent(max(lost)) if lost else "")
 
 
+def fits(case):
+    memory = case.predicted["memory_mb"]
+    return memory["all"] <= memory["of"]
+
+
+def memory_summary(cases):
+    """Rows that ran, and that ran out of memory: how many are predicted to."""
+    done = [c for c in cases if c.predicted]
+    ran, failed = [c for c in done if c.seconds], [c for c in done if not c.seconds]
+    fit, fail = sum(fits(c) for c in ran), sum(not fits(c) for c in failed)
+    return "memory: %d of %d rows right (%.0f %%): of %d that ran %d, of %d that ran out of memory %d" % (
+        fit + fail, len(done), 100 * (fit + fail) / max(len(done), 1), len(ran), fit, len(failed), fail)
+
+
 HEAD = ("| table | rows | mean of signed errors % | mean % | median % | p90 % | largest % | pairs ordered right | regret mean % | worst % |\n"
         "|---|---|---|---|---|---|---|---|---|---|")
 
@@ -309,6 +331,22 @@ def print_rows(cases):
             print("  %-70s refused: %s" % (c.label, c.refused))
 
 
+def rows_of(o, name):
+    with open(os.path.join(o.tables, name + ".csv"), newline="", encoding="utf-8") as f:
+        return list(csv.DictReader(f))
+
+
+def judge_memory(o, folder):
+    """Of the only table that has rows that ran out of memory."""
+    cases = Runner(o, folder).run(list(ultrascale_rows(rows_of(o, "ultrascale_h100"), ("Success", "OOM")))[::o.every])
+    print(memory_summary(cases))
+    for reason, same in itertools.groupby(sorted(c.refused for c in cases if c.refused)):
+        print("refused %d: %s" % (len(list(same)), reason), file=sys.stderr)
+    for c in cases if o.rows else []:
+        if c.predicted and fits(c) != bool(c.seconds):
+            print("  %s: %.1f GB, %s" % (c.label, c.predicted["memory_mb"]["all"] / 1e3, "ran" if c.seconds else "ran out of memory"))
+
+
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel")
@@ -318,6 +356,7 @@ def options():
     p.add_argument("--dialect", default="own", choices=("own", "off"), help="own: what the measured program does differently; off: evenkeel")
     p.add_argument("--every", type=int, default=1, help="only every so many rows of a table")
     p.add_argument("--rows", action="store_true", help="print every row")
+    p.add_argument("--memory", action="store_true", help="whether rows of ultrascale_h100 ran or ran out of memory, instead")
     p.add_argument("--jobs", type=int, default=1)
     return p.parse_args()
 
@@ -327,12 +366,14 @@ def main():
     o = options()
     names = o.only or [n for n in TABLES if os.path.exists(os.path.join(o.tables, n + ".csv"))]
     found = False
+    if o.memory:
+        with tempfile.TemporaryDirectory(prefix="evenkeel-public-") as folder:
+            judge_memory(o, folder)
+        return 0
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="evenkeel-public-") as folder:
         for name in names:
-            with open(os.path.join(o.tables, name + ".csv"), newline="", encoding="utf-8") as f:
-                cases = list(TABLES[name](csv.DictReader(f)))[::o.every]
-            cases = Runner(o, folder).run(cases)
+            cases = Runner(o, folder).run(list(TABLES[name](rows_of(o, name)))[::o.every])
             found = found or any(c.predicted for c in cases)
             print(summary(name, cases), flush=True)
             if o.rows:

@@ -86,15 +86,19 @@ def product_tables(shapes, copy):
             for (out, size), passes in sorted(shapes.items()) for name, points in sorted(passes.items())]
 
 
+# SimuMax counts the FLOPs of all pairs, and backward five products for two forward (simu_tools/efficency_test/test_fa_efficiency.py); evenkeel those that a
+# causal mask leaves, half, and backward four.
+ATTENTION = (("attention", "sdp_fwd", 1 / 2), ("attention backward", "sdp_bwd", 1 / 2 * 4 / 5))
+
+
 def attention_tables(op, peak, wanted):
-    """SimuMax counts the FLOPs of all pairs; evenkeel those that a causal mask leaves: half."""
     tables = []
-    for kernel, key in (("attention", "sdp_fwd"), ("attention backward", "sdp_bwd")):
+    for kernel, key, counted in ATTENTION:
         rates = {}
         for text, share in op[key]["accurate_efficient_factor"].items():
             heads, kv, tokens = number("head_num", text), number("kv_head_num", text), number("seq_len", text)
             if (heads, kv) in wanted and "qkv_contiguous=True" in text:
-                rates.setdefault((heads, kv), {})[tokens] = share * peak / 2
+                rates.setdefault((heads, kv), {})[tokens] = share * peak * counted
         tables += [{"kernel": kernel, "heads": heads, "kv_heads": kv, "head_dim": 128, "tokens_a_sequence": sorted(points),
                     "flops_per_s": [points[tokens] for tokens in sorted(points)]} for (heads, kv), points in sorted(rates.items())]
     return tables
@@ -104,15 +108,26 @@ ROWS = ("gather", "combine", "cross entropy", "norm", "norm backward", "rope", "
         "embed backward", "copy")
 
 
+# SimuMax's shares are of bytes as it counts them, at 2^30 a second and GB/s (simu_tools/efficency_test/test_ce_permute_efficiency.py). What evenkeel's ops count
+# of them, with 2 bytes a number, 4 of a real: cross entropy 6 of 8 a logit; rows that are permuted, and put back, k of a token, in both passes, of the two models
+# that were measured, DeepSeek-V2 (k 6, width 5120) and V3 (k 8, width 7168).
+GIB = 2 ** 30 / 1e9
+PERMUTED = ((6, 5120), (8, 7168))
+CROSS_ENTROPY_COUNTED = 6 / 8 * GIB
+GATHER_COUNTED = sum(w * (4 * k + 6 * k) for k, w in PERMUTED) / sum(w * 2 * 2 * (1 + 3 * k) for k, w in PERMUTED) * GIB
+COMBINE_COUNTED = sum(w * (2 * k + 8 + 2 * k + 4) for k, w in PERMUTED) / sum(w * 2 * 2 * (1 + 3 * k) for k, w in PERMUTED) * GIB
+
+
 def row_tables(band, measured):
-    """SimuMax's time of a kernel that moves bytes: they at a share of the bandwidth, and a latency.  measured: kernels with a share of their own, and its
-    name there."""
+    """SimuMax's time of a kernel that moves bytes: they at a share of the bandwidth, and a latency.  measured: kernels with a share of their own: its name
+    there, and the share of its bytes that evenkeel's op counts."""
     tables = []
     for kernel in ROWS:
-        of = band[measured.get(kernel, "default")]
+        name, counted = measured.get(kernel, ("default", 1))
+        of = band[name]
         sizes = [10.0 ** (i / 2) for i in range(12, 21)]
         tables.append({"kernel": kernel, "bytes": sizes,
-                       "bytes_per_s": [n / (of["latency_us"] * 1e-6 + n / (of["gbps"] * 1e9 * of["efficient_factor"])) for n in sizes]})
+                       "bytes_per_s": [n / (of["latency_us"] * 1e-6 + n / (of["gbps"] * 1e9 * of["efficient_factor"] * counted)) for n in sizes]})
     return tables
 
 
@@ -120,11 +135,11 @@ def latent_attention(op, peak):
     """DeepSeek-V2's attention (keys of 192 and values of 128 for each of 128 heads) as its equivalent, of 128 heads of 128 with one of keys and values:
     rates with which the equivalent's FLOPs take as long."""
     tables = []
-    for kernel, key in (("attention", "sdp_fwd"), ("attention backward", "sdp_bwd")):
+    for kernel, key, counted in ATTENTION:
         for text, share in op[key]["accurate_efficient_factor"].items():
             if (number("head_num", text), number("qk_head_dim", text), number("seq_len", text)) == (128, 192, 4096) and "qkv_contiguous=True" in text:
                 tables.append({"kernel": kernel, "heads": 128, "kv_heads": 1, "head_dim": 128, "tokens_a_sequence": [4096],
-                               "flops_per_s": [share * peak / 2 * (128 + 128) / (192 + 128)]})
+                               "flops_per_s": [share * peak * counted * (128 + 128) / (192 + 128)]})
     return tables
 
 
@@ -185,7 +200,8 @@ def b200(tables):
     chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, fixed, PRODUCTS_MAX - 2))
     kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (16, 2), (8, 1), (128, 16), (32, 4)})
     kernels += latent_attention(op, peak)
-    kernels += row_tables(band, {"gather": "permute_fwd", "combine": "permute_bwd", "cross entropy": "ce_fusion"})
+    kernels += row_tables(band, {"gather": ("permute_fwd", GATHER_COUNTED), "combine": ("permute_bwd", COMBINE_COUNTED),
+                                   "cross entropy": ("ce_fusion", CROSS_ENTROPY_COUNTED)})
     return {"evenkeel_cluster": 1, "name": "b200-8",
             "note": "A node of 8 B200: products, attention, memory and collectives derived, changed, from " + SIMUMAX + ". See docs/simulate.md.",
             "rank": {"memory": "180G", "device": "cuda",
@@ -207,7 +223,7 @@ def a100_rank(tables, note):
     chosen.update(spread({s: p for s, p in dense.items() if s not in chosen}, ((8192, 8192), (28672, 8192), (8192, 28672), (4096, 1024), (1280, 8192)),
                          PRODUCTS_MAX - 2))
     kernels = product_tables(chosen, copy) + attention_tables(op, peak, {(64, 8), (32, 8), (16, 4), (8, 2), (4, 1)})
-    kernels += row_tables(a["bandwidth"], {"cross entropy": "ce"})  # its permutes, at 0.19 of the bandwidth, are those of one program
+    kernels += row_tables(a["bandwidth"], {"cross entropy": ("ce", 1)})  # its permutes, at 0.19 of the bandwidth, are those of one program
     return {"memory": "80G", "device": "cuda", "note": note + ROWS_NOTE % a["bandwidth"]["default"]["latency_us"] + OP_NOTE,
             "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)}
 

@@ -292,12 +292,25 @@ def halved(value):
     return [halved(v) for v in value] if isinstance(value, list) else value
 
 
-def azure(message_us):
-    """a100-dgx in fp32; message_us: of a rank for each message between nodes, and inside."""
+# NCCL's send and receive of 2021, which Tutel's exchanges call; none is from table 6:
+# - a message takes 2.16 us beside its bytes: Tutel's text has 0.6 ms for an exchange of 128 MiB inside a node in 8 messages, and 5 ms in 2,048;
+# - with peers on other nodes a rank has one channel for each peer (ncclTopoGetNchannels in graph/paths.cc of NCCL 2.10), which NCCL counts at
+#   14 GB/s in a network (P2P_PER_CHANNEL_NET_BW) and 20 GB/s inside a node (perChMaxRingLL128Bws of Ampere, graph/tuning.cc);
+GAP_US = (5000 - 600) / (2048 - 8)
+PEER_GBYTES_S = {"node": 20, "net": 14}
+# - in parts, a linear exchange sends a message for each expert of a peer (overlap.py and custom_kernel.cpp of Tutel).
+NCCL = ("gap", "peer", "slices")
+
+
+def azure(parts=NCCL, messages=1):
+    """a100-dgx in fp32, with those parts of what exchanges take beside their bytes; messages: to a peer."""
     c = halved(cluster_of("a100-dgx"))
     c["rank"]["machine"]["dtype"] = "fp32"
     for level in c["levels"]:
-        level["message_us"] = message_us
+        if "gap" in parts:
+            level["gap_us"] = GAP_US * messages
+        if "peer" in parts:
+            level["peer_gbytes_s"] = PEER_GBYTES_S[level["name"]]
     return c
 
 
@@ -306,72 +319,57 @@ def tutel_words(r, cluster, gpus, experts, hidden, ff, tokens, degree=1, a2a="li
     seq, ep = min(tokens, 4096), min(experts, gpus)
     model = moe(hidden, 1, hidden // 128, hidden // 128, experts, 2, round(ff * 2 / 3 / 32) * 32, 1024, seq, head=128)
     return r.words(cluster, model, gpus, {"ep": ep, "etp": gpus // ep, "batch": gpus * tokens // seq, "seq": seq, "pipeline-degree": degree, "a2a": a2a,
-                                          "dialect": ["late-gradients", "weights-first"]})
+                                          "dialect": ["late-gradients", "weights-first", "staged-2dh"]})
 
 
 def tutel(o, r):
     rows = table(o, "tutel_tables")
     for gpus in (16, 64, 256):
         was = {t["item"]: float(t["value"]) for t in rows if t["table"] == "T2" and int(t["gpus"]) == gpus}
-        report = r.run(tutel_words(r, azure(0), gpus, 2 * gpus, 4096, 4096, 65536))
+        report = r.run(tutel_words(r, azure(), gpus, 2 * gpus, 4096, 4096, 65536))
         compute = sum(report["where_ms"]["compute"].get(g, 0) for g in MOE_GROUPS)
         a2a = report["where_ms"]["transfer"]["all-to-all"]
         print("%d GPUs: share of all-to-alls published %.1f %%, predicted %.1f %%; all-to-alls %+.1f %%, compute %+.1f %%" % (
             gpus, 100 * was["a2a"] / was["moe"], 100 * a2a / (a2a + compute), 100 * (a2a / was["a2a"] - 1), 100 * (compute / was["compute"] - 1)))
 
 
-def message_us(o):
-    """Of SimAI's all-to-alls of 16 MiB between 32, 64 and 128 GPUs, whose share of a link of 25 GB/s says what they take longer: by number of
-    messages, least squares.  It is what a message takes, apart from what all of them take together."""
-    row = table(o, "simai_ata_ratio")[0]
-    n = (32, 64, 128)
-    share = [float(next(v for k, v in row.items() if "-%dGPU" % i in k)) for i in n]
-    late = [16777216 / 25e9 * (1 / s - 1) * 1e6 for s in share]
-    middle = statistics.mean(n)
-    return sum((i - middle) * t for i, t in zip(n, late)) / sum((i - middle) ** 2 for i in n)
-
-
-def choices_of(o, r, cluster, us, gpus):
+def choices_of(r, parts, gpus):
     """The mean of how much longer each choice takes than the best of a layer, over Tutel's sizes."""
     choices = list(itertools.product(("linear", "2dh"), (1, 2, 4, 8)))
     lost = {c: [] for c in choices}
     for experts, hidden, ff, tokens in itertools.product((gpus // 2, gpus, 2 * gpus), (1024, 2048, 4096), (1024, 2048, 4096), (4096, 16384, 65536)):
-        reports = r.all([tutel_words(r, cluster, gpus, experts, hidden, ff, tokens, degree, a2a) for a2a, degree in choices])
-        # messages of others than all-to-alls, which are the same for all choices
-        other = reports[0]["where_ms"]["overhead"] - 4 * (gpus - 1) * us / 1e3
-        ms = [layer_ms(x) + x["where_ms"]["overhead"] - other for x in reports]
+        slices = max(1, experts // gpus) if "slices" in parts else 1
+        clusters = [azure(parts, slices if a2a == "linear" and degree > 1 else 1) for a2a, degree in choices]
+        ms = [layer_ms(x) for x in r.all([tutel_words(r, cluster, gpus, experts, hidden, ff, tokens, degree, a2a)
+                                          for cluster, (a2a, degree) in zip(clusters, choices)])]
         for c, t in zip(choices, ms):
             lost[c].append(t / min(ms) - 1)
     return {c: statistics.mean(x) for c, x in lost.items()}
 
 
 def degrees(o, r):
-    rows, us = [t for t in table(o, "tutel_tables") if t["table"].startswith("T6")], message_us(o)
-    print("a message takes %.2f us" % us)
-    for gpus in (16, 32, 64, 128, 256):
-        was = {("2dh" if "2DH" in t["table"] else "linear", int(t["item"].split()[1])): float(t["value"]) for t in rows if int(t["gpus"]) == gpus}
-        lost = choices_of(o, r, azure(us), us, gpus)
-        best, chosen = min(was, key=was.get), min(lost, key=lost.get)
-        print("%d GPUs: best published %s %d, predicted %s %d, which was published %.0f %% behind the best of each size (the best static one %.0f %%)" % (
-            gpus, *best, *chosen, was[chosen], was[best]))
-        print("  lost %, degrees 1, 2, 4, 8, predicted (published): " + "; ".join(
-            "%s %s" % (a, ", ".join("%.0f (%.0f)" % (100 * lost[a, d], was[a, d]) for d in (1, 2, 4, 8))) for a in ("linear", "2dh")))
+    rows = [t for t in table(o, "tutel_tables") if t["table"].startswith("T6")]
+    for parts in [NCCL] if not o.rows else [(), ("gap",), ("peer",), ("gap", "peer"), NCCL]:
+        print("with %s" % (", ".join(parts) or "none"))
+        for gpus in (16, 32, 64, 128, 256):
+            was = {("2dh" if "2DH" in t["table"] else "linear", int(t["item"].split()[1])): float(t["value"]) for t in rows if int(t["gpus"]) == gpus}
+            lost = choices_of(r, parts, gpus)
+            best, chosen = min(was, key=was.get), min(lost, key=lost.get)
+            print("%d GPUs: best published %s %d, predicted %s %d, which was published %.0f %% behind the best of each size (the best static one %.0f %%)" % (
+                gpus, *best, *chosen, was[chosen], was[best]))
+            print("  lost %, degrees 1, 2, 4, 8, predicted (published): " + "; ".join(
+                "%s %s" % (a, ", ".join("%.0f (%.0f)" % (100 * lost[a, d], was[a, d]) for d in (1, 2, 4, 8))) for a in ("linear", "2dh")), flush=True)
 
 
-def crossover(o, r):
-    us = message_us(o)
-    for cost in (us, 10 * us):
-        print("a message takes %.2f us; how many times as long linear takes as 2DH, by GPUs" % cost)
-        for mib in (1, 32, 256):
-            cells = []
-            for gpus in (64, 256, 1024, 2048):
-                words = [tutel_words(r, azure(cost), gpus, gpus, 1024, 1024, mib * 128, 1, a) for a in ("linear", "2dh")]
-                reports = [x["where_ms"] for x in r.all(words)]
-                # messages of others than all-to-alls, which are the same for both
-                other = reports[0]["overhead"] - 4 * (gpus - 1) * cost / 1e3
-                linear, twice = [exchanges_ms(w) + w["overhead"] - other for w in reports]
-                cells.append("%d: %.2f" % (gpus, linear / twice))
-            print("  %d MiB a rank: %s" % (mib, ", ".join(cells)))
+def crossover(_, r):
+    print("how many times as long linear takes as 2DH, by GPUs")
+    for mib in (1, 32, 256):
+        cells = []
+        for gpus in (64, 256, 1024, 2048):
+            words = [tutel_words(r, azure(), gpus, gpus, 1024, 1024, mib * 128, 1, a) for a in ("linear", "2dh")]
+            linear, twice = [exchanges_ms(x["where_ms"]) for x in r.all(words)]
+            cells.append("%d: %.2f" % (gpus, linear / twice))
+        print("  %d MiB a rank: %s" % (mib, ", ".join(cells)))
 
 
 PARTS = {"plans": plans, "layer": layer, "prophet": prophet, "tutel": tutel, "degrees": degrees, "crossover": crossover}

@@ -29,6 +29,9 @@ typedef struct {
                             latencies; 0: not given */
     double byte_s; /* that a byte sent and one received take from what the rank computes; 0: not
                       given */
+    double peer_bytes_s; /* bandwidth between two ranks: of a message, and of what an all-to-all has
+                            for one rank; 0: bytes_s */
+    double gap_s;        /* of the link for each such message, beside its bytes; 0: not given */
 } ek_cluster_level;
 
 /* Plain data without pointers.  0: not given, but for sizes of lists. */
@@ -41,6 +44,7 @@ typedef struct {
     double peak;        /* FLOP/s of a rank by its data sheet, with constant rates */
     double speed;       /* factor on the speed at which a rank computes (sim/what_if.h); 0 is 1 */
     int ring_steps;     /* 1: each step of a ring pays the latency (sim/dialect.h) */
+    int staged_2dh;     /* 1: 2DH in two phases with copies (sim/dialect.h) */
     int32_t n_levels;
     ek_cluster_level level[EK_CLUSTER_LEVELS]; /* [n_levels] */
     int32_t n_slow;

@@ -52,6 +52,14 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
         fputs(", ", f);
         write_member(f, "byte_ns", l->byte_s * 1e9);
     }
+    if (l->peer_bytes_s > 0) {
+        fputs(", ", f);
+        write_member(f, "peer_gbytes_s", l->peer_bytes_s / 1e9);
+    }
+    if (l->gap_s > 0) {
+        fputs(", ", f);
+        write_member(f, "gap_us", l->gap_s * 1e6);
+    }
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
     if (l->shared_by > 1)

@@ -15,7 +15,9 @@ static const struct {
                 {"late-gradients", EK_DIALECT_LATE_GRADIENTS},
                 {"ring-steps", EK_DIALECT_RING_STEPS},
                 {"padded", EK_DIALECT_PADDED},
-                {"weights-first", EK_DIALECT_WEIGHTS_FIRST}};
+                {"weights-first", EK_DIALECT_WEIGHTS_FIRST},
+                {"staged-2dh", EK_DIALECT_STAGED_2DH},
+                {"gradient-passes", EK_DIALECT_GRADIENT_PASSES}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -51,7 +53,8 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
     for (int64_t i = 0; i < n; i++) {
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
-                   "late-gradients, ring-steps, padded and weights-first are known",
+                   "late-gradients, ring-steps, padded, weights-first, staged-2dh and "
+                   "gradient-passes are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -99,6 +102,31 @@ static void rewrite(unsigned dialect, const ek_machine *m, ek_op *op)
         op->work.net.bytes *= low;
         op->bytes *= low;
     }
+}
+
+enum { GRADIENT_PASSES = 3 }; /* set to zero; scaled: read and written */
+
+/* Numbers of this rank, before shards of them are its own. */
+static double count_gradients(const ek_graph *g, const ek_op *norm)
+{
+    double n = norm->work.rows.rows;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_net_work *w = &g->ops[i].work.net;
+
+        if (is_gradient_sum(&g->ops[i]) && w->collective == EK_COLLECTIVE_REDUCE_SCATTER)
+            n += w->bytes / fmax(w->element, 1) * (1 - 1.0 / w->group.n);
+    }
+    return n;
+}
+
+/* Adds the passes to the op that reads all gradients. */
+static void pass_over_gradients(const ek_machine *m, ek_graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++)
+        if (g->ops[i].kind == EK_OP_GRADIENT_NORM)
+            g->ops[i].bytes +=
+                GRADIENT_PASSES * count_gradients(g, &g->ops[i]) * ek_machine_real_bytes(m);
 }
 
 /* --- order ------------------------------------------------------------------------------------ */
@@ -260,6 +288,8 @@ static ek_status translate(unsigned dialect, const ek_machine *m, const ek_graph
 {
     EK_TRY(
         copy_ordered(dialect & (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_WEIGHTS_FIRST), from, to));
+    if ((dialect & EK_DIALECT_GRADIENT_PASSES) != 0)
+        pass_over_gradients(m, to);
     for (int32_t i = 0; i < to->n_ops; i++)
         rewrite(dialect, m, &to->ops[i]);
     return EK_OK;

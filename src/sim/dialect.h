@@ -11,7 +11,11 @@
  *   padded             every rank sends as many rows to each expert as its capacity, or, dropless,
  *                      as the most that any rank has for any (of loads: sim/capacity.h)
  *   weights-first      gradients of expert weights are computed before those of rows are sent back;
- *                      here while they are sent */
+ *                      here while they are sent
+ *   gradient-passes    gradients are set to zero before the step, and scaled after it: a write, and
+ * a read and a write of all; here neither staged-2dh         2DH all-to-alls exchange all rows
+ * inside the node, then all between nodes, with a copy of all before each; here rows of the node go
+ * with those between nodes (of the cluster: sim/price_net.h) */
 #ifndef SIM_DIALECT_H
 #define SIM_DIALECT_H
 
@@ -25,10 +29,12 @@ enum {
     EK_DIALECT_LATE_GRADIENTS = 8,
     EK_DIALECT_RING_STEPS = 16,
     EK_DIALECT_PADDED = 32,
-    EK_DIALECT_WEIGHTS_FIRST = 64
+    EK_DIALECT_WEIGHTS_FIRST = 64,
+    EK_DIALECT_STAGED_2DH = 128,
+    EK_DIALECT_GRADIENT_PASSES = 256
 };
 
-enum { EK_DIALECT_TEXT = 128 };
+enum { EK_DIALECT_TEXT = 160 };
 
 /* The i-th word, if its bit is set, else ""; NULL: i is behind the last. */
 const char *ek_dialect_word(unsigned dialect, int i);

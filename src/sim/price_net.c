@@ -5,6 +5,7 @@
 #include "sim/price_net.h"
 
 #include "base/coll_limits.h"
+#include "cost/cost.h"
 
 #include <math.h>
 #include <string.h>
@@ -78,6 +79,8 @@ static void add_even(const party *p, double bytes, ek_net_traffic *t)
     for (int l = 0; l < p->c->n_levels && bytes > 0; l++) {
         t->bytes[l] += bytes * peers_at(p, l);
         t->messages[l] += peers_at(p, l);
+        if (peers_at(p, l) > 0)
+            t->largest[l] = fmax(t->largest[l], bytes);
     }
 }
 
@@ -242,6 +245,7 @@ static void add_given(const party *p, range own, double bytes, ek_net_traffic *t
 
         t->bytes[l] += bytes * n;
         t->messages[l] += n > 0;
+        t->largest[l] = fmax(t->largest[l], bytes * n);
     }
 }
 
@@ -262,25 +266,56 @@ static void add_forwarded(const party *p, range own, double bytes, ek_net_traffi
 
             t->bytes[l] += bytes * senders;
             t->messages[l] += senders > 0;
+            t->largest[l] = fmax(t->largest[l], bytes * senders);
         }
     }
 }
 
-/* Splits the traffic of a 2DH all-to-all: what goes first to the gateways of the node, and the
- * rest, of which rows within the node go at once and others when the former have arrived. */
-static void split_2dh(const party *p, const ek_net_work *w, ek_net_traffic *given,
-                      ek_net_traffic *rest)
+/* The traffic of a 2DH all-to-all: rows for ranks of the node; those for the gateways of the node;
+ * and those that the caller forwards when it has them. */
+typedef struct {
+    ek_net_traffic own, given, forwarded;
+} split;
+
+static split split_2dh(const party *p, const ek_net_work *w)
 {
+    split s = {0};
     party inside = *p;
     range own = node_of(p, p->at);
 
-    memset(given, 0, sizeof(*given));
-    memset(rest, 0, sizeof(*rest));
     for (int l = 0; l < p->c->n_levels; l++)
         inside.below[l] = intersection(inside.below[l], own);
-    add_even(&inside, bytes_a_peer(p, w), rest);
-    add_given(p, own, bytes_a_peer(p, w), given);
-    add_forwarded(p, own, bytes_a_peer(p, w), rest);
+    add_even(&inside, bytes_a_peer(p, w), &s.own);
+    add_given(p, own, bytes_a_peer(p, w), &s.given);
+    add_forwarded(p, own, bytes_a_peer(p, w), &s.forwarded);
+    return s;
+}
+
+/* Both at the same time, to different ranks or in messages of their own. */
+static ek_net_traffic both(const ek_cluster *c, const ek_net_traffic *a, const ek_net_traffic *b)
+{
+    ek_net_traffic t = *a;
+
+    for (int l = 0; l < c->n_levels; l++) {
+        t.bytes[l] += b->bytes[l];
+        t.messages[l] += b->messages[l];
+        t.largest[l] = fmax(t.largest[l], b->largest[l]);
+    }
+    return t;
+}
+
+/* Both in the same messages. */
+static ek_net_traffic together(const ek_cluster *c, const ek_net_traffic *a,
+                               const ek_net_traffic *b)
+{
+    ek_net_traffic t = *a;
+
+    for (int l = 0; l < c->n_levels; l++) {
+        t.bytes[l] += b->bytes[l];
+        t.messages[l] = fmax(t.messages[l], b->messages[l]);
+        t.largest[l] += b->largest[l];
+    }
+    return t;
 }
 
 /* --- time ------------------------------------------------------------------------------------- */
@@ -302,6 +337,20 @@ static double link_time(const ek_cluster *c, const ek_net_traffic *t)
         most = fmax(most, carried / c->level[l].bytes_s);
     }
     return most;
+}
+
+/* Of messages and exchanges: until also the largest message has passed between its ranks, and the
+ * gap after each. */
+static double exchange_time(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double most = link_time(c, t), gaps = 0;
+
+    for (int l = 0; l < c->n_levels; l++) {
+        if (c->level[l].peer_bytes_s > 0)
+            most = fmax(most, t->largest[l] / c->level[l].peer_bytes_s);
+        gaps += t->messages[l] * c->level[l].gap_s;
+    }
+    return most + gaps;
 }
 
 static double latency_of(const ek_cluster *c, const ek_net_traffic *t)
@@ -352,6 +401,14 @@ static double flow_time(const ek_cluster_level *l, double bytes, double ranks)
     double shared = fmax((double)l->shared_by, 1);
 
     return bytes / l->bytes_s * fmin(ranks, shared) / shared;
+}
+
+/* As flow_time, of a message. */
+static double passage(const ek_cluster_level *l, double bytes, double ranks)
+{
+    double alone = l->peer_bytes_s > 0 ? bytes / l->peer_bytes_s : 0;
+
+    return bytes > 0 ? fmax(flow_time(l, bytes, ranks), alone) + l->gap_s : 0;
 }
 
 /* Groups of which each has a rank among consecutive ones: all do the same at the same time. */
@@ -430,19 +487,47 @@ static double pairwise_time(const party *p, const ek_net_work *w)
             double leave = fmin(near, k < n - k ? k : n - k) * interleaved(p->group);
 
             if (peers_at(p, l) > 0)
-                round = fmax(round, level->latency_s + flow_time(level, bytes_a_peer(p, w), leave));
+                round = fmax(round, level->latency_s + passage(level, bytes_a_peer(p, w), leave));
         }
         sum += round;
     }
     return sum;
 }
 
+/* Phase after phase, and in between rows are copied. */
+static double staged_2dh_time(const party *p, const ek_net_work *w, const split *s)
+{
+    ek_net_traffic inside = together(p->c, &s->given, &s->own);
+    double n = length_of(p->span), rows = w->bytes * n / (n - 1);
+    double copies = 2 * ek_cost_copies(&p->c->machine, 2 * rows);
+
+    return copies + exchange_time(p->c, &inside) + latency_of(p->c, &inside) +
+           exchange_time(p->c, &s->forwarded) + latency_of(p->c, &s->forwarded);
+}
+
+static double bytes_of(const ek_cluster *c, const ek_net_traffic *t)
+{
+    double sum = 0;
+
+    for (int l = 0; l < c->n_levels; l++)
+        sum += t->bytes[l];
+    return sum;
+}
+
+/* Inside a node, and between ranks that are alone on their nodes, there is nothing to stage. */
+static int is_staged(const party *p, const split *s)
+{
+    return p->c->staged_2dh && bytes_of(p->c, &s->given) > 0;
+}
+
 static double time_2dh(const party *p, const ek_net_work *w)
 {
-    ek_net_traffic given, rest;
+    split s = split_2dh(p, w);
+    ek_net_traffic rest = both(p->c, &s.own, &s.forwarded);
 
-    split_2dh(p, w, &given, &rest);
-    return link_time(p->c, &given) + latency_of(p->c, &given) + link_time(p->c, &rest) +
+    if (is_staged(p, &s))
+        return staged_2dh_time(p, w, &s);
+    return exchange_time(p->c, &s.given) + latency_of(p->c, &s.given) + exchange_time(p->c, &rest) +
            latency_of(p->c, &rest);
 }
 
@@ -456,12 +541,13 @@ static void add_message(const ek_cluster *c, const ek_net_work *w, int32_t rank,
         return;
     t->bytes[l] += w->bytes;
     t->messages[l]++;
+    t->largest[l] = w->bytes;
 }
 
 ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 {
     party p = party_of(c, w->group, w->span, rank);
-    ek_net_traffic t = {0}, given;
+    ek_net_traffic t = {0};
 
     if (w->group.n < 2 || w->bytes <= 0)
         return t;
@@ -470,11 +556,10 @@ ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int3
     } else if (is_vector(w)) {
         add_vector(&p, w, &t);
     } else if (w->collective == EK_COLLECTIVE_A2A_2DH) {
-        split_2dh(&p, w, &given, &t);
-        for (int l = 0; l < c->n_levels; l++) {
-            t.bytes[l] += given.bytes[l];
-            t.messages[l] += given.messages[l];
-        }
+        split s = split_2dh(&p, w);
+        ek_net_traffic rest = both(c, &s.own, &s.forwarded);
+
+        t = both(c, &s.given, &rest);
     } else {
         add_even(&p, bytes_a_peer(&p, w), &t);
     }
@@ -487,7 +572,7 @@ static double message_time(const ek_cluster *c, const ek_net_work *w, const ek_n
     double sum = 0;
 
     for (int l = 0; l < c->n_levels; l++)
-        sum += flow_time(&c->level[l], t->bytes[l], interleaved(w->group));
+        sum += passage(&c->level[l], t->bytes[l], interleaved(w->group));
     return sum;
 }
 
@@ -504,7 +589,9 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
     } else {
         int phases = w->collective == EK_COLLECTIVE_ALL_REDUCE && !is_whole(w) ? 2 : 1;
 
-        t.wire_s = is_message(w) ? message_time(c, w, &traffic) : link_time(c, &traffic);
+        t.wire_s = is_message(w)  ? message_time(c, w, &traffic)
+                   : is_vector(w) ? link_time(c, &traffic)
+                                  : exchange_time(c, &traffic);
         t.latency_s = phases * latency_of(c, &traffic);
         if (is_vector(w))
             t.latency_s += collective_of(c, &traffic);
@@ -513,6 +600,8 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
         t.latency_s = fmax(t.latency_s, pairwise_time(&p, w) - t.wire_s);
     else if (w->collective == EK_COLLECTIVE_A2A_2DH)
         t.latency_s = fmax(t.latency_s, time_2dh(&p, w) - t.wire_s);
+    if (w->collective == EK_COLLECTIVE_A2A_2DH && c->staged_2dh) /* nothing goes beside it */
+        t = (ek_net_time){.wire_s = t.wire_s + t.latency_s};
     t.overhead_s = overhead_of(c, w, &traffic);
     t.beside_s = beside_of(c, w, &traffic);
     return t;

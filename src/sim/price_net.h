@@ -15,6 +15,8 @@
  *          a link, too.
  * Latency  of the highest level that is used, once for each phase: a phase begins with what another
  *          has brought.  A ring has a phase for each step, short unless a step is a segment long.
+ * Peers    messages, and what an exchange has for one rank, move at most at the level's bandwidth
+ *          between two ranks, and each takes its gap of the link.  Not those of sums and gathers.
  * Pieces   into which a back end splits messages, and segments, count once: what splitting costs is
  *          in the bandwidth, which was measured with it.
  *
@@ -43,6 +45,7 @@ ek_net_time ek_price_net(const ek_cluster *c, const ek_net_work *w);
 typedef struct {
     double bytes[EK_CLUSTER_LEVELS];
     double messages[EK_CLUSTER_LEVELS]; /* segments of a long vector count each */
+    double largest[EK_CLUSTER_LEVELS];  /* bytes of an exchange, or a message, for one rank */
 } ek_net_traffic;
 
 ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank);

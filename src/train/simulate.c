@@ -300,6 +300,8 @@ static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, c
                "--engine messages simulates even loads: use flow with --trace");
     EK_REQUIRE((cfg->dialect & EK_DIALECT_RING_STEPS) == 0, EK_EUNSUPPORTED,
                "--engine messages sends what evenkeel does: use flow with --dialect ring-steps");
+    EK_REQUIRE((cfg->dialect & EK_DIALECT_STAGED_2DH) == 0, EK_EUNSUPPORTED,
+               "--engine messages sends what evenkeel does: use flow with --dialect staged-2dh");
     return ek_net_calls_open(cfg->ranks, node_of, &s->calls);
 }
 
@@ -340,6 +342,7 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
     s->cluster = *cfg->cluster;
     s->cluster.ring_steps = (cfg->dialect & EK_DIALECT_RING_STEPS) != 0;
+    s->cluster.staged_2dh = (cfg->dialect & EK_DIALECT_STAGED_2DH) != 0;
     s->ranks = cfg->ranks;
     s->engine = cfg->engine;
     if (s->engine == EK_ENGINE_FLOW)
@@ -404,7 +407,7 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
 ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
 {
     const ek_sim_graphs *g = ek_simulation_graphs(s);
-    ek_net_traffic sum = {{0}, {0}};
+    ek_net_traffic sum = {0};
     int all = g->ranks <= 256;
 
     for (int32_t k = 0; k < g->n_classes; k++) {

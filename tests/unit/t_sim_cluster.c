@@ -12,7 +12,7 @@ static const char whole[] =
     "  {\"name\": \"leaf\", \"ranks\": 256, \"gbytes_s\": 50, \"us\": 2.5, \"rails\": 8,\n"
     "   \"shared_by\": 2, \"collective_us\": 20},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1, "
-    "\"byte_ns\": 2}],\n"
+    "\"byte_ns\": 2, \"peer_gbytes_s\": 14, \"gap_us\": 2.5}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
     " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"rack_share\": 0.25, \"back_s\": "
     "600,\n"
@@ -60,6 +60,9 @@ static void read_in_units(void)
     CHECK_NEAR(c.level[1].collective_s, 20e-6);
     CHECK(c.level[2].collective_s == 0);
     CHECK_NEAR(c.level[2].byte_s, 2e-9);
+    CHECK_NEAR(c.level[2].peer_bytes_s, 14e9);
+    CHECK_NEAR(c.level[2].gap_s, 2.5e-6);
+    CHECK(c.level[1].peer_bytes_s == 0 && c.level[1].gap_s == 0);
     CHECK(c.n_slow == 2 && c.slow[1] == 700 && c.slow_factor == 0.9);
     CHECK(c.node_mtbf_s == 4000 * 3600.0 && c.rack_nodes == 4 && c.back_s == 600);
     CHECK(c.rack_share == 0.25 && c.recover_s == 2 && c.restart_s == 30 && c.save_s == 4);
@@ -165,6 +168,8 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
         CHECK_NEAR(a->level[l].overhead_s, b->level[l].overhead_s);
         CHECK_NEAR(a->level[l].collective_s, b->level[l].collective_s);
         CHECK_NEAR(a->level[l].byte_s, b->level[l].byte_s);
+        CHECK_NEAR(a->level[l].peer_bytes_s, b->level[l].peer_bytes_s);
+        CHECK_NEAR(a->level[l].gap_s, b->level[l].gap_s);
     }
     CHECK(a->n_slow == b->n_slow && a->slow_factor == b->slow_factor);
     CHECK(memcmp(a->slow, b->slow, sizeof(a->slow)) == 0);
@@ -263,6 +268,9 @@ static void malformed_levels(void)
     refused("\"message_us\": 1", "\"message_us\": -1", "levels[2]: key `message_us`: -1 is not");
     refused("\"collective_us\": 20", "\"collective_us\": -1", "levels[1]: key `collective_us`");
     refused("\"byte_ns\": 2", "\"byte_ns\": -2", "levels[2]: key `byte_ns`: -2 is not");
+    refused("\"peer_gbytes_s\": 14", "\"peer_gbytes_s\": 0",
+            "levels[2]: key `peer_gbytes_s`: 0 is");
+    refused("\"gap_us\": 2.5", "\"gap_us\": -1", "levels[2]: key `gap_us`: -1 is not");
     refused("\"shared_by\": 2", "\"shared_by\": 0", "levels[1]: key `shared_by`: 0 is not between");
     refused(
         "\"shared_by\": 2", "\"shared_by\": 3",

@@ -169,6 +169,30 @@ static void rows_go_back_behind_the_products_of_weights(void)
     check_order(EK_DIALECT_WEIGHTS_FIRST | EK_DIALECT_LATE_GRADIENTS, both);
 }
 
+/* Numbers of which the rank has a quarter, and others that are all its own. */
+static void gradients_are_passed_over(void)
+{
+    static const int32_t rank = 0;
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work sharded = of_net(EK_COLLECTIVE_REDUCE_SCATTER);
+    ek_dialect_graphs d;
+
+    sharded.net.element = 4; /* 250 numbers */
+    ek_graph_init(&g);
+    add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sharded, -1);
+    add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_ALL_REDUCE), 0);
+    add(&g, EK_OP_GRADIENT_NORM, EK_LANE_COMPUTE, -1, ek_work_of_rows(62.5 + 1000, 1), 1);
+    CHECK_INT(
+        ek_dialect_open(EK_DIALECT_GRADIENT_PASSES | EK_DIALECT_LOW_GRADIENTS, &machine, &all, &d),
+        EK_OK);
+    CHECK(d.graphs.classes[0].graph->ops[2].bytes == 1000 + 3 * 4 * (250 + 1000));
+    CHECK(d.graphs.classes[0].graph->ops[0].work.net.bytes == 500);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
 static void unknown_switches_are_refused(void)
 {
     const char *words[] = {"late-gradients", "ring-steps", "megatron"};
@@ -186,6 +210,7 @@ static const ek_case cases[] = {
     EK_CASE(messages_have_the_type_of_products),
     EK_CASE(scores_of_all_pairs_are_stored),
     EK_CASE(rows_go_back_behind_the_products_of_weights),
+    EK_CASE(gradients_are_passed_over),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)

@@ -122,6 +122,56 @@ static void collectives_take_what_the_cluster_says(void)
         }
 }
 
+/* Messages, and what an exchange has for each peer; not sums and gathers. */
+static void a_peer_has_a_bandwidth_and_a_message_a_gap(void)
+{
+    ek_cluster plain = three_levels(), c = plain;
+    ek_ranks two = {0, 1, 2}, node = {0, 1, 4}, eight = {0, 1, 8};
+    ek_net_work send = work_of(EK_COLLECTIVE_SEND, two, 1e6);
+
+    c.level[0].peer_bytes_s = 25e9;
+    c.level[0].gap_s = 1e-6;
+    c.level[1].gap_s = 3e-6;
+    send.peer = 1;
+    CHECK_NEAR(ek_price_net_of(&c, &send, 0).wire_s, 4e-5 + 1e-6);
+    /* Three peers together are slower than each alone. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, node, 6e6), 8e-5 + 3e-6 + 2e-6);
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_PAIRWISE, node, 6e6), 3 * (8e-5 + 1e-6 + 2e-6));
+    /* 4 of 7 MB leave the node, at the rate of the network as before. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, eight, 7e6), 4e-4 + 3e-6 + 12e-6 + 5e-6);
+    c.level[1].peer_bytes_s = 2e9; /* 1 MB to each */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, eight, 7e6), 5e-4 + 3e-6 + 12e-6 + 5e-6);
+    /* A forwarder has 4 MB for its peer; before, 3 go to gateways, and with them 3 to the node. */
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_2DH, eight, 7e6),
+               4e-5 + 3e-6 + 2e-6 + 2e-3 + 3e-6 + 3e-6 + 5e-6);
+    CHECK(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, eight, 8e8) ==
+          seconds(&plain, EK_COLLECTIVE_ALL_REDUCE, eight, 8e8));
+    CHECK(seconds(&c, EK_COLLECTIVE_ALL_GATHER, node, 1e4) ==
+          seconds(&plain, EK_COLLECTIVE_ALL_GATHER, node, 1e4));
+}
+
+static void staged_2dh_copies_before_each_phase(void)
+{
+    ek_cluster plain = three_levels(), c = plain;
+    ek_net_work w = work_of(EK_COLLECTIVE_A2A_2DH, (ek_ranks){0, 1, 8}, 7e6);
+    ek_net_time t;
+
+    c.staged_2dh = 1;
+    c.machine.copy = 1e12;
+    t = ek_price_net(&c, &w);
+    /* 8 MB with the rank's own are read and written twice; 6 MB in the node; 4 MB out. */
+    CHECK_NEAR(t.wire_s, 2 * 16e-6 + 6e-5 + 2e-6 + 4e-4 + 5e-6);
+    CHECK(t.latency_s == 0);
+    c.level[0].gap_s = c.level[1].gap_s = 1e-6; /* three messages, and one */
+    CHECK_NEAR(ek_price_net(&c, &w).wire_s, t.wire_s + 4e-6);
+    w.group = (ek_ranks){0, 1, 4};
+    c.level[0].gap_s = 0;
+    CHECK_NEAR(total(ek_price_net(&c, &w)), total(ek_price_net(&plain, &w)));
+    w.group = (ek_ranks){0, 4, 2};
+    c.level[1].gap_s = 0;
+    CHECK_NEAR(total(ek_price_net(&c, &w)), total(ek_price_net(&plain, &w)));
+}
+
 static void all_ranks_in_one_node(void)
 {
     ek_cluster c = three_levels();
@@ -397,6 +447,8 @@ static const ek_case cases[] = {
     EK_CASE(two_ranks_on_one_link),
     EK_CASE(collectives_take_what_the_cluster_says),
     EK_CASE(bytes_cost_both_ranks),
+    EK_CASE(a_peer_has_a_bandwidth_and_a_message_a_gap),
+    EK_CASE(staged_2dh_copies_before_each_phase),
     EK_CASE(all_ranks_in_one_node),
     EK_CASE(two_nodes),
     EK_CASE(short_ring_over_two_nodes),
