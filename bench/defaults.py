@@ -8,6 +8,10 @@ without --elastic, or keep copies of experts.  Kinds take turns.  A kind's figur
 step of the last half of its runs' steps, and its spread that of the runs.  A kind that keeps
 copies has what the run predicted of them.
 
+All runs have one pipeline degree and all-to-all, as their search tries another setting in each of
+the first steps.  How fast the machine was in a run tells what rank 0 computes in a step besides
+AdamW, which is the same work in all kinds that balance.
+
 Example:
 
     bench/defaults.py --command build/evenkeel --traces DIR
@@ -36,6 +40,7 @@ KINDS = {
     "--elastic=false --balance prophet": [*OFF, "--balance", "prophet"],
     "--elastic=false --balance place": [*OFF, "--balance", "place"],
 }
+TRAFFIC = ["--pipeline-degree", "1", "--a2a", "pairwise"]
 LONGER = re.compile(r"predicted to take ([\d.]+) % longer")
 
 
@@ -55,8 +60,19 @@ def options():
     return p.parse_args()
 
 
+def computed_ms(path, steps):
+    """What the compute lane of a timeline did in a step, besides AdamW."""
+    with open(path, encoding="utf-8") as f:
+        events = json.load(f)["traceEvents"]
+    lane = next(e["tid"] for e in events
+                if e["name"] == "thread_name" and e["args"]["name"] == "compute")
+    return sum(e["dur"] for e in events if e["ph"] == "X" and e["tid"] == lane
+               and e["name"] != "adamw") / steps / 1000
+
+
 def run(o, cluster, folder, more):
-    """Tokens/s of a run, the summary's balance, and the predicted cost of copies in percent."""
+    """Tokens/s of a run, what rank 0 computes, the summary's balance, and the predicted cost of
+    copies in percent."""
     out = os.path.join(folder, "run")
     ranks = o.nodes * o.slots
     r = subprocess.run(
@@ -65,16 +81,18 @@ def run(o, cluster, folder, more):
                       os.path.join(folder, "data.txt"), "--hosts", os.path.join(folder, "hosts"),
                       "--ranks", ranks, "--ep", ranks, "--batch", o.batch, "--seq", o.seq,
                       "--steps", o.steps, "--threads", 1, "--plan-every", 5, "--replay-routing",
-                      os.path.join(folder, "trace.npy"), "--out", out, "--json", *more),
+                      os.path.join(folder, "trace.npy"), "--out", out, "--json", "--timeline",
+                      "--timeline-from", o.steps // 2, *TRAFFIC, *more),
         stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if r.returncode != 0:
         sys.exit("train %s ended with status %d: %s" % (" ".join(more), r.returncode, r.stderr))
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as f:
         steps = [json.loads(line) for line in f]
-    cluster.call("run", "head", "rm", "-r", out)
     late = [s["step_ms"] for s in steps[o.steps // 2:]]
+    computed = computed_ms(os.path.join(out, "timeline.json"), len(late))
+    cluster.call("run", "head", "rm", "-r", out)
     longer = LONGER.search(r.stderr)
-    return (steps[0]["tokens"] / statistics.median(late) * 1000,
+    return (steps[0]["tokens"] / statistics.median(late) * 1000, computed,
             json.loads(r.stdout).get("balance") or {}, longer and longer.group(1))
 
 
@@ -92,33 +110,36 @@ def write_inputs(o, folder):
                 f.write(text.read())
 
 
-def show(kinds, rates, last):
+def show(kinds, rates, computed, last):
     first = statistics.median(rates[kinds[0]])
-    print("| options | tokens/s | of `%s` (lowest .. highest run) | max/mean | copies: predicted "
-          "to take longer | survives |\n|---|---|---|---|---|---|" % kinds[0])
+    print("| options | tokens/s | of `%s` (lowest .. highest run) | ms computed (each run) | "
+          "max/mean | copies: predicted to take longer | survives |\n|---|---|---|---|---|---|---|" %
+          kinds[0])
     for kind in kinds:
         of_first = [x / first for x in rates[kind]]
         balance, longer = last[kind]
-        print("| `%s` | %.0f | %.3f (%.3f .. %.3f) | %.2f | %s | %s |" % (
+        print("| `%s` | %.0f | %.3f (%.3f .. %.3f) | %s | %.2f | %s | %s |" % (
             kind, statistics.median(rates[kind]), statistics.median(of_first), min(of_first),
-            max(of_first), balance.get("rank_max_over_mean", float("nan")),
-            longer + " %" if longer else "", balance.get("survives", "")))
+            max(of_first), ", ".join("%.0f" % x for x in computed[kind]),
+            balance.get("rank_max_over_mean", float("nan")), longer + " %" if longer else "",
+            balance.get("survives", "")))
 
 
 def main():
     o = options()
     kinds = [k.strip() for k in o.kinds.split(";")] if o.kinds else list(KINDS)
-    rates, last = {k: [] for k in kinds}, {}
+    rates, computed, last = {k: [] for k in kinds}, {k: [] for k in kinds}, {}
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
         cluster.set_bandwidth(o.mbit)
         write_inputs(o, folder)
         for _ in range(o.rounds):
             for kind in kinds:
-                rate, *last[kind] = run(o, cluster, folder, KINDS[kind])
+                rate, work, *last[kind] = run(o, cluster, folder, KINDS[kind])
                 rates[kind].append(rate)
-                print("%s: %.0f tokens/s, %s" % (kind, rate, last[kind][1]), file=sys.stderr,
-                      flush=True)
-    show(kinds, rates, last)
+                computed[kind].append(work)
+                print("%s: %.0f tokens/s, %.0f ms computed, %s" % (kind, rate, work, last[kind][1]),
+                      file=sys.stderr, flush=True)
+    show(kinds, rates, computed, last)
 
 
 if __name__ == "__main__":
