@@ -98,7 +98,7 @@ ek_status ek_copy_costs_of(const ek_machine *m, const ek_copy_setting *s, ek_cop
     hop = s->layer.ranks > 1 ? ek_cost_multicast(m, EK_LINK_NET, 2, gradient) : 0;
     out->bytes = further_copies(s) * (1 + s->split) * gradient;
     out->sums_s = ranks_of_node(s) * further_copies(s) * (1 + s->split) * hop;
-    out->window_s = s->shares_processor ? 0 : backward_seconds(m, s);
+    out->window_s = s->overlap * backward_seconds(m, s);
     each = out->sums_s / s->layers;
     out->exposed_s = each + (s->layers - 1) * fmax(0, each - out->window_s);
     out->update_s = update_seconds(m, s, further_copies(s));

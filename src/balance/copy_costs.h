@@ -5,7 +5,7 @@
  *              gradients of an expert (3 hidden ff elements):
  *                  ranks a node x layers x ceil(experts / ranks) x (copies - 1) x (1 + split)
  *   window_s   backward products of a layer in a step's last micro-batch, under which the sums of
- *              the layer after it are sent; 0 with shares_processor
+ *              the layer after it are sent, as far as they overlap
  *   exposed_s  t + (layers - 1) max(0, t - window_s),  t = sums_s / layers: sums of a layer start
  *              when its backward ends, and those of the first layer have nothing to run under
  *   update_s   AdamW and packing of the further copies: 8 elements read or written for each, and
@@ -30,8 +30,8 @@ typedef struct {
     int32_t copies;        /* of each expert, 1 or more */
     double split;          /* share of further copies that serve rows, whose gradients are summed, 0
                               to 1; the others receive the sum only */
-    int shares_processor;  /* the processors that compute also move messages, and have no time left
-                              beside computation: nothing is hidden */
+    double overlap;        /* share of these products under which messages move: 1, less where the
+                              processors that compute also move them */
 } ek_copy_setting;
 
 typedef struct {

@@ -1,6 +1,7 @@
 /* cost/machine.h - measured performance of a machine: tables by size, and the file format.
  *
  * Planners  the rates of an expert's products and copies: the least that is measured.
+ * Training  where further copies of experts are considered: what prices them beside a whole step.
  * Kernels   rates of every kernel by shape and size (cost/kernel_costs.h), which predictions of
  *           whole steps use where they are there.
  * Links     two classes: between ranks of one node, and between nodes.  A class that the measured
@@ -34,6 +35,15 @@ typedef struct {
     double beside_s; /* what a byte sent and one received take from products on the same core */
 } ek_link_cost;
 
+/* What a rank reaches in wall time while all others do the same, as in training. */
+typedef struct {
+    int64_t rows;       /* of an expert; 0: not measured */
+    int64_t seq;        /* tokens of a sequence */
+    double flops_per_s; /* of an expert's products, forward and backward, with so many rows */
+    double adamw;       /* bytes read plus bytes written per second */
+    double attention_s; /* a token of such a sequence takes in a layer, forward and backward */
+} ek_training_rates;
+
 /* Plain data without pointers: may be copied and sent. */
 typedef struct {
     char name[EK_COST_NAME]; /* for display */
@@ -45,6 +55,7 @@ typedef struct {
     ek_cost_table rate[EK_COST_PRODUCTS]; /* rows an expert -> FLOP/s of a rank */
     double copy;                          /* bytes read plus bytes written per second, of a rank */
     ek_link_cost link[EK_LINKS];
+    ek_training_rates training;
     double op_s;    /* of the executor for an op, besides what the op does; 0: not measured */
     double polling; /* share by which an op of the network in flight prolongs products on the same
                        core, besides its bytes; 0: not measured, or the network has a core */
@@ -59,6 +70,11 @@ const char *ek_link_name(ek_link link);
  * and optimizer state. */
 int ek_machine_comp_bytes(const ek_machine *m);
 int ek_machine_real_bytes(const ek_machine *m);
+
+/* The machine with the rates of training in place of those that planners use, where they were
+ * measured, and messages of all-to-alls between nodes that are larger than what was measured
+ * priced by hops, one for each rank that shares a node's link. */
+void ek_machine_in_training(const ek_machine *m, ek_machine *out);
 
 /* EK_EFORMAT: an invalid value; the message names `file` and the key. */
 EK_CHECKED ek_status ek_machine_check(const ek_machine *m, const char *file);

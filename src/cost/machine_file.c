@@ -91,6 +91,23 @@ static ek_status check_kernels(const ek_kernel_costs *c, const char *file)
     return EK_OK;
 }
 
+/* Rates that make sense, where there are any. */
+static ek_status check_training(const ek_training_rates *t, const char *file)
+{
+    const struct {
+        const char *key;
+        double value, least;
+    } rates[] = {{"flops_per_s", t->flops_per_s, Y_MIN},
+                 {"adamw_bytes_per_s", t->adamw, Y_MIN},
+                 {"attention_s_a_token", t->attention_s, 0}};
+
+    for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]) && t->rows > 0; i++)
+        EK_REQUIRE(is_positive(rates[i].value, Y_MAX) && rates[i].value >= rates[i].least,
+                   EK_EFORMAT, "%s: key `training.%s`: %g is not above 0", file, rates[i].key,
+                   rates[i].value);
+    return EK_OK;
+}
+
 ek_status ek_machine_check(const ek_machine *m, const char *file)
 {
     const struct {
@@ -116,6 +133,7 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
                            1 /* rates */));
     for (int l = 0; l < EK_LINKS; l++)
         EK_TRY(check_link(&m->link[l], (ek_link)l, file));
+    EK_TRY(check_training(&m->training, file));
     EK_REQUIRE(isfinite(m->op_s) && m->op_s >= 0 && m->op_s <= 1, EK_EFORMAT,
                "%s: key `op_s`: %g is not a time of an op", file, m->op_s);
     EK_REQUIRE(isfinite(m->polling) && m->polling >= 0 && m->polling <= 100, EK_EFORMAT,
@@ -182,6 +200,20 @@ static void write_kernels(FILE *f, const ek_kernel_costs *c)
     fputc(']', f);
 }
 
+static void write_training(FILE *f, const ek_training_rates *t)
+{
+    fprintf(f,
+            ",\n  \"training\": {\n    \"rows_an_expert\": %lld,\n    \"tokens_a_sequence\": "
+            "%lld,\n    \"flops_per_s\": ",
+            (long long)t->rows, (long long)t->seq);
+    ek_json_write_real(f, t->flops_per_s);
+    fputs(",\n    \"adamw_bytes_per_s\": ", f);
+    ek_json_write_real(f, t->adamw);
+    fputs(",\n    \"attention_s_a_token\": ", f);
+    ek_json_write_real(f, t->attention_s);
+    fputc('}', f);
+}
+
 static ek_status write_machine(FILE *f, const void *from)
 {
     const ek_machine *m = from;
@@ -198,6 +230,8 @@ static ek_status write_machine(FILE *f, const void *from)
     ek_json_write_real(f, m->took_s);
     fputs(",\n  \"copy_bytes_per_s\": ", f);
     ek_json_write_real(f, m->copy);
+    if (m->training.rows > 0)
+        write_training(f, &m->training);
     fputs(",\n  \"op_s\": ", f);
     ek_json_write_real(f, m->op_s);
     if (m->polling > 0) {
@@ -376,6 +410,23 @@ static ek_status read_kernels(const json_t *root, const char *file, ek_kernel_co
     return EK_OK;
 }
 
+static ek_status read_training(const json_t *o, const char *file, ek_training_rates *t)
+{
+    static const char *const keys[] = {"rows_an_expert",    "tokens_a_sequence",   "flops_per_s",
+                                       "adamw_bytes_per_s", "attention_s_a_token", NULL};
+    const json_t *at = json_object_get(o, "training");
+
+    if (at == NULL)
+        return EK_OK;
+    EK_REQUIRE(json_is_object(at), EK_EFORMAT, "%s: key `training`: expected an object", file);
+    EK_TRY(ek_json_check_keys(at, file, keys));
+    EK_TRY(read_count(at, file, "rows_an_expert", &t->rows));
+    EK_TRY(read_count(at, file, "tokens_a_sequence", &t->seq));
+    EK_TRY(ek_json_real(at, file, "flops_per_s", EK_JSON_REQUIRED, &t->flops_per_s));
+    EK_TRY(ek_json_real(at, file, "adamw_bytes_per_s", EK_JSON_REQUIRED, &t->adamw));
+    return ek_json_real(at, file, "attention_s_a_token", EK_JSON_REQUIRED, &t->attention_s);
+}
+
 static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
 {
     static const char *const keys[] = {"evenkeel_machine",
@@ -393,6 +444,7 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
                                        "op_s",
                                        "polling",
                                        "kernels",
+                                       "training",
                                        NULL};
     enum { KEYS_OF_1 = 12 };
     const char *keys_of_1[KEYS_OF_1 + 1] = {NULL};
@@ -418,6 +470,7 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
     if (version > 1) {
         EK_TRY(ek_json_real(o, file, "op_s", EK_JSON_REQUIRED, &m->op_s));
         EK_TRY(ek_json_real(o, file, "polling", EK_JSON_OPTIONAL, &m->polling));
+        EK_TRY(read_training(o, file, &m->training));
         EK_TRY(read_kernels(o, file, &m->kernels));
     }
     return ek_machine_check(m, file);

@@ -8,8 +8,12 @@ enum { GRADIENT = 3 * 64 * 100 * 4, LAYERS = 3 };
 /* Four ranks on two nodes, two experts a rank: 16 rows an expert, so the best rates. */
 static ek_copy_setting setting(const ek_model_spec *spec)
 {
-    return (ek_copy_setting){
-        .layer = {spec, 0, 4, 2, 32, 0}, .layers = LAYERS, .batches = 2, .copies = 2, .split = 0.5};
+    return (ek_copy_setting){.layer = {spec, 0, 4, 2, 32, 0},
+                             .layers = LAYERS,
+                             .batches = 2,
+                             .copies = 2,
+                             .split = 0.5,
+                             .overlap = 1};
 }
 
 static const double flops = 32 * 6.0 * 64 * 100;
@@ -49,7 +53,12 @@ static void hidden_by_products(void)
     s.layer.rows = 1e6;
     CHECK(ek_copy_costs_of(&m, &s, &c, NULL) == EK_OK);
     CHECK_NEAR(c.exposed_s, c.sums_s / LAYERS);
-    s.shares_processor = 1;
+    s.layer.rows = 32;
+    CHECK(ek_copy_costs_of(&m, &s, &c, NULL) == EK_OK);
+    s.overlap = 0.5;
+    CHECK(ek_copy_costs_of(&m, &s, &exposed, NULL) == EK_OK);
+    CHECK_NEAR(exposed.window_s, 0.5 * c.window_s);
+    s.overlap = 0;
     CHECK(ek_copy_costs_of(&m, &s, &exposed, NULL) == EK_OK);
     CHECK(exposed.window_s == 0);
     CHECK_NEAR(exposed.exposed_s, c.sums_s);

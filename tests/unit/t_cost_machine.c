@@ -124,6 +124,45 @@ static void kernels_round_trip(void)
     same_after(&m);
 }
 
+static ek_machine by_hand_in_training(void)
+{
+    ek_machine m = by_hand();
+
+    m.training = (ek_training_rates){
+        .rows = 1024, .seq = 256, .flops_per_s = 3e12, .adamw = 7e9, .attention_s = 1e-6};
+    return m;
+}
+
+static void training_round_trips(void)
+{
+    ek_machine m = by_hand_in_training();
+
+    same_after(&m);
+}
+
+/* Rates of training replace those of planners; where there are none only messages change. */
+static void in_training(void)
+{
+    ek_machine m = by_hand_in_training(), out;
+    const double few[] = {1e3}, at_few[] = {50e-6};
+
+    m.link[EK_LINK_NET].message = table_of(1, few, at_few);
+    ek_machine_in_training(&m, &out);
+    for (int p = 0; p < EK_COST_PRODUCTS; p++) {
+        CHECK(ek_cost_rate_at(&out.rate[p], 1024) == 3e12);
+        CHECK(ek_cost_rate_at(&out.rate[p], 4096) == 3e12);
+    }
+    CHECK(out.copy == 7e9);
+    CHECK_INT(out.link[EK_LINK_NET].message.n, 3);
+    CHECK(ek_cost_time_at(&out.link[EK_LINK_NET].message, 1e3) == 50e-6);
+    CHECK(ek_cost_time_at(&out.link[EK_LINK_NET].message, 1e6) == 2 * 10e-3);
+    CHECK(ek_machine_check(&out, "in training") == EK_OK);
+    CHECK_INT(out.link[EK_LINK_NODE].message.n, 2);
+    m = by_hand();
+    ek_machine_in_training(&m, &out);
+    CHECK(memcmp(&m, &out, sizeof(m)) == 0);
+}
+
 static void a_file_of_version_1_is_read_as_without_kernels(void)
 {
     static const char tail[] = ",\n  \"kernels\": []\n}\n", op[] = "  \"op_s\": 0,\n";
@@ -231,6 +270,33 @@ static void malformed(void)
     refused("\"multicast\"", "\"broadcast\"", "key `broadcast` is unknown");
 }
 
+static void malformed_training(void)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } edits[] = {
+        {"\"rows_an_expert\": 1024", "\"rows_an_expert\": 0", "`rows_an_expert`: 0 is not between"},
+        {"\"flops_per_s\": 3e+12", "\"flops_per_s\": 0",
+         "key `training.flops_per_s`: 0 is not above 0"},
+        {"\"tokens_a_sequence\": 256,", "", "key `tokens_a_sequence` is missing"},
+        {"\"adamw_bytes_per_s\"", "\"adam_bytes_per_s\"", "key `adam_bytes_per_s` is unknown"}};
+    ek_machine m = by_hand_in_training(), back;
+
+    for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+        char *text = NULL, *at;
+        size_t bytes = 0, from = strlen(edits[i].from), to = strlen(edits[i].to);
+
+        CHECK(ek_machine_text(&m, &text, &bytes) == EK_OK);
+        at = strstr(text, edits[i].from);
+        CHECK(at != NULL && to <= from);
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, edits[i].to, to);
+        CHECK_INT(ek_machine_parse(text, strlen(text), "m.json", &back), EK_EFORMAT);
+        CHECK(strstr(ek_err_message(), edits[i].message) != NULL);
+        free(text);
+    }
+}
+
 static void malformed_kernels(void)
 {
     refused("\"op_s\": 1e-06,", "", "key `op_s` is missing");
@@ -272,6 +338,9 @@ static const ek_case cases[] = {
     EK_CASE(malformed),
     EK_CASE(too_many_points),
     EK_CASE(kernels_round_trip),
+    EK_CASE(training_round_trips),
+    EK_CASE(in_training),
+    EK_CASE(malformed_training),
     EK_CASE(malformed_kernels),
     EK_CASE(a_file_of_version_1_is_read_as_without_kernels),
 };

@@ -45,6 +45,7 @@ typedef struct {
     int anew;
     double kernels_s;
     int once;
+    int64_t training_rows;
     ek_machine m;
     int cached;
     ek_status st;
@@ -62,7 +63,9 @@ static void *work(void *arg)
                                .cache = r->cache,
                                .anew = r->anew,
                                .kernels_s = r->kernels_s,
-                               .kernels_once = r->once};
+                               .kernels_once = r->once,
+                               .training_rows = r->training_rows,
+                               .training_seq = 8};
 
     memset(&r->m, 0x55, sizeof(r->m));
     r->cached = -1;
@@ -354,6 +357,31 @@ static void kept_and_found(void)
     CHECK(ek_folder_remove(NULL, folder) == EK_OK);
 }
 
+/* They are added to what the cache holds, and measured again for other rows. */
+static void rates_of_training(void)
+{
+    char folder[] = "/tmp/ek_calibrate_XXXXXX";
+    rank r = {.mode = EK_MODE_FP32, .spec = whole_model(), .budget = 1e-4, .cache = folder};
+    static rank ranks[RANKS_MAX];
+    ek_training_rates first;
+
+    CHECK(mkdtemp(folder) != NULL);
+    run(ranks, 2, r);
+    CHECK(ranks[0].cached == 0 && ranks[0].m.training.rows == 0);
+    r.training_rows = 100;
+    run(ranks, 2, r);
+    first = ranks[0].m.training;
+    CHECK(ranks[0].cached == 1 && first.rows == 100 && first.seq == 8);
+    CHECK(ek_machine_check(&ranks[0].m, "measured") == EK_OK);
+    r.training_rows = 0;
+    run(ranks, 2, r);
+    CHECK(ranks[0].cached == 1 && memcmp(&first, &ranks[0].m.training, sizeof(first)) == 0);
+    r.training_rows = 7;
+    run(ranks, 2, r);
+    CHECK(ranks[0].cached == 1 && ranks[0].m.training.rows == 7);
+    CHECK(ek_folder_remove(NULL, folder) == EK_OK);
+}
+
 static void costs_without_kernels_are_measured_again_for_them(void)
 {
     char folder[] = "/tmp/ek_calibrate_XXXXXX";
@@ -432,6 +460,7 @@ static const ek_case cases[] = {
     EK_CASE(ranks_agree_on_kernels),
     EK_CASE(products_beside_messages_are_measured_on_shared_cores),
     EK_CASE(costs_without_kernels_are_measured_again_for_them),
+    EK_CASE(rates_of_training),
     EK_CASE(on_one_rank),
     EK_CASE(budgets),
     EK_CASE(large_experts),

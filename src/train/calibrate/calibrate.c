@@ -290,6 +290,14 @@ out:
     return st;
 }
 
+/* Whether the rates of training are wanted, and not there.  A start that hurries does without. */
+static int lacks_training(const ek_calibration *c)
+{
+    return c->cfg->training_rows > 0 && !c->cfg->hurry &&
+           (c->m->training.rows != c->cfg->training_rows ||
+            c->m->training.seq != c->cfg->training_seq);
+}
+
 ek_status ek_calibrate(const ek_calibrate_config *cfg, ek_machine *out, int *cached)
 {
     ek_calibration c = {.cfg = cfg, .world = cfg->world, .ranks = 1, .m = out};
@@ -308,6 +316,12 @@ ek_status ek_calibrate(const ek_calibrate_config *cfg, ek_machine *out, int *cac
         *cached = found;
     if (!found) {
         EK_TRY(measure_costs(&c));
+        EK_TRY(broadcast_costs(&c, &found));
+        EK_TRY(ek_machine_check(out, "calibration"));
+        write_costs_file(&c);
+    }
+    if (lacks_training(&c)) {
+        EK_TRY(ek_calibrate_training(&c));
         EK_TRY(broadcast_costs(&c, &found));
         EK_TRY(ek_machine_check(out, "calibration"));
         write_costs_file(&c);

@@ -24,12 +24,15 @@
 typedef struct {
     const ek_model_spec *spec;
     const ek_kernels *k;
-    ek_comm *world;    /* NULL: one rank */
-    int64_t experts;   /* of a rank; 0: an even share of the model's, rounded up */
-    double budget_s;   /* 0: 1.6 */
-    int kernels_once;  /* 1: each of these is timed once, however long that takes */
-    double kernels_s;  /* > 0: afterwards also every kernel of a step (cost/kernel_costs.h) in about
-                          so many seconds; a cached file without them is measured again */
+    ek_comm *world;   /* NULL: one rank */
+    int64_t experts;  /* of a rank; 0: an even share of the model's, rounded up */
+    double budget_s;  /* 0: 1.6 */
+    int kernels_once; /* 1: each of these is timed once, however long that takes */
+    double kernels_s; /* > 0: afterwards also every kernel of a step (cost/kernel_costs.h) in about
+                         so many seconds; a cached file without them is measured again */
+    int64_t training_rows; /* > 0: also the rates of training (cost/machine.h), in half a second
+                              more, with so many rows of an expert and sequences of training_seq */
+    int64_t training_seq;
     const char *cache; /* a folder, created when needed; NULL: no cache */
     int anew;          /* 1: measures in any case, and replaces what the cache holds */
     const char *last;  /* a file to which the costs are written as well; NULL: none */

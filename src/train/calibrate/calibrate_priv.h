@@ -89,6 +89,8 @@ EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
 /* Fills c->m->polling and beside_s of the links, after the link tables; nothing where a rank has a
  * core for the network.  Collective. */
 EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
+/* Measures c->m->training for the rows and sequences of the config.  Collective. */
+EK_CHECKED ek_status ek_calibrate_training(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */
 int ek_calibrate_has_kernels(const ek_calibration *c, const ek_machine *m);

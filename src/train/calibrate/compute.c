@@ -1,4 +1,5 @@
-/* Measures matrix products of experts by number of rows, and copies.
+/* Measures matrix products of experts by number of rows, and copies; and what training does with
+ * them, in wall time.
  *
  * Numbers of rows are measured in an order in which a truncated table is useful: near the best
  * rate, one row, then points around and between; points beyond the budget are left out.
@@ -131,11 +132,10 @@ static ek_status pack_weights(bench *b, int down, int form)
     return EK_OK;
 }
 
-static ek_status bench_open(const ek_calibration *c, double budget_s, bench *b)
+static ek_status bench_open(bench *b)
 {
     int64_t rows, wide;
 
-    choose_sizes(c, budget_s, b);
     ek_arena_measure_from(&b->arena, b->k->memory, NULL);
     layout_bench(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
@@ -161,10 +161,9 @@ static int64_t experts_of(const bench *b, int point)
     return at_most(b->rows / rows_of[point], b->experts);
 }
 
-static void set_groups(bench *b, ek_cost_product p, int point)
+static void set_groups(const bench *b, ek_cost_product p, int64_t rows, int64_t experts)
 {
     int form = p == EK_COST_FORWARD ? EK_PACKED_FORWARD : EK_PACKED_BACKWARD;
-    int64_t rows = rows_of[point], experts = experts_of(b, point);
     size_t real = ek_dtype_size(b->k->real);
 
     for (int64_t e = 0; e < experts; e++) {
@@ -215,7 +214,7 @@ static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, dou
 {
     ek_stopwatch watch;
 
-    set_groups(b, p, point);
+    set_groups(b, p, rows_of[point], experts_of(b, point));
     watch = ek_stopwatch_start();
     EK_TRY(call_product(b, p, experts_of(b, point)));
     *seconds = ek_stopwatch_stop(&watch, b->k->threads, &t->share);
@@ -328,12 +327,197 @@ ek_status ek_calibrate_compute(ek_calibration *c, double budget_s)
     double copies_s = fmin(0.1 * budget_s, COPIES_S_MOST);
     bench b = {0};
     times t = {0};
-    ek_status st = bench_open(c, budget_s, &b);
+    ek_status st;
 
+    choose_sizes(c, budget_s, &b);
+    st = bench_open(&b);
     if (st == EK_OK)
         st = measure_all(&b, start, budget_s - copies_s, &t);
     ek_arena_fini(&b.arena);
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure products", st));
     EK_TRY(agree_on_rates(c, &b, &t));
     return measure_copies(c, copies_s, share_of(&t));
+}
+
+/* --- as in training --------------------------------------------------------------------------- */
+
+/* Rounds of passes; that in the middle counts. */
+enum { ROUNDS = 3, EXPERT_MOST = 2 << 20, STATE_MOST = 4 << 20, ROWS_FIRST = 64, TOKENS = 1024 };
+
+#define ROUND_S 0.05
+#define PASS_S  0.01 /* of products, at least, unless they have all rows */
+
+/* What is timed. */
+typedef struct {
+    bench b;
+    ek_arena arena; /* of the others */
+    int64_t rows;   /* of an expert, now */
+    ek_attention attention;
+    int64_t state; /* numbers of each of p, g, m, v */
+    void *p, *g, *m, *v, *qkv, *dqkv, *o, *d_o, *lse, *ws;
+} training;
+
+typedef ek_status (*pass_fn)(training *t);
+
+static ek_status pass_products(training *t)
+{
+    for (int p = 0; p < EK_COST_PRODUCTS; p++) {
+        set_groups(&t->b, (ek_cost_product)p, t->rows, 1);
+        EK_TRY(call_product(&t->b, (ek_cost_product)p, 1));
+    }
+    return ek_kernels_wait(t->b.k);
+}
+
+static ek_status pass_adamw(training *t)
+{
+    static const ek_adamw h = {1e-4, 0.1, 0.9, 0.95, 1e-8, 0.5, 0.5, 1};
+
+    t->b.k->adamw(&h, t->state, t->p, t->g, t->m, t->v);
+    return ek_kernels_wait(t->b.k);
+}
+
+static ek_status pass_attention(training *t)
+{
+    const ek_kernels *k = t->b.k;
+
+    k->attention_forward(&t->attention, t->qkv, t->o, t->lse, t->ws);
+    k->attention_backward(&t->attention, t->qkv, t->o, t->lse, t->d_o, t->dqkv, t->ws);
+    return ek_kernels_wait(k);
+}
+
+static void layout_training(training *t)
+{
+    const ek_attention *a = &t->attention;
+    const ek_kernels *k = t->b.k;
+    size_t comp = ek_dtype_size(k->comp), real = ek_dtype_size(k->real);
+    int64_t tokens = a->batch * a->seq, out = a->heads * a->head_dim;
+    void **state[] = {&t->p, &t->g, &t->m, &t->v};
+
+    for (int i = 0; i < 4; i++)
+        *state[i] = ek_arena_alloc(&t->arena, t->state, real);
+    t->qkv = ek_arena_alloc(&t->arena, tokens * a->ld, comp);
+    t->dqkv = ek_arena_alloc(&t->arena, tokens * a->ld, comp);
+    t->o = ek_arena_alloc(&t->arena, tokens * out, comp);
+    t->d_o = ek_arena_alloc(&t->arena, tokens * out, comp);
+    t->lse = ek_arena_alloc(&t->arena, tokens * a->heads, real);
+    t->ws = ek_arena_alloc(&t->arena, (int64_t)k->attention_workspace(k, a), 1);
+}
+
+static void choose_training(const ek_calibration *c, training *t)
+{
+    const ek_model_spec *s = c->cfg->spec;
+    int64_t wide, seq = c->cfg->training_seq;
+
+    t->b = (bench){.k = c->cfg->k, .d = s->hidden, .experts = 1};
+    t->b.f = at_most(s->ff, EXPERT_MOST / (3 * t->b.d));
+    wide = 2 * t->b.f > t->b.d ? 2 * t->b.f : t->b.d;
+    t->b.rows = at_most(at_most(c->cfg->training_rows, ROWS_MOST),
+                        ROWS_BYTES_MOST / (wide * (int64_t)ek_dtype_size(t->b.k->comp)));
+    t->rows = at_most(t->b.rows, ROWS_FIRST);
+    t->state = at_most(3 * s->hidden * s->ff * c->experts, STATE_MOST);
+    t->attention = (ek_attention){.batch = seq < TOKENS ? TOKENS / seq : 1,
+                                  .seq = seq,
+                                  .heads = s->heads,
+                                  .kv_heads = s->kv_heads,
+                                  .head_dim = s->head_dim,
+                                  .ld = (s->heads + 2 * s->kv_heads) * s->head_dim,
+                                  .scale = 1 / sqrt((double)s->head_dim)};
+}
+
+static ek_status open_training(training *t)
+{
+    EK_TRY(bench_open(&t->b));
+    ek_arena_measure_from(&t->arena, t->b.k->memory, NULL);
+    layout_training(t);
+    EK_TRY(ek_arena_check(&t->arena, "calibration"));
+    EK_TRY(ek_arena_reserve(&t->arena, "calibration"));
+    layout_training(t);
+    return ek_arena_check(&t->arena, "calibration");
+}
+
+/* Doubles the rows until a pass of products takes long enough, after a warm-up of each kind. */
+static ek_status grow_rows(training *t)
+{
+    EK_TRY(pass_adamw(t));
+    EK_TRY(pass_attention(t));
+    EK_TRY(pass_products(t));
+    for (;;) {
+        int64_t start = ek_clock_ns();
+
+        EK_TRY(pass_products(t));
+        if (seconds_since(start) >= PASS_S || t->rows >= t->b.rows)
+            return EK_OK;
+        t->rows = at_most(2 * t->rows, t->b.rows);
+    }
+}
+
+/* Whole passes for a round, at least one. */
+static ek_status time_passes(training *t, pass_fn pass, double *seconds)
+{
+    int64_t start = ek_clock_ns();
+    int n = 0;
+
+    do {
+        EK_TRY(pass(t));
+        n++;
+    } while (seconds_since(start) < ROUND_S);
+    *seconds = seconds_since(start) / n;
+    return EK_OK;
+}
+
+/* *seconds := of a pass, on the slowest rank, all of which make them at once.  Collective. */
+static ek_status time_training(const ek_calibration *c, training *t, pass_fn pass, double *seconds)
+{
+    double took[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        if (c->ranks > 1)
+            EK_TRY(ek_comm_barrier(c->world));
+        EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure the rates of training",
+                        time_passes(t, pass, &took[i])));
+    }
+    EK_TRY(ek_calibrate_largest(c, took, ROUNDS));
+    *seconds = fmax(fmin(took[0], took[1]), fmin(fmax(took[0], took[1]), took[2]));
+    *seconds = fmax(*seconds, 1e-9);
+    return EK_OK;
+}
+
+static ek_status measure_training(ek_calibration *c, training *t)
+{
+    enum { STATE_ACCESSES = 8 }; /* four numbers, read and written */
+    ek_training_rates *out = &c->m->training;
+    double rows = (double)-t->rows, seconds = 0;
+
+    if (c->ranks > 1)
+        EK_TRY(ek_minimum(c->world, &rows));
+    t->rows = (int64_t)-rows;
+    EK_TRY(time_training(c, t, pass_products, &seconds));
+    out->flops_per_s = ek_cost_round(EK_COST_PRODUCTS * ek_cost_row_flops(t->b.d, t->b.f) *
+                                     (double)t->rows / seconds);
+    EK_TRY(time_training(c, t, pass_adamw, &seconds));
+    out->adamw = ek_cost_round((double)(STATE_ACCESSES * t->state) *
+                               (double)ek_dtype_size(t->b.k->real) / seconds);
+    EK_TRY(time_training(c, t, pass_attention, &seconds));
+    out->attention_s = ek_cost_round(seconds / (double)(t->attention.batch * t->attention.seq));
+    out->seq = t->attention.seq;
+    out->rows = c->cfg->training_rows;
+    return EK_OK;
+}
+
+ek_status ek_calibrate_training(ek_calibration *c)
+{
+    training t = {0};
+    ek_status st;
+
+    ek_kernels_enter(c->cfg->k);
+    choose_training(c, &t);
+    st = open_training(&t);
+    if (st == EK_OK)
+        st = grow_rows(&t);
+    EK_TRY_OUT(ek_agree(c->ranks > 1 ? c->world : NULL, "measure the rates of training", st));
+    EK_TRY_OUT(measure_training(c, &t));
+out:
+    ek_arena_fini(&t.b.arena);
+    ek_arena_fini(&t.arena);
+    return st;
 }

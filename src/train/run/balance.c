@@ -7,6 +7,7 @@
 #include "moe/replica_weights.h"
 #include "train/batch.h"
 #include "train/calibrate/calibrate.h"
+#include "train/run/copies.h"
 #include "train/run/explain.h"
 #include "train/timing/layer_costs.h"
 
@@ -193,6 +194,9 @@ ek_status ek_run_calibrate(ek_run *r)
                  : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank);
         c.last = last.s;
         c.hurry = r->memory.step >= 0;
+        if (r->mesh->ep > 1 && ek_layer_nodes(r->mesh) > 1)
+            c.training_rows = ek_run_expert_rows(r);
+        c.training_seq = t->seq;
     }
     c.world = r->mesh->stage;
     c.experts = (r->source.spec.experts + r->mesh->ep - 1) / r->mesh->ep;

@@ -8,9 +8,25 @@
 
 #include <math.h>
 
-/* Seconds of a rank's dense products in a step, at the rate of experts' ones: 6 FLOPs for each
- * token and weight that it multiplies. */
-static double dense_seconds(const ek_run *r, const ek_plan_costs *of_layer)
+/* Rows of a rank in a layer and micro-batch. */
+static double rows_of_rank(const ek_run *r)
+{
+    const ek_trainer_config *t = &r->training;
+    int64_t top_k = t->top_k > 0 ? t->top_k : r->source.spec.top_k;
+
+    return (double)(t->micro_batch * t->seq * top_k) / r->mesh->stage_size;
+}
+
+int64_t ek_run_expert_rows(const ek_run *r)
+{
+    double rows = rows_of_rank(r) * r->mesh->ep * r->mesh->etp / (double)r->source.spec.experts;
+
+    return rows > 1 ? (int64_t)rows : 1;
+}
+
+/* Seconds of a rank's dense products and attention in a step: products at the rate of experts'
+ * ones, 6 FLOPs for each token and weight that it multiplies. */
+static double dense_seconds(const ek_run *r, const ek_machine *m, const ek_plan_costs *of_layer)
 {
     const ek_model_spec *s = &r->source.spec;
     const ek_trainer_config *t = &r->training;
@@ -20,8 +36,9 @@ static double dense_seconds(const ek_run *r, const ek_plan_costs *of_layer)
     double embedding = s->tie_embeddings ? 0 : (double)s->vocab * (double)s->hidden;
     double dense = (double)ek_hf_active_elements(s) - experts - embedding;
     double of_weight = of_layer->compute_s_per_row / of_expert;
+    double of_token = of_weight * dense + m->training.attention_s * (double)s->layers;
 
-    return of_weight * dense * (double)(t->batch * t->seq) / r->ranks;
+    return of_token * (double)(t->batch * t->seq) / r->ranks;
 }
 
 /* Of further copies, those that serve rows beside another one: with `auto`, few (few_copies.h). */
@@ -30,40 +47,41 @@ static double serving_part(const ek_planner *p)
     return p == &ek_planner_replicate ? 1 : 0.25;
 }
 
-/* The part on this rank's stage. */
-static ek_status predict_stage(const ek_run *r, int32_t copies, double *part)
+/* The part on this rank's stage, of a machine in training. */
+static ek_status predict_stage(const ek_run *r, const ek_machine *m, int32_t copies, double *part)
 {
     const ek_mesh *mesh = r->mesh;
     const ek_trainer_config *t = &r->training;
     ek_model_spec cut = r->source.spec;
-    int64_t top_k = t->top_k > 0 ? t->top_k : cut.top_k;
     int64_t layers = (ek_model_moe_layers(&cut) + mesh->pp - 1) / mesh->pp;
-    ek_copy_setting s = {
-        .layer = {.spec = &cut,
-                  .ranks = mesh->ep * mesh->etp,
-                  .nodes = ek_layer_nodes(mesh),
-                  .rows = (double)(t->micro_batch * t->seq * top_k) / mesh->stage_size},
-        .layers = (int32_t)(layers > 0 ? layers : 1),
-        .batches = (int32_t)ek_batch_micros(t->batch, t->micro_batch),
-        .copies = copies,
-        .split = serving_part(r->training.moe.planner),
-        .shares_processor = 1 /* that computes: no overlap is promised where it cannot be known */};
+    ek_copy_setting s = {.layer = {.spec = &cut,
+                                   .ranks = mesh->ep * mesh->etp,
+                                   .nodes = ek_layer_nodes(mesh),
+                                   .rows = rows_of_rank(r)},
+                         .layers = (int32_t)(layers > 0 ? layers : 1),
+                         .batches = (int32_t)ek_batch_micros(t->batch, t->micro_batch),
+                         .copies = copies,
+                         .split = serving_part(r->training.moe.planner),
+                         .overlap = 0.5 /* the processors that compute move the messages, too */};
     ek_plan_costs of_layer;
     ek_copy_costs c;
 
     cut.ff = (cut.ff + mesh->etp - 1) / mesh->etp;
-    EK_TRY(ek_plan_costs_of(r->costs.machine, &s.layer, &of_layer, NULL));
-    EK_TRY(ek_copy_costs_of(r->costs.machine, &s, &c, NULL));
-    *part = c.added_s / (c.step_s + dense_seconds(r, &of_layer));
+    EK_TRY(ek_plan_costs_of(m, &s.layer, &of_layer, NULL));
+    EK_TRY(ek_copy_costs_of(m, &s, &c, NULL));
+    *part = c.added_s / (c.step_s + dense_seconds(r, m, &of_layer));
     return EK_OK;
 }
 
 ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part)
 {
+    ek_machine m;
+
     *part = -1;
     if (r->costs.machine == NULL)
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "predict the cost of copies", predict_stage(r, copies, part)));
+    ek_machine_in_training(r->costs.machine, &m);
+    EK_TRY(ek_agree(r->world, "predict the cost of copies", predict_stage(r, &m, copies, part)));
     *part = -*part;
     EK_TRY(ek_minimum(r->world, part)); /* processors may round differently */
     *part = -*part;

@@ -4,6 +4,9 @@
 
 #include "train/run/state.h"
 
+/* Rows of an expert in a micro-batch under even load. */
+int64_t ek_run_expert_rows(const ek_run *r);
+
 /* *part: by which part of itself a step is expected to get longer with so many copies of each
  * expert instead of one, as predicted from the measured machine (balance/copy_costs.h), for the
  * stage where that is most; -1 where no machine was measured: in a dry run and without a planner.
