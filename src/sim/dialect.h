@@ -12,10 +12,11 @@
  *                      as the most that any rank has for any (of loads: sim/capacity.h)
  *   weights-first      gradients of expert weights are computed before those of rows are sent back;
  *                      here while they are sent
- *   gradient-passes    gradients are set to zero before the step, and scaled after it: a write, and
- * a read and a write of all; here neither staged-2dh         2DH all-to-alls exchange all rows
- * inside the node, then all between nodes, with a copy of all before each; here rows of the node go
- * with those between nodes (of the cluster: sim/price_net.h) */
+ *   gradient-passes    gradients are set to zero before the step, and scaled after it, which is a
+ *                      write, and a read and a write of all; here neither
+ *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
+ *                      with a copy of all before each; here rows of the node go with those between
+ *                      nodes (of the cluster: sim/price_net.h) */
 #ifndef SIM_DIALECT_H
 #define SIM_DIALECT_H
 

@@ -84,7 +84,7 @@ double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t colu
 
 /* --- ops in flight ---------------------------------------------------------------------------- */
 
-static void begin_flight(sim_entity *e, int32_t op)
+static void begin_flight(sim_entity *e, int32_t op, double start)
 {
     int32_t left = 0;
 
@@ -93,7 +93,7 @@ static void begin_flight(sim_entity *e, int32_t op)
             e->flights[left++] = e->flights[i];
     e->n_flights = left;
     if (left < SIM_FLOWS)
-        e->flights[e->n_flights++] = (sim_flight){op, e->lane[EK_LANE_NET], INFINITY};
+        e->flights[e->n_flights++] = (sim_flight){op, start, INFINITY};
 }
 
 static void end_flight(sim_entity *e, int32_t op, double end)
@@ -148,7 +148,7 @@ double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
 
     e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
     if (s->polls)
-        begin_flight(e, at);
+        begin_flight(e, at, e->lane[op->lane]);
     e->lane[EK_LANE_COMPUTE] += overhead;
     s->parts[c->first + column].overhead += overhead;
     return e->lane[op->lane];
@@ -451,7 +451,7 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
 {
     int32_t x = s->entity_of[rank], k = 0;
     const sim_class *c;
-    double started = 0, free_at[EK_LANE_COUNT] = {0};
+    double started[EK_LANE_COUNT] = {0}, free_at[EK_LANE_COUNT] = {0};
 
     while (s->classes[k].first + s->classes[k].n <= x)
         k++;
@@ -464,8 +464,9 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
         double end = *ek_sim_end_of(c, i, x - c->first);
         double start = larger(free_at[op->lane], deps_done(c, op, x - c->first)), begun = start;
 
-        if (op->work.kind == EK_WORK_NET) { /* they start in order */
-            start = started = larger(started, deps_done(c, op, x - c->first));
+        if (op->work.kind == EK_WORK_NET) { /* those of a lane start in order */
+            start = larger(started[op->lane], deps_done(c, op, x - c->first));
+            started[op->lane] = start;
             begun = *ek_sim_begun_of(c, i, x - c->first);
         }
         free_at[op->lane] = end;

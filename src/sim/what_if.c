@@ -66,6 +66,7 @@ static int change_levels(ek_cluster *c, const char *text, size_t n, double facto
 
         if (is_level(text, n, "bandwidth", x->name)) {
             x->bytes_s *= factor;
+            x->peer_bytes_s *= factor;
             changed = 1;
         } else if (is_level(text, n, "latency", x->name)) {
             x->latency_s *= factor;

@@ -16,6 +16,7 @@ class Lost(chaos.Chaos):
         self.assertEqual(len(found["failures"]), 4)
         self.assertIn("node", [f["kind"] for f in found["failures"]])
         self.assertGreaterEqual(len(found["recoveries"]), 3)
+        self.assertGreater(len(found["joins"]), 0, found)
         self.assertGreater(max(r["prealloc_mb"] for r in found["joins"]), 0)
         alone = [r for r in found["recoveries"] if r["ranks"] == r["ranks_before"] -
                  (r["kind"] == "node")]  # nobody came at the same time

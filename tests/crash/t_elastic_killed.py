@@ -185,7 +185,7 @@ class KilledAtAnyTime(OpenEnded):
 
     def test_at_random(self):
         """At any instant: also while they start, recover, or end."""
-        self.assertGreater(self.kill_at_random_instants(7, 4, 0.3, ek_cli.some(MOVING + LAYOUTS, 2)), 5)
+        self.assertGreater(self.kill_at_random_instants(7, 4, 0.3, ek_cli.some(MOVING + LAYOUTS, 2, 1)), 5)
 
     def test_launcher(self):
         """The same command continues, also with another number of ranks and another layout."""

@@ -88,7 +88,7 @@ class Zero(hosts.OwnMemory):
             while journal.updating() != 1 and time.monotonic() < end:
                 pass
             os.kill(worker, signal.SIGSTOP)
-            while ranks.status_of(worker, "State")[0] == "R":
+            while (ranks.status_of(worker, "State") or "T")[0] != "T":
                 pass
             if journal.updating() == 1:
                 return worker

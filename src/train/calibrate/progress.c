@@ -32,6 +32,7 @@ enum {
 /* Of a product, many times the interval of ek_progress. */
 #define PRODUCT_S_MOST 2e-3
 #define FLIGHT_S       0.03 /* of an all-to-all: as long as a step's */
+#define FLIGHT_S_MOST  1.0  /* of products beside one; then it is waited for */
 
 typedef struct {
     ek_calibration *c;
@@ -130,11 +131,12 @@ static ek_status time_products(probe *p, int n, double *seconds)
     return st;
 }
 
-static ek_status wait_served(probe *p)
+/* Waits for the op in flight, after products that ended with st. */
+static ek_status wait_served(probe *p, ek_status st)
 {
-    while (p->served == EK_PENDING)
-        serve(p);
-    return p->served;
+    if (p->served == EK_PENDING)
+        p->served = ek_coll_wait(&p->op);
+    return st < 0 ? st : p->served;
 }
 
 /* Seconds for as many products while a sum is in flight that the last rank begins after them. */
@@ -142,36 +144,39 @@ static ek_status time_polling(probe *p, double *seconds)
 {
     int last = p->c->rank == p->c->ranks - 1;
     double x = 0;
+    ek_status st = EK_OK;
 
     EK_TRY(ek_comm_barrier(p->c->world));
     if (last)
-        EK_TRY(time_products(p, 2 * PRODUCTS, seconds));
+        st = time_products(p, 2 * PRODUCTS, seconds);
     EK_TRY(ek_comm_all_reduce(p->c->world, &x, 1, EK_MAX_F64, &p->op));
     p->served = EK_PENDING;
     if (!last)
-        EK_TRY(time_products(p, PRODUCTS, seconds));
+        st = time_products(p, PRODUCTS, seconds);
     else
         *seconds /= 2;
-    return wait_served(p);
+    return wait_served(p, st);
 }
 
 /* Seconds for products during an all-to-all, and how many they were. */
 static ek_status time_bytes(probe *p, double *seconds, int *products)
 {
     ek_stopwatch w;
+    ek_status st = EK_OK;
 
     EK_TRY(ek_comm_barrier(p->c->world));
     w = ek_stopwatch_start();
     EK_TRY(ek_comm_all_to_all(p->c->world, EK_A2A_LINEAR, p->rows, 1, p->send, p->recv, &p->op));
     *seconds = ek_stopwatch_stop(&w, p->k->threads, &p->share);
     p->served = EK_PENDING;
-    for (*products = 0; p->served == EK_PENDING; ++*products) {
-        double product;
+    for (*products = 0; st == EK_OK && p->served == EK_PENDING && *seconds < FLIGHT_S_MOST;
+         ++*products) {
+        double product = 0;
 
-        EK_TRY(time_products(p, 1, &product));
+        st = time_products(p, 1, &product);
         *seconds += product;
     }
-    return p->served;
+    return wait_served(p, st);
 }
 
 static int compare(const void *a, const void *b)
@@ -187,7 +192,7 @@ static double set_bytes(const probe *p, ek_link link)
     const ek_calibration *c = p->c;
     const ek_cost_table *t = &c->m->link[link].message;
     double of_byte = t->y[t->n - 1] / t->x[t->n - 1];
-    int64_t each = (int64_t)fmin(FLIGHT_S / of_byte, BUFFER_MOST) / c->ranks + 1, sent = 0;
+    int64_t each = (int64_t)fmax(fmin(FLIGHT_S / of_byte, BUFFER_MOST) / c->ranks, 1), sent = 0;
 
     for (int i = 0; i < c->ranks; i++)
         for (int j = 0; j < c->ranks; j++) {
