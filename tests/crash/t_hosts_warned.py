@@ -36,13 +36,16 @@ class Warned(Named):
         self.assertEqual(status, INTERRUPTED, err)
         return err
 
+    def has_rates_of_training(self):
+        return "training" in json.loads(ek_cli.read(os.path.join(self.out, "machine.json")))
+
     def test_experts_on_one_host(self):
         since = r"the steps since the last checkpoint \(--save-every auto\)"
         two = (r"--replicas-min 2 --spare-slots 1 keeps each on two hosts, for \d+(\.\d+)? [kM]B of "
                r"memory more a rank" + LONGER + r"\n")
         for words, cost, options in (
                 ("--ep 3 --replicas-min 1", since, two),
-                ("--ep 3 --balance exact --save-every 0", "all steps, as --save-every is 0,",
+                ("--ep 3 --balance exact --save-every 0 --recalibrate", "all steps, as --save-every is 0,",
                  "--balance auto " + two),
                 ("--ep 3 --spare-slots 0 --save-every 40", r"up to 40 steps \(--save-every\), and those during a save,",
                  two)):
@@ -52,6 +55,8 @@ class Warned(Named):
                 self.assertTrue(found, err)
                 self.assertEqual(found.group(1), found.group(2))
                 self.assertEqual(err.count("on one host only"), 1, err)
+                if "--recalibrate" in words:  # nothing from a cache
+                    self.assertFalse(self.has_rates_of_training())
 
     def test_nothing_is_alone(self):
         """Every host has the model, or two have each expert."""
@@ -65,6 +70,7 @@ class Warned(Named):
         self.assertRegex(err, r"info: every expert is on two hosts \(--replicas-min 2 --spare-slots 2\), "
                          r"for \d+(\.\d+)? [kM]B of memory more a rank than with --replicas-min 1 "
                          r"--spare-slots 1" + LONGER + r"\n")
+        self.assertTrue(self.has_rates_of_training())
         self.assertRegex(err, r"info: --replicas-min 2: the current placement survives any 1 of 3 hosts")
 
     def test_uneven_hosts_take_the_last_slot_for_copies(self):

@@ -7,7 +7,7 @@
 #include "ek_test.h"
 #include "machine_fixture.h"
 #include "tensor/select/select.h"
-#include "train/calibrate/calibrate.h"
+#include "train/calibrate/calibrate_priv.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -385,6 +385,57 @@ static void rates_of_training(void)
     CHECK(ek_folder_remove(NULL, folder) == EK_OK);
 }
 
+/* A model of long sequences and many heads takes no longer than others to be measured, nor more
+ * memory; small ones are measured as they are. */
+static void rates_of_training_are_bounded(void)
+{
+    static const struct {
+        int64_t seq, heads, kv_heads, head_dim;
+    } models[] = {{32768, 32, 8, 128}, {32768, 64, 1, 256}, {4096, 33, 33, 128}, {300, 128, 8, 64}};
+    ek_kernels *k = NULL;
+    ek_model_spec spec = whole_model();
+    ek_calibrate_config cfg = {.spec = &spec, .training_rows = 1 << 30};
+    ek_calibration c = {.cfg = &cfg, .experts = 64};
+    ek_training_sizes s;
+
+    CHECK(ek_kernels_create(EK_MODE_FP64, EK_ISA_REF, 1, &k) == EK_OK);
+    cfg.k = k;
+    cfg.training_seq = 200;
+    ek_calibrate_training_sizes(&c, &s);
+    CHECK(s.attention.batch == 5 && s.attention.seq == 200);
+    CHECK(s.attention.heads == 3 && s.attention.kv_heads == 1 && s.attention.ld == 20);
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        spec.hidden = 8192;
+        spec.ff = 32768;
+        spec.heads = models[i].heads;
+        spec.kv_heads = models[i].kv_heads;
+        spec.head_dim = models[i].head_dim;
+        cfg.training_seq = models[i].seq;
+        ek_calibrate_training_sizes(&c, &s);
+        CHECK(s.attention.batch * s.attention.seq <= 1024 && s.attention.seq >= 64);
+        CHECK(s.attention.heads >= 1 && s.attention.heads % s.attention.kv_heads == 0);
+        CHECK(ek_calibrate_attention_flops(&s.attention) <= 1e9);
+        CHECK(s.experts.rows <= 2048 && 3 * s.experts.d * s.experts.f <= 2 << 20);
+        CHECK(ek_calibrate_training_bytes(&s) < (size_t)512 << 20);
+    }
+    ek_kernels_destroy(&k);
+}
+
+/* The time of a token grows with its sequence and heads beyond what is measured. */
+static void attention_is_converted_to_the_run(void)
+{
+    ek_model_spec spec = whole_model();
+    ek_calibrate_config cfg = {.spec = &spec, .training_seq = 32767};
+    ek_calibration c = {.cfg = &cfg};
+    ek_attention a = {.batch = 2, .seq = 511, .heads = 3, .kv_heads = 1, .head_dim = 4};
+
+    CHECK_NEAR(ek_calibrate_attention_of_token(&c, &a, 1.0), 64.0 / 1022);
+    spec.heads = 12;
+    CHECK_NEAR(ek_calibrate_attention_of_token(&c, &a, 1.0), 4 * 64.0 / 1022);
+    cfg.training_seq = 511;
+    CHECK_NEAR(ek_calibrate_attention_of_token(&c, &a, 1.0), 4 / 1022.0);
+}
+
 static void costs_without_kernels_are_measured_again_for_them(void)
 {
     char folder[] = "/tmp/ek_calibrate_XXXXXX";
@@ -464,6 +515,8 @@ static const ek_case cases[] = {
     EK_CASE(products_beside_messages_are_measured_on_shared_cores),
     EK_CASE(costs_without_kernels_are_measured_again_for_them),
     EK_CASE(rates_of_training),
+    EK_CASE(rates_of_training_are_bounded),
+    EK_CASE(attention_is_converted_to_the_run),
     EK_CASE(on_one_rank),
     EK_CASE(budgets),
     EK_CASE(large_experts),

@@ -5,8 +5,11 @@
  * at once, as in training; copies; with several ranks, all-to-all and multicast hops at a few
  * sizes, within nodes and between nodes separately.  Every measurement gets a share of the
  * remaining time, and ends early when its repetitions agree; points that would take too long are
- * left out.  The total stays below the budget, with two exceptions: one point of each table is
- * always measured, and messages on a disturbed machine may take a few times their share.
+ * left out.  The total stays below the budget, with three exceptions: one point of each table is
+ * always measured, messages on a disturbed machine may take a few times their share, and the rates
+ * of training, where they are asked for, are measured afterwards, in about half a second more: the
+ * work of a pass and the memory are bounded for any model, and the rounds are fewer where a pass
+ * takes long.
  *
  * A figure is that of the slowest rank, and all ranks get the same bits.
  *
@@ -30,8 +33,8 @@ typedef struct {
     int kernels_once; /* 1: each of these is timed once, however long that takes */
     double kernels_s; /* > 0: afterwards also every kernel of a step (cost/kernel_costs.h) in about
                          so many seconds; a cached file without them is measured again */
-    int64_t training_rows; /* > 0: also the rates of training (cost/machine.h), in half a second
-                              more, with so many rows of an expert and sequences of training_seq */
+    int64_t training_rows; /* > 0: also the rates of training (cost/machine.h), beyond the budget,
+                              with so many rows of an expert and sequences of training_seq */
     int64_t training_seq;
     const char *cache; /* a folder, created when needed; NULL: no cache */
     int anew;          /* 1: measures in any case, and replaces what the cache holds */

@@ -6,10 +6,13 @@
  *   kernel_rows.c  the calls of kernels that are not products
  *   links.c      messages
  *   progress.c   what messages take from products
- *   sizes.c      choice of message sizes and repetitions */
+ *   sizes.c      choice of message sizes and repetitions
+ *   training.c   what training does between messages, in wall time */
 #ifndef TRAIN_CALIBRATE_CALIBRATE_PRIV_H
 #define TRAIN_CALIBRATE_CALIBRATE_PRIV_H
 
+#include "base/arena.h"
+#include "base/clock.h"
 #include "train/calibrate/calibrate.h"
 
 typedef struct {
@@ -24,6 +27,18 @@ typedef struct {
 static inline int ek_calibrate_node(const ek_calibration *c, int rank)
 {
     return c->ranks > 1 ? ek_comm_node(c->world, rank) : 0;
+}
+
+/* Seconds since ek_clock_ns() was `start`. */
+static inline double ek_calibrate_since(int64_t start)
+{
+    return (double)(ek_clock_ns() - start) * 1e-9;
+}
+
+/* x, but not more than `most`, and at least 1. */
+static inline int64_t ek_calibrate_at_most(int64_t x, int64_t most)
+{
+    return x < 1 || most < 1 ? 1 : x < most ? x : most;
 }
 
 /* The two shortest repetitions so far of one measurement, and the sum of all. */
@@ -89,11 +104,58 @@ EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
 /* Fills c->m->polling and beside_s of the links, after the link tables; nothing where a rank has a
  * core for the network.  Collective. */
 EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
-/* Measures c->m->training for the rows and sequences of the config.  Collective. */
-EK_CHECKED ek_status ek_calibrate_training(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */
 int ek_calibrate_has_kernels(const ek_calibration *c, const ek_machine *m);
+
+/* --- products of experts (compute.c) ---------------------------------------------------------- */
+
+/* Experts with operands of their products, which every expert shares but for its weights. */
+typedef struct {
+    const ek_kernels *k;
+    int64_t d, f, experts;
+    int64_t rows; /* rows allocated, of all experts together */
+    ek_arena arena;
+    ek_group *up, *down;
+    void *x, *out; /* every input and every result, [rows, 2 f or d] */
+    void *master;
+    void *packed[2][2]; /* [up, down][form] */
+    void *dw[2];
+    void *ws;
+} ek_expert_bench;
+
+/* Rows, as many as wanted but for a bound on number and bytes; after k, d and f. */
+int64_t ek_expert_bench_rows(const ek_expert_bench *b, int64_t wanted);
+/* Lays it out in an arena that only measures; after k, d, f, experts and rows. */
+void ek_expert_bench_measure(ek_expert_bench *b);
+/* The same with memory and weights; the caller ends the arena, after a failure, too. */
+EK_CHECKED ek_status ek_expert_bench_open(ek_expert_bench *b);
+/* Before calls: the experts' rows each, and their weights and gradients. */
+void ek_expert_bench_set_groups(const ek_expert_bench *b, ek_cost_product p, int64_t rows,
+                                int64_t experts);
+/* Up and down of n experts in one direction. */
+EK_CHECKED ek_status ek_expert_bench_call(const ek_expert_bench *b, ek_cost_product p, int64_t n);
+
+/* --- rates of training (training.c) ----------------------------------------------------------- */
+
+/* What is measured: part of what a layer has, where that would take too long or too much memory. */
+typedef struct {
+    ek_expert_bench experts; /* one, with as many rows as can be had */
+    ek_attention attention;
+    int64_t state; /* numbers of each of p, g, m, v */
+} ek_training_sizes;
+
+/* Of the config's rows and sequences. */
+void ek_calibrate_training_sizes(const ek_calibration *c, ek_training_sizes *out);
+/* Bytes of memory that measuring them takes. */
+size_t ek_calibrate_training_bytes(const ek_training_sizes *s);
+/* FLOPs of causal attention, forward and backward. */
+double ek_calibrate_attention_flops(const ek_attention *a);
+/* Seconds of a token of the run in a layer, from those of a pass over what was measured. */
+double ek_calibrate_attention_of_token(const ek_calibration *c, const ek_attention *a,
+                                       double seconds);
+/* Measures c->m->training for the rows and sequences of the config.  Collective. */
+EK_CHECKED ek_status ek_calibrate_training(ek_calibration *c);
 
 /* --- kernels of rows -------------------------------------------------------------------------- */
 

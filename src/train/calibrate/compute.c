@@ -1,5 +1,4 @@
-/* Measures matrix products of experts by number of rows, and copies; and what training does with
- * them, in wall time.
+/* Measures matrix products of experts by number of rows, and copies.
  *
  * Numbers of rows are measured in an order in which a truncated table is useful: near the best
  * rate, one row, then points around and between; points beyond the budget are left out.
@@ -42,35 +41,12 @@ enum {
 static const int64_t rows_of[POINTS] = {1, 4, 16, 64, 256, 1024};
 static const int order[POINTS] = {3, 0, 4, 2, 5, 1};
 
-typedef struct {
-    const ek_kernels *k;
-    int64_t d, f, experts;
-    int64_t rows; /* rows allocated, of all experts together */
-    ek_arena arena;
-    ek_group *up, *down;
-    void *x, *out; /* every input and every result, [rows, 2 f or d] */
-    void *master;
-    void *packed[2][2]; /* [up, down][form] */
-    void *dw[2];
-    void *ws;
-} bench;
-
-static double seconds_since(int64_t start)
-{
-    return (double)(ek_clock_ns() - start) * 1e-9;
-}
-
-static size_t form_bytes(const bench *b, int down, int form)
+static size_t form_bytes(const ek_expert_bench *b, int down, int form)
 {
     int64_t out = down ? b->d : 2 * b->f, in = down ? b->f : b->d;
     size_t bytes = b->k->packed_bytes(b->k, out, in, (ek_form)form);
 
     return bytes > 0 ? bytes : (size_t)(out * in) * ek_dtype_size(b->k->real);
-}
-
-static int64_t at_most(int64_t x, int64_t most)
-{
-    return x < 1 || most < 1 ? 1 : x < most ? x : most;
 }
 
 /* Memory that can be initialised in this time. */
@@ -81,22 +57,30 @@ static int64_t affordable_bytes(double seconds, int64_t a_second, int64_t least,
     return x < (double)least ? least : x > (double)most ? most : (int64_t)x;
 }
 
-static void choose_sizes(const ek_calibration *c, double budget_s, bench *b)
+int64_t ek_expert_bench_rows(const ek_expert_bench *b, int64_t wanted)
+{
+    int64_t wide = 2 * b->f > b->d ? 2 * b->f : b->d;
+
+    return ek_calibrate_at_most(ek_calibrate_at_most(wanted, ROWS_MOST),
+                                ROWS_BYTES_MOST / (wide * (int64_t)ek_dtype_size(b->k->comp)));
+}
+
+static void choose_sizes(const ek_calibration *c, double budget_s, ek_expert_bench *b)
 {
     int64_t weights = affordable_bytes(budget_s, WEIGHTS_A_SECOND, WEIGHTS_LEAST, WEIGHTS_MOST);
     const ek_model_spec *s = c->cfg->spec;
-    int64_t wide, experts = c->m->experts;
+    int64_t experts = c->m->experts;
 
     b->k = c->cfg->k;
     b->d = s->hidden;
-    b->f = at_most(s->ff, weights / (3 * b->d));
-    b->experts = at_most(at_most(experts, EXPERTS_MOST), weights / (3 * b->d * b->f));
-    wide = 2 * b->f > b->d ? 2 * b->f : b->d;
-    b->rows = at_most(ROWS_MOST, ROWS_BYTES_MOST / (wide * (int64_t)ek_dtype_size(b->k->comp)));
+    b->f = ek_calibrate_at_most(s->ff, weights / (3 * b->d));
+    b->experts = ek_calibrate_at_most(ek_calibrate_at_most(experts, EXPERTS_MOST),
+                                      weights / (3 * b->d * b->f));
+    b->rows = ek_expert_bench_rows(b, ROWS_MOST);
     b->rows = b->rows < rows_of[order[0]] ? rows_of[order[0]] : b->rows;
 }
 
-static void layout_bench(bench *b)
+static void layout_bench(ek_expert_bench *b)
 {
     int64_t rows = b->rows, wide = 2 * b->f > b->d ? 2 * b->f : b->d;
     size_t comp = ek_dtype_size(b->k->comp), real = ek_dtype_size(b->k->real);
@@ -117,7 +101,7 @@ static void layout_bench(bench *b)
 }
 
 /* The first expert's form, then copies of it. */
-static ek_status pack_weights(bench *b, int down, int form)
+static ek_status pack_weights(ek_expert_bench *b, int down, int form)
 {
     int64_t out = down ? b->d : 2 * b->f, in = down ? b->f : b->d;
     size_t bytes = form_bytes(b, down, form);
@@ -132,12 +116,17 @@ static ek_status pack_weights(bench *b, int down, int form)
     return EK_OK;
 }
 
-static ek_status bench_open(bench *b)
+void ek_expert_bench_measure(ek_expert_bench *b)
+{
+    ek_arena_measure_from(&b->arena, b->k->memory, NULL);
+    layout_bench(b);
+}
+
+ek_status ek_expert_bench_open(ek_expert_bench *b)
 {
     int64_t rows, wide;
 
-    ek_arena_measure_from(&b->arena, b->k->memory, NULL);
-    layout_bench(b);
+    ek_expert_bench_measure(b);
     EK_TRY(ek_arena_check(&b->arena, "calibration"));
     EK_TRY(ek_arena_reserve(&b->arena, "calibration"));
     layout_bench(b);
@@ -156,12 +145,13 @@ static ek_status bench_open(bench *b)
 }
 
 /* Number of experts with which a point is measured. */
-static int64_t experts_of(const bench *b, int point)
+static int64_t experts_of(const ek_expert_bench *b, int point)
 {
-    return at_most(b->rows / rows_of[point], b->experts);
+    return ek_calibrate_at_most(b->rows / rows_of[point], b->experts);
 }
 
-static void set_groups(const bench *b, ek_cost_product p, int64_t rows, int64_t experts)
+void ek_expert_bench_set_groups(const ek_expert_bench *b, ek_cost_product p, int64_t rows,
+                                int64_t experts)
 {
     int form = p == EK_COST_FORWARD ? EK_PACKED_FORWARD : EK_PACKED_BACKWARD;
     size_t real = ek_dtype_size(b->k->real);
@@ -177,8 +167,7 @@ static void set_groups(const bench *b, ek_cost_product p, int64_t rows, int64_t 
     }
 }
 
-/* Up and down of n experts in one direction. */
-static ek_status call_product(const bench *b, ek_cost_product p, int64_t n)
+ek_status ek_expert_bench_call(const ek_expert_bench *b, ek_cost_product p, int64_t n)
 {
     const ek_kernels *k = b->k;
     int64_t d = b->d, f = b->f, f2 = 2 * b->f;
@@ -210,19 +199,20 @@ static double share_of(const times *t)
     return ek_cpu_share_of(&t->share);
 }
 
-static ek_status time_call(bench *b, ek_cost_product p, int point, times *t, double *seconds)
+static ek_status time_call(ek_expert_bench *b, ek_cost_product p, int point, times *t,
+                           double *seconds)
 {
     ek_stopwatch watch;
 
-    set_groups(b, p, rows_of[point], experts_of(b, point));
+    ek_expert_bench_set_groups(b, p, rows_of[point], experts_of(b, point));
     watch = ek_stopwatch_start();
-    EK_TRY(call_product(b, p, experts_of(b, point)));
+    EK_TRY(ek_expert_bench_call(b, p, experts_of(b, point)));
     *seconds = ek_stopwatch_stop(&watch, b->k->threads, &t->share);
     return EK_OK;
 }
 
 /* Makes every call once, as a warm-up; leaves out points that would take too long. */
-static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
+static ek_status warm_up(ek_expert_bench *b, int64_t start, double budget, times *t)
 {
     double base = 0; /* seconds of all products of the first point, warmed up */
 
@@ -231,15 +221,15 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
         double rows = (double)(rows_of[point] * experts_of(b, point));
         double longer = rows / (double)(rows_of[order[0]] * experts_of(b, order[0]));
 
-        t->missing[point] =
-            i > 0 &&
-            (rows_of[point] > b->rows ||
-             seconds_since(start) + 2 * base / share_of(t) * (longer > 1 ? longer : 1) > budget);
+        t->missing[point] = i > 0 && (rows_of[point] > b->rows ||
+                                      ek_calibrate_since(start) +
+                                              2 * base / share_of(t) * (longer > 1 ? longer : 1) >
+                                          budget);
         for (int p = 0; p < EK_COST_PRODUCTS && t->missing[point] == 0; p++) {
             double seconds;
 
             EK_TRY(time_call(b, (ek_cost_product)p, point, t, &t->seconds[p][point]));
-            if (i > 0 || seconds_since(start) + t->seconds[p][point] / share_of(t) > budget)
+            if (i > 0 || ek_calibrate_since(start) + t->seconds[p][point] / share_of(t) > budget)
                 continue;
             EK_TRY(time_call(b, (ek_cost_product)p, point, t, &seconds));
             ek_repeats_add(&t->repeats[p][point], seconds);
@@ -251,7 +241,8 @@ static ek_status warm_up(bench *b, int64_t start, double budget, times *t)
 }
 
 /* Repeats each measurement that does not agree yet, if time allows; *calls: how many. */
-static ek_status repeat_unsettled(bench *b, int64_t start, double budget, times *t, int *calls)
+static ek_status repeat_unsettled(ek_expert_bench *b, int64_t start, double budget, times *t,
+                                  int *calls)
 {
     *calls = 0;
     for (int i = 0; i < POINTS; i++) {
@@ -259,7 +250,7 @@ static ek_status repeat_unsettled(bench *b, int64_t start, double budget, times 
             ek_repeats *r = &t->repeats[p][order[i]];
             double *best = &t->seconds[p][order[i]], seconds;
 
-            if (ek_repeats_agree(r) || seconds_since(start) + *best / share_of(t) > budget)
+            if (ek_repeats_agree(r) || ek_calibrate_since(start) + *best / share_of(t) > budget)
                 continue;
             EK_TRY(time_call(b, (ek_cost_product)p, order[i], t, &seconds));
             ek_repeats_add(r, seconds);
@@ -270,7 +261,7 @@ static ek_status repeat_unsettled(bench *b, int64_t start, double budget, times 
     return EK_OK;
 }
 
-static ek_status measure_all(bench *b, int64_t start, double budget, times *t)
+static ek_status measure_all(ek_expert_bench *b, int64_t start, double budget, times *t)
 {
     int calls = 1;
 
@@ -281,7 +272,7 @@ static ek_status measure_all(bench *b, int64_t start, double budget, times *t)
 }
 
 /* Keeps the points that every rank has measured, with the slowest rank's time.  Collective. */
-static ek_status agree_on_rates(ek_calibration *c, const bench *b, times *t)
+static ek_status agree_on_rates(ek_calibration *c, const ek_expert_bench *b, times *t)
 {
     for (int i = 0; i < EK_COST_PRODUCTS * POINTS; i++)
         t->seconds[i / POINTS][i % POINTS] /= share_of(t);
@@ -325,199 +316,16 @@ ek_status ek_calibrate_compute(ek_calibration *c, double budget_s)
 {
     int64_t start = ek_clock_ns();
     double copies_s = fmin(0.1 * budget_s, COPIES_S_MOST);
-    bench b = {0};
+    ek_expert_bench b = {0};
     times t = {0};
     ek_status st;
 
     choose_sizes(c, budget_s, &b);
-    st = bench_open(&b);
+    st = ek_expert_bench_open(&b);
     if (st == EK_OK)
         st = measure_all(&b, start, budget_s - copies_s, &t);
     ek_arena_fini(&b.arena);
     EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure products", st));
     EK_TRY(agree_on_rates(c, &b, &t));
     return measure_copies(c, copies_s, share_of(&t));
-}
-
-/* --- as in training --------------------------------------------------------------------------- */
-
-/* Rounds of passes; that in the middle counts. */
-enum { ROUNDS = 3, EXPERT_MOST = 2 << 20, STATE_MOST = 4 << 20, ROWS_FIRST = 64, TOKENS = 1024 };
-
-#define ROUND_S 0.05
-#define PASS_S  0.01 /* of products, at least, unless they have all rows */
-
-/* What is timed. */
-typedef struct {
-    bench b;
-    ek_arena arena; /* of the others */
-    int64_t rows;   /* of an expert, now */
-    ek_attention attention;
-    int64_t state; /* numbers of each of p, g, m, v */
-    void *p, *g, *m, *v, *qkv, *dqkv, *o, *d_o, *lse, *ws;
-} training;
-
-typedef ek_status (*pass_fn)(training *t);
-
-static ek_status pass_products(training *t)
-{
-    for (int p = 0; p < EK_COST_PRODUCTS; p++) {
-        set_groups(&t->b, (ek_cost_product)p, t->rows, 1);
-        EK_TRY(call_product(&t->b, (ek_cost_product)p, 1));
-    }
-    return ek_kernels_wait(t->b.k);
-}
-
-static ek_status pass_adamw(training *t)
-{
-    static const ek_adamw h = {1e-4, 0.1, 0.9, 0.95, 1e-8, 0.5, 0.5, 1};
-
-    t->b.k->adamw(&h, t->state, t->p, t->g, t->m, t->v);
-    return ek_kernels_wait(t->b.k);
-}
-
-static ek_status pass_attention(training *t)
-{
-    const ek_kernels *k = t->b.k;
-
-    k->attention_forward(&t->attention, t->qkv, t->o, t->lse, t->ws);
-    k->attention_backward(&t->attention, t->qkv, t->o, t->lse, t->d_o, t->dqkv, t->ws);
-    return ek_kernels_wait(k);
-}
-
-static void layout_training(training *t)
-{
-    const ek_attention *a = &t->attention;
-    const ek_kernels *k = t->b.k;
-    size_t comp = ek_dtype_size(k->comp), real = ek_dtype_size(k->real);
-    int64_t tokens = a->batch * a->seq, out = a->heads * a->head_dim;
-    void **state[] = {&t->p, &t->g, &t->m, &t->v};
-
-    for (int i = 0; i < 4; i++)
-        *state[i] = ek_arena_alloc(&t->arena, t->state, real);
-    t->qkv = ek_arena_alloc(&t->arena, tokens * a->ld, comp);
-    t->dqkv = ek_arena_alloc(&t->arena, tokens * a->ld, comp);
-    t->o = ek_arena_alloc(&t->arena, tokens * out, comp);
-    t->d_o = ek_arena_alloc(&t->arena, tokens * out, comp);
-    t->lse = ek_arena_alloc(&t->arena, tokens * a->heads, real);
-    t->ws = ek_arena_alloc(&t->arena, (int64_t)k->attention_workspace(k, a), 1);
-}
-
-static void choose_training(const ek_calibration *c, training *t)
-{
-    const ek_model_spec *s = c->cfg->spec;
-    int64_t wide, seq = c->cfg->training_seq;
-
-    t->b = (bench){.k = c->cfg->k, .d = s->hidden, .experts = 1};
-    t->b.f = at_most(s->ff, EXPERT_MOST / (3 * t->b.d));
-    wide = 2 * t->b.f > t->b.d ? 2 * t->b.f : t->b.d;
-    t->b.rows = at_most(at_most(c->cfg->training_rows, ROWS_MOST),
-                        ROWS_BYTES_MOST / (wide * (int64_t)ek_dtype_size(t->b.k->comp)));
-    t->rows = at_most(t->b.rows, ROWS_FIRST);
-    t->state = at_most(3 * s->hidden * s->ff * c->experts, STATE_MOST);
-    t->attention = (ek_attention){.batch = seq < TOKENS ? TOKENS / seq : 1,
-                                  .seq = seq,
-                                  .heads = s->heads,
-                                  .kv_heads = s->kv_heads,
-                                  .head_dim = s->head_dim,
-                                  .ld = (s->heads + 2 * s->kv_heads) * s->head_dim,
-                                  .scale = 1 / sqrt((double)s->head_dim)};
-}
-
-static ek_status open_training(training *t)
-{
-    EK_TRY(bench_open(&t->b));
-    ek_arena_measure_from(&t->arena, t->b.k->memory, NULL);
-    layout_training(t);
-    EK_TRY(ek_arena_check(&t->arena, "calibration"));
-    EK_TRY(ek_arena_reserve(&t->arena, "calibration"));
-    layout_training(t);
-    return ek_arena_check(&t->arena, "calibration");
-}
-
-/* Doubles the rows until a pass of products takes long enough, after a warm-up of each kind. */
-static ek_status grow_rows(training *t)
-{
-    EK_TRY(pass_adamw(t));
-    EK_TRY(pass_attention(t));
-    EK_TRY(pass_products(t));
-    for (;;) {
-        int64_t start = ek_clock_ns();
-
-        EK_TRY(pass_products(t));
-        if (seconds_since(start) >= PASS_S || t->rows >= t->b.rows)
-            return EK_OK;
-        t->rows = at_most(2 * t->rows, t->b.rows);
-    }
-}
-
-/* Whole passes for a round, at least one. */
-static ek_status time_passes(training *t, pass_fn pass, double *seconds)
-{
-    int64_t start = ek_clock_ns();
-    int n = 0;
-
-    do {
-        EK_TRY(pass(t));
-        n++;
-    } while (seconds_since(start) < ROUND_S);
-    *seconds = seconds_since(start) / n;
-    return EK_OK;
-}
-
-/* *seconds := of a pass, on the slowest rank, all of which make them at once.  Collective. */
-static ek_status time_training(const ek_calibration *c, training *t, pass_fn pass, double *seconds)
-{
-    double took[ROUNDS];
-
-    for (int i = 0; i < ROUNDS; i++) {
-        if (c->ranks > 1)
-            EK_TRY(ek_comm_barrier(c->world));
-        EK_TRY(ek_agree(c->ranks > 1 ? c->world : NULL, "measure the rates of training",
-                        time_passes(t, pass, &took[i])));
-    }
-    EK_TRY(ek_calibrate_largest(c, took, ROUNDS));
-    *seconds = fmax(fmin(took[0], took[1]), fmin(fmax(took[0], took[1]), took[2]));
-    *seconds = fmax(*seconds, 1e-9);
-    return EK_OK;
-}
-
-static ek_status measure_training(ek_calibration *c, training *t)
-{
-    enum { STATE_ACCESSES = 8 }; /* four numbers, read and written */
-    ek_training_rates *out = &c->m->training;
-    double rows = (double)-t->rows, seconds = 0;
-
-    if (c->ranks > 1)
-        EK_TRY(ek_minimum(c->world, &rows));
-    t->rows = (int64_t)-rows;
-    EK_TRY(time_training(c, t, pass_products, &seconds));
-    out->flops_per_s = ek_cost_round(EK_COST_PRODUCTS * ek_cost_row_flops(t->b.d, t->b.f) *
-                                     (double)t->rows / seconds);
-    EK_TRY(time_training(c, t, pass_adamw, &seconds));
-    out->adamw = ek_cost_round((double)(STATE_ACCESSES * t->state) *
-                               (double)ek_dtype_size(t->b.k->real) / seconds);
-    EK_TRY(time_training(c, t, pass_attention, &seconds));
-    out->attention_s = ek_cost_round(seconds / (double)(t->attention.batch * t->attention.seq));
-    out->seq = t->attention.seq;
-    out->rows = c->cfg->training_rows;
-    return EK_OK;
-}
-
-ek_status ek_calibrate_training(ek_calibration *c)
-{
-    training t = {0};
-    ek_status st;
-
-    ek_kernels_enter(c->cfg->k);
-    choose_training(c, &t);
-    st = open_training(&t);
-    if (st == EK_OK)
-        st = grow_rows(&t);
-    EK_TRY_OUT(ek_agree(c->ranks > 1 ? c->world : NULL, "measure the rates of training", st));
-    EK_TRY_OUT(measure_training(c, &t));
-out:
-    ek_arena_fini(&t.b.arena);
-    ek_arena_fini(&t.arena);
-    return st;
 }

@@ -174,6 +174,7 @@ ek_status ek_run_calibrate(ek_run *r)
                              .anew = r->cfg->recalibrate};
     int64_t micros = ek_batch_micros(t->batch, t->micro_batch);
     ek_path last;
+    int considers;
     ek_status st = EK_OK;
 
     if (!is_balanced(r))
@@ -194,7 +195,8 @@ ek_status ek_run_calibrate(ek_run *r)
                  : ek_path_set(&last, "%s/machine-stage%d.json", r->cfg->out, r->mesh->pp_rank);
         c.last = last.s;
         c.hurry = r->memory.step >= 0;
-        if (r->mesh->ep > 1 && ek_layer_nodes(r->mesh) > 1)
+        EK_TRY(ek_run_considers_copies(r, &considers));
+        if (considers && ek_layer_nodes(r->mesh) > 1)
             c.training_rows = ek_run_expert_rows(r);
         c.training_seq = t->seq;
     }

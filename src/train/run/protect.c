@@ -254,6 +254,15 @@ static ek_status copies_to_choose(const ek_run *r, int32_t *copies)
     return EK_OK;
 }
 
+ek_status ek_run_considers_copies(const ek_run *r, int *considers)
+{
+    int32_t copies;
+
+    EK_TRY(copies_to_choose(r, &copies));
+    *considers = copies > 1 && r->cfg->replicas_min == 0;
+    return EK_OK;
+}
+
 /* " and steps that are predicted to take 2 % longer"; "" if that is not known. */
 static const char *longer_text(char *text, size_t cap, double part)
 {

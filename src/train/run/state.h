@@ -340,6 +340,9 @@ void ek_run_share_saves(ek_run *r);
 /* After a step that took `seconds`, with all since the step before.  Collective. */
 EK_CHECKED ek_status ek_run_time_step(ek_run *r, double seconds);
 
+/* *considers: whether copies of experts are made by default if they cost little enough, so that
+ * what they cost is predicted.  Collective; the same on all ranks (protect.c). */
+EK_CHECKED ek_status ek_run_considers_copies(const ek_run *r, int *considers);
 /* With --elastic, before the model is laid out: by default places each expert on two hosts, if
  * there is memory for it.  like: the settings of the model but its slots.  Collective (protect.c).
  */
