@@ -26,7 +26,8 @@ typedef enum { EQUAL_GIVEN, EQUAL_RESTLESS, EQUAL_TUNED } equal_ways;
 typedef struct {
     int model, shape; /* numbers for equal_spec, equal_shape_of */
     int ranks, pp, model_chunks, tp, ep, etp, zero;
-    int uneven; /* 1: virtual stages have random numbers of layers */
+    int partners; /* 1: with ZeRO, ranks of other nodes have copies of what a rank keeps */
+    int uneven;   /* 1: virtual stages have random numbers of layers */
     int degree, group;
     int gather; /* slices that shards gather (ek_dispatch_layout_set_gather); any unless settings
                    are given */
@@ -134,13 +135,14 @@ static inline const char *equal_text(const equal_layout *l)
     static const char *const ways[] = {"", " at most", " or tuned"};
 
     snprintf(text, sizeof(text),
-             "model %d, shape %d, %s, %d ranks: pp %d x %d%s, tp %d, ep %d, etp %d, zero %d, "
+             "model %d, shape %d, %s, %d ranks: pp %d x %d%s, tp %d, ep %d, etp %d, zero %d%s, "
              "degree %d%s, group %d, gather %d, a2a %s (%s), recompute %d, network %s, embedding "
              "%s, balance %s, offload %d (%d entries, %d forms)%s",
              l->model, l->shape, ek_mode_name(l->mode), l->ranks, l->pp, l->model_chunks,
-             l->uneven ? " uneven" : "", l->tp, l->ep, l->etp, l->zero, l->degree, ways[l->ways],
-             l->group, l->gather, a2a[l->a2a], nodes[l->nodes], (int)l->recompute,
-             l->worker ? "worker" : "inline", l->columns ? "in columns" : "whole",
+             l->uneven ? " uneven" : "", l->tp, l->ep, l->etp, l->zero,
+             l->partners ? " with partners" : "", l->degree, ways[l->ways], l->group, l->gather,
+             a2a[l->a2a], nodes[l->nodes], (int)l->recompute, l->worker ? "worker" : "inline",
+             l->columns ? "in columns" : "whole",
              l->balance ? equal_planners[l->balance]->name : "off", l->offload, l->entries,
              l->forms, l->weights[0] ? ", uneven shares" : "");
     return text;
@@ -304,6 +306,7 @@ static inline void equal_set_model(equal_model_settings *s, const equal_layout *
                                            .mesh = mesh,
                                            .model_chunks = l->model_chunks,
                                            .zero = l->zero,
+                                           .partner_copies = l->partners,
                                            .spare_slots = equal_spare(l),
                                            .persistent_slots = equal_horizon(l),
                                            .migrates = equal_moves(l)},

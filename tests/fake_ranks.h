@@ -43,7 +43,8 @@ out:
     return st;
 }
 
-/* The i-th layout: one in four with experts on disk, one with one of the planners of users. */
+/* The i-th layout: one in four with experts on disk, one with one of the planners of users; of the
+ * others those with ZeRO on several nodes have partners. */
 static inline equal_layout fake_draw(int ranks, int i)
 {
     equal_layout l = equal_draw((uint64_t)equal_number("EK_TEST_SEED", 1), ranks, i);
@@ -54,6 +55,7 @@ static inline equal_layout fake_draw(int ranks, int i)
         l.balance = EQUAL_DRAWN + (turn + ranks) % (EQUAL_PLANNERS - EQUAL_DRAWN);
     if (!equal_legal(&l))
         l.balance = drawn;
+    l.partners = i % 4 != 3 && l.zero > 0 && l.nodes != EQUAL_ONE_NODE;
     if (i % 4 == 3) {
         l.degree = 1;
         l.group = l.gather = 0;

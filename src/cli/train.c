@@ -65,7 +65,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     ek_train_hooks hooks = cli_train_display_hooks(&d);
     ek_train_reports reports;
     char *own = own_settings(o), *pool = NULL;
-    int *racks = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
+    int *racks = NULL, *hosts = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
     ek_status st = ek_options_store(o, &cfg);
 
     hooks.stop = stop_wanted;
@@ -81,13 +81,13 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     d.quiet |= reports.supervised.n_draining > 0;
     d.out = cfg.out;
     if (st == EK_OK && dry)
-        st = cli_dry_run_ranks(o, job, &cfg, &ranks);
+        st = cli_dry_run_ranks(o, job, &cfg, &ranks, &hosts, &racks);
     if (dry) {
         cfg.dry_run = ek_options_text(o, "hosts") || ek_options_text(o, "discover") ? 2 : 1;
     } else if (st == EK_OK) {
         st = ek_command_job_threads(job, o, &cfg.threads);
     }
-    if (st == EK_OK)
+    if (st == EK_OK && !dry)
         st = ek_worker_racks(job->size, &racks);
     cfg.rack_of = racks;
     if (st == EK_OK && strcmp(ek_options_text(o, "layout"), "auto") == 0) {
@@ -96,9 +96,10 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
         cfg.layout_pool = job->rank == 0 ? pool : "{}"; /* rank 0 reads it */
     }
     if (st == EK_OK)
-        st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, &summary)
+        st = dry ? ek_train_dry_run(&cfg, &hooks, ranks, hosts, &summary)
                  : ek_train(&cfg, &reports.hooks, &summary);
     free(racks);
+    free(hosts);
     free(pool);
     cli_train_display_end_line();
     if (st == EK_OK &&

@@ -1,6 +1,8 @@
 /* Broadcasts one rank's failure with its message; gathers records. */
 #include "comm/agree.h"
 
+#include "comm/coll.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -37,13 +39,19 @@ ek_status ek_agree_failed(ek_comm *world, const char *what, int failed, ek_statu
                    what, f.text);
 }
 
+/* Whether there is no other rank to agree with. */
+static int is_alone(const ek_comm *world)
+{
+    return world == NULL || ek_comm_size(world) == 1 || world->world->backend->no_others;
+}
+
 ek_status ek_agree(ek_comm *world, const char *what, ek_status mine)
 {
     ek_coll *op = NULL;
     int64_t first = 0;
     int size;
 
-    if (world == NULL || ek_comm_size(world) == 1)
+    if (is_alone(world))
         return mine;
     size = ek_comm_size(world);
     if (mine < 0) /* so that the lowest rank is the maximum, of those with a failure of their own */
@@ -63,7 +71,7 @@ ek_status ek_gather(ek_comm *world, void *all, size_t size)
     ek_coll *op = NULL;
     ek_status st = EK_OK;
 
-    if (ranks == 1)
+    if (is_alone(world))
         return EK_OK;
     first = malloc(((size_t)ranks + 1) * sizeof(*first));
     EK_REQUIRE(first != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
@@ -81,7 +89,7 @@ ek_status ek_minimum(ek_comm *world, double *x)
     double negative = -*x;
     ek_coll *op = NULL;
 
-    if (world == NULL)
+    if (is_alone(world))
         return EK_OK;
     EK_TRY(ek_comm_all_reduce(world, &negative, 1, EK_MAX_F64, &op));
     EK_TRY(ek_coll_wait(&op));

@@ -1,7 +1,9 @@
 /* comm/agree.h - agreement of ranks on failures, and gathering of a record from each rank.
  *
  * Local work (reading files, creating folders) may fail on one rank only.  The others must not
- * enter a collective that this rank will not join: all ranks agree here, and all fail. */
+ * enter a collective that this rank will not join: all ranks agree here, and all fail.  In a world
+ * of which only this rank exists (comm/fake.h) it agrees with itself, and gathers its own record.
+ */
 #ifndef COMM_AGREE_H
 #define COMM_AGREE_H
 

@@ -22,6 +22,7 @@ struct ek_backend {
     const char *name;
     int64_t message_max; /* longest message, in bytes */
     bool no_data;        /* buffers are never touched: collectives copy and add nothing */
+    bool no_others; /* no other rank exists: what ranks agree on (comm/agree.h) is this one's */
     ek_status (*send)(void *self, const void *buf, int64_t bytes, int to, int tag, ek_message *m);
     ek_status (*recv)(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m);
     /* *done: the send buffer may be reused, or the message has been received. */

@@ -46,6 +46,7 @@ static void fake_close(void *self, int failed)
 static const ek_backend fake_backend = {
     .name = "fake",
     .message_max = INT64_MAX,
+    .no_others = true,
     .send = no_send,
     .recv = no_recv,
     .test = no_test,

@@ -6,6 +6,9 @@
 
 #include <stdlib.h>
 
+/* Masters, gradients and both moments. */
+enum { ARRAYS = 4 };
+
 static int64_t real_size(const ek_model *m)
 {
     return (int64_t)ek_dtype_size(m->k->real);
@@ -104,8 +107,17 @@ void ek_param_bucket_reserve_copies(const ek_model *m, ek_param_bucket *u, ek_ar
     ek_bucket_copies *c = &u->copies;
     void **arrays[] = {&c->p, &c->g, &c->m, &c->v};
 
-    for (int i = 0; i < 4 && c->n > 0; i++)
+    for (int i = 0; i < ARRAYS && c->n > 0; i++)
         *arrays[i] = ek_arena_alloc(a, c->n, (size_t)real_size(m));
+}
+
+double ek_param_buckets_copy_bytes(const ek_model *m)
+{
+    double n = 0;
+
+    for (int32_t i = 0; i < m->buckets->n; i++)
+        n += (double)m->buckets->bucket[i].copies.n;
+    return n * ARRAYS * (double)real_size(m);
 }
 
 static void *element_at(const ek_model *m, void *base, int64_t elements)
@@ -205,13 +217,16 @@ int32_t ek_param_buckets_build_copies(ek_model *m, ek_graph *g, int32_t dep)
 
     for (int32_t i = 0; i < us->n; i++) {
         const ek_param_bucket *u = &us->bucket[i];
+        ek_work work;
         ek_op op;
 
         if (u->copies.partner == NULL)
             continue;
-        op = ek_net_op(EK_OP_COPY_GRADIENTS, op_copy_gradients, m,
-                       ek_net_work_of(m->cfg.mesh, u->copies.mesh_group, EK_COLLECTIVE_TRANSFERS,
-                                      (double)u->kept * (double)real_size(m), 1));
+        work = ek_net_work_of(m->cfg.mesh, u->copies.mesh_group, EK_COLLECTIVE_PARTNERS,
+                              (double)(length_of(m, u, u->copies.rank) * real_size(m)), 1);
+        work.net.after =
+            (u->copies.partner[u->copies.rank] - u->copies.rank + u->copies.size) % u->copies.size;
+        op = ek_net_op(EK_OP_COPY_GRADIENTS, op_copy_gradients, m, work);
         op.layer = u->module >= 0 ? u->module : -1;
         op.part = i;
         us->deps[n++] = ek_graph_after(g, &op, dep);

@@ -171,6 +171,9 @@ int64_t ek_param_owned_by(const ek_param_bucket *u, const ek_param *p, int rank,
 EK_CHECKED ek_status ek_param_buckets_choose_partners(ek_model *m);
 void ek_param_bucket_reserve_copies(const ek_model *m, ek_param_bucket *u, ek_arena *a);
 
+/* Bytes of this rank's copies. */
+double ek_param_buckets_copy_bytes(const ek_model *m);
+
 /* A part of a weight that this rank has a copy of. */
 typedef struct {
     int64_t first, n;    /* elements of the weight; of columns all those that the owner has */

@@ -98,8 +98,13 @@ static uint64_t add_sizes(uint64_t digest, const double *sizes, size_t n)
 
 static uint64_t add_net(uint64_t digest, const ek_net_work *w)
 {
-    int64_t numbers[] = {
-        (int64_t)w->collective, w->group.stride, w->group.n, w->span, w->peer, w->element};
+    int64_t numbers[] = {(int64_t)w->collective,
+                         w->group.stride,
+                         w->group.n,
+                         w->span,
+                         w->peer,
+                         w->after,
+                         w->element};
 
     digest = add_numbers(digest, numbers, sizeof(numbers) / sizeof(numbers[0]));
     return add_sizes(digest, &w->bytes, 1);
@@ -152,6 +157,7 @@ const char *ek_collective_name(ek_collective collective)
         [EK_COLLECTIVE_MULTICASTS] = "multicasts",
         [EK_COLLECTIVE_MULTIREDUCES] = "multireduces",
         [EK_COLLECTIVE_TRANSFERS] = "transfers",
+        [EK_COLLECTIVE_PARTNERS] = "copies to partners",
     };
 
     return names[collective];

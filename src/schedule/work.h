@@ -30,6 +30,7 @@ typedef enum {
     EK_COLLECTIVE_MULTICASTS,   /* from a rank to some others, any number of them: replicas */
     EK_COLLECTIVE_MULTIREDUCES, /* sums of some ranks on one of them, any number of them */
     EK_COLLECTIVE_TRANSFERS,    /* sends and receives, any number of them: experts that migrate */
+    EK_COLLECTIVE_PARTNERS,     /* every rank sends to its partner (placement/partners.h) */
     EK_COLLECTIVES
 } ek_collective;
 
@@ -39,11 +40,14 @@ typedef struct {
     int32_t span;    /* messages stay within so many consecutive ranks of the group: ranks
                         [i * span, (i + 1) * span), this rank among them; group.n: no bound */
     int32_t peer;    /* rank in the group that a send goes to, or that a receive is from; -1 */
+    int32_t after;   /* partners: the rank that this one sends to comes so many after it in the
+                        group, modulo n; else 0 */
     int32_t element; /* bytes of a number of a sum or gather, of a row of an all-to-all; else 1 */
-    double bytes;    /* all-reduce, all-gather, reduce-scatter: of the whole vector, of which ranks
-                        have about equal ranges; send, receive: of the message; all-to-all: of the
-                        rows that this rank sends to others; transfers: that it sends; multicasts:
-                        that it receives, at most; multireduces: that it adds to, at most */
+    double
+        bytes; /* all-reduce, all-gather, reduce-scatter: of the whole vector, of which ranks
+                  have about equal ranges; send, receive: of the message; all-to-all: of the
+                  rows that this rank sends to others; transfers, partners: that it sends;
+                  multicasts: that it receives, at most; multireduces: that it adds to, at most */
 } ek_net_work;
 
 /* What is computed of y = x W^T, with W [out, in]; several can be. */

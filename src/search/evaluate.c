@@ -263,12 +263,16 @@ static void close_ends(ek_imagined_rank **end)
 static ek_status open_ends(const ek_search_setting *s, const ek_train_config *cfg,
                            ek_imagined_rank **end)
 {
+    const ek_imagined_world w = {s->ranks, s->node_of, s->cluster};
+    ek_train_config own = *cfg;
     int stage = s->ranks / cfg->pp;
 
     end[FIRST] = end[LAST] = NULL;
-    EK_TRY(ek_imagined_rank_open(cfg, s->ranks, s->node_of, 0, &end[FIRST]));
+    if (own.elastic && own.replicas_min == 0)
+        own.replicas_min = 1; /* copies are left out where they do not fit */
+    EK_TRY(ek_imagined_rank_open(&own, &w, 0, &end[FIRST]));
     if (cfg->pp > 1)
-        EK_TRY(ek_imagined_rank_open(cfg, s->ranks, s->node_of, s->ranks - stage, &end[LAST]));
+        EK_TRY(ek_imagined_rank_open(&own, &w, s->ranks - stage, &end[LAST]));
     return EK_OK;
 }
 
@@ -357,6 +361,8 @@ static ek_simulation_config config_of(const ek_search_setting *s, const ek_searc
     ek_layout_apply(&l->choice, train);
     if (l->balance != NULL)
         train->balance = l->balance;
+    if (s->memory > 0) /* which copies have to fit in, too */
+        train->memory_limit = (int64_t)s->memory;
     return (ek_simulation_config){.train = train,
                                   .cluster = s->cluster,
                                   .ranks = s->ranks,
@@ -382,13 +388,14 @@ ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, in
 /* --- failures --------------------------------------------------------------------------------- */
 
 static ek_status simulate_losses(const ek_search_setting *s, const ek_search_layout *l,
-                                 ek_on_failure what, ek_search_failures *out)
+                                 ek_on_failure what, int elastic, ek_search_failures *out)
 {
     ek_train_config train;
     ek_simulation_config cfg = config_of(s, l, l->loaded, &train);
     const ek_failures_result *r = &out->of.result;
 
-    *out = (ek_search_failures){.what = what};
+    *out = (ek_search_failures){.what = what, .elastic = elastic};
+    train.elastic = elastic;
     EK_TRY(ek_simulate_failures(&cfg, s->failures, what, &out->of));
     EK_REQUIRE(s->memory <= 0 || out->of.memory <= s->memory, EK_ENOMEM,
                "with copies of its experts a layout needs more memory than there is");
@@ -398,22 +405,28 @@ static ek_status simulate_losses(const ek_search_setting *s, const ek_search_lay
     return EK_OK;
 }
 
+/* Takes recoveries if they leave more steps.  *left_out: copies of experts were, for their time. */
+static ek_status try_recovery(const ek_search_setting *s, const ek_search_layout *l, int elastic,
+                              ek_search_failures *best, int *left_out)
+{
+    ek_search_failures x;
+    ek_status st = simulate_losses(s, l, EK_ON_FAILURE_RECOVER, elastic, &x);
+
+    *left_out = st == EK_OK && x.of.copies_lengthen > 0;
+    if (st == EK_OK && x.step_s <= best->step_s)
+        *best = x;
+    return is_refusal(st) || st == EK_ENOMEM ? EK_OK : st;
+}
+
 ek_status ek_search_simulate_failures(const ek_search_setting *s, const ek_search_layout *l,
                                       ek_search_failures *out)
 {
     int word = ek_option_choice_index(EK_SEARCH_ON_FAILURE_WORDS, s->on_failure);
-    ek_search_failures restarts;
-    ek_status st;
+    int left_out;
 
     if (word > 0)
-        return simulate_losses(s, l, (ek_on_failure)(word - 1), out);
-    EK_TRY(simulate_losses(s, l, EK_ON_FAILURE_RESTART, &restarts));
-    *out = restarts;
-    if (l->choice.value[EK_CHOICE_ZERO] > 0) /* the step lacks what its copies cost */
-        return EK_OK;
-    st = simulate_losses(s, l, EK_ON_FAILURE_RECOVER, out);
-    if (st == EK_OK && out->step_s <= restarts.step_s)
-        return EK_OK;
-    *out = restarts;
-    return is_refusal(st) || st == EK_ENOMEM ? EK_OK : st;
+        return simulate_losses(s, l, (ek_on_failure)(word - 1), s->train->elastic, out);
+    EK_TRY(simulate_losses(s, l, EK_ON_FAILURE_RESTART, s->train->elastic, out));
+    EK_TRY(try_recovery(s, l, s->train->elastic, out, &left_out));
+    return left_out ? try_recovery(s, l, 1, out, &left_out) : EK_OK;
 }

@@ -16,6 +16,7 @@ typedef enum { EK_OBJECTIVE_STEP, EK_OBJECTIVE_GOODPUT, EK_OBJECTIVE_COST } ek_o
 /* A layout in runs under failures. */
 typedef struct {
     ek_on_failure what;
+    int elastic;   /* ek_train_config: 1: copies of experts are kept whatever they cost */
     double step_s; /* of a run for each step that it completes, */
     double node_s; /* and seconds of nodes that are up */
     ek_sim_failures of;

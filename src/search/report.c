@@ -268,8 +268,7 @@ static void put_end(const ek_search *s, FILE *out)
             "    evenkeel train --model %s --ranks %d --batch %lld --seq %lld %s %s--data ...\n",
             ek_printable(model, sizeof(model), c->train->model != NULL ? c->train->model : ""),
             c->ranks, (long long)s->model.batch, (long long)(s->model.step_tokens / s->model.batch),
-            ek_search_words(best_of(s), words, sizeof(words)),
-            best_of(s)->failures != NULL && best_of(s)->failures->of.recovers ? "--elastic " : "");
+            ek_search_words(best_of(s), words, sizeof(words)), ek_search_elastic_words(s));
     fprintf(out, "\n`evenkeel simulate` with the same options says where its time goes.\n");
 }
 

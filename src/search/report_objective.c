@@ -64,15 +64,26 @@ void ek_search_put_columns(const ek_search *s, const ek_search_layout *l, FILE *
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-/* Why every loss goes back to a checkpoint. */
-static void put_restart_reason(const ek_search_layout *l, FILE *out)
+/* Copies of experts that a run keeps by default, or only if it is told. */
+static void put_copies(const ek_search_failures *f, FILE *out)
 {
-    if (l->choice.value[EK_CHOICE_ZERO] > 0)
-        fprintf(out,
-                "every loss restarts, as partners' copies of --zero %" PRId64 " are not simulated",
-                l->choice.value[EK_CHOICE_ZERO]);
-    else
-        fputs("every loss restarts", out);
+    if (!f->of.recovers)
+        return;
+    if (f->of.copies > 1)
+        fprintf(out, "; every expert is on %d nodes%s", (int)f->of.copies,
+                f->elastic == 1 ? " with --elastic" : "");
+    else if (f->of.copies_lengthen > 0)
+        fprintf(out, "; two copies of experts would lengthen a step by %.*f %%",
+                f->of.copies_lengthen < 0.1, 100 * f->of.copies_lengthen);
+}
+
+const char *ek_search_elastic_words(const ek_search *s)
+{
+    const ek_search_failures *f = best_of(s)->failures;
+
+    if (f == NULL || !f->of.recovers)
+        return s->cfg->train->elastic ? "--elastic " : "";
+    return f->of.copies_lengthen > 0 ? "--elastic --replicas-min 1 " : "--elastic ";
 }
 
 static void put_run(const ek_search_layout *l, FILE *out)
@@ -84,7 +95,8 @@ static void put_run(const ek_search_layout *l, FILE *out)
     if (f->recovers)
         fputs(f->survival, out);
     else
-        put_restart_reason(l, out);
+        fputs("every loss restarts", out);
+    put_copies(l->failures, out);
     fprintf(out, "\n%12s%.4g recoveries and %.4g restarts in a run, %.4g steps lost, a save every ",
             "", r->recoveries, r->restarts, r->lost_steps);
     if (f->save_every > 0)
@@ -181,8 +193,9 @@ static json_t *failures_json(const ek_search_failures *f)
 {
     const ek_failures_result *r = &f->of.result;
 
-    return json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "on_failure",
-                     words_of_failure[f->what], "recovers", f->of.recovers, "completed_step_ms",
+    return json_pack("{s:s, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:s}", "on_failure",
+                     words_of_failure[f->what], "recovers", f->of.recovers, "copies", f->of.copies,
+                     "copies_would_lengthen", f->of.copies_lengthen, "completed_step_ms",
                      f->step_s * 1e3, "goodput", r->goodput, "ettr", r->ettr, "recoveries",
                      r->recoveries, "restarts", r->restarts, "lost_steps", r->lost_steps,
                      "save_every", (json_int_t)f->of.save_every, "survival", f->of.survival);

@@ -38,4 +38,7 @@ const char *ek_search_after_loss(const ek_search_failures *f);
 /* Adds keys of failures and price to the object of a layout. */
 void ek_search_add_json(const ek_search *s, const ek_search_layout *l, json_t *layout);
 
+/* What the command that trains with the best layout has of --elastic, with a blank behind it. */
+const char *ek_search_elastic_words(const ek_search *s);
+
 #endif

@@ -53,7 +53,7 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
 
     ek_layout_apply(&plain, &one);
     one.adaptive_r = "etp"; /* another one may not fit one rank */
-    st = ek_imagined_rank_open(&one, 1, &node, 0, &rank);
+    st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, &rank);
     if (st == EK_OK)
         s->out->model = ek_imagined_rank_layout(rank);
     ek_imagined_rank_close(&rank);

@@ -58,11 +58,12 @@ static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_me
     const ek_op *what = &c->of->graph->ops[op];
     const ek_flow_use *uses = NULL;
     int32_t n = 0;
-    double growth = 1, wire = c->price[op].wire;
-    double seconds = wire * ek_sim_load_of(&e->loop.s, c, op, entity - c->first);
+    double growth = 1;
+    const ek_sim_price *price = &c->price[op];
+    double seconds = price->wire * ek_sim_load_of(&e->loop.s, c, op, entity - c->first);
 
-    if (wire > 0)
-        EK_TRY(ek_flow_links_uses(e->links, c, &what->work.net, entity, wire, &uses, &n, &growth));
+    if (price->wire > 0)
+        EK_TRY(ek_flow_links_uses(e->links, c, &what->work.net, price, entity, &uses, &n, &growth));
     return ek_loop_begin_flow(&e->loop, (sim_flow_owner){entity, op, of_meeting}, seconds, growth,
                               uses, seconds > 0 ? n : 0);
 }

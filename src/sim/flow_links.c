@@ -1,8 +1,6 @@
 /* Links by level, merged where classes use them alike, and the bytes that ops send through them. */
 #include "sim/flow_links.h"
 
-#include "sim/price_net.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +20,8 @@ typedef struct {
 typedef struct {
     int32_t class_index;
     ek_net_work work;
-    ek_flow_use *bytes; /* [n] of the busiest of each merged link */
+    const ek_net_traffic *sends; /* ek_sim_price */
+    ek_flow_use *bytes;          /* [n] of the busiest of each merged link */
     int32_t n, cap;
     double most; /* of a rank through a link */
 } known;
@@ -214,19 +213,19 @@ static int is_inside_node(const ek_cluster *c, int level)
 
 /* What a rank carries through each level, of which the higher ones pass the lower ones too; and the
  * rank whose down links it passes: the peer of a message, else itself. */
-static int32_t carried_of_rank(const ek_cluster *c, const ek_net_work *op, int32_t rank,
-                               double carried[EK_CLUSTER_LEVELS])
+static int32_t carried_of_rank(const ek_cluster *c, const ek_net_work *op, const ek_sim_price *p,
+                               int32_t rank, double carried[EK_CLUSTER_LEVELS])
 {
     ek_net_work w = *op;
     ek_net_traffic t;
     double sum = 0;
 
     w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
-    t = ek_net_traffic_of(c, &w, rank);
+    t = p->sends != NULL ? *p->sends : ek_net_traffic_of(c, &w, rank);
     for (int i = c->n_levels - 1; i >= 0; i--) {
         if (i + 1 < c->n_levels && is_inside_node(c, i) != is_inside_node(c, i + 1))
             sum = 0;
-        sum += t.bytes[i];
+        sum += p->sends != NULL ? t.bytes[i] * p->unit : t.bytes[i];
         carried[i] = sum;
     }
     return w.peer >= 0 ? ek_ranks_at(w.group, w.peer) : rank;
@@ -248,10 +247,11 @@ static ek_status add_bytes(known *k, int32_t link, double bytes)
 }
 
 /* Adds what a rank sends to the bytes of its links and, of a message, of its peer's. */
-static void add_rank(ek_flow_links *l, const ek_net_work *op, int32_t rank, known *k)
+static void add_rank(ek_flow_links *l, const ek_net_work *op, const ek_sim_price *p, int32_t rank,
+                     known *k)
 {
     double carried[EK_CLUSTER_LEVELS];
-    int32_t to = carried_of_rank(l->c, op, rank, carried);
+    int32_t to = carried_of_rank(l->c, op, p, rank, carried);
 
     for (int i = 0; i < l->c->n_levels; i++) {
         level_links *v = &l->level[i];
@@ -285,10 +285,11 @@ static ek_status collect_links(ek_flow_links *l, known *k)
 }
 
 /* Of a rank alone, without a look at all links. */
-static ek_status collect_rank(ek_flow_links *l, const ek_net_work *op, int32_t rank, known *k)
+static ek_status collect_rank(ek_flow_links *l, const ek_net_work *op, const ek_sim_price *p,
+                              int32_t rank, known *k)
 {
     double carried[EK_CLUSTER_LEVELS];
-    int32_t to = carried_of_rank(l->c, op, rank, carried);
+    int32_t to = carried_of_rank(l->c, op, p, rank, carried);
 
     k->n = 0;
     k->most = 0;
@@ -308,17 +309,18 @@ static int is_same_work(const ek_net_work *a, const ek_net_work *b)
 {
     return a->collective == b->collective && a->group.stride == b->group.stride &&
            a->group.n == b->group.n && a->span == b->span && a->peer == b->peer &&
-           a->element == b->element && a->bytes == b->bytes;
+           a->after == b->after && a->element == b->element && a->bytes == b->bytes;
 }
 
 /* Of all ranks of a class, once for each work. */
 static ek_status collect_class(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
-                               const known **out)
+                               const ek_sim_price *p, const known **out)
 {
     known *k;
 
     for (int32_t i = 0; i < l->n_known; i++)
-        if (l->known[i]->class_index == c->index && is_same_work(&l->known[i]->work, w)) {
+        if (l->known[i]->class_index == c->index && l->known[i]->sends == p->sends &&
+            is_same_work(&l->known[i]->work, w)) {
             *out = l->known[i];
             return EK_OK;
         }
@@ -337,8 +339,9 @@ static ek_status collect_class(ek_flow_links *l, const sim_class *c, const ek_ne
     l->known[l->n_known++] = k;
     k->class_index = c->index;
     k->work = *w;
+    k->sends = p->sends;
     for (int32_t i = 0; i < c->of->n_ranks; i++)
-        add_rank(l, w, c->of->ranks[i], k);
+        add_rank(l, w, p, c->of->ranks[i], k);
     *out = k;
     return collect_links(l, k);
 }
@@ -353,15 +356,17 @@ static double capacity_of(const ek_flow_links *l, int32_t link)
     return l->level[i].capacity;
 }
 
-ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w, int32_t x,
-                             double wire, const ek_flow_use **uses, int32_t *n, double *growth)
+ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
+                             const ek_sim_price *p, int32_t x, const ek_flow_use **uses, int32_t *n,
+                             double *growth)
 {
     const known *k = &l->one;
+    double wire = p->wire;
 
     if (l->s->each_rank)
-        EK_TRY(collect_rank(l, w, c->of->ranks[x - c->first], &l->one));
+        EK_TRY(collect_rank(l, w, p, c->of->ranks[x - c->first], &l->one));
     else
-        EK_TRY(collect_class(l, c, w, &k));
+        EK_TRY(collect_class(l, c, w, p, &k));
     if (k->n > l->cap_uses) {
         ek_flow_use *more = realloc(l->uses, 2 * (size_t)k->n * sizeof(*more));
 

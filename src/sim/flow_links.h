@@ -24,10 +24,10 @@ void ek_flow_links_close(ek_flow_links **l);
 
 int32_t ek_flow_links_count(const ek_flow_links *l);
 
-/* What the flow of a network op of entity x of a class uses that takes `wire` seconds at full
- * speed. Borrowed until the next call.  *growth: for ek_flows_begin.  EK_ENOMEM. */
+/* What the flow of a network op of entity x of a class uses that takes p->wire seconds at full
+ * speed.  Borrowed until the next call.  *growth: for ek_flows_begin.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
-                                        int32_t x, double wire, const ek_flow_use **uses,
+                                        const ek_sim_price *p, int32_t x, const ek_flow_use **uses,
                                         int32_t *n, double *growth);
 
 #endif

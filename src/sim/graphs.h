@@ -33,10 +33,14 @@ typedef struct {
     ek_model_spec spec;
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
     int32_t spare_slots, replicas_min;
-    int sends_twice;    /* weights of transient replicas are sent for backward, too */
-    int64_t micros;     /* micro-batches of a step */
-    int64_t plan_every; /* steps between persistent placements */
-    double rows;        /* assignments of a rank, layer and micro-batch, under even loads */
+    int keep_all_slots;     /* ek_plan_limits */
+    int all_serve;          /* ek_copy_sums_config */
+    double copies_lengthen; /* by which part of itself two copies of each expert, which are left
+                               out for that, were predicted to lengthen a step; else 0 */
+    int sends_twice;        /* weights of transient replicas are sent for backward, too */
+    int64_t micros;         /* micro-batches of a step */
+    int64_t plan_every;     /* steps between persistent placements */
+    double rows;            /* assignments of a rank, layer and micro-batch, under even loads */
 } ek_sim_layout;
 
 #endif

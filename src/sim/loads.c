@@ -5,22 +5,26 @@
 #include "balance/plan_time.h"
 #include "balance/replay.h"
 #include "sim/capacity.h"
+#include "sim/plan_machine.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SERVED, TRAFFIC, REPLICAS, KINDS };
+enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
-    int32_t *node_of;    /* [ep] */
-    int64_t steps, step; /* samples; the chosen one */
-    double *factors;     /* [steps][trace layers][KINDS][ep] */
-    int32_t *layer_of;   /* [model layers] of the trace; -1: a dense layer */
+    int32_t *node_of;        /* [ep] */
+    int64_t steps, step;     /* samples; the chosen one */
+    double *factors;         /* [steps][trace layers][KINDS][ep] */
+    ek_copy_sums *copies;    /* [steps][trace layers] */
+    double *rows_sent;       /* [steps][trace layers] ek_sim_loads_rows_sent */
+    ek_copy_scratch scratch; /* of ek_copy_sums_of */
+    int32_t *layer_of;       /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
@@ -31,39 +35,6 @@ struct ek_sim_loads {
 static double *factors_at(const ek_sim_loads *l, int64_t step, int64_t layer, int kind)
 {
     return l->factors + ((step * l->cfg.trace->layers + layer) * KINDS + kind) * l->cfg.ep;
-}
-
-/* --- links ------------------------------------------------------------------------------------ */
-
-/* A level's bandwidth is that of each rank while all ranks of a node use it, so costs are those of
- * links that were measured with as many ranks a node as the group has. */
-static void make_link(const ek_cluster_level *level, int32_t ranks_a_node, ek_link_cost *link)
-{
-    link->ranks_a_node = ranks_a_node;
-    for (double bytes = 1024; bytes < 1e9; bytes *= 16) {
-        ek_cost_table *t[] = {&link->message, &link->hop};
-
-        for (int i = 0; i < 2; i++) {
-            t[i]->x[t[i]->n] = bytes;
-            t[i]->y[t[i]->n++] = level->latency_s + level->overhead_s + bytes / level->bytes_s;
-        }
-    }
-}
-
-/* What planners know of links: those inside a node, and the slowest between nodes that a group
- * uses. */
-static void make_links(const ek_cluster *c, int32_t ranks, int32_t nodes, ek_machine *m)
-{
-    int64_t node = ek_cluster_node_ranks(c);
-    int32_t a_node = (ranks + nodes - 1) / nodes;
-
-    memset(m->link, 0, sizeof(m->link));
-    if (node > 1)
-        make_link(&c->level[ek_cluster_level_between(c, 0, node - 1)], a_node,
-                  &m->link[EK_LINK_NODE]);
-    if (ranks > node)
-        make_link(&c->level[ek_cluster_level_between(c, 0, ranks - 1)], a_node,
-                  &m->link[EK_LINK_NET]);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */
@@ -107,7 +78,7 @@ static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan
                      double mean)
 {
     double *served = factors_at(l, step, layer, SERVED);
-    double *traffic = factors_at(l, step, layer, TRAFFIC);
+    double *traffic = factors_at(l, step, layer, TRAFFIC), all = 0;
     int32_t ep = l->cfg.ep;
 
     for (int32_t r = 0; r < ep; r++) {
@@ -115,22 +86,66 @@ static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan
 
         served[r] = ratio((double)rows->served[r], mean);
         traffic[r] = ratio(sent > got ? sent : got, mean * (ep - 1) / ep);
+        all += sent;
+    }
+    l->rows_sent[step * l->cfg.trace->layers + layer] = ratio(all, mean * (ep - 1));
+}
+
+/* Slots of a rank for persistent copies; the others are for transient ones. */
+static int32_t states_of(const ek_sim_loads *l)
+{
+    if (!ek_planner_fills_slots(l->cfg.planner))
+        return l->limits.slots - l->cfg.spare_slots;
+    return l->limits.slots - ek_planner_transient_slots(l->cfg.planner, &l->limits);
+}
+
+/* The same where some replicas are persistent: those in slots for transient ones. */
+static void count_transient(const ek_sim_loads *l, const ek_placement *at, int32_t rank,
+                            int32_t *gets, int32_t *gives)
+{
+    int32_t states = states_of(l);
+
+    *gets = *gives = 0;
+    for (int32_t s = 0; s < at->ranks * at->slots; s++) {
+        int32_t e = at->expert_of[s];
+
+        if (e < 0 || s % at->slots < states)
+            continue;
+        *gets += s / at->slots == rank;
+        *gives += at->primary[e] / at->slots == rank;
     }
 }
 
+/* Returns the replicas of both kinds. */
 static double set_replicas(ek_sim_loads *l, int64_t step, int64_t layer, const ek_placement *at)
 {
     double *of = factors_at(l, step, layer, REPLICAS), all = 0;
-    int32_t cap = ek_planner_fills_slots(l->cfg.planner) ? l->limits.slots : l->cfg.spare_slots;
+    int fills = ek_planner_fills_slots(l->cfg.planner);
+    int32_t cap = l->limits.slots - states_of(l);
 
     for (int32_t r = 0; r < l->cfg.ep; r++) {
         int32_t gets, gives;
 
         ek_plan_replicas_of(&l->limits, at, r, &gets, &gives);
-        of[r] = ratio(gets > gives ? gets : gives, cap);
         all += gets;
+        if (fills)
+            count_transient(l, at, r, &gets, &gives);
+        of[r] = ratio(gets > gives ? gets : gives, cap);
     }
     return all;
+}
+
+static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p)
+{
+    ek_copy_sums_config c = {.cluster = l->cfg.cluster,
+                             .etp = l->cfg.etp,
+                             .states = states_of(l),
+                             .all_serve = l->cfg.all_serve};
+
+    if (ek_planner_fills_slots(l->cfg.planner))
+        ek_copy_sums_of(&c, p, l->scratch, factors_at(l, step, layer, TO_SUM),
+                        factors_at(l, step, layer, OF_SUM),
+                        &l->copies[step * l->cfg.trace->layers + layer]);
 }
 
 static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
@@ -145,6 +160,7 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     rows = ek_plan_rows_of(&l->limits, counts, served, l->memory, l->slots);
     set_rows(l, step, layer, &rows, even_rows(l, iteration, layer, &rows));
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
+    set_copies(l, step, layer, served);
     l->planned++;
     return EK_OK;
 }
@@ -184,10 +200,15 @@ static ek_status allocate(ek_sim_loads *l)
     l->node_of = calloc((size_t)c->ep, sizeof(*l->node_of));
     l->layer_of = calloc((size_t)c->spec->layers, sizeof(*l->layer_of));
     l->factors = calloc((size_t)(l->steps * c->trace->layers * KINDS * c->ep), sizeof(*l->factors));
+    l->copies = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->copies));
+    l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
+    l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
+    l->scratch.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->scratch.passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
-                   l->memory != NULL && l->slots != NULL,
+                   l->copies != NULL && l->rows_sent != NULL && l->scratch.traffic != NULL &&
+                   l->scratch.passed != NULL && l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
 }
@@ -211,9 +232,8 @@ static ek_status set_costs(ek_sim_loads *l)
                          .sends_twice = c->sends_twice,
                          .rows = c->rows};
 
-    l->machine = c->cluster->machine;
     cut.ff = (cut.ff + c->etp - 1) / c->etp; /* as ek_layer_costs has it in training */
-    make_links(c->cluster, ranks, s.nodes, &l->machine);
+    ek_plan_machine(c->cluster, ranks, s.nodes, &l->machine);
     return ek_plan_costs_of(&l->machine, &s, &l->limits.costs, NULL);
 }
 
@@ -233,6 +253,7 @@ static ek_status open_loads(ek_sim_loads *l)
                                  .ranks = c->ep,
                                  .slots = (int32_t)((experts + c->ep - 1) / c->ep) + c->spare_slots,
                                  .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
+                                 .keep_all_slots = c->keep_all_slots,
                                  .horizon = c->horizon,
                                  .batches = c->batches};
     EK_TRY(allocate(l));
@@ -267,6 +288,10 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->node_of);
     free(l->layer_of);
     free(l->factors);
+    free(l->copies);
+    free(l->rows_sent);
+    free(l->scratch.traffic);
+    free(l->scratch.passed);
     free(l->memory);
     free(l->slots);
     free(l);
@@ -309,9 +334,9 @@ static int kind_of(const ek_op *op)
     case EK_OP_DISPATCH_A2A_BACKWARD: return TRAFFIC;
     case EK_OP_REPLICAS:
     case EK_OP_PACK_REPLICAS:
-    case EK_OP_CLEAR_REPLICAS:
-    case EK_OP_REPLICA_GRADIENTS:
-    case EK_OP_SHARE_GRADIENTS: return REPLICAS;
+    case EK_OP_CLEAR_REPLICAS: return REPLICAS;
+    case EK_OP_REPLICA_GRADIENTS: return op->lane == EK_LANE_SUMS ? TO_SUM : REPLICAS;
+    case EK_OP_SHARE_GRADIENTS: return OF_SUM;
     default: return -1;
     }
 }
@@ -323,4 +348,27 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op)
     if (kind < 0 || l->layer_of[op->layer] < 0)
         return NULL;
     return factors_at(l, l->step, l->layer_of[op->layer], kind);
+}
+
+/* Index of the op's layer in the chosen sample. */
+static int64_t index_of(const ek_sim_loads *l, const ek_op *op)
+{
+    return l->step * l->cfg.trace->layers + l->layer_of[op->layer];
+}
+
+const ek_copy_traffic *ek_sim_loads_copies(const ek_sim_loads *l, const ek_op *op, double *gradient)
+{
+    int kind = op->layer >= 0 && l->layer_of[op->layer] >= 0 ? kind_of(op) : -1;
+
+    if (kind != TO_SUM && kind != OF_SUM)
+        return NULL;
+    *gradient = op->work.net.bytes / l->limits.slots; /* the op has what all slots could send */
+    return kind == TO_SUM ? &l->copies[index_of(l, op)].to_sum : &l->copies[index_of(l, op)].of_sum;
+}
+
+double ek_sim_loads_rows_sent(const ek_sim_loads *l, const ek_op *op)
+{
+    if (op->layer < 0 || l->layer_of[op->layer] < 0 || kind_of(op) != TRAFFIC)
+        return 1;
+    return l->rows_sent[index_of(l, op)];
 }

@@ -11,8 +11,10 @@
  * Factors are relative to even loads, and multiply seconds:
  *   served    rows that a rank's slots serve: products of experts, what they read and write
  *   traffic   the larger of the rows that it sends and gets: all-to-alls
- *   replicas  those that it receives or gives, over the slots that they could be in: multicasts of
- *             weights and sums of gradients, which without replicas are silent */
+ *   replicas  transient ones that it receives or gives, over the slots that they could be in:
+ *             multicasts of weights and sums of gradients, which without replicas are silent
+ *   copies    of the sums of the gradients of persistent copies (sim/copy_sums.h): over the busiest
+ *             rank's */
 #ifndef SIM_LOADS_H
 #define SIM_LOADS_H
 
@@ -20,6 +22,7 @@
 #include "balance/trace.h"
 #include "schedule/graph.h"
 #include "sim/cluster.h"
+#include "sim/copy_sums.h"
 #include "spec/model.h"
 
 typedef struct {
@@ -29,6 +32,8 @@ typedef struct {
     const ek_cluster *cluster;
     int32_t ep, etp;
     int32_t spare_slots, replicas_min;
+    int keep_all_slots;       /* ek_plan_limits */
+    int all_serve;            /* ek_copy_sums_config */
     int sends_twice;          /* ek_sim_layout */
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
     int64_t horizon, batches; /* ek_plan_limits */
@@ -59,6 +64,15 @@ const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
 /* The factors [ep] of an op on the ranks of an expert-parallel group; NULL: it does not depend on
  * loads.  Borrowed until the next sample is chosen. */
 const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
+
+/* What an op that sums gradients of persistent copies, or sends the sums, has the ranks of a group
+ * send, in gradients of *gradient bytes; NULL: it is none of these. */
+const ek_copy_traffic *ek_sim_loads_copies(const ek_sim_loads *l, const ek_op *op,
+                                           double *gradient);
+
+/* Rows that all ranks together send in an all-to-all of tokens, over those under even loads with
+ * one copy of each expert; 1 for other ops. */
+double ek_sim_loads_rows_sent(const ek_sim_loads *l, const ek_op *op);
 
 /* Of each layer of a model, layer_of [spec->layers], which of a trace's layers it has the loads of;
  * -1: it is dense. */

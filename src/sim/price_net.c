@@ -544,6 +544,17 @@ static void add_message(const ek_cluster *c, const ek_net_work *w, int32_t rank,
     t->largest[l] = w->bytes;
 }
 
+/* The level of what the caller sends to its partner. */
+static void add_partner(const party *p, const ek_net_work *w, int32_t rank, ek_net_traffic *t)
+{
+    int32_t to = ek_ranks_at(w->group, (p->at + w->after) % w->group.n);
+    int l = ek_cluster_level_between(p->c, rank, to);
+
+    t->bytes[l] += w->bytes;
+    t->messages[l]++;
+    t->largest[l] = w->bytes;
+}
+
 ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 {
     party p = party_of(c, w->group, w->span, rank);
@@ -553,6 +564,8 @@ ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int3
         return t;
     if (is_message(w)) {
         add_message(c, w, rank, &t);
+    } else if (w->collective == EK_COLLECTIVE_PARTNERS) {
+        add_partner(&p, w, rank, &t);
     } else if (is_vector(w)) {
         add_vector(&p, w, &t);
     } else if (w->collective == EK_COLLECTIVE_A2A_2DH) {
@@ -605,6 +618,16 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
     t.overhead_s = overhead_of(c, w, &traffic);
     t.beside_s = beside_of(c, w, &traffic);
     return t;
+}
+
+ek_net_time ek_price_traffic(const ek_cluster *c, const ek_net_traffic *t)
+{
+    static const ek_net_work several = {.collective = EK_COLLECTIVE_MULTICASTS};
+
+    return (ek_net_time){.overhead_s = overhead_of(c, &several, t),
+                         .wire_s = exchange_time(c, t),
+                         .latency_s = latency_of(c, t),
+                         .beside_s = beside_of(c, &several, t)};
 }
 
 static ek_net_time slower(ek_net_time a, ek_net_time b)

@@ -5,7 +5,8 @@
  * Bytes    those that the algorithm sends, by the level that they pass, exact where the work says
  *          which rank has what: ranges as equal as possible (ek_range_first), rows spread evenly
  *          over the other ranks of the span.  Of replicas and of experts that migrate, whose
- *          places are not known before, bytes are spread like rows.
+ *          places are not known before, bytes are spread like rows.  What a rank sends to its
+ *          partner goes to the rank that is as far behind each rank as the work's own.
  * Links    a rank has a link of its own through each level (sim/cluster.h), or its part of a shared
  *          one.  Of a shared link the more is left for a rank the fewer use it: rings, messages and
  *          rounds of pairs cross it with few ranks of a group.  Groups at a stride are interleaved
@@ -49,5 +50,8 @@ typedef struct {
 } ek_net_traffic;
 
 ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int32_t rank);
+
+/* Seconds of messages that a rank sends, all at once. */
+ek_net_time ek_price_traffic(const ek_cluster *c, const ek_net_traffic *t);
 
 #endif

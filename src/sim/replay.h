@@ -23,6 +23,7 @@
 #define SIM_REPLAY_H
 
 #include "sim/graphs.h"
+#include "sim/price_net.h"
 
 /* What an op takes, in seconds. */
 typedef struct {
@@ -33,6 +34,9 @@ typedef struct {
     int outside;     /* 1: it leaves the node, and uses another link than what stays there */
     double wire;     /* of the rank's busiest link, */
     double latency;  /* and after that */
+    const ek_net_traffic *sends; /* in units of `unit` bytes, what a rank sends whose factor is 1;
+                                    NULL: what the op's work says */
+    double unit;
 } ek_sim_price;
 
 typedef struct {

@@ -239,6 +239,12 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
                                       b->before, "max_over_mean", b->after, "replicas_a_layer",
                                       b->replicas, "plan_us", b->plan_s * 1e6));
     }
+    if (l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1)
+        json_object_set_new(o, "copies",
+                            json_pack("{s:i, s:i}", "replicas_min", l->replicas_min, "spare_slots",
+                                      l->spare_slots));
+    else if (l->copies_lengthen > 0)
+        json_object_set_new(o, "copies", json_pack("{s:f}", "would_lengthen", l->copies_lengthen));
     json_object_set_new(o, "engine", json_string(r->engine));
     if (r->dialect != 0)
         json_object_set_new(o, "dialect", dialect_json(r->dialect));
@@ -358,6 +364,21 @@ static void put_traffic(const ek_sim_report *r, FILE *out)
                 ek_printable(name, sizeof(name), r->cluster->level[l].name),
                 ek_count_text(text, sizeof(text), r->traffic.bytes[l]));
     fprintf(out, "%s\n", r->balance != NULL ? " (with even loads)" : "");
+}
+
+/* Copies of experts that a policy keeps, or that were left out. */
+static void put_copies(const ek_sim_report *r, FILE *out)
+{
+    const ek_sim_layout *l = r->layout;
+
+    if (l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1)
+        fprintf(out, "copies    every expert is on %d nodes: --replicas-min %d --spare-slots %d\n",
+                (int)l->replicas_min, (int)l->replicas_min, (int)l->spare_slots);
+    else if (l->copies_lengthen > 0)
+        fprintf(out,
+                "copies    every expert is on one node: two would lengthen a step by %.*f %%, and "
+                "--elastic or --replicas-min 2 would keep them\n",
+                l->copies_lengthen < 0.1, 100 * l->copies_lengthen);
 }
 
 static void put_balance(const ek_sim_report *r, FILE *out)
@@ -484,6 +505,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     if (r->dialect != 0)
         fprintf(out, "as other programs: %s\n", ek_dialect_text(r->dialect, words, sizeof(words)));
     put_balance(r, out);
+    put_copies(r, out);
     put_memory(r, out);
     put_traffic(r, out);
     put_parts(r, out);

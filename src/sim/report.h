@@ -26,7 +26,9 @@ typedef struct {
     int64_t save_every;
     int save_assumed; /* 1: the cost of a save is not given; so of the others */
     int recover_assumed, restart_assumed;
-    int recovers; /* 0: every loss restarts from a checkpoint */
+    int recovers;           /* 0: every loss restarts from a checkpoint */
+    int32_t copies;         /* of each expert on all nodes, at least */
+    double copies_lengthen; /* ek_sim_layout */
     char survival[160];
 } ek_sim_failures;
 

@@ -34,16 +34,6 @@ static const char *opposing_option(const ek_options *o)
     return ek_options_flag(o, "overwrite") ? "--overwrite" : NULL;
 }
 
-/* The host of a rank: hosts are filled in order. */
-static int host_of(const ek_host_list *h, int64_t rank)
-{
-    int host = 0;
-
-    for (; host < h->n - 1 && rank >= h->host[host].slots; host++)
-        rank -= h->host[host].slots;
-    return host;
-}
-
 /* The first stage of which one host alone holds a tensor-parallel part; -1: none. */
 static int64_t stage_on_one_host(const ek_host_list *h, int64_t ranks, int64_t pp, int64_t tp)
 {
@@ -53,7 +43,8 @@ static int64_t stage_on_one_host(const ek_host_list *h, int64_t ranks, int64_t p
         for (int64_t part = 0; part < tp; part++) {
             int64_t first = stage * of_stage + part, at = first + tp;
 
-            while (at < (stage + 1) * of_stage && host_of(h, at) == host_of(h, first))
+            while (at < (stage + 1) * of_stage &&
+                   ek_host_list_entry(h, at) == ek_host_list_entry(h, first))
                 at += tp;
             if (at >= (stage + 1) * of_stage)
                 return stage;
@@ -117,8 +108,9 @@ int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])
     if (file == NULL || ek_options_given(o, "elastic") || ek_host_list_read(file, &hosts) < 0)
         return 0;
     /* hosts that get no rank do not count */
-    several = has_several(&hosts) && (ek_options_int(o, "ranks") == 0 ||
-                                      host_of(&hosts, ek_options_int(o, "ranks") - 1) > 0);
+    several =
+        has_several(&hosts) && (ek_options_int(o, "ranks") == 0 ||
+                                ek_host_list_entry(&hosts, ek_options_int(o, "ranks") - 1) > 0);
     if (several)
         explain(o, &hosts, why);
     is_default = several && why[0] == '\0' && !has_run(o);

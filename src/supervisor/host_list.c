@@ -173,3 +173,44 @@ ek_status ek_host_list_racks(const ek_host_list *h, ek_rack_slots **racks)
         (*racks)[i] = (ek_rack_slots){.slots = (int)h->host[i].slots, .rack = rack_number(h, i)};
     return EK_OK;
 }
+
+int ek_host_list_entry(const ek_host_list *h, int64_t rank)
+{
+    int host = 0;
+
+    for (; host < h->n - 1 && rank >= h->host[host].slots; host++)
+        rank -= h->host[host].slots;
+    return host;
+}
+
+/* The first entry of the list that names an entry's host. */
+static int first_entry(const ek_host_list *h, int entry)
+{
+    int first = 0;
+
+    while (strcmp(h->host[first].name, h->host[entry].name) != 0)
+        first++;
+    return first;
+}
+
+ek_status ek_host_list_places(const ek_host_list *h, int ranks, int **hosts, int **racks)
+{
+    ek_rack_slots *of_entry = NULL;
+    ek_status st = EK_OK;
+
+    *hosts = *racks = NULL;
+    EK_TRY(ek_host_list_racks(h, &of_entry));
+    *hosts = calloc((size_t)ranks, sizeof(**hosts));
+    *racks = of_entry != NULL ? calloc((size_t)ranks, sizeof(**racks)) : NULL;
+    for (int r = 0; r < ranks && *hosts != NULL; r++) {
+        int entry = ek_host_list_entry(h, r);
+
+        (*hosts)[r] = first_entry(h, entry);
+        if (*racks != NULL)
+            (*racks)[r] = of_entry[entry].rack;
+    }
+    if (*hosts == NULL || (of_entry != NULL && *racks == NULL))
+        st = EK_FAIL(EK_ENOMEM, "no memory for the hosts of %d ranks", ranks);
+    free(of_entry);
+    return st;
+}

@@ -37,4 +37,13 @@ EK_CHECKED ek_status ek_host_list_text(const ek_host_list *h, char **list);
  * is a rack of its own.  NULL: no host has a rack. */
 EK_CHECKED ek_status ek_host_list_racks(const ek_host_list *h, ek_rack_slots **racks);
 
+/* The entry of the list that a rank is on: entries are filled in order, the last one has the rest.
+ */
+int ek_host_list_entry(const ek_host_list *h, int64_t rank);
+
+/* The hosts of so many ranks, as numbers, and their racks; *racks NULL: no host has a rack. Entries
+ * with one name are one host.  The caller frees both, also after a failure.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_host_list_places(const ek_host_list *h, int ranks, int **hosts,
+                                         int **racks);
+
 #endif

@@ -51,7 +51,7 @@ static ek_status first_failure(const dry_rank *r, int n)
 }
 
 ek_status ek_train_dry_run(const ek_train_config *cfg, const ek_train_hooks *hooks, int ranks,
-                           ek_train_summary *out)
+                           const int *host_of, ek_train_summary *out)
 {
     dry_rank *r;
     ek_comm **worlds;
@@ -63,6 +63,8 @@ ek_status ek_train_dry_run(const ek_train_config *cfg, const ek_train_hooks *hoo
     worlds = calloc((size_t)ranks, sizeof(*worlds));
     EK_REQUIRE_OUT(r != NULL && worlds != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
     EK_TRY_OUT(ek_comm_open_threads(ranks, worlds));
+    for (int i = 0; i < ranks && host_of != NULL; i++)
+        ek_comm_set_nodes(worlds[i], host_of);
     for (int i = 0; i < ranks; i++) {
         r[i] = (dry_rank){.cfg = *cfg, .hooks = i == 0 ? hooks : NULL};
         r[i].cfg.world = worlds[i];

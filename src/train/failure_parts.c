@@ -250,6 +250,7 @@ ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const
                    .ranks = l->ep,
                    .slots = (int32_t)(l->planner != NULL ? slots : slots - l->spare_slots),
                    .replicas_min = l->replicas_min,
+                   .keep_all_slots = l->keep_all_slots,
                    .batches = l->micros,
                    .horizon = l->plan_every * l->micros,
                    .costs = {.compute_s_per_row = 1e-6,

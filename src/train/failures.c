@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "comm/mesh.h"
-#include "model/hf/source.h"
 #include "sim/failure_trace.h"
 #include "train/failure_parts.h"
 #include "train/save_interval.h"
@@ -12,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COPIES = 2, RUNS_MAX = 1000 };
+enum { RUNS_MAX = 1000 };
 
 /* Runs are drawn until about so many failures have happened; a run has at most as many. */
 static const double failures_wanted = 1000, failures_of_run = 1e5, run_s = 30 * 86400.0;
@@ -25,7 +24,9 @@ static const uint64_t seed = UINT64_C(0x6661696c75726573);
 typedef struct {
     int known;
     ek_failures_world world;
-    double memory; /* bytes of the rank with most */
+    double memory;          /* bytes of the rank with most */
+    int32_t copies;         /* nodes that hold each expert, by the settings */
+    double copies_lengthen; /* ek_sim_layout */
     ek_save_interval interval;
     ek_replica_sets parts;
     ek_arena arena;
@@ -34,7 +35,7 @@ typedef struct {
 typedef struct {
     const ek_simulation_config *cfg;
     ek_on_failure what;
-    int64_t experts, params;
+    int64_t params;
     double mtbf_s; /* of a node; 0: none fails */
     int32_t nodes;
     known_world *known; /* [nodes + 1] */
@@ -52,49 +53,6 @@ static int or_one(int n)
     return n > 1 ? n : 1;
 }
 
-/* Whether, in block order, one node alone would hold experts: a stage with one expert-parallel
- * group, or on one node. */
-static int is_alone(const ek_train_config *t, int ranks, int64_t node_ranks)
-{
-    int group = or_one(t->ep) * or_one(t->etp);
-
-    return ranks / or_one(t->pp) <= group || ranks / or_one(t->pp) <= node_ranks;
-}
-
-/* Copies on two nodes by default, where experts would have one, and the spare slots for them. */
-static void protect_experts(ek_train_config *t, int64_t experts, int ranks, int64_t node_ranks)
-{
-    int32_t ep = or_one(t->ep), etp = or_one(t->etp), spare;
-    int32_t *node_of;
-
-    if (ep == 1 || t->replicas_min == 1 ||
-        (t->zero > 0 && ranks / or_one(t->pp) > ep * etp) || /* partners have copies */
-        (t->replicas_min == 0 &&
-         (strcmp(t->balance, "auto") != 0 || !is_alone(t, ranks, node_ranks))))
-        return;
-    node_of = calloc((size_t)ep, sizeof(*node_of));
-    for (int32_t r = 0; node_of != NULL && r < ep; r++)
-        node_of[r] = (int32_t)((int64_t)r * etp / node_ranks);
-    spare = node_of == NULL
-                ? -1
-                : ek_placement_spare_slots_for(node_of, ep, (int32_t)experts,
-                                               t->replicas_min > 0 ? t->replicas_min : COPIES);
-    free(node_of);
-    if (spare < 0)
-        return;
-    t->replicas_min = t->replicas_min > 0 ? t->replicas_min : COPIES;
-    t->spare_slots = t->spare_slots >= 0 ? t->spare_slots : spare > 1 ? spare : 1;
-}
-
-static ek_status read_experts(const ek_train_config *t, int64_t *experts)
-{
-    ek_model_source source;
-
-    EK_TRY(ek_model_source_open(t->model, &source));
-    *experts = source.spec.experts;
-    return EK_OK;
-}
-
 /* How many of so many ranks a world uses; 0: they are too few. */
 static int usable_ranks(const ek_train_config *t, ek_on_failure what, int ranks)
 {
@@ -106,32 +64,31 @@ static int usable_ranks(const ek_train_config *t, ek_on_failure what, int ranks)
     return ranks - ranks % ek_mesh_rank_multiple(&sizes);
 }
 
-/* Lays out a world of so many ranks. */
-static void fit_world(ek_train_config *t, ek_on_failure what, int64_t experts, int ranks,
-                      int64_t node_ranks)
+/* Lays out a world of so many ranks: with the copies of a run with --elastic, as it has by default;
+ * whole groups without further copies of experts. */
+static void fit_world(ek_train_config *t, ek_on_failure what, int ranks)
 {
     ek_mesh_sizes sizes = sizes_of(t);
 
-    if (what != EK_ON_FAILURE_RECOVER)
+    if (what == EK_ON_FAILURE_RESTART)
         return;
     ek_mesh_fit(&sizes, ranks);
     t->ep = sizes.ep;
-    protect_experts(t, experts, ranks, node_ranks);
+    if (!t->elastic)
+        t->elastic = EK_ELASTIC_BY_DEFAULT;
+    if (what == EK_ON_FAILURE_GROUPS && t->replicas_min == 0)
+        t->replicas_min = 1;
 }
 
-ek_status ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what,
-                             ek_train_config *train, int *ranks)
+void ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what, ek_train_config *train,
+                        int *ranks)
 {
     int usable = usable_ranks(cfg->train, what, cfg->ranks);
-    int64_t experts = 0;
 
     *train = *cfg->train;
     *ranks = usable > 0 ? usable : cfg->ranks;
-    if (usable == 0) /* as it is, it is refused */
-        return EK_OK;
-    EK_TRY(read_experts(cfg->train, &experts));
-    fit_world(train, what, experts, *ranks, ek_cluster_node_ranks(cfg->cluster));
-    return EK_OK;
+    if (usable > 0) /* else, as it is, it is refused */
+        fit_world(train, what, *ranks);
 }
 
 /* --- worlds ----------------------------------------------------------------------------------- */
@@ -176,7 +133,7 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     ek_simulation *s = NULL;
     ek_status st;
 
-    fit_world(&train, w->what, w->experts, ranks, ek_cluster_node_ranks(cfg.cluster));
+    fit_world(&train, w->what, ranks);
     cfg.train = &train;
     cfg.ranks = ranks;
     cfg.timeline = cfg.n_strips = 0;
@@ -184,6 +141,9 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     x->world.step_s = ek_simulation_result(s)->step_s;
     x->memory = most_memory(ek_simulation_graphs(s));
     w->params = ek_simulation_layout(s)->params;
+    x->copies =
+        ek_simulation_layout(s)->planner != NULL ? ek_simulation_layout(s)->replicas_min : 1;
+    x->copies_lengthen = ek_simulation_layout(s)->copies_lengthen;
     if (w->what != EK_ON_FAILURE_RESTART) {
         EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), cfg.cluster,
                                     cfg.trace, &x->arena, &x->parts));
@@ -303,7 +263,6 @@ static ek_status simulate_failures(failures_work *w, const char *failures, ek_fa
     ek_failures_world whole;
     const known_world *x = &w->known[w->nodes];
 
-    EK_TRY(read_experts(w->cfg->train, &w->experts));
     EK_TRY(read_failures(w, failures, trace));
     EK_TRY(find_world(w, w->nodes, &whole));
     f = config_of(w, trace);
@@ -316,6 +275,8 @@ static ek_status simulate_failures(failures_work *w, const char *failures, ek_fa
     out->recorded = trace->events != NULL ? trace->instances : 0;
     out->step_s = whole.step_s;
     out->memory = x->memory;
+    out->copies = x->copies;
+    out->copies_lengthen = x->copies_lengthen;
     out->save_every = whole.save_every;
     out->save_assumed = x->interval.assumed;
     out->recover_assumed = w->cfg->cluster->recover_s <= 0;

@@ -5,9 +5,10 @@
  *            and --ep follows (ek_mesh_fit).  Else --ep stays, and it uses whole groups.
  * Parts      experts, by the policy's persistent placement of even loads, or of a trace's, for each
  *            expert-parallel group; and the other weights, which ranks with the same place in a
- *            stage hold alike.  With --zero 1 to 3 they do not, and every loss restarts.
- * Defaults   as of --elastic: copies on two nodes with --balance auto where there are two, and what
- *            that takes in spare slots. */
+ *            stage hold alike; what --zero 1 to 3 shards also on the node of its rank's partner.
+ * Copies     those that a run with --elastic has by default, chosen by training's own rule: where
+ *            memory allows and a step gets at most 5 % longer (train/run/protect.c); with
+ *            `elastic` set, where memory allows. */
 #ifndef TRAIN_FAILURES_H
 #define TRAIN_FAILURES_H
 
@@ -30,9 +31,9 @@ typedef enum {
 #define EK_ON_FAILURE_WORDS "recover|groups|restart" /* in their order */
 
 /* The settings and ranks that all nodes have: whole groups of ranks, the fitting --ep, and the
- * defaults of --elastic.  Errors as of opening the model. */
-EK_CHECKED ek_status ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what,
-                                        ek_train_config *train, int *ranks);
+ * defaults of --elastic. */
+void ek_failures_layout(const ek_simulation_config *cfg, ek_on_failure what, ek_train_config *train,
+                        int *ranks);
 
 /* failures: the mean hours between failures of a node as a number, "cluster" for those of the
  * cluster file, or a file (sim/failure_trace.h).  EK_EINVAL, EK_EFORMAT; others as of ek_simulate.

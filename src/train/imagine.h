@@ -9,13 +9,25 @@
 
 #include "evenkeel/train.h"
 
+#include "sim/cluster.h"
 #include "sim/graphs.h"
+
+/* Where the ranks are. */
+typedef struct {
+    int ranks;
+    const int *node_of;        /* [ranks], numbered by first rank */
+    const ek_cluster *cluster; /* what copies of experts cost there; NULL: it is not known, as in a
+                                  dry run */
+} ek_imagined_world;
 
 typedef struct ek_imagined ek_imagined;
 
-/* All ranks of a run of `ranks` ranks with these settings; node_of [ranks]: their nodes, numbered
- * by first rank.  Data are not read and may be missing; cfg and its texts are borrowed until the
- * ranks are closed.
+/* All ranks of a run with these settings.  Data are not read and may be missing; cfg and its texts
+ * are borrowed until the ranks are closed.
+ *
+ * With cfg->elastic ranks have what a start without earlier state has in training: partners' copies
+ * of what ZeRO shards, and by default two copies of each expert, where memory (cfg->memory_limit)
+ * and their cost allow (train/run/protect.c); rank 0 decides for all.
  *
  * Where divisions leave remainders, the first rank of a stage has the most work in each of them,
  * and others wait for it: every_rank 0 makes that one stand for its stage (drawn layouts differ
@@ -24,8 +36,8 @@ typedef struct ek_imagined ek_imagined;
  * effect.
  *
  * The caller closes *out, also after a failure.  EK_EINVAL, EK_EFORMAT and the like as ek_train()
- * returns them for a wrong setting; EK_EUNSUPPORTED: elastic runs, and experts on disk.  Local. */
-EK_CHECKED ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of,
+ * returns them for a wrong setting; EK_EUNSUPPORTED: experts on disk.  Local. */
+EK_CHECKED ek_status ek_imagine(const ek_train_config *cfg, const ek_imagined_world *w,
                                 int every_rank, ek_imagined **out);
 /* Borrowed from x. */
 const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x);
@@ -37,8 +49,8 @@ typedef struct ek_imagined_rank ek_imagined_rank;
 
 /* The caller closes *out, also after a failure; cfg's texts are borrowed until then.  Errors as of
  * ek_imagine. */
-EK_CHECKED ek_status ek_imagined_rank_open(const ek_train_config *cfg, int ranks,
-                                           const int *node_of, int rank, ek_imagined_rank **out);
+EK_CHECKED ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_world *w,
+                                           int rank, ek_imagined_rank **out);
 void ek_imagined_rank_close(ek_imagined_rank **x);
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x);

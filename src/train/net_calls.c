@@ -152,6 +152,17 @@ static ek_status call_all_to_all(ek_net_calls *c, ek_comm *g, const ek_net_work 
                               &c->nowhere, &c->nowhere, op);
 }
 
+/* Every rank's bytes go to the rank that comes so many after it as the caller's partner does. */
+static ek_status call_partners(ek_net_calls *c, ek_comm *g, const ek_net_work *w, ek_coll **op)
+{
+    int n = ek_comm_size(g);
+
+    memset(c->table, 0, (size_t)n * (size_t)n * sizeof(*c->table));
+    for (int i = 0; i < n; i++)
+        c->table[(int64_t)i * n + (i + w->after) % n] = llround(w->bytes);
+    return ek_comm_all_to_all(g, EK_A2A_LINEAR, c->table, 1, &c->nowhere, &c->nowhere, op);
+}
+
 static ek_status call_op(ek_net_calls *c, ek_comm *g, const ek_net_work *w, int tag, ek_coll **op)
 {
     int64_t bytes = llround(w->bytes);
@@ -163,6 +174,7 @@ static ek_status call_op(ek_net_calls *c, ek_comm *g, const ek_net_work *w, int 
     case EK_COLLECTIVE_A2A_LINEAR:
     case EK_COLLECTIVE_A2A_PAIRWISE:
     case EK_COLLECTIVE_A2A_2DH: return call_all_to_all(c, g, w, op);
+    case EK_COLLECTIVE_PARTNERS: return call_partners(c, g, w, op);
     case EK_COLLECTIVE_SEND: return ek_comm_send(g, &c->nowhere, bytes, w->peer, tag, op);
     case EK_COLLECTIVE_RECEIVE: return ek_comm_recv(g, &c->nowhere, bytes, w->peer, tag, op);
     default:

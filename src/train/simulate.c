@@ -21,7 +21,8 @@ struct ek_simulation {
     int32_t n_recorded;
     ek_imagined *imagined;
     ek_dialect_graphs dialect; /* of the imagined ones; empty: these are replayed */
-    ek_sim_loads *loads;       /* NULL: even */
+    ek_sim_loads *loads;       /* NULL: even, with one copy of each expert */
+    ek_trace even;             /* the trace of loads that are even; empty: they are not */
     int32_t *column_of;        /* [ranks] of their factors: the rank in the expert-parallel group */
     double *slow;              /* [ranks]; NULL: none is */
     double *step_s;            /* [n_steps] */
@@ -38,19 +39,56 @@ static int is_of_replicas(ek_collective c)
     return c == EK_COLLECTIVE_MULTICASTS || c == EK_COLLECTIVE_MULTIREDUCES;
 }
 
-/* Whether an op of the compute lane works on replicas of which there are none. */
-static int has_no_replicas(const ek_sim_loads *loads, const ek_op *op)
+/* What prices depend on.  loads NULL: even; is_even: loads are those of copies under even loads. */
+typedef struct {
+    const ek_cluster *cluster;
+    const ek_sim_loads *loads;
+    int is_even;
+} pricing;
+
+/* Whether no transient replicas are made. */
+static int has_none(const pricing *p)
 {
-    return loads == NULL && (op->kind == EK_OP_PACK_REPLICAS || op->kind == EK_OP_CLEAR_REPLICAS);
+    return p->loads == NULL || p->is_even;
+}
+
+/* Whether an op of the compute lane works on replicas of which there are none. */
+static int has_no_replicas(const pricing *p, const ek_op *op)
+{
+    return has_none(p) && (op->kind == EK_OP_PACK_REPLICAS || op->kind == EK_OP_CLEAR_REPLICAS);
+}
+
+/* Of sums of persistent copies; 0: nothing is sent. */
+static ek_net_traffic copy_traffic(const ek_sim_loads *loads, const ek_op *op, int all)
+{
+    double gradient = 0;
+    const ek_copy_traffic *of = loads != NULL ? ek_sim_loads_copies(loads, op, &gradient) : NULL;
+    ek_net_traffic t = {0};
+
+    for (int l = 0; l < EK_CLUSTER_LEVELS && of != NULL; l++) {
+        const ek_net_traffic *x = all ? &of->all : &of->busiest;
+
+        t.bytes[l] = x->bytes[l] * gradient;
+        t.messages[l] = x->messages[l];
+        t.largest[l] = x->largest[l] * gradient;
+    }
+    return t;
+}
+
+static int is_of_copies(const ek_op *op)
+{
+    return op->lane == EK_LANE_SUMS && is_of_replicas(op->work.net.collective);
 }
 
 /* Whether an op sends replicas or experts of which there are none. */
-static int has_nothing_to_send(const ek_sim_loads *loads, const ek_op *op)
+static int has_nothing_to_send(const pricing *p, const ek_op *op)
 {
     ek_collective c = op->work.net.collective;
 
-    return c == EK_COLLECTIVE_TRANSFERS ||
-           (is_of_replicas(c) && (loads == NULL || ek_sim_loads_factors(loads, op) == NULL));
+    if (!is_of_replicas(c))
+        return c == EK_COLLECTIVE_TRANSFERS;
+    return p->loads == NULL || ek_sim_loads_factors(p->loads, op) == NULL ||
+           (!is_of_copies(op) && has_none(p));
 }
 
 enum { SAMPLES = 16 };
@@ -111,16 +149,16 @@ static int leaves_node(const ek_cluster *c, const ek_net_work *w, int32_t rank)
     return ek_ranks_at(g, first) / node != ek_ranks_at(g, last) / node;
 }
 
-/* loads NULL: even. */
-static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_sim_class *of,
-                       const ek_op *op, ek_sim_price *out)
+static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op, ek_sim_price *out)
 {
+    const ek_cluster *c = p->cluster;
+    ek_net_traffic copies;
     ek_net_time t;
 
     *out = (ek_sim_price){0};
     if (op->work.kind != EK_WORK_NET) {
         out->seconds = c->machine.op_s;
-        if (!has_no_replicas(loads, op))
+        if (!has_no_replicas(p, op))
             out->seconds += ek_price_compute(&c->machine, op);
         if (c->speed > 0)
             out->seconds /= c->speed;
@@ -128,10 +166,19 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
             out->polled = out->seconds * c->machine.polling; /* other kernels call no hook */
         return;
     }
-    out->silent = op->work.net.group.n < 2 || has_nothing_to_send(loads, op);
+    out->silent = op->work.net.group.n < 2 || has_nothing_to_send(p, op);
     if (out->silent)
         return;
-    t = price_net(c, of, &op->work.net);
+    if (is_of_copies(op)) {
+        const ek_copy_traffic *sums = ek_sim_loads_copies(p->loads, op, &out->unit);
+
+        copies = copy_traffic(p->loads, op, 0);
+        out->sends = sums != NULL ? &sums->busiest : NULL;
+        t = ek_price_traffic(c, &copies);
+        out->silent = t.wire_s + t.latency_s <= 0; /* on all ranks */
+    } else {
+        t = price_net(c, of, &op->work.net);
+    }
     out->outside = leaves_node(c, &op->work.net, of->ranks[0]) ||
                    leaves_node(c, &op->work.net, of->ranks[of->n_ranks - 1]);
     out->overhead = t.overhead_s + t.beside_s;
@@ -142,7 +189,7 @@ static void price_with(const ek_cluster *c, const ek_sim_loads *loads, const ek_
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
                        ek_sim_price *out)
 {
-    price_with(c, NULL, of, op, out);
+    price_with(&(pricing){.cluster = c}, of, op, out);
 }
 
 static void price_op(const void *context, const ek_sim_class *of, const ek_op *op,
@@ -150,7 +197,10 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
 {
     const ek_simulation *s = context;
 
-    price_with(s->engine == EK_ENGINE_FLOW ? &s->alone : &s->cluster, s->loads, of, op, out);
+    price_with(&(pricing){.cluster = s->engine == EK_ENGINE_FLOW ? &s->alone : &s->cluster,
+                          .loads = s->loads,
+                          .is_even = s->even.own != NULL},
+               of, op, out);
 }
 
 /* Factors on the seconds of each rank's ops; NULL if no rank of these is slow. */
@@ -202,11 +252,32 @@ void ek_simulation_close_files(ek_simulation_files **f)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Loads by the run's planner. */
-static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
+/* A trace of two even iterations of a layer: a policy may plan from the one before. */
+static ek_status make_even(ek_simulation *s)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
-    ek_sim_loads_config c = {.trace = cfg->trace,
+    size_t n = 2 * (size_t)l->ep * (size_t)l->spec.experts;
+    uint64_t *counts = calloc(n, sizeof(*counts));
+
+    EK_REQUIRE(counts != NULL, EK_ENOMEM, "no memory for the loads of experts");
+    for (size_t i = 0; i < n; i++)
+        counts[i] = 1;
+    s->even = (ek_trace){.own = counts,
+                         .data = (const unsigned char *)counts,
+                         .width = sizeof(*counts),
+                         .iterations = 2,
+                         .layers = 1,
+                         .sources = l->ep,
+                         .experts = l->spec.experts};
+    return EK_OK;
+}
+
+/* Loads by the run's planner. */
+static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
+                            const ek_trace *trace)
+{
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+    ek_sim_loads_config c = {.trace = trace,
                              .planner = l->planner != NULL ? l->planner : &ek_planner_off,
                              .spec = &l->spec,
                              .cluster = cfg->cluster,
@@ -214,12 +285,17 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
                              .etp = l->etp,
                              .spare_slots = l->planner != NULL ? l->spare_slots : 0,
                              .replicas_min = l->replicas_min,
+                             .keep_all_slots = l->keep_all_slots,
+                             .all_serve = l->all_serve,
                              .sends_twice = l->sends_twice,
                              .rows = l->rows,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,
-                             .steps = cfg->steps > 0 ? cfg->steps : STEPS,
-                             .capacity_factor = cfg->train->capacity_factor,
+                             .steps = cfg->trace == NULL ? 1
+                                      : cfg->steps > 0   ? cfg->steps
+                                                         : STEPS,
+                             .capacity_factor =
+                                 cfg->trace != NULL ? cfg->train->capacity_factor : 0,
                              .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
 
     EK_TRY(ek_sim_loads_open(&c, &s->loads));
@@ -228,6 +304,33 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
     EK_REQUIRE(s->column_of != NULL, EK_ENOMEM, "no memory for %d ranks", s->ranks);
     for (int r = 0; r < s->ranks; r++)
         s->column_of[r] = r % (s->ranks / l->pp) / l->etp % l->ep;
+    return EK_OK;
+}
+
+static void close_loads(ek_simulation *s)
+{
+    ek_sim_loads_close(&s->loads);
+    ek_trace_close(&s->even);
+    free(s->column_of);
+    s->column_of = NULL;
+}
+
+/* Even loads, where the policy plans several copies of experts for them. */
+static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    const ek_planner *planner = ek_imagined_layout(s->imagined)->planner;
+
+    if (planner == NULL || !ek_planner_fills_slots(planner))
+        return EK_OK;
+    EK_TRY(make_even(s));
+    EK_TRY(open_loads(s, cfg, &s->even));
+    if (ek_sim_loads_balance(s->loads)->replicas <= 0) {
+        close_loads(s);
+        return EK_OK;
+    }
+    EK_REQUIRE(cfg->engine != EK_ENGINE_MESSAGES, EK_EUNSUPPORTED,
+               "--engine messages simulates one copy of each expert: use flow with --balance %s%s",
+               cfg->train->balance, cfg->train->elastic ? " --elastic" : "");
     return EK_OK;
 }
 
@@ -307,6 +410,10 @@ static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, c
 
 static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
 {
+    ek_train_config train = *cfg->train;
+
+    if (train.memory_limit == 0) /* of copies */
+        train.memory_limit = (int64_t)cfg->cluster->memory;
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
                "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
                (long long)ek_cluster_ranks(cfg->cluster));
@@ -318,13 +425,16 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_REQUIRE((cfg->dialect & EK_DIALECT_PADDED) == 0 || cfg->trace != NULL, EK_EINVAL,
                "--dialect padded: fills up loads of --trace, which is not given");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
-    EK_TRY(ek_imagine(cfg->train, cfg->ranks, node_of, cfg->every_rank, &s->imagined));
+    EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
+                      cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);
     if (cfg->dialect != 0)
         EK_TRY(ek_dialect_open(cfg->dialect, &s->cluster.machine, ek_imagined_graphs(s->imagined),
                                &s->dialect));
     if (cfg->trace != NULL)
-        EK_TRY(open_loads(s, cfg));
+        EK_TRY(open_loads(s, cfg, cfg->trace));
+    else
+        EK_TRY(open_copies(s, cfg));
     s->step_s = calloc((size_t)s->n_steps, sizeof(*s->step_s));
     EK_REQUIRE(s->step_s != NULL, EK_ENOMEM, "no memory for %lld steps", (long long)s->n_steps);
     for (int64_t i = 0; i < s->n_steps; i++)
@@ -361,10 +471,9 @@ void ek_simulation_close(ek_simulation **s)
         return;
     ek_sim_free(&(*s)->result);
     ek_net_calls_close(&(*s)->calls);
-    ek_sim_loads_close(&(*s)->loads);
+    close_loads(*s);
     ek_dialect_close(&(*s)->dialect);
     ek_imagined_close(&(*s)->imagined);
-    free((*s)->column_of);
     free((*s)->slow);
     free((*s)->step_s);
     free(*s);
@@ -383,6 +492,14 @@ const ek_sim_result *ek_simulation_result(const ek_simulation *s)
 
 /* --- traffic ---------------------------------------------------------------------------------- */
 
+static void add_share(const ek_net_traffic *t, double share, ek_net_traffic *sum)
+{
+    for (int l = 0; l < EK_CLUSTER_LEVELS; l++) {
+        sum->bytes[l] += share * t->bytes[l];
+        sum->messages[l] += share * t->messages[l];
+    }
+}
+
 /* Adds what a rank of a class sends, `share` times. */
 static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t rank, double share,
                         ek_net_traffic *sum)
@@ -390,16 +507,21 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
     for (int32_t i = 0; i < c->graph->n_ops; i++) {
         const ek_op *op = &c->graph->ops[i];
         ek_net_work w = op->work.net;
-        ek_net_traffic t;
 
         if (op->work.kind != EK_WORK_NET || w.collective == EK_COLLECTIVE_RECEIVE ||
-            w.collective == EK_COLLECTIVE_TRANSFERS || is_of_replicas(w.collective))
+            w.collective == EK_COLLECTIVE_TRANSFERS)
             continue;
-        w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
-        t = ek_net_traffic_of(&s->cluster, &w, rank);
-        for (int l = 0; l < EK_CLUSTER_LEVELS; l++) {
-            sum->bytes[l] += share * t.bytes[l];
-            sum->messages[l] += share * t.messages[l];
+        if (is_of_replicas(w.collective)) { /* of the group's ranks, the mean */
+            ek_net_traffic t = copy_traffic(s->loads, op, 1);
+
+            add_share(&t, share / ek_imagined_layout(s->imagined)->ep, sum);
+        } else {
+            double rows = s->even.own != NULL ? ek_sim_loads_rows_sent(s->loads, op) : 1;
+            ek_net_traffic t;
+
+            w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
+            t = ek_net_traffic_of(&s->cluster, &w, rank);
+            add_share(&t, share * rows, sum);
         }
     }
 }
@@ -421,7 +543,7 @@ ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
 
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s)
 {
-    return s->loads != NULL ? ek_sim_loads_balance(s->loads) : NULL;
+    return s->loads != NULL && s->even.own == NULL ? ek_sim_loads_balance(s->loads) : NULL;
 }
 
 const double *ek_simulation_steps(const ek_simulation *s, int64_t *n)

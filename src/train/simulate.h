@@ -2,8 +2,10 @@
  * (train/imagine.h), priced (sim/price_compute.h, sim/price_net.h) and replayed (sim/replay.h).
  *
  * Without a routing trace loads are even: each expert gets as many rows as any other, so no
- * replicas are sent.  With one, a step is simulated for each of some iterations, with the plans of
- * the run's policy (sim/loads.h).  Experts that move between steps cost nothing here. */
+ * transient replicas are sent.  Persistent copies of experts serve rows and sum their gradients as
+ * the policy plans it for these loads.  With one, a step is simulated for each of some iterations,
+ * with the plans of the run's policy (sim/loads.h).  Experts that move between steps cost nothing
+ * here. */
 #ifndef TRAIN_SIMULATE_H
 #define TRAIN_SIMULATE_H
 
@@ -68,7 +70,8 @@ const ek_sim_layout *ek_simulation_layout(const ek_simulation *s);
 /* The mean of all steps. */
 const ek_sim_result *ek_simulation_result(const ek_simulation *s);
 /* Bytes that a rank sends in a step by the level that they pass, under even loads and without
- * replicas: the mean of the ranks.  Of more than 256 ranks, the first of each class counts. */
+ * transient replicas: the mean of the ranks; sums of persistent copies as in the sample chosen
+ * last.  Of more than 256 ranks, the first of each class counts. */
 ek_net_traffic ek_simulation_traffic(const ek_simulation *s);
 /* What plans did; NULL: loads are even. */
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s);

@@ -548,6 +548,11 @@ ek_status ek_trainer_place(ek_trainer *tr, const ek_plan *of_layer, int64_t *mov
     return ek_exec_run(tr->exec, &tr->graph);
 }
 
+void ek_trainer_assume_planned(ek_trainer *tr)
+{
+    ek_rebalance_assume_planned(&tr->pass->rebalance);
+}
+
 ek_status ek_trainer_assume(ek_trainer *tr, int64_t layer, const ek_placement *to,
                             const int64_t *quota)
 {

@@ -132,6 +132,10 @@ void ek_trainer_set_capacity_factor(ek_trainer *tr, double factor);
  * same. */
 EK_CHECKED ek_status ek_trainer_set_traffic(ek_trainer *tr, const ek_moe_traffic *traffic);
 
+/* Before the first step: assumes the placements that the planner makes without loads, for graphs
+ * that are not executed (ek_rebalance_assume_planned). */
+void ek_trainer_assume_planned(ek_trainer *tr);
+
 /* Between steps: replaces cfg.moe's planner.  Errors as of ek_rebalance_set_planner. */
 EK_CHECKED ek_status ek_trainer_set_planner(ek_trainer *tr, const ek_planner *p);
 /* Migrates experts to a persistent placement now: one that the planner makes for the load history,

@@ -36,6 +36,22 @@ class DryRun(ek_cli.Case):
                    if f.endswith(".safetensors"))
         self.assertLess(abs(plan["disk"]["checkpoint_bytes"] - size), 0.1 * size)
 
+    def test_copies_for_runs_on_several_hosts(self):
+        hosts = ek_cli.write(self.path("hosts"), "a:2\nb:2\n")
+        words = ["--ranks", 4, "--zero", 1, "--hosts", hosts]
+        without, copies = self.dry(*words, "--elastic=false"), self.dry(*words)
+        self.assertNotIn("partner_copies_mb", without)
+        self.assertAlmostEqual(copies["partner_copies_mb"], 16 * copies["params"] / 4e6, delta=0.1)
+        self.assertAlmostEqual(copies["memory"]["most_mb"] - without["memory"]["most_mb"],
+                               copies["partner_copies_mb"], delta=8)  # the process itself varies
+        self.assertIn("\npartners    on other hosts have copies of shards: ",
+                      run(*self.train_args("run", "--dry-run", *words)).stdout)
+        r = self.dry(*words, "--memory-limit", "1M", status=FAILED)
+        self.assertIn("GB a rank are copies of shards of other hosts, for --elastic; --elastic=false does without", r.stderr)
+        err = run(*self.train_args("run", "--dry-run", "--ranks", 4, "--ep", 4, "--hosts", hosts)).stderr
+        self.assertIn("every expert is on two hosts (--replicas-min 2 --spare-slots", err)
+        self.assertIn("unless they are predicted to lengthen a step by more than 5 %", err)
+
     def test_all_files(self):
         more = ["--eval-data", self.data, "--timeline", "--record-routing", "--save-every", 2]
         plan = self.dry(*more)

@@ -179,6 +179,39 @@ class Simulate(ek_cli.Case):
     def test_only_loads_of_a_trace_are_padded(self):
         self.assertIn("--dialect padded: fills up loads of --trace", self.simulate(8, "--dialect", "padded", status=USAGE).stderr)
 
+    def test_copies_of_a_run_that_survives_cost(self):
+        words = [8, "--ep", 4, "--zero", 1, "--batch", 64]  # 4 ranks a node
+        plain, partners = self.json(*words), self.json(*words, "--elastic")
+        self.assertEqual(("copies to partners" in plain["where_ms"]["transfer"], partners["layout"]), (False, plain["layout"]))
+        self.assertGreater(partners["where_ms"]["transfer"]["copies to partners"], 0)
+        more = {x: partners["sent_mb"][x] - plain["sent_mb"][x] for x in ("node", "net")}
+        self.assertAlmostEqual(more["net"], 4 * plain["params"] / 8e6, delta=0.01 * more["net"])  # gradients, fp32
+        self.assertEqual(more["node"], 0)
+        self.assertAlmostEqual(partners["memory_mb"]["all"] - plain["memory_mb"]["all"], 4 * more["net"],
+                               delta=0.05 * 4 * more["net"])
+        self.assertGreater(partners["step_ms"], plain["step_ms"])
+        words = [8, "--ep", 8, "--batch", 64]
+        one, two = self.json(*words), self.json(*words, "--elastic")
+        self.assertEqual(two["copies"], {"replicas_min": 2, "spare_slots": 2})
+        self.assertNotIn("copies", one)
+        experts = 4 * 8 * 3 * 512 * 1024  # numbers; each but the first copy receives the sum
+        self.assertAlmostEqual(two["sent_mb"]["net"] - one["sent_mb"]["net"], 4 * experts / 8e6, delta=0.1)
+        self.assertGreater(two["step_ms"], one["step_ms"])
+        self.assertIn("\ncopies    every expert is on 2 nodes: --replicas-min 2 --spare-slots 2\n",
+                      self.simulate(*words, "--elastic").stdout)
+        flow = self.json(*words, "--elastic", "--engine", "flow")
+        self.assertAlmostEqual(flow["step_ms"] / two["step_ms"], 1, delta=0.2)
+        self.assertIn("--engine messages simulates one copy of each expert", self.simulate(
+            *words, "--elastic", "--engine", "messages", status=BAD_INPUT).stderr)
+        words = [8, "--ep", 8, "--balance", "place", "--spare-slots", 1, "--engine"]  # one copy of each
+        self.assertAlmostEqual(self.json(*words, "messages")["step_ms"] / self.json(*words, "flow")["step_ms"], 1, delta=0.03)
+
+    def test_few_of_many_experts_have_copies_with_the_flow_engine(self):
+        model = ek_cli.write_config(self.path("many.json"), hidden_size=512, intermediate_size=1024, num_local_experts=64, max_position_embeddings=256)
+        words = [8, "--ep", 8, "--batch", 64, "--balance", "replicate", "--spare-slots", 1]
+        replay, flow = (self.json(*words, "--engine", e, model=model)["step_ms"] for e in ("replay", "flow"))
+        self.assertAlmostEqual(flow / replay, 1, delta=0.03)
+
     def failing(self, *words, failures=None, **kw):
         f = {"node_mtbf_h": 100, "back_s": 60, "recover_s": 5, "restart_s": 50, "save_s": 2}
         cluster = ek_cli.write(self.path("failing.json"), json.dumps(
@@ -187,6 +220,10 @@ class Simulate(ek_cli.Case):
 
     def test_runs_under_failures(self):
         words = [8, "--ep", 8, "--batch", 64, "--failures"]
+        left_out = self.failing(8, "--ep", 8, "--batch", 8, "--failures", "1")
+        self.assertGreater(left_out["copies"]["would_lengthen"], 0.05)
+        self.assertEqual(left_out["failures"]["survival"], "survives any 1 of 2 nodes with probability 0.00")
+        words.insert(1, "--elastic")
         f = self.failing(*words, "1")["failures"]
         self.assertEqual((f["nodes"], f["node_mtbf_s"], f["recover_s"], f["recovers"]), (2, 3600, 5, True))
         self.assertTrue(f["survival"].startswith("survives any 1 of 2 nodes"), f["survival"])
@@ -250,9 +287,9 @@ class Simulate(ek_cli.Case):
                 (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),
                 (BAD_INPUT, "none.csv", 8, ["--failures", "none.csv"]),
                 (USAGE, "--failures: with 1 of 2 nodes, 4 ranks: --batch-shares", 8,
-                 ["--failures", record, "--batch-shares", "1,1,1,1,1,1,1,2"]),
+                 ["--failures", record, "--on-failure", "restart", "--batch-shares", "1,1,1,1,1,1,1,2"]),
                 (USAGE, "--on-failure", 8, ["--failures", "1", "--on-failure", "hope"]),
-                (USAGE, "`simulate` has no option `--elastic`", 8, ["--elastic"])):
+                (USAGE, "`simulate` has no option `--resume`", 8, ["--resume"])):
             err = self.simulate(ranks, *words, status=status).stderr
             self.assertIn(said, err)
         err = self.simulate(2, status=BAD_INPUT, cluster=self.path("missing.json")).stderr

@@ -3,6 +3,7 @@ another host has a copy of each shard, so that no step is lost with a host, nor 
 
 Losses are those of a run on one rank without failures."""
 
+import json
 import mmap
 import os
 import random
@@ -40,9 +41,9 @@ class Zero(hosts.OwnMemory):
                       for layout in ("--balance off", "--ep 2 --balance exact", "--ep 2 --tp 2", "--pp 2 --tp 2"))
         LOST += ("--embed-columns --ep 4", "--embed-columns --ep 2 --pp 2", "--embed-columns --zero 3")
 
-    def start_named(self, words, n=4):
+    def start_named(self, words, n=4, **kw):
         shutil.rmtree(self.out, True)
-        j = self.on_hosts(SETTINGS + words)
+        j = self.on_hosts(SETTINGS + words, **kw)
         self.used = self.NAMES[:n]
         self.wait_for_ranks(j, n)
         return j
@@ -111,6 +112,24 @@ class Zero(hosts.OwnMemory):
                 told = self.lose_and_go_on(j, "a")  # rank 1 is the partner of rank 0
                 self.unset("down", "a")
                 self.assert_went_on(told, self.assert_done(j))
+
+    def test_bytes_are_those_that_are_simulated(self):
+        """Of partners' copies."""
+        cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
+            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
+             "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1, "us": 10}]}))
+        for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off"):
+            with self.subTest(words=layout):
+                words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
+                status, _, err = self.start_named(words, steps=12).end()
+                self.assertEqual(status, ranks.DONE, err)
+                last = ek_cli.metrics(self.out)[-1]
+                told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
+                r = ek_cli.run("simulate", "--cluster", cluster, "--ranks", 4, "--model", told["model"], "--batch", told["batch"],
+                               "--micro-batch", told["micro-batch"], "--seq", told["seq"], "--elastic", "--every-rank",
+                               "--json", *words.replace("--force-balance ", "").split())
+                self.assertEqual(r.returncode, ranks.DONE, r.stderr)
+                self.assertAlmostEqual(4 * json.loads(r.stdout)["sent_mb"]["net"], last["comm_bytes"] / 1e6, delta=1e-6)
 
     def test_killed_workers(self):
         """At any instant; then a host is lost, which proves the copies."""

@@ -195,7 +195,31 @@ static void file_is_named_in_faults(void)
     CHECK(strstr(ek_err_message(), path) != NULL && h.host == NULL && h.n == 0);
 }
 
+static void ranks_fill_the_entries_in_order(void)
+{
+    static const int on[] = {0, 0, 1, 0, 3, 3}, in[] = {0, 0, 1, 0, 1, 1};
+    int *hosts, *racks;
+    ek_host_list h;
+
+    CHECK_INT(parse("a:2\nb rack=r\na\nc rack=r\n", &h), EK_OK);
+    CHECK_INT(ek_host_list_places(&h, 6, &hosts, &racks), EK_OK);
+    CHECK(racks != NULL && hosts != NULL);
+    for (int r = 0; r < 6 && hosts != NULL && racks != NULL; r++) {
+        CHECK_INT(hosts[r], on[r]);
+        CHECK(r == 3 || racks[r] == in[r]);
+    }
+    free(hosts);
+    free(racks);
+    ek_host_list_free(&h);
+    CHECK_INT(parse("a:2\nb\n", &h), EK_OK);
+    CHECK_INT(ek_host_list_places(&h, 3, &hosts, &racks), EK_OK);
+    CHECK(hosts != NULL && hosts[2] == 1 && racks == NULL);
+    free(hosts);
+    ek_host_list_free(&h);
+}
+
 static const ek_case cases[] = {
+    EK_CASE(ranks_fill_the_entries_in_order),
     EK_CASE(line_has_a_host_and_optionally_slots_and_a_rack),
     EK_CASE(empty_lines_and_comments_name_no_host),
     EK_CASE(wrong_number_of_slots_is_rejected_with_its_line),

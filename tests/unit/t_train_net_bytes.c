@@ -79,6 +79,8 @@ static ek_net_work draw_work(uint64_t seed, ek_collective collective, ek_ranks r
         w.span = divisor_of(seed, ranks.n);
         w.bytes = (double)((n / 8 + 1) * w.element * (w.span - 1));
     }
+    if (collective == EK_COLLECTIVE_PARTNERS)
+        w.after = draw_int(seed, 16, 1, ranks.n - 1);
     return w;
 }
 
@@ -176,10 +178,10 @@ static void note_2dh(const ek_cluster *c, ek_net_work w, const ek_net_traffic *s
 
 static void run_draw(uint64_t seed, int ranks)
 {
-    static const ek_collective all[] = {
-        EK_COLLECTIVE_ALL_REDUCE, EK_COLLECTIVE_ALL_GATHER,   EK_COLLECTIVE_REDUCE_SCATTER,
-        EK_COLLECTIVE_A2A_LINEAR, EK_COLLECTIVE_A2A_PAIRWISE, EK_COLLECTIVE_A2A_2DH,
-        EK_COLLECTIVE_SEND};
+    static const ek_collective all[] = {EK_COLLECTIVE_ALL_REDUCE,     EK_COLLECTIVE_ALL_GATHER,
+                                        EK_COLLECTIVE_REDUCE_SCATTER, EK_COLLECTIVE_A2A_LINEAR,
+                                        EK_COLLECTIVE_A2A_PAIRWISE,   EK_COLLECTIVE_A2A_2DH,
+                                        EK_COLLECTIVE_SEND,           EK_COLLECTIVE_PARTNERS};
     static ek_net_traffic sent[RANKS_MOST];
     ek_cluster c = draw_cluster(seed);
     ek_ranks group = draw_group(seed, ranks);

@@ -131,10 +131,14 @@ static void messages_of_drawn_layouts_take_the_flows_time(void)
     for (int i = 0; i < MESSAGE_LAYOUTS; i++) {
         ek_train_config c;
         int ranks = draw_layout(&state, &c);
-        double flow = step_by(EK_ENGINE_FLOW, &c, &quick, ranks, 0);
-        double messages = step_by(EK_ENGINE_MESSAGES, &c, &quick, ranks, 0);
-        double step = step_by(EK_ENGINE_MESSAGES, &c, &plain, ranks, 0);
-        double half = step_by(EK_ENGINE_MESSAGES, &c, &faster, ranks, 0);
+        double flow, messages, step, half;
+
+        if (strcmp(c.balance, "replicate") == 0) /* several copies are refused */
+            c.balance = "auto";
+        flow = step_by(EK_ENGINE_FLOW, &c, &quick, ranks, 0);
+        messages = step_by(EK_ENGINE_MESSAGES, &c, &quick, ranks, 0);
+        step = step_by(EK_ENGINE_MESSAGES, &c, &plain, ranks, 0);
+        half = step_by(EK_ENGINE_MESSAGES, &c, &faster, ranks, 0);
 
         CHECK(fabs(messages / flow - 1) <= 0.03);
         CHECK(fabs(2 * half - step) <= 1e-9 * step);
@@ -455,12 +459,78 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
     CHECK(strstr(ek_err_message(), "--ep 3") != NULL);
     ek_simulation_close(&s);
     c.ep = 1;
-    c.elastic = 1;
+    c.offload = "experts";
     CHECK_INT(ek_simulate(&cfg, &s), EK_EUNSUPPORTED);
     ek_simulation_close(&s);
 }
 
+/* With `elastic`: on two nodes of which each has a rank of every kind. */
+static void copies_are_chosen_as_in_training(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8};
+    ek_simulation *s = NULL;
+    double least, most;
+
+    set_cluster(&plain, 1, 1);
+    c.model = "small";
+    c.ep = 8;
+    c.elastic = EK_ELASTIC_BY_DEFAULT;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK); /* links are slow */
+    CHECK_INT(ek_simulation_layout(s)->replicas_min, 1);
+    CHECK(ek_simulation_layout(s)->copies_lengthen > 0.05);
+    least = ek_simulation_graphs(s)->classes[0].memory;
+    ek_simulation_close(&s);
+    c.elastic = 1;
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    CHECK_INT(ek_simulation_layout(s)->replicas_min, 2);
+    CHECK(ek_simulation_layout(s)->planner == &ek_planner_auto_replicas);
+    most = ek_simulation_graphs(s)->classes[0].memory;
+    CHECK(most > 1.2 * least);
+    ek_simulation_close(&s);
+    plain.memory = most * 1.1; /* of which the process that simulates takes nothing */
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    CHECK_INT(ek_simulation_layout(s)->replicas_min, 2);
+    ek_simulation_close(&s);
+    plain.memory = least * 1.1; /* two do not fit */
+    CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+    CHECK_INT(ek_simulation_layout(s)->replicas_min, 1);
+    CHECK(ek_simulation_layout(s)->copies_lengthen == 0);
+    ek_simulation_close(&s);
+}
+
+/* A class a stage says the same as all ranks: each rank's partner is as far behind it. */
+static void partners_of_a_stage_are_alike(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    double step[2], bytes[2];
+
+    set_cluster(&plain, 1, 1);
+    c.model = "small";
+    c.elastic = 1;
+    c.pp = 2;
+    c.zero = 2;
+    c.ep = 4;
+    for (int every = 0; every < 2; every++) {
+        ek_simulation_config cfg = {
+            .train = &c, .cluster = &plain, .ranks = 32, .every_rank = every};
+        ek_simulation *s = NULL;
+
+        CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+        step[every] = ek_simulation_result(s)->step_s;
+        bytes[every] = ek_simulation_traffic(s).bytes[1];
+        CHECK(ek_simulation_result(s)->parts.transfer[EK_COLLECTIVE_PARTNERS] > 0);
+        ek_simulation_close(&s);
+    }
+    CHECK(fabs(step[1] / step[0] - 1) < 0.01);
+    CHECK(fabs(bytes[1] / bytes[0] - 1) < 0.01);
+}
+
 static const ek_case cases[] = {
+    EK_CASE(copies_are_chosen_as_in_training),
+    EK_CASE(partners_of_a_stage_are_alike),
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
     EK_CASE(flows_of_drawn_layouts_take_the_replays_time),
     EK_CASE(messages_of_drawn_layouts_take_the_flows_time),

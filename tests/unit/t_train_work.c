@@ -127,14 +127,32 @@ ek_status __wrap_ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_red
     return __real_ek_comm_multireduce_at(c, buf, n, how, ranks, n_ranks, tag, op, site);
 }
 
+/* All that a rank sends goes to its partner. */
+static void compare_partner(const ek_comm *c, const ek_net_work *w, const int64_t *rows,
+                            size_t size)
+{
+    int to = (c->rank + w->after) % c->size;
+
+    compare("the element", (double)size, 1);
+    for (int i = 0; i < c->size; i++)
+        compare("bytes", i == to ? w->bytes : 0, (double)rows[c->rank * c->size + i]);
+    compare("the partner's node", ek_comm_node(c, to) != ek_comm_node(c, c->rank), 1);
+}
+
 static void compare_all_to_all(const ek_comm *c, ek_a2a how, const int64_t *rows, size_t size)
 {
-    const ek_net_work *w = count_call(c, EK_COLLECTIVE_A2A_LINEAR + (ek_collective)how);
+    int partners = running != NULL && running->work.net.collective == EK_COLLECTIVE_PARTNERS;
+    const ek_net_work *w = count_call(c, partners ? EK_COLLECTIVE_PARTNERS
+                                                  : EK_COLLECTIVE_A2A_LINEAR + (ek_collective)how);
     double bytes = 0;
     int to_servers;
 
     if (w == NULL)
         return;
+    if (partners) {
+        compare_partner(c, w, rows, size);
+        return;
+    }
     to_servers = running->kind == EK_OP_DISPATCH_A2A || running->kind == EK_OP_COMBINE_A2A_BACKWARD;
     for (int i = 0; i < c->size; i++) {
         int64_t n = rows[c->rank * c->size + i];

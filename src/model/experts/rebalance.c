@@ -112,7 +112,8 @@ ek_status ek_rebalance_assume(ek_rebalance *b, int64_t l, const ek_placement *to
     return EK_OK;
 }
 
-static void plan_layer(ek_rebalance *b, int64_t l)
+/* Plans the placement of a layer, and adopts it, or (executed 0) assumes that it was adopted. */
+static void plan_layer(ek_rebalance *b, int64_t l, int executed)
 {
     ek_moe *m = &b->moe[l];
     const ek_plan *plan = &m->planning->persistent;
@@ -122,7 +123,7 @@ static void plan_layer(ek_rebalance *b, int64_t l)
         if (o != l && is_movable(b, o))
             ek_routing_plan_add_other_layer(m, &b->moe[o].w->placement);
     if (ek_routing_plan_persistent(m) < 0 ||
-        adopt_placement(b, l, &plan->placement, plan->quota) < 0)
+        (executed ? adopt_placement : ek_rebalance_assume)(b, l, &plan->placement, plan->quota) < 0)
         ek_routing_plan_give_up(m);
 }
 
@@ -173,7 +174,14 @@ void ek_rebalance_now(ek_rebalance *b)
     reset_moved(b);
     for (int64_t l = 0; l < b->model->spec.layers; l++)
         if (is_balanced(b, l))
-            plan_layer(b, l);
+            plan_layer(b, l, 1);
+}
+
+void ek_rebalance_assume_planned(ek_rebalance *b)
+{
+    for (int64_t l = 0; l < b->model->spec.layers; l++)
+        if (is_balanced(b, l))
+            plan_layer(b, l, 0);
 }
 
 ek_status ek_rebalance_place(ek_rebalance *b, const ek_plan *of_layer)

@@ -72,6 +72,10 @@ static const ek_option own[] = {
      .offset = offsetof(simulate_settings, report),
      .help = "write a page with charts, also of the step's sensitivity to links, computation and "
              "imbalance of experts, for which it is simulated some 30 times"},
+    {"elastic", EK_OPTION_FLAG, .field = EK_FIELD_INT,
+     .offset = offsetof(simulate_settings, train.elastic),
+     .help = "of a run with --elastic: partners on other nodes have copies of what --zero shards, "
+             "and experts two copies where memory allows"},
     {"failures", EK_OPTION_TEXT, .unit = "HOURS|cluster|FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(simulate_settings, failures),
      .help = "simulate runs in which a node fails every so many hours, as the cluster file says, "

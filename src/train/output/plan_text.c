@@ -54,6 +54,8 @@ void ek_plan_write_json(const ek_train_summary *s, const ek_train_config *cfg, F
         json_object_set_new(
             o, "replicas",
             json_pack("{s:f, s:b}", "keeping_mb", p->replicas / 1e6, "kept", p->replicas_kept));
+    if (p->partner_copies > 0)
+        json_object_set_new(o, "partner_copies_mb", json_real(p->partner_copies / 1e6));
     json_dumpf(o, out, 0);
     fputc('\n', out);
     json_decref(o);
@@ -92,6 +94,15 @@ static void write_replicas(const ek_train_plan *p, FILE *out)
     else
         fprintf(out,
                 "replicas    are sent again for backward: to keep them takes %sB more memory\n", a);
+}
+
+static void write_partners(const ek_train_plan *p, FILE *out)
+{
+    char a[16];
+
+    if (p->partner_copies > 0)
+        fprintf(out, "partners    on other hosts have copies of shards: %sB a rank\n",
+                ek_count_text(a, sizeof(a), p->partner_copies));
 }
 
 /* Experts on disk. */
@@ -156,6 +167,7 @@ void ek_plan_write_text(const ek_train_summary *s, const ek_train_config *cfg, F
                                                         : "");
     write_memory(p, out);
     write_replicas(p, out);
+    write_partners(p, out);
     write_offload(p, out);
     fprintf(out, "checkpoints %sB each, at most %" PRId64 " at once: %sB; %sB of disk are free\n",
             ek_count_text(a, sizeof(a), (double)p->checkpoint_bytes), p->checkpoints_most,

@@ -108,7 +108,7 @@ ek_status ek_simulate_and_report(const ek_simulation_config *cfg, const ek_simul
     if (o->failures == NULL)
         return simulate_and_report(cfg, o, NULL);
     what = (ek_on_failure)ek_option_choice_index(EK_ON_FAILURE_WORDS, o->on_failure);
-    EK_TRY(ek_failures_layout(cfg, what, &train, &with.ranks));
+    ek_failures_layout(cfg, what, &train, &with.ranks);
     with.train = &train;
     EK_TRY(ek_simulate_failures(cfg, o->failures, what, &failures));
     return simulate_and_report(&with, o, &failures);

@@ -238,7 +238,7 @@ static ek_status check_hosts(const ek_run *r)
         return EK_OK;
     EK_REQUIRE(!p->enforces_replicas_min || r->cfg->plan_every > 0, EK_EINVAL,
                "--replicas-min %d: with --plan-every 0 no replicas are placed", want);
-    if (r->rank != 0)
+    if (r->rank != 0 || !ek_run_is_executed(r))
         return EK_OK;
     if (!p->enforces_replicas_min)
         ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
@@ -287,7 +287,7 @@ static void keep_primaries(ek_run *r)
     moe->plan_every = moe->horizon = 0;
     if (!shards || !moves)
         return;
-    if (r->rank == 0)
+    if (r->rank == 0 && ek_run_is_executed(r))
         ek_log("balance", EK_LOG_WARN,
                "--balance auto makes transient replicas in place of --balance %s%s: with --elastic "
                "--zero %d experts stay where the shards of their state are, on %d ranks each and, "

@@ -7,6 +7,7 @@
 #include "comm/agree.h"
 #include "model/hf/io.h"
 #include "model/offload.h"
+#include "model/param_buckets.h"
 #include "train/run/state.h"
 
 #include <stdio.h>
@@ -49,6 +50,7 @@ static ek_status check_scratch(const ek_run *r)
 /* What each rank needs. */
 typedef struct {
     double memory, saved;    /* bytes of memory, of checkpoint files */
+    double copies;           /* bytes of copies of other ranks' shards */
     double scratch, buckets; /* of experts on disk */
     ek_offload_traffic disk; /* of a step */
 } rank_needs;
@@ -57,6 +59,7 @@ static ek_status find_needs(ek_run *r, rank_needs *n)
 {
     *n = (rank_needs){.memory = (double)r->out->info.predicted_bytes,
                       .saved = (double)ek_train_save_bytes(r->model),
+                      .copies = ek_param_buckets_copy_bytes(r->model),
                       .scratch = (double)ek_offload_disk_bytes(r->model),
                       .buckets = (double)ek_offload_buckets(r->model)};
     return ek_trainer_count_disk(r->model, &r->training, &n->disk);
@@ -107,6 +110,7 @@ static ek_status gather_needs(ek_run *r, ek_train_plan *p)
             p->memory_most = x;
             p->memory_most_rank = i;
         }
+        p->partner_copies = all[i].copies > p->partner_copies ? all[i].copies : p->partner_copies;
         if (is_here(r, i))
             p->memory_host += x;
         add_offload(r, i, &all[i], &p->offload);

@@ -4,9 +4,11 @@
 #include "base/option_value.h"
 #include "comm/fake.h"
 #include "model/hf/names.h"
+#include "sim/plan_machine.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
 #include "train/run/state.h"
+#include "train/timing/layer_costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +33,6 @@ struct ek_imagined {
 
 static ek_status check_imaginable(const ek_train_config *c)
 {
-    EK_REQUIRE(!c->elastic, EK_EUNSUPPORTED, "runs with --elastic cannot be simulated");
     EK_REQUIRE(strcmp(c->offload, "off") == 0, EK_EUNSUPPORTED,
                "runs with --offload %s cannot be simulated", c->offload);
     return EK_OK;
@@ -53,8 +54,19 @@ static ek_isa layout_isa(const ek_train_config *c)
     return isa > EK_ISA_AVX512_SLOW_BF16 ? EK_ISA_AVX512_SLOW_BF16 : isa;
 }
 
+/* What copies of experts cost on the cluster, by which runs with --elastic choose them. */
+static ek_status take_costs(ek_run *r, const ek_cluster *c)
+{
+    if (!r->cfg->elastic || c == NULL || r->mesh == NULL || r->training.moe.planner == NULL)
+        return EK_OK;
+    r->costs.machine = calloc(1, sizeof(*r->costs.machine));
+    EK_REQUIRE(r->costs.machine != NULL, EK_ENOMEM, "no memory for costs");
+    ek_plan_machine(c, r->mesh->ep * r->mesh->etp, ek_layer_nodes(r->mesh), r->costs.machine);
+    return EK_OK;
+}
+
 /* No kernel is called. */
-static ek_status lay_out(ek_run *r, const int *node_of)
+static ek_status lay_out(ek_run *r, const int *node_of, const ek_cluster *cluster)
 {
     EK_TRY(ek_run_read_options(r));
     EK_REQUIRE(r->options.adaptive_r < 0 ||
@@ -70,6 +82,7 @@ static ek_status lay_out(ek_run *r, const int *node_of)
         EK_TRY(ek_mesh_open(r->world, &r->options.sizes, &r->mesh));
     }
     EK_TRY(ek_run_calibrate(r));
+    EK_TRY(take_costs(r, cluster));
     return ek_run_layout_model(r);
 }
 
@@ -83,6 +96,7 @@ static void close_rank(imagined_rank *x)
     ek_mesh_close(&r->mesh);
     ek_comm_close(&r->world);
     ek_kernels_destroy(&r->kernels);
+    free(r->costs.machine);
     free(r->options.shares);
     ek_graph_fini(&x->graph);
     free(x);
@@ -92,11 +106,13 @@ static void close_rank(imagined_rank *x)
 static ek_status build_step(ek_run *r, ek_graph **g)
 {
     EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
+    if (r->training.moe.planner != NULL && ek_planner_fills_slots(r->training.moe.planner))
+        ek_trainer_assume_planned(r->trainer);
     return ek_trainer_build_step(r->trainer, g);
 }
 
 /* Lays out a rank; cfg is borrowed until it is closed. */
-static ek_status open_rank(const ek_train_config *cfg, int rank, int ranks, const int *node_of,
+static ek_status open_rank(const ek_train_config *cfg, int rank, const ek_imagined_world *w,
                            imagined_rank **out)
 {
     static const ek_train_hooks none = {0};
@@ -108,9 +124,9 @@ static ek_status open_rank(const ek_train_config *cfg, int rank, int ranks, cons
                       .hooks = &none,
                       .out = &x->summary,
                       .rank = rank,
-                      .ranks = ranks,
+                      .ranks = w->ranks,
                       .memory = {.step = -1}};
-    st = lay_out(&x->run, node_of);
+    st = lay_out(&x->run, w->node_of, w->cluster);
     if (st < 0) {
         close_rank(x);
         return st;
@@ -193,14 +209,26 @@ static ek_status keep_step(imagined_rank *x, int digest)
     return ek_graph_copy(&x->graph, g);
 }
 
-static ek_status imagine(ek_imagined *im, const int *node_of, int every_rank)
+/* Copies of experts that the first rank has chosen become options of the others, as ranks of a
+ * run agree. */
+static void keep_choice(const ek_run *r, ek_train_config *cfg)
+{
+    if (!cfg->elastic || r->mesh == NULL || r->training.moe.planner == NULL)
+        return;
+    cfg->replicas_min = r->options.replicas_min;
+    cfg->spare_slots = r->options.spare_slots;
+}
+
+static ek_status imagine(ek_imagined *im, const ek_imagined_world *w, int every_rank)
 {
     int ranks = im->graphs.ranks, each = 1;
     imagined_rank *x = NULL;
     ek_status st;
 
     for (int r = 0; r < ranks; r += each) {
-        EK_TRY(open_rank(&im->cfg, r, ranks, node_of, &x));
+        EK_TRY(open_rank(&im->cfg, r, w, &x));
+        if (r == 0)
+            keep_choice(&x->run, &im->cfg);
         if (!every_rank && x->run.options.shares == NULL && x->run.mesh != NULL)
             each = x->run.mesh->stage_size;
         st = keep_step(x, each == 1);
@@ -239,33 +267,36 @@ static ek_sim_layout describe(const ek_run *r)
                            .planner = m->ep > 1 ? t->moe.planner : NULL,
                            .spare_slots = r->options.spare_slots,
                            .replicas_min = r->options.replicas_min,
+                           .keep_all_slots = t->moe.keep_all_slots,
+                           .all_serve = r->cfg->zero >= 2 && m->edp > 1,
+                           .copies_lengthen = r->options.copies_lengthen,
                            .sends_twice = ek_moe_replica_sets(&t->moe) != EK_REPLICA_SETS_EACH,
                            .micros = ek_batch_micros(t->batch, t->micro_batch),
                            .plan_every = r->cfg->plan_every,
                            .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};
 }
 
-ek_status ek_imagine(const ek_train_config *cfg, int ranks, const int *node_of, int every_rank,
+ek_status ek_imagine(const ek_train_config *cfg, const ek_imagined_world *w, int every_rank,
                      ek_imagined **out)
 {
     ek_imagined *im;
-    size_t n = (size_t)ranks;
+    size_t n = (size_t)w->ranks;
 
     *out = NULL;
     EK_TRY(check_imaginable(cfg));
     im = calloc(1, sizeof(*im));
-    EK_REQUIRE(im != NULL, EK_ENOMEM, "no memory for %d ranks", ranks);
+    EK_REQUIRE(im != NULL, EK_ENOMEM, "no memory for %d ranks", w->ranks);
     *out = im;
     im->cfg = *cfg;
     im->cfg.dry_run = 2;
-    im->graphs.ranks = ranks;
+    im->graphs.ranks = w->ranks;
     im->rank = calloc(n, sizeof(*im->rank));
     im->classes = calloc(n, sizeof(*im->classes));
     im->class_of = calloc(n, sizeof(*im->class_of));
     im->ranks = calloc(n, sizeof(*im->ranks));
     EK_REQUIRE(im->rank != NULL && im->classes != NULL && im->class_of != NULL && im->ranks != NULL,
-               EK_ENOMEM, "no memory for %d ranks", ranks);
-    EK_TRY(imagine(im, node_of, every_rank));
+               EK_ENOMEM, "no memory for %d ranks", w->ranks);
+    EK_TRY(imagine(im, w, every_rank));
     im->graphs.classes = im->classes;
     im->layout = describe(&im->rank[0]->run);
     return EK_OK;
@@ -278,7 +309,7 @@ struct ek_imagined_rank {
     imagined_rank *rank; /* NULL: it could not be laid out */
 };
 
-ek_status ek_imagined_rank_open(const ek_train_config *cfg, int ranks, const int *node_of, int rank,
+ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_world *w, int rank,
                                 ek_imagined_rank **out)
 {
     ek_imagined_rank *x;
@@ -290,7 +321,7 @@ ek_status ek_imagined_rank_open(const ek_train_config *cfg, int ranks, const int
     *out = x;
     x->cfg = *cfg;
     x->cfg.dry_run = 2;
-    return open_rank(&x->cfg, rank, ranks, node_of, &x->rank);
+    return open_rank(&x->cfg, rank, w, &x->rank);
 }
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x)

@@ -151,14 +151,14 @@ ek_status ek_run_layout_model(ek_run *r)
                           .mesh = r->mesh,
                           .model_chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
-                          .partner_copies = c->elastic && !c->dry_run,
+                          .partner_copies = c->elastic,
                           .rack_of = r->options.rack_of,
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run,
                           .stage_layers = r->options.stage_layers};
 
     EK_TRY(ek_run_cut_stages(r));
-    r->room.base_rss = ek_rss_bytes();
+    r->room.base_rss = ek_run_is_executed(r) ? ek_rss_bytes() : 0; /* not who imagines it */
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));

@@ -2,6 +2,7 @@
 #include "comm/agree.h"
 #include "elastic/segment.h"
 #include "model/offload.h"
+#include "model/param_buckets.h"
 #include "train/offload_room.h"
 #include "train/run/state.h"
 
@@ -80,6 +81,9 @@ static ek_status fits_shared_memory(ek_run *r, double *fits)
     double needed;
     size_t room;
 
+    *fits = 1;
+    if (r->cfg->dry_run > 1) /* of other hosts */
+        return EK_OK;
     EK_TRY(shm_bytes_needed(r, &needed));
     *fits = ek_segment_available(&room) < 0 || needed <= (double)room;
     return EK_OK;
@@ -214,12 +218,26 @@ static ek_status check_shared_memory(ek_run *r)
                              : ek_segment_too_small("the state of this host's ranks", needed));
 }
 
+/* What the need is for beside the run itself; "": nothing.  text [HINT_CAP]. */
+static const char *copies_text(const ek_run *r, char *text)
+{
+    double bytes = ek_param_buckets_copy_bytes(r->model);
+
+    text[0] = '\0';
+    if (bytes > 0)
+        snprintf(text, HINT_CAP,
+                 " (%.2f GB a rank are copies of shards of other hosts, for --elastic; "
+                 "--elastic=false does without)",
+                 bytes / 1e9);
+    return text;
+}
+
 /* Linux overcommits memory and kills a process that uses too much without a message; so this checks
  * before. */
 ek_status ek_run_check_memory(ek_run *r)
 {
     double copy = (double)ek_train_copy_bytes(r->model), copy_fits, all_fit, ranks = 1, spare;
-    char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT];
+    char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT], copies[HINT_CAP];
     memory_need need, with_copy;
 
     if (r->cfg->elastic)
@@ -244,7 +262,8 @@ ek_status ek_run_check_memory(ek_run *r)
     if (all_fit > 0)
         return EK_OK;
     EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));
-    EK_REQUIRE(need_fits(&need, 0), EK_ENOMEM, "the run needs about %.1f GB of memory, and %s; %s",
-               need.want / 1e9, ek_memory_limit_describe(&need.limit, text), hint);
+    EK_REQUIRE(need_fits(&need, 0), EK_ENOMEM,
+               "the run needs about %.1f GB of memory%s, and %s; %s", need.want / 1e9,
+               copies_text(r, copies), ek_memory_limit_describe(&need.limit, text), hint);
     return EK_OK;
 }

@@ -263,9 +263,13 @@ ek_status ek_run_considers_copies(const ek_run *r, int *considers)
     return EK_OK;
 }
 
-/* " and steps that are predicted to take 2 % longer"; "" if that is not known. */
-static const char *longer_text(char *text, size_t cap, double part)
+/* " and steps that are predicted to take 2 % longer"; "" if that is not known; in a dry run the
+ * condition.  text [cap]. */
+static const char *longer_text(const ek_run *r, char *text, size_t cap, double part)
 {
+    if (r->cfg->dry_run && r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0)
+        return ", unless they are predicted to lengthen a step by more than 5 %, which a dry run "
+               "does not measure";
     snprintf(text, cap, " and steps that are predicted to take %.*f %% longer", part < 0.1,
              100 * part);
     return part >= 0 ? text : "";
@@ -286,7 +290,7 @@ static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protect
             "every expert is on two hosts (--replicas-min %d --spare-slots %d), for %sB of memory "
             "more a rank than with --replicas-min 1 --spare-slots 1%s",
             (int)p->copies, (int)p->spare, ek_count_text(memory, sizeof(memory), bytes - less),
-            longer_text(longer, sizeof(longer), part));
+            longer_text(r, longer, sizeof(longer), part));
     return EK_OK;
 }
 
@@ -308,6 +312,7 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     if (p.copies == 1)
         return EK_OK;
     EK_TRY(ek_run_predict_copies(r, p.copies, &part));
+    r->options.copies_lengthen = is_too_slow(r, part) ? part : 0;
     if (is_too_slow(r, part))
         return EK_OK;
     EK_TRY(find_spare_slots(r, p.copies, &needed));
@@ -325,7 +330,7 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     if (fits <= 0)
         return EK_OK;
     set_protection(r, &p);
-    return r->cfg->replicas_min == 0 && !was_on_several_hosts(r)
+    return r->cfg->replicas_min == 0 && ek_run_is_executed(r) && !was_on_several_hosts(r)
                ? tell_cost(r, like, &p, bytes, part)
                : EK_OK;
 }
@@ -335,7 +340,7 @@ ek_status ek_run_keep_all_slots(ek_run *r)
     protection p = get_protection(r);
     int32_t needed;
 
-    if (r->cfg->dry_run || p.planner != &ek_planner_auto_replicas)
+    if (p.planner != &ek_planner_auto_replicas)
         return EK_OK;
     EK_TRY(find_spare_slots(r, p.copies, &needed));
     r->training.moe.keep_all_slots = needs_all_slots(r, p, needed);
@@ -397,7 +402,7 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
              enforced ? "" : "--balance auto ", COPIES, (int)p.spare,
              ek_count_text(memory, sizeof(memory), bytes - less),
              fits <= 0 ? " (which is more than there is)" : "",
-             longer_text(longer, sizeof(longer), part));
+             longer_text(r, longer, sizeof(longer), part));
     return EK_OK;
 }
 

@@ -33,6 +33,7 @@ typedef struct {
     int shuffled;
     int adaptive_r;                    /* -1: tuned */
     int32_t replicas_min, spare_slots; /* as given, else chosen (protect.c) */
+    double copies_lengthen;            /* ek_sim_layout */
     int no_room; /* 1: there is no memory for two copies of each expert, which would be chosen */
     int stages;  /* virtual stages, */
     int32_t stage_layers[EK_LAYERS_MAX]; /* and the layers of each */
@@ -188,6 +189,12 @@ typedef struct {
 /* Executes a whole run; *out is zero.  Collective. */
 EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
                                     ek_train_summary *out);
+
+/* Whether the run is a run, or a dry run, and not imagined (train/imagine.h). */
+static inline int ek_run_is_executed(const ek_run *r)
+{
+    return r->layouts != NULL;
+}
 
 /* Calls the phase hook, if there is one. */
 static inline void ek_run_report_phase(const ek_run *r, const char *name)

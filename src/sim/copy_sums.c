@@ -1,0 +1,134 @@
+/* Chains of copies, expert after expert. */
+#include "sim/copy_sums.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The two matrices of an expert are messages of their own. */
+enum { MATRICES = 2 };
+
+typedef struct {
+    const ek_copy_sums_config *cfg;
+    const ek_plan *p;
+    const ek_cluster *links;    /* gaps of messages are no gradients: without them */
+    ek_net_traffic *sent, *got; /* [ranks] */
+    double *passed;             /* [ranks, ranks] from one to another */
+    ek_copy_traffic *out;
+} counting;
+
+/* Whether a rank has a persistent copy, and (serving) one that has served.  Rows of transient
+ * copies are the primary's. */
+static int has_copy(const counting *x, int32_t rank, int32_t expert, int serving)
+{
+    const ek_placement *at = &x->p->placement;
+    int32_t first = rank * at->slots;
+
+    for (int32_t s = first; s < first + x->cfg->states; s++)
+        if (at->expert_of[s] == expert && (!serving || x->cfg->all_serve || x->p->quota[s] > 0))
+            return 1;
+    for (int32_t s = 0; serving && at->primary[expert] / at->slots == rank &&
+                        s < at->ranks * at->slots && !x->cfg->all_serve;
+         s++)
+        if (s % at->slots >= x->cfg->states && at->expert_of[s] == expert && x->p->quota[s] > 0)
+            return 1;
+    return 0;
+}
+
+static int32_t count_copies(const counting *x, int32_t expert, int serving)
+{
+    int32_t n = 0;
+
+    for (int32_t r = 0; r < x->p->placement.ranks; r++)
+        n += has_copy(x, r, expert, serving);
+    return n;
+}
+
+/* The rank that gets the sum. */
+static int32_t root_of(const counting *x, int32_t expert)
+{
+    const ek_placement *at = &x->p->placement;
+    int32_t primary = at->primary[expert] / at->slots;
+
+    for (int32_t r = 0; r < at->ranks && !has_copy(x, primary, expert, 1); r++)
+        if (has_copy(x, r, expert, 1))
+            return r;
+    return primary;
+}
+
+static void add_message(const counting *x, int32_t from, int32_t to)
+{
+    int l = ek_cluster_level_between(x->cfg->cluster, (int64_t)from * x->cfg->etp,
+                                     (int64_t)to * x->cfg->etp);
+    double passed = x->passed[from * x->p->placement.ranks + to] += 1;
+    ek_net_traffic *of[] = {&x->sent[from], &x->got[to], &x->out->all};
+
+    for (int i = 0; i < 3; i++) {
+        of[i]->bytes[l] += 1;
+        of[i]->messages[l] += MATRICES;
+        of[i]->largest[l] = fmax(of[i]->largest[l], passed);
+    }
+}
+
+/* Messages along the chain of an expert's copies, or of those that have served. */
+static void add_chain(const counting *x, int32_t expert, int serving, int to_root)
+{
+    int32_t root = root_of(x, expert), last = root;
+
+    for (int32_t r = 0; r < x->p->placement.ranks; r++) {
+        if (r == root || !has_copy(x, r, expert, serving))
+            continue;
+        add_message(x, to_root ? r : last, to_root ? last : r);
+        last = r;
+    }
+}
+
+/* Finds the busiest rank, and what others take of its time. */
+static void compare_ranks(const counting *x, double *factor)
+{
+    double most = 0;
+
+    for (int32_t r = 0; r < x->p->placement.ranks; r++) {
+        double sent = ek_price_traffic(x->links, &x->sent[r]).wire_s;
+        double got = ek_price_traffic(x->links, &x->got[r]).wire_s;
+
+        factor[r] = fmax(sent, got);
+        if (factor[r] <= most)
+            continue;
+        most = factor[r];
+        x->out->busiest = sent >= got ? x->sent[r] : x->got[r];
+    }
+    for (int32_t r = 0; r < x->p->placement.ranks; r++)
+        factor[r] = most > 0 ? factor[r] / most : 0;
+}
+
+static void count(counting *x, int to_root, double *factor)
+{
+    size_t ranks = (size_t)x->p->placement.ranks;
+
+    memset(x->sent, 0, 2 * ranks * sizeof(*x->sent));
+    memset(x->passed, 0, ranks * ranks * sizeof(*x->passed));
+    *x->out = (ek_copy_traffic){0};
+    for (int32_t e = 0; e < x->p->placement.experts; e++)
+        if (count_copies(x, e, 1) > to_root) /* without rows there is no gradient */
+            add_chain(x, e, to_root, to_root);
+    compare_ranks(x, factor);
+}
+
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_scratch scratch,
+                     double *to_sum, double *of_sum, ek_copy_sums *out)
+{
+    ek_cluster links = *cfg->cluster;
+    counting x = {.cfg = cfg,
+                  .p = p,
+                  .links = &links,
+                  .sent = scratch.traffic,
+                  .got = scratch.traffic + p->placement.ranks,
+                  .passed = scratch.passed,
+                  .out = &out->to_sum};
+
+    for (int l = 0; l < links.n_levels; l++)
+        links.level[l].gap_s = 0;
+    count(&x, 1, to_sum);
+    x.out = &out->of_sum;
+    count(&x, 0, of_sum);
+}

@@ -1,0 +1,43 @@
+/* sim/copy_sums.h - what an expert-parallel group sends once a step so that all persistent copies
+ * of an expert have the sum of its gradients (moe/replica_weights.h): copies that have served rows
+ * send theirs along a chain to the first of them, the primary if it is one; that sends the sum
+ * along a chain of all copies.
+ *
+ * Short sums go to several copies at once in training (comm/comm.h): with more than two copies the
+ * bytes of single ranks differ then, those of all together do not. */
+#ifndef SIM_COPY_SUMS_H
+#define SIM_COPY_SUMS_H
+
+#include "balance/planner.h"
+#include "sim/price_net.h"
+
+/* In gradients of an expert instead of bytes. */
+typedef struct {
+    ek_net_traffic busiest; /* sent or received by the rank whose link takes longest */
+    ek_net_traffic all;     /* sent by all ranks together */
+} ek_copy_traffic;
+
+typedef struct {
+    ek_copy_traffic to_sum, of_sum;
+} ek_copy_sums;
+
+typedef struct {
+    const ek_cluster *cluster;
+    int32_t etp; /* consecutive ranks that share an expert; a copy's shard sends to its like */
+    int32_t
+        states;    /* slots of a rank for persistent copies, the first ones; others are transient */
+    int all_serve; /* gradients are summed before it is known which copies serve */
+} ek_copy_sums_config;
+
+/* Memory of the caller. */
+typedef struct {
+    ek_net_traffic *traffic; /* [2 * ranks] */
+    double *passed;          /* [ranks * ranks] */
+} ek_copy_scratch;
+
+/* Of a plan of the group that begins at rank 0.  to_sum, of_sum [ranks]: seconds of each rank's
+ * link over those of the busiest. */
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_scratch scratch,
+                     double *to_sum, double *of_sum, ek_copy_sums *out);
+
+#endif
