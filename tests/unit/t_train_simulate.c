@@ -464,6 +464,16 @@ static void a_layout_that_does_not_fit_is_refused_as_training_does(void)
     ek_simulation_close(&s);
 }
 
+/* Memory that the process has. */
+static volatile char *touch(size_t bytes)
+{
+    volatile char *p = malloc(bytes);
+
+    for (size_t i = 0; p != NULL && i < bytes; i += 4096)
+        p[i] = 1;
+    return p;
+}
+
 /* With `elastic`: on two nodes of which each has a rank of every kind. */
 static void copies_are_chosen_as_in_training(void)
 {
@@ -471,6 +481,7 @@ static void copies_are_chosen_as_in_training(void)
     ek_cluster plain;
     ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8};
     ek_simulation *s = NULL;
+    volatile char *own;
     double least, most;
 
     set_cluster(&plain, 1, 1);
@@ -490,9 +501,11 @@ static void copies_are_chosen_as_in_training(void)
     CHECK(most > 1.2 * least);
     ek_simulation_close(&s);
     plain.memory = most * 1.1; /* of which the process that simulates takes nothing */
+    own = touch((size_t)most / 4);
     CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
     CHECK_INT(ek_simulation_layout(s)->replicas_min, 2);
     ek_simulation_close(&s);
+    free((void *)own);
     plain.memory = least * 1.1; /* two do not fit */
     CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
     CHECK_INT(ek_simulation_layout(s)->replicas_min, 1);
