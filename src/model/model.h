@@ -123,6 +123,7 @@ typedef struct {
     int migrates;            /* experts may migrate (model/experts/migrate.h): `state` has staging
                                 memory, and where several ranks hold the same experts, every slot
                                 has a bucket of its own */
+    int slot_buckets;        /* an expert slot has a bucket of its own, as always with `state` */
     int embed_columns; /* data parallel ranks hold column ranges of the embedding instead of all of
                           it; not with a tied head */
     int64_t bucket_bytes; /* bytes of a gradient bucket, about; 0: 32 MiB, 16 of experts on disk, or

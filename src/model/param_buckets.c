@@ -87,9 +87,11 @@ static int keeps_slots_alike(const ek_model *m)
 static int starts_bucket(const ek_model *m, const ek_param *p, int32_t slot_before, int64_t n,
                          int64_t bucket)
 {
-    if (is_of_expert(m, p) && p->slot == slot_before)
-        return 0;
-    return n > bucket || ((m->cfg.state != NULL || keeps_slots_alike(m)) && p->slot != slot_before);
+    const ek_model_config *c = &m->cfg;
+
+    if (p->slot == slot_before)
+        return n > bucket && !is_of_expert(m, p);
+    return n > bucket || c->state != NULL || c->slot_buckets || keeps_slots_alike(m);
 }
 
 /* Elements that come into a bucket with param i, of those before `to`. */

@@ -118,7 +118,7 @@ class Zero(hosts.OwnMemory):
         cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
             {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
              "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1, "us": 10}]}))
-        for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off"):
+        for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off", "--embed-columns --balance off"):
             with self.subTest(words=layout):
                 words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
                 status, _, err = self.start_named(words, steps=12).end()

@@ -152,6 +152,7 @@ ek_status ek_run_layout_model(ek_run *r)
                           .model_chunks = r->mesh != NULL && r->mesh->pp > 1 ? c->chunks : 1,
                           .zero = c->zero,
                           .partner_copies = c->elastic,
+                          .slot_buckets = c->elastic, /* also of ranks that only are laid out */
                           .rack_of = r->options.rack_of,
                           .embed_columns = c->embed_columns,
                           .never_touched = c->dry_run,
