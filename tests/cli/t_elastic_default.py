@@ -20,7 +20,9 @@ class ElasticByDefault(t_launch.Case):
         argv, env = json.loads(r.stdout)
         self.assertEqual("elastic=" in env["EK_LAUNCHED"], wanted)
         self.assertEqual(argv[-1] == "--elastic", wanted, argv)
-        self.assertEqual(r.stderr.count("\n"), 1 if said else 0, r.stderr)
+        lines = [line for line in r.stderr.splitlines()
+                 if not line.startswith("evenkeel train: waiting for ")]  # on a busy machine
+        self.assertEqual(len(lines), 1 if said else 0, r.stderr)
         self.assertIn(said, r.stderr)
         shutil.rmtree(self.path("run"), ignore_errors=True)
 
