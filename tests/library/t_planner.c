@@ -30,7 +30,8 @@ static void check_call(const ek_planner_input *in, int64_t *history)
     CHECK_INT(s->ranks, ranks);
     CHECK_INT(s->layers, LAYERS);
     CHECK_INT(s->micro_batches, MICROS);
-    CHECK(s->costs.compute_s_per_row > 0 && s->costs.comm_s_per_row > 0 && s->costs.replica_s > 0);
+    CHECK(s->costs.compute_s_per_row > 0 && s->costs.replica_s > 0);
+    CHECK(s->costs.comm_s_per_row >= 0); /* 0: on a busy machine twice the rows took no longer */
     CHECK(s->ranks * s->slots <= SLOTS_MAX && s->node_of[0] == s->node_of[1]);
     CHECK(in->layer >= 0 && in->layer < s->layers && in->ep_group == 0);
     if (history != NULL)
