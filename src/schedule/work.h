@@ -43,11 +43,11 @@ typedef struct {
     int32_t after;   /* partners: the rank that this one sends to comes so many after it in the
                         group, modulo n; else 0 */
     int32_t element; /* bytes of a number of a sum or gather, of a row of an all-to-all; else 1 */
-    double
-        bytes; /* all-reduce, all-gather, reduce-scatter: of the whole vector, of which ranks
-                  have about equal ranges; send, receive: of the message; all-to-all: of the
-                  rows that this rank sends to others; transfers, partners: that it sends;
-                  multicasts: that it receives, at most; multireduces: that it adds to, at most */
+    /* All-reduce, all-gather, reduce-scatter: of the whole vector, of which ranks have about equal
+     * ranges; send, receive: of the message; all-to-all: of the rows that this rank sends to
+     * others; transfers, partners: that it sends; multicasts: that it receives, at most;
+     * multireduces: that it adds to, at most. */
+    double bytes;
 } ek_net_work;
 
 /* What is computed of y = x W^T, with W [out, in]; several can be. */

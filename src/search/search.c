@@ -6,6 +6,7 @@
 #include "base/count_text.h"
 #include "base/team.h"
 #include "base/threads.h"
+#include "sim/loads.h"
 #include "train/imagine.h"
 #include "train/layout_pool.h"
 
@@ -667,6 +668,8 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     EK_TRY(ek_cluster_nodes(cfg->cluster, cfg->ranks, &s->node_of));
     s->setting.node_of = s->node_of;
     EK_TRY(describe_model(s, cfg));
+    if (cfg->trace != NULL)
+        EK_TRY(ek_sim_loads_check(cfg->trace, s->out->model.spec.experts));
     s->setting.layers = s->out->model.spec.layers;
     s->setting.batch = s->out->model.batch;
     EK_TRY(list_layouts(s, cfg));

@@ -23,10 +23,10 @@ typedef struct {
 
 typedef struct {
     const ek_cluster *cluster;
-    int32_t etp; /* consecutive ranks that share an expert; a copy's shard sends to its like */
-    int32_t
-        states;    /* slots of a rank for persistent copies, the first ones; others are transient */
-    int all_serve; /* gradients are summed before it is known which copies serve */
+    int32_t etp;    /* consecutive ranks that share an expert; a copy's shard sends to its like */
+    int32_t states; /* slots of a rank for persistent copies, the first ones; others are
+                       transient */
+    int all_serve;  /* gradients are summed before it is known which copies serve */
 } ek_copy_sums_config;
 
 /* Memory of the caller. */

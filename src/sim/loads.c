@@ -237,14 +237,20 @@ static ek_status set_costs(ek_sim_loads *l)
     return ek_plan_costs_of(&l->machine, &s, &l->limits.costs, NULL);
 }
 
+ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts)
+{
+    EK_REQUIRE(trace->experts == experts, EK_EFORMAT,
+               "the trace is of %lld experts, and the model has %lld", (long long)trace->experts,
+               (long long)experts);
+    return EK_OK;
+}
+
 static ek_status open_loads(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
     int64_t node = ek_cluster_node_ranks(c->cluster), experts = c->spec->experts;
 
-    EK_REQUIRE(c->trace->experts == experts, EK_EFORMAT,
-               "the trace is of %lld experts, and the model has %lld", (long long)c->trace->experts,
-               (long long)experts);
+    EK_TRY(ek_sim_loads_check(c->trace, experts));
     /* without plans of the micro-batch itself, those of the iteration before hold */
     l->lag = c->planner->plan_transient == NULL && c->trace->iterations > 1;
     l->steps = c->trace->iterations - l->lag;

@@ -51,6 +51,9 @@ typedef struct {
 
 typedef struct ek_sim_loads ek_sim_loads;
 
+/* Whether a trace is of so many experts a layer.  EK_EFORMAT. */
+EK_CHECKED ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts);
+
 /* The caller closes *out, also after a failure.  EK_EFORMAT: the trace does not fit the model;
  * EK_ENOMEM; a failure of the planner. */
 EK_CHECKED ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out);
