@@ -32,7 +32,8 @@ typedef struct {
     int64_t ranks_a_node;  /* ranks that sent at the same time, sharing the links of their node */
     ek_cost_table message; /* all-to-all: bytes to one other rank -> seconds a message */
     ek_cost_table hop;     /* multicast: bytes -> seconds from one rank to the next */
-    double beside_s; /* what a byte sent and one received take from products on the same core */
+    double seconds_a_byte_beside; /* what a byte sent and one received take from products on the
+                                     same core */
 } ek_link_cost;
 
 /* What a rank reaches in wall time while all others do the same, as in training. */

@@ -62,9 +62,10 @@ static ek_status check_link(const ek_link_cost *l, ek_link link, const char *fil
                (long long)l->ranks_a_node, COUNT_MAX);
     snprintf(key, sizeof(key), "%s.all_to_all", ek_link_name(link));
     EK_TRY(check_table(&l->message, file, key, 0));
-    EK_REQUIRE(isfinite(l->beside_s) && l->beside_s >= 0 && l->beside_s <= 1, EK_EFORMAT,
-               "%s: key `%s.seconds_a_byte_beside`: %g is not a time of a byte", file,
-               ek_link_name(link), l->beside_s);
+    EK_REQUIRE(isfinite(l->seconds_a_byte_beside) && l->seconds_a_byte_beside >= 0 &&
+                   l->seconds_a_byte_beside <= 1,
+               EK_EFORMAT, "%s: key `%s.seconds_a_byte_beside`: %g is not a time of a byte", file,
+               ek_link_name(link), l->seconds_a_byte_beside);
     snprintf(key, sizeof(key), "%s.multicast", ek_link_name(link));
     return check_table(&l->hop, file, key, 0);
 }
@@ -169,9 +170,9 @@ static void write_link(FILE *f, const ek_machine *m, ek_link link)
     fputs(",\n      ", f);
     write_array(f, "seconds_a_hop", l->hop.y, l->hop.n);
     fputc('}', f);
-    if (l->beside_s > 0) {
+    if (l->seconds_a_byte_beside > 0) {
         fputs(",\n    \"seconds_a_byte_beside\": ", f);
-        ek_json_write_real(f, l->beside_s);
+        ek_json_write_real(f, l->seconds_a_byte_beside);
     }
     fputc('}', f);
 }
@@ -357,7 +358,8 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
     EK_TRY(ek_json_object(root, file, ek_link_name(link), EK_JSON_REQUIRED, &o));
     EK_TRY(ek_json_check_keys(o, file, keys));
     EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
-    EK_TRY(ek_json_real(o, file, "seconds_a_byte_beside", EK_JSON_OPTIONAL, &l->beside_s));
+    EK_TRY(ek_json_real(o, file, "seconds_a_byte_beside", EK_JSON_OPTIONAL,
+                        &l->seconds_a_byte_beside));
     EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);
 }

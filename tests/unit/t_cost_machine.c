@@ -118,7 +118,7 @@ static void kernels_round_trip(void)
     same_after(&m);
     m.op_s = 1e-7 / 3;
     m.polling = 0.1 / 3;
-    m.link[EK_LINK_NET].beside_s = 1e-9 / 3;
+    m.link[EK_LINK_NET].seconds_a_byte_beside = 1e-9 / 3;
     m.kernels.n = 1;
     memset(&m.kernels.cost[1], 0, (EK_KERNEL_COSTS_MAX - 1) * sizeof(m.kernels.cost[0]));
     same_after(&m);

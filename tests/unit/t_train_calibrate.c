@@ -302,18 +302,18 @@ static void products_beside_messages_are_measured_on_shared_cores(void)
     CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
     do /* other programs may hide it once */
         run(ranks, 2, how);
-    while (m->link[EK_LINK_NET].beside_s <= 0 && --tries > 0);
+    while (m->link[EK_LINK_NET].seconds_a_byte_beside <= 0 && --tries > 0);
     CHECK(sched_setaffinity(0, sizeof(all), &all) == 0);
     CHECK(ek_machine_check(m, "measured") == EK_OK);
-    CHECK(m->link[EK_LINK_NET].beside_s > 0);
-    CHECK(m->link[EK_LINK_NODE].beside_s == 0);
+    CHECK(m->link[EK_LINK_NET].seconds_a_byte_beside > 0);
+    CHECK(m->link[EK_LINK_NODE].seconds_a_byte_beside == 0);
     if (ek_cores_usable() > 2) {
         run(ranks, 2, how);
-        CHECK(m->link[EK_LINK_NET].beside_s == 0 && m->polling == 0);
+        CHECK(m->link[EK_LINK_NET].seconds_a_byte_beside == 0 && m->polling == 0);
     }
     how.kernels_s = 0;
     run(ranks, 2, how); /* planners need neither */
-    CHECK(m->link[EK_LINK_NET].beside_s == 0 && m->polling == 0);
+    CHECK(m->link[EK_LINK_NET].seconds_a_byte_beside == 0 && m->polling == 0);
 }
 
 /* --- the cache -------------------------------------------------------------------------------- */

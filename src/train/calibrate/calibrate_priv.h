@@ -101,8 +101,8 @@ EK_CHECKED ek_status ek_calibrate_links(ek_calibration *c, double budget_s);
 /* Fills c->m->kernels and op_s in about budget_s seconds, after the compute tables, which tell how
  * long calls will take.  Collective. */
 EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
-/* Fills c->m->polling and beside_s of the links, after the link tables; nothing where a rank has a
- * core for the network.  Collective. */
+/* Fills c->m->polling and seconds_a_byte_beside of the links, after the link tables; nothing where
+ * a rank has a core for the network.  Collective. */
 EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */

@@ -240,7 +240,8 @@ out:
 
 static ek_status measure_bytes(probe *p, ek_link link)
 {
-    double longer[REPEATS], sent = set_bytes(p, link), *most = &p->c->m->link[link].beside_s;
+    double longer[REPEATS], sent = set_bytes(p, link),
+                            *most = &p->c->m->link[link].seconds_a_byte_beside;
     ek_status st = EK_OK;
 
     for (int i = 0; i < REPEATS; i++) {
