@@ -246,18 +246,22 @@ endforeach()
 add_executable(example_balance ${CMAKE_SOURCE_DIR}/examples/balance.c)
 target_link_libraries(example_balance PRIVATE evenkeel_library)
 add_test(NAME example.balance.c COMMAND example_balance)
-if(EK_SANITIZE)
-  add_test(NAME example.balance.py COMMAND sh -c
-    "echo skipped: a sanitizer wants to be loaded before Python; exit 77")
-else()
-  add_test(NAME example.balance.py COMMAND python3 ${CMAKE_SOURCE_DIR}/examples/balance.py
-    $<TARGET_FILE:evenkeel_library>)
-endif()
-foreach(language c py)
-  ek_register(example.balance.${language} cli 60)
-  set_tests_properties(example.balance.${language} PROPERTIES
-    PASS_REGULAR_EXPRESSION "3200 to 1400.*rank 3.*assignments leave their rank" )
+foreach(name balance simulate)
+  if(EK_SANITIZE)
+    add_test(NAME example.${name}.py COMMAND sh -c
+      "echo skipped: a sanitizer wants to be loaded before Python; exit 77")
+  else()
+    add_test(NAME example.${name}.py COMMAND python3 ${CMAKE_SOURCE_DIR}/examples/${name}.py
+      $<TARGET_FILE:evenkeel_library>)
+  endif()
 endforeach()
+foreach(example balance.c balance.py simulate.py)
+  ek_register(example.${example} cli 60)
+endforeach()
+set_tests_properties(example.balance.c example.balance.py PROPERTIES
+  PASS_REGULAR_EXPRESSION "3200 to 1400.*rank 3.*assignments leave their rank")
+set_tests_properties(example.simulate.py PROPERTIES
+  PASS_REGULAR_EXPRESSION "ep 8: a step of.*ms with --pp.*quarter of NVLink.*cluster h100-64 has 64")
 
 function(ek_add_check name)
   add_test(NAME static.${name} COMMAND ${CMAKE_SOURCE_DIR}/tools/${name}.sh ${ARGN})

@@ -280,7 +280,21 @@ ek_status ek_option_from_text(const ek_option *row, const char *where, const cha
     return EK_FAIL(EK_EINTERNAL, "%s: unknown type of option", where);
 }
 
-/* A JSON array of texts, or one text. */
+/* A text or a whole number of a list. */
+static ek_status item_from_json(const ek_option *row, const char *where, const json_t *value,
+                                json_t **out)
+{
+    char text[32];
+
+    if (json_is_string(value))
+        return ek_option_from_text(row, where, json_string_value(value), out);
+    if (!json_is_integer(value))
+        return fail_value(row, where, ek_json_type_name(value));
+    snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    return ek_option_from_text(row, where, text, out);
+}
+
+/* A JSON array of such items. */
 static ek_status list_from_json(const ek_option *row, const char *where, const json_t *value,
                                 json_t **out)
 {
@@ -289,12 +303,7 @@ static ek_status list_from_json(const ek_option *row, const char *where, const j
 
     EK_REQUIRE(list != NULL, EK_ENOMEM, "%s: no memory for its value", where);
     for (size_t i = 0; i < json_array_size(value); i++) {
-        if (!json_is_string(json_array_get(value, i))) {
-            st = fail_value(row, where, ek_json_type_name(json_array_get(value, i)));
-            goto out;
-        }
-        EK_TRY_OUT(
-            ek_option_from_text(row, where, json_string_value(json_array_get(value, i)), &item));
+        EK_TRY_OUT(item_from_json(row, where, json_array_get(value, i), &item));
         EK_REQUIRE_OUT(json_array_append_new(list, item) == 0, EK_ENOMEM,
                        "%s: no memory for its value", where);
     }
@@ -328,8 +337,9 @@ ek_status ek_option_from_json(const ek_option *row, const char *where, const jso
     }
     if (json_is_boolean(value) && row->type == EK_OPTION_FLAG)
         return ek_option_from_text(row, where, json_is_true(value) ? "true" : "false", out);
-    if (json_is_array(value) && row->type == EK_OPTION_LIST)
-        return list_from_json(row, where, value, out);
+    if (row->type == EK_OPTION_LIST)
+        return json_is_array(value) ? list_from_json(row, where, value, out)
+                                    : item_from_json(row, where, value, out);
     if (json_is_string(value) && (row->type == EK_OPTION_TEXT || row->type == EK_OPTION_CHOICE ||
                                   row->type == EK_OPTION_UINT || row->type == EK_OPTION_EVERY ||
                                   row->type == EK_OPTION_SIZE))

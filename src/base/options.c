@@ -117,32 +117,39 @@ static ek_status set_text(ek_options *o, size_t row, char by, const char *text)
     return set_value(o, row, by, value);
 }
 
-static ek_status read_config(ek_options *o, const char *path)
+/* The options of a JSON object; `from` is for messages. */
+static ek_status read_object(ek_options *o, const json_t *root, const char *from)
 {
     const ek_option_table *t = o->table;
     char where[WHERE_CAP];
     const char *key;
-    json_t *root, *value, *kept;
-    ek_status st;
+    json_t *value, *kept;
 
-    EK_TRY(ek_json_read(path, &root));
-    EK_REQUIRE_OUT(json_is_object(root), EK_EFORMAT, "%s: expected an object of options, found %s",
-                   path, ek_json_type_name(root));
-    json_object_foreach(root, key, value)
+    EK_REQUIRE(json_is_object(root), EK_EFORMAT, "%s: expected an object of options, found %s",
+               from, ek_json_type_name(root));
+    json_object_foreach((json_t *)root, key, value)
     {
         ptrdiff_t row = row_of(t, key, strlen(key));
 
-        EK_REQUIRE_OUT(row >= 0, EK_EINVAL,
-                       "%s: `%s` has no option `%.80s`; the nearest is `%s` (see --help)", path,
-                       t->command, key, nearest_option(t, key, strlen(key)));
+        EK_REQUIRE(row >= 0, EK_EINVAL,
+                   "%s: `%s` has no option `%.80s`; the nearest is `%s` (see --help)", from,
+                   t->command, key, nearest_option(t, key, strlen(key)));
         if (o->given[row] == BY_LINE)
             continue;
-        snprintf(where, sizeof(where), "%s: key `%s`", path, key);
-        EK_TRY_OUT(ek_option_from_json(&t->options[row], where, value, &kept));
-        EK_TRY_OUT(set_value(o, (size_t)row, BY_FILE, kept));
+        snprintf(where, sizeof(where), "%s: key `%s`", from, key);
+        EK_TRY(ek_option_from_json(&t->options[row], where, value, &kept));
+        EK_TRY(set_value(o, (size_t)row, BY_FILE, kept));
     }
-    st = EK_OK;
-out:
+    return EK_OK;
+}
+
+static ek_status read_config(ek_options *o, const char *path)
+{
+    json_t *root;
+    ek_status st;
+
+    EK_TRY(ek_json_read(path, &root));
+    st = read_object(o, root, path);
     json_decref(root);
     return st;
 }
@@ -265,34 +272,59 @@ static ek_help asks_for_help(int argc, char *const *argv)
     return EK_HELP_NONE;
 }
 
-ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
-                           ek_options **out)
+/* The caller destroys *out, also after a failure. */
+static ek_status create(const ek_option_table *table, ek_options **out)
 {
-    ek_options *o = calloc(1, sizeof(*o));
-    ek_status st;
+    ek_options *o = *out = calloc(1, sizeof(*o));
 
-    *out = NULL;
     EK_REQUIRE(o != NULL, EK_ENOMEM, "no memory for the options of `%s`", table->command);
     o->table = table;
     o->values = calloc(table->n_options + 1, sizeof(json_t *));
     o->lists = calloc(table->n_options + 1, sizeof(*o->lists));
     o->given = calloc(table->n_options + 1, 1);
     o->positional = json_array();
-    EK_REQUIRE_OUT(o->values != NULL && o->lists != NULL && o->given != NULL &&
-                       o->positional != NULL,
-                   EK_ENOMEM, "no memory for the options of `%s`", table->command);
-    o->help = asks_for_help(argc, argv);
-    if (o->help == EK_HELP_NONE) {
-        EK_TRY_OUT(read_line(o, argc, argv));
-        if (o->config != NULL)
-            EK_TRY_OUT(read_config(o, o->config));
-        EK_TRY_OUT(read_stored(o));
-        EK_TRY_OUT(fill_defaults(o));
-    }
-    *out = o;
+    EK_REQUIRE(o->values != NULL && o->lists != NULL && o->given != NULL && o->positional != NULL,
+               EK_ENOMEM, "no memory for the options of `%s`", table->command);
+    return EK_OK;
+}
+
+static void destroy_out(ek_options **out)
+{
+    ek_options_destroy(*out);
+    *out = NULL;
+}
+
+ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
+                           ek_options **out)
+{
+    ek_status st;
+
+    EK_TRY_OUT(create(table, out));
+    (*out)->help = asks_for_help(argc, argv);
+    if ((*out)->help != EK_HELP_NONE)
+        return EK_OK;
+    EK_TRY_OUT(read_line(*out, argc, argv));
+    if ((*out)->config != NULL)
+        EK_TRY_OUT(read_config(*out, (*out)->config));
+    EK_TRY_OUT(read_stored(*out));
+    EK_TRY_OUT(fill_defaults(*out));
     return EK_OK;
 out:
-    ek_options_destroy(o);
+    destroy_out(out);
+    return st;
+}
+
+ek_status ek_options_from_json(const ek_option_table *table, const json_t *settings,
+                               const char *from, ek_options **out)
+{
+    ek_status st;
+
+    EK_TRY_OUT(create(table, out));
+    EK_TRY_OUT(read_object(*out, settings, from));
+    EK_TRY_OUT(fill_defaults(*out));
+    return EK_OK;
+out:
+    destroy_out(out);
     return st;
 }
 

@@ -27,6 +27,10 @@
  * see ek_options_help_wanted. */
 EK_CHECKED ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,
                                       ek_options **out);
+/* The same from an object with options as keys, like that of a config file; stored settings are not
+ * looked for.  `from` is the object's name in messages.  EK_EINVAL, EK_EFORMAT. */
+EK_CHECKED ek_status ek_options_from_json(const ek_option_table *table, const json_t *settings,
+                                          const char *from, ek_options **out);
 void ek_options_destroy(ek_options *o);
 
 /* In which form the command line asks for help: --help, --help=man, --help=options. */

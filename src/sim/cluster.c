@@ -373,15 +373,17 @@ ek_status ek_cluster_parse(const char *text, size_t bytes, const char *file, ek_
     return st;
 }
 
-ek_status ek_cluster_read(const char *path, ek_cluster *out)
+ek_status ek_cluster_read(const char *file_or_text, ek_cluster *out)
 {
     char *text = NULL;
     size_t bytes = 0;
     ek_status st;
 
+    if (file_or_text[0] == '{')
+        return ek_cluster_parse(file_or_text, strlen(file_or_text), "the cluster", out);
     memset(out, 0, sizeof(*out));
-    EK_TRY_OUT(ek_file_read(path, FILE_BYTES_MAX, &text, &bytes));
-    EK_TRY_OUT(ek_cluster_parse(text, bytes, path, out));
+    EK_TRY_OUT(ek_file_read(file_or_text, FILE_BYTES_MAX, &text, &bytes));
+    EK_TRY_OUT(ek_cluster_parse(text, bytes, file_or_text, out));
 out:
     free(text);
     return st;

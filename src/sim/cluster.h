@@ -60,12 +60,12 @@ typedef struct {
     double node_s_price; /* of a node for a second, in any currency */
 } ek_cluster;
 
-/* Parse a text, and read a file; both are strict, and clear *out on failure.  `file` is for
- * messages, and a machine that is named there is read from its folder.  EK_EFORMAT, EK_ENOENT,
- * EK_EIO. */
+/* Parse a text, and read a file, or a text that begins with a brace; both are strict, and clear
+ * *out on failure.  `file` is for messages, and a machine that is named there is read from its
+ * folder.  EK_EFORMAT, EK_ENOENT, EK_EIO. */
 EK_CHECKED ek_status ek_cluster_parse(const char *text, size_t bytes, const char *file,
                                       ek_cluster *out);
-EK_CHECKED ek_status ek_cluster_read(const char *path, ek_cluster *out);
+EK_CHECKED ek_status ek_cluster_read(const char *file_or_text, ek_cluster *out);
 
 /* The text of a cluster file, with the machine's tables; the caller frees *text.  And to a file,
  * unless it would be refused: EK_EFORMAT. */

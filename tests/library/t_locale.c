@@ -6,6 +6,7 @@
 
 #include <evenkeel/balance.h>
 #include <evenkeel/lm.h>
+#include <evenkeel/simulate.h>
 #include <evenkeel/train.h>
 #include <jansson.h>
 
@@ -288,6 +289,26 @@ static void use_planner(void)
     ek_balance_destroy(&b);
 }
 
+static void use_simulator(void)
+{
+    static const char settings[] =
+        "{\"ranks\": 2, \"model\": \"tiny\", \"batch\": 8, \"capacity-factor\": 1.25,"
+        " \"cluster\": \"{\\\"evenkeel_cluster\\\": 1, \\\"name\\\": \\\"made up\\\","
+        " \\\"rank\\\": {\\\"machine\\\": {\\\"peak\\\": 8e12, \\\"memory_bytes_s\\\": 3e12,"
+        " \\\"efficiency\\\": 0.5}}, \\\"levels\\\": [{\\\"name\\\": \\\"node\\\","
+        " \\\"ranks\\\": 2, \\\"gbytes_s\\\": 0.45, \\\"us\\\": 3.5}]}\"}";
+    char *report = NULL;
+    json_error_t error;
+    json_t *o;
+
+    if (ek_simulate_json(settings, &report) != EK_OK)
+        EK_T_FAIL("%s", ek_err_text());
+    o = report != NULL ? json_loads(report, 0, &error) : NULL;
+    CHECK(json_is_real(json_object_get(o, "step_ms")));
+    json_decref(o);
+    free(report);
+}
+
 /* --- cases ------------------------------------------------------------------------------------ */
 
 static void a_decimal_comma(void)
@@ -316,6 +337,7 @@ static void a_decimal_comma(void)
     CHECK(strcmp(point.text, comma.text) == 0 && point.n > 0);
     json_decref(read_json("comma-hf/config.json"));
     use_planner();
+    use_simulator();
     CHECK_INT(ek_err_raise("f", 1, "f", EK_EIO, "%.1f", 1.5), EK_EIO);
     CHECK(strcmp(ek_err_message(), "1.5") == 0);
     CHECK(has_decimal_comma());

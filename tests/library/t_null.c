@@ -10,6 +10,7 @@
 #include <evenkeel/job.h>
 #include <evenkeel/lm.h>
 #include <evenkeel/planner.h>
+#include <evenkeel/simulate.h>
 #include <evenkeel/train.h>
 #include <evenkeel/version.h>
 
@@ -266,8 +267,20 @@ static void train(void)
     CHECK_INT(ek_train(&whole, NULL, &s), EK_ENOENT); /* NULL for every argument that allows it */
 }
 
+static void simulate(void)
+{
+    char *text = NULL;
+
+    REFUSED(ek_simulate_json(NULL, &text), "settings must not be NULL");
+    REFUSED(ek_simulate_json("{}", NULL), "report must not be NULL");
+    REFUSED(ek_search_json(NULL, &text), "settings must not be NULL");
+    REFUSED(ek_search_json("{}", NULL), "answer must not be NULL");
+    CHECK(text == NULL);
+}
+
 static const ek_case cases[] = {
     EK_CASE(err),     EK_CASE(elastic),     EK_CASE(version),   EK_CASE(balance),
     EK_CASE(planner), EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_get_expert_stats),
-    EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train)};
+    EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train),
+    EK_CASE(simulate)};
 EK_TEST_MAIN(cases)

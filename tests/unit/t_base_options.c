@@ -302,6 +302,16 @@ static void config_file(void)
     CHECK_INT(PARSE(&train, &o, "--data", "z", "--config", config_path, "--quiet=false"), EK_OK);
     CHECK(o != NULL && ek_options_count(o, "data") == 1 && !ek_options_flag(o, "quiet"));
     ek_options_destroy(o);
+    write_config("{\"data\": 5}");
+    CHECK_INT(PARSE(&train, &o, "--config", config_path), EK_OK);
+    CHECK(o != NULL && strcmp(ek_options_list(o, "data", 0), "5") == 0);
+    ek_options_destroy(o);
+    write_config("{\"data\": [\"x\", -3]}");
+    CHECK_INT(PARSE(&train, &o, "--config", config_path), EK_OK);
+    CHECK(o != NULL && strcmp(ek_options_list(o, "data", 1), "-3") == 0);
+    ek_options_destroy(o);
+    write_config("{\"data\": [\"x\", 1.5]}");
+    REFUSED(&train, EK_EINVAL, "key `data` is a number", "texts", "--config", config_path);
     write_config("{\"bacth\": 5}");
     REFUSED(&train, EK_EINVAL, config_path, "nearest is `batch`", "--config", config_path);
     write_config("{\"batch\": \"5\"}");
@@ -312,8 +322,8 @@ static void config_file(void)
     REFUSED(&train, EK_EINVAL, "key `batch` is a number", "an integer", "--config", config_path);
     write_config("{\"data\": []}");
     REFUSED(&train, EK_EINVAL, "key `data` is empty", "one or more", "--config", config_path);
-    write_config("{\"data\": [\"a\", 3]}");
-    REFUSED(&train, EK_EINVAL, "key `data` is an integer", "texts", "--config", config_path);
+    write_config("{\"data\": [\"a\", true]}");
+    REFUSED(&train, EK_EINVAL, "key `data` is true", "texts", "--config", config_path);
     write_config("{\"batch\": 5, \"batch\": 6}");
     REFUSED(&train, EK_EFORMAT, config_path, "line 1", "--config", config_path);
     write_config("[1]");
