@@ -37,6 +37,11 @@ def blocks(text):
             yield m["before"], shlex.split(re.split(r" {2,}", m["line"])[0].rstrip("&"))
 
 
+def is_slow(words):
+    """A search of a large model takes 20 s and more."""
+    return words[0] == "search" and "examples/models/olmoe-1b-7b.json" in words
+
+
 def inline_code(text):
     return [code.split() for code in re.findall(r"`([^`\n]+)`", text)]
 
@@ -104,7 +109,7 @@ class Documents(ek_cli.Case):
             for before, words in blocks(text):
                 if before or words[0] not in RUN.get(name, ()) or words[0] == "bench":
                     continue
-                if any(PLACEHOLDER.search(w) for w in words[1:]):
+                if any(PLACEHOLDER.search(w) for w in words[1:]) or is_slow(words):
                     continue
                 if "--ranks" in words and words[0] == "train" and ek_cli.mpiexec() is None:
                     continue
