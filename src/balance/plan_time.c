@@ -74,6 +74,21 @@ ek_plan_rows ek_plan_rows_of(const ek_plan_limits *l, const int64_t *counts, con
     return (ek_plan_rows){served, sent, got};
 }
 
+void ek_plan_exchange_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                         int64_t *memory, int32_t *slots, int64_t *sent)
+{
+    int64_t *rows = memory + l->ranks + l->ranks * l->slots;
+
+    memset(sent, 0, (size_t)l->ranks * (size_t)l->ranks * sizeof(*sent));
+    for (int32_t e = 0; e < l->experts; e++) {
+        int32_t n = ek_plan_split(l, counts, &p->placement, p->quota, e, memory, slots, rows);
+
+        for (int32_t i = 0; i < n; i++)
+            for (int32_t r = 0; r < l->ranks; r++)
+                sent[(int64_t)r * l->ranks + slots[i] / l->slots] += rows[(int64_t)r * n + i];
+    }
+}
+
 ek_plan_terms ek_plan_terms_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                                int64_t *memory, int32_t *slots)
 {

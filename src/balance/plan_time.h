@@ -22,6 +22,10 @@ typedef struct {
 ek_plan_rows ek_plan_rows_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
                              int64_t *memory, int32_t *slots);
 
+/* Assignments from rank to rank, sent [ranks, ranks]; memory and slots as above. */
+void ek_plan_exchange_of(const ek_plan_limits *l, const int64_t *counts, const ek_plan *p,
+                         int64_t *memory, int32_t *slots, int64_t *sent);
+
 /* Replicas that a rank receives, and primary copies of its that others receive. */
 void ek_plan_replicas_of(const ek_plan_limits *l, const ek_placement *at, int32_t rank,
                          int32_t *gets, int32_t *gives);

@@ -68,6 +68,36 @@ static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_me
                               uses, seconds > 0 ? n : 0);
 }
 
+/* What a rank sends and what it gets are flows of their own. */
+static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t index)
+{
+    const sim_class *c = ek_loop_class(&e->loop, entity);
+    const ek_net_work *w = &c->of->graph->ops[op].work.net;
+    const ek_exchange_rows *rows = &c->exchange[op][e->loop.s.entity[entity].column];
+
+    for (int down = 0; down < 2; down++) {
+        const ek_flow_use *uses = NULL;
+        double growth = 1, seconds = 0;
+        int32_t n = 0;
+
+        EK_TRY(ek_flow_links_exchange(e->links, c, w, &c->price[op], rows, entity, down, &uses, &n,
+                                      &growth, &seconds));
+        EK_TRY(ek_loop_begin_flow(&e->loop, (sim_flow_owner){entity, op, index}, seconds, growth,
+                                  uses, seconds > 0 ? n : 0));
+    }
+    return EK_OK;
+}
+
+static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t index)
+{
+    const sim_class *c = ek_loop_class(&e->loop, m->entities[i]);
+
+    if (c->exchange[m->ops[i]] == NULL || c->price[m->ops[i]].wire <= 0)
+        return begin_flow(e, m->entities[i], m->ops[i], index);
+    m->n_flowing++;
+    return begin_exchange(e, m->entities[i], m->ops[i], index);
+}
+
 static ek_status end_group_flow(engine *e, int32_t index, double latency);
 
 static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
@@ -197,7 +227,7 @@ static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32
     m->begun = m->end = e->loop.now;
     m->n_flowing = m->n_arrived;
     for (int32_t i = 0; i < m->n_arrived; i++)
-        EK_TRY(begin_flow(e, m->entities[i], m->ops[i], index));
+        EK_TRY(begin_group_flow(e, m, i, index));
     return EK_OK;
 }
 

@@ -211,23 +211,32 @@ static int is_inside_node(const ek_cluster *c, int level)
     return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
 }
 
-/* What a rank carries through each level, of which the higher ones pass the lower ones too; and the
- * rank whose down links it passes: the peer of a message, else itself. */
+/* Bytes that pass each level: those of the higher levels pass the lower ones too.  factor: on the
+ * bytes of each level; NULL: 1. */
+static void add_levels(const ek_cluster *c, const double *bytes, double unit, const double *factor,
+                       double carried[EK_CLUSTER_LEVELS])
+{
+    double sum = 0;
+
+    for (int i = c->n_levels - 1; i >= 0; i--) {
+        if (i + 1 < c->n_levels && is_inside_node(c, i) != is_inside_node(c, i + 1))
+            sum = 0;
+        sum += bytes[i] * unit * (factor != NULL ? factor[i] : 1);
+        carried[i] = sum;
+    }
+}
+
+/* What a rank carries through each level; and the rank whose down links it passes: the peer of a
+ * message, else itself. */
 static int32_t carried_of_rank(const ek_cluster *c, const ek_net_work *op, const ek_sim_price *p,
                                int32_t rank, double carried[EK_CLUSTER_LEVELS])
 {
     ek_net_work w = *op;
     ek_net_traffic t;
-    double sum = 0;
 
     w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
     t = p->sends != NULL ? *p->sends : ek_net_traffic_of(c, &w, rank);
-    for (int i = c->n_levels - 1; i >= 0; i--) {
-        if (i + 1 < c->n_levels && is_inside_node(c, i) != is_inside_node(c, i + 1))
-            sum = 0;
-        sum += p->sends != NULL ? t.bytes[i] * p->unit : t.bytes[i];
-        carried[i] = sum;
-    }
+    add_levels(c, t.bytes, p->sends != NULL ? p->unit : 1, NULL, carried);
     return w.peer >= 0 ? ek_ranks_at(w.group, w.peer) : rank;
 }
 
@@ -356,17 +365,10 @@ static double capacity_of(const ek_flow_links *l, int32_t link)
     return l->level[i].capacity;
 }
 
-ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
-                             const ek_sim_price *p, int32_t x, const ek_flow_use **uses, int32_t *n,
-                             double *growth)
+/* A flow that takes `seconds` at full speed, from its bytes by link. */
+static ek_status use_links(ek_flow_links *l, const known *k, double seconds,
+                           const ek_flow_use **uses, int32_t *n, double *growth)
 {
-    const known *k = &l->one;
-    double wire = p->wire;
-
-    if (l->s->each_rank)
-        EK_TRY(collect_rank(l, w, p, c->of->ranks[x - c->first], &l->one));
-    else
-        EK_TRY(collect_class(l, c, w, p, &k));
     if (k->n > l->cap_uses) {
         ek_flow_use *more = realloc(l->uses, 2 * (size_t)k->n * sizeof(*more));
 
@@ -377,9 +379,61 @@ ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_
     }
     for (int32_t i = 0; i < k->n; i++)
         l->uses[i] = (ek_flow_use){k->bytes[i].link,
-                                   k->bytes[i].use / (wire * capacity_of(l, k->bytes[i].link))};
+                                   k->bytes[i].use / (seconds * capacity_of(l, k->bytes[i].link))};
     *uses = l->uses;
     *n = k->n;
-    *growth = k->most > 0 ? wire / k->most : 1;
+    *growth = k->most > 0 ? seconds / k->most : 1;
     return EK_OK;
+}
+
+/* Seconds of the busiest of a rank's links. */
+static double longest(const ek_flow_links *l, const double carried[EK_CLUSTER_LEVELS])
+{
+    double most = 0;
+
+    for (int i = 0; i < l->c->n_levels; i++)
+        most = fmax(most, carried[i] / l->level[i].capacity);
+    return most;
+}
+
+ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
+                                 const ek_sim_price *p, const ek_exchange_rows *rows, int32_t x,
+                                 int down, const ek_flow_use **uses, int32_t *n, double *growth,
+                                 double *seconds)
+{
+    double even[EK_CLUSTER_LEVELS], carried[EK_CLUSTER_LEVELS], most, part;
+    int32_t rank = c->of->ranks[x - c->first];
+    ek_net_work of = *w;
+    ek_net_traffic t;
+
+    of.group = ek_ranks_around(rank, of.group.stride, of.group.n);
+    t = ek_net_traffic_of(l->c, &of, rank);
+    add_levels(l->c, t.bytes, 1, NULL, even);
+    add_levels(l->c, t.bytes, 1, down ? rows->got : rows->sent, carried);
+    most = longest(l, even);
+    part = most > 0 ? longest(l, carried) / most : 0;
+    l->one.n = 0;
+    l->one.most = 0;
+    for (int i = 0; i < l->c->n_levels; i++) {
+        const level_links *v = &l->level[i];
+
+        if (carried[i] > 0)
+            EK_TRY(add_bytes(&l->one, v->link_of[rank / v->shared] + down, carried[i]));
+        l->one.most = fmax(l->one.most, carried[i]);
+    }
+    *seconds = p->wire * part;
+    return use_links(l, &l->one, *seconds, uses, n, growth);
+}
+
+ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
+                             const ek_sim_price *p, int32_t x, const ek_flow_use **uses, int32_t *n,
+                             double *growth)
+{
+    const known *k = &l->one;
+
+    if (l->s->each_rank)
+        EK_TRY(collect_rank(l, w, p, c->of->ranks[x - c->first], &l->one));
+    else
+        EK_TRY(collect_class(l, c, w, p, &k));
+    return use_links(l, k, p->wire, uses, n, growth);
 }

@@ -4,7 +4,9 @@
  * Each level has an up and a down link for every `shared_by` consecutive ranks, which can carry
  * what all of them may send through it together (sim/cluster.h).  A message passes the links of all
  * levels up to that at which its ranks meet, but not those inside the node, or inside a node
- * likewise (sim/price_net.h).  A rank of a collective receives as many bytes as it sends.
+ * likewise (sim/price_net.h).  A rank of a collective receives as many bytes as it sends, unless
+ * it is known what it sends and gets (sim/exchange.h): then these are two flows, one up and one
+ * down.
  *
  * Where an entity is a class, its ranks send alike: links below which there are equally many ranks
  * of each class are one link here, through which goes what the busiest of them carries.
@@ -29,5 +31,13 @@ int32_t ek_flow_links_count(const ek_flow_links *l);
 EK_CHECKED ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
                                         const ek_sim_price *p, int32_t x, const ek_flow_use **uses,
                                         int32_t *n, double *growth);
+
+/* The same of what rank x sends (down 0) or gets (down 1) of an op of which that is known; *seconds
+ * at full speed.  Only where entities are ranks. */
+EK_CHECKED ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c,
+                                            const ek_net_work *w, const ek_sim_price *p,
+                                            const ek_exchange_rows *rows, int32_t x, int down,
+                                            const ek_flow_use **uses, int32_t *n, double *growth,
+                                            double *seconds);
 
 #endif

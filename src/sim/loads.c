@@ -12,19 +12,23 @@
 #include <string.h>
 
 enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
+/* Rows to experts and back; weights of transient replicas, and gradients back. */
+enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
-    int32_t *node_of;        /* [ep] */
-    int64_t steps, step;     /* samples; the chosen one */
-    double *factors;         /* [steps][trace layers][KINDS][ep] */
-    ek_copy_sums *copies;    /* [steps][trace layers] */
-    double *rows_sent;       /* [steps][trace layers] ek_sim_loads_rows_sent */
-    ek_copy_scratch scratch; /* of ek_copy_sums_of */
-    int32_t *layer_of;       /* [model layers] of the trace; -1: a dense layer */
+    int32_t *node_of;            /* [ep] */
+    int64_t steps, step;         /* samples; the chosen one */
+    double *factors;             /* [steps][trace layers][KINDS][ep] */
+    ek_copy_sums *copies;        /* [steps][trace layers] */
+    ek_exchange_rows *exchanged; /* [steps][trace layers][EXCHANGES][ep] */
+    int64_t *passed;             /* [ep][ep] scratch: from rank to rank */
+    double *rows_sent;           /* [steps][trace layers] ek_sim_loads_rows_sent */
+    ek_copy_scratch scratch;     /* of ek_copy_sums_of */
+    int32_t *layer_of;           /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
@@ -91,6 +95,18 @@ static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan
     l->rows_sent[step * l->cfg.trace->layers + layer] = ratio(all, mean * (ep - 1));
 }
 
+static ek_exchange_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64_t layer, int which)
+{
+    return l->exchanged + ((step * l->cfg.trace->layers + layer) * EXCHANGES + which) * l->cfg.ep;
+}
+
+/* From l->passed, and back. */
+static void set_exchanged(ek_sim_loads *l, int64_t step, int64_t layer, int which, double each)
+{
+    ek_exchange_of(l->cfg.cluster, l->cfg.ep, l->cfg.etp, l->passed, each,
+                   exchanged_at(l, step, layer, which), exchanged_at(l, step, layer, which + 1));
+}
+
 /* Slots of a rank for persistent copies; the others are for transient ones. */
 static int32_t states_of(const ek_sim_loads *l)
 {
@@ -135,6 +151,25 @@ static double set_replicas(ek_sim_loads *l, int64_t step, int64_t layer, const e
     return all;
 }
 
+/* Weights of an expert pass its transient replicas in a chain, from the primary on. */
+static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek_placement *at)
+{
+    int32_t ep = l->cfg.ep, states = states_of(l);
+
+    memset(l->passed, 0, (size_t)ep * (size_t)ep * sizeof(*l->passed));
+    for (int32_t e = 0; e < at->experts; e++) {
+        int32_t last = at->primary[e] / at->slots;
+
+        for (int32_t s = 0; s < ep * at->slots; s++)
+            if (at->expert_of[s] == e && s != at->primary[e] &&
+                (!ek_planner_fills_slots(l->cfg.planner) || s % at->slots >= states)) {
+                l->passed[(int64_t)last * ep + s / at->slots]++;
+                last = s / at->slots;
+            }
+    }
+    set_exchanged(l, step, layer, WEIGHTS, ratio(l->limits.slots - states, ep - 1));
+}
+
 static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p)
 {
     ek_copy_sums_config c = {.cluster = l->cfg.cluster,
@@ -154,12 +189,17 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     ek_sim_loads *l = context;
     int64_t step = sample_of(l, iteration);
     ek_plan_rows rows;
+    double mean;
 
     if (step < 0)
         return EK_OK;
     rows = ek_plan_rows_of(&l->limits, counts, served, l->memory, l->slots);
-    set_rows(l, step, layer, &rows, even_rows(l, iteration, layer, &rows));
+    mean = even_rows(l, iteration, layer, &rows);
+    set_rows(l, step, layer, &rows, mean);
+    ek_plan_exchange_of(&l->limits, counts, served, l->memory, l->slots, l->passed);
+    set_exchanged(l, step, layer, ROWS, mean / l->cfg.ep);
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
+    set_passed_on(l, step, layer, &served->placement);
     set_copies(l, step, layer, served);
     l->planned++;
     return EK_OK;
@@ -201,13 +241,17 @@ static ek_status allocate(ek_sim_loads *l)
     l->layer_of = calloc((size_t)c->spec->layers, sizeof(*l->layer_of));
     l->factors = calloc((size_t)(l->steps * c->trace->layers * KINDS * c->ep), sizeof(*l->factors));
     l->copies = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->copies));
+    l->exchanged =
+        calloc((size_t)(EXCHANGES * l->steps * c->trace->layers * c->ep), sizeof(*l->exchanged));
+    l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
     l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
     l->scratch.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->scratch.passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
-                   l->copies != NULL && l->rows_sent != NULL && l->scratch.traffic != NULL &&
+                   l->copies != NULL && l->exchanged != NULL && l->passed != NULL &&
+                   l->rows_sent != NULL && l->scratch.traffic != NULL &&
                    l->scratch.passed != NULL && l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
@@ -298,6 +342,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->rows_sent);
     free(l->scratch.traffic);
     free(l->scratch.passed);
+    free(l->exchanged);
+    free(l->passed);
     free(l->memory);
     free(l->slots);
     free(l);
@@ -354,6 +400,29 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op)
     if (kind < 0 || l->layer_of[op->layer] < 0)
         return NULL;
     return factors_at(l, l->step, l->layer_of[op->layer], kind);
+}
+
+/* Which exchange an op is; -1: none. */
+static int exchange_of(const ek_op *op)
+{
+    switch (op->kind) {
+    case EK_OP_DISPATCH_A2A:
+    case EK_OP_COMBINE_A2A_BACKWARD: return ROWS;
+    case EK_OP_COMBINE_A2A:
+    case EK_OP_DISPATCH_A2A_BACKWARD: return ROWS_BACK;
+    case EK_OP_REPLICAS: return WEIGHTS;
+    case EK_OP_REPLICA_GRADIENTS: return op->lane == EK_LANE_SUMS ? -1 : GRADIENTS;
+    default: return -1;
+    }
+}
+
+const ek_exchange_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op)
+{
+    int which = exchange_of(op);
+
+    if (op->layer < 0 || l->layer_of[op->layer] < 0 || which < 0)
+        return NULL;
+    return exchanged_at(l, l->step, l->layer_of[op->layer], which);
 }
 
 /* Index of the op's layer in the chosen sample. */

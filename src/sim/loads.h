@@ -23,6 +23,7 @@
 #include "schedule/graph.h"
 #include "sim/cluster.h"
 #include "sim/copy_sums.h"
+#include "sim/exchange.h"
 #include "spec/model.h"
 
 typedef struct {
@@ -67,6 +68,11 @@ const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
 /* The factors [ep] of an op on the ranks of an expert-parallel group; NULL: it does not depend on
  * loads.  Borrowed until the next sample is chosen. */
 const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
+
+/* What each rank [ep] of a group sends and gets in an all-to-all of tokens, or of the weights and
+ * gradients of transient replicas; NULL: another op.
+ * Borrowed likewise. */
+const ek_exchange_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
 
 /* What an op that sums gradients of persistent copies, or sends the sums, has the ranks of a group
  * send, in gradients of *gradient bytes; NULL: it is none of these. */

@@ -22,6 +22,7 @@
 #ifndef SIM_REPLAY_H
 #define SIM_REPLAY_H
 
+#include "sim/exchange.h"
 #include "sim/graphs.h"
 #include "sim/price_net.h"
 
@@ -51,6 +52,9 @@ typedef struct {
      * factors NULL: no op has any. */
     const double *(*factors)(const void *loads, const ek_op *op);
     const void *loads;
+    /* What ranks [n_columns] send and get in an op with factors, by level, for ek_sim_flow; NULL:
+     * as the op's work says, times its factor.  exchange NULL: so all ops. */
+    const ek_exchange_rows *(*exchange)(const void *loads, const ek_op *op);
     const int32_t *column_of; /* [ranks] */
     int32_t n_columns;
     const int32_t *recorded; /* [n_recorded] ranks whose ops are recorded */

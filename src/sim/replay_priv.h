@@ -37,15 +37,16 @@ typedef struct {
 
 typedef struct {
     const ek_sim_class *of;
-    int32_t index;          /* among the classes */
-    int32_t first, n;       /* its entities */
-    int32_t next;           /* op that is not done yet */
-    ek_sim_price *price;    /* [ops] */
-    const double **factors; /* [ops]; NULL: 1 on all ranks */
-    double *end;            /* [ops][n] */
-    double *begun;          /* [network ops][n]: when the bytes of the last rank could move */
-    int32_t *net_index;     /* [ops] */
-    int32_t *channel_of;    /* [ops] of collectives */
+    int32_t index;                     /* among the classes */
+    int32_t first, n;                  /* its entities */
+    int32_t next;                      /* op that is not done yet */
+    ek_sim_price *price;               /* [ops] */
+    const double **factors;            /* [ops]; NULL: 1 on all ranks */
+    const ek_exchange_rows **exchange; /* [ops] */
+    double *end;                       /* [ops][n] */
+    double *begun;       /* [network ops][n]: when the bytes of the last rank could move */
+    int32_t *net_index;  /* [ops] */
+    int32_t *channel_of; /* [ops] of collectives */
 } sim_class;
 
 typedef enum { SIM_AWAY, SIM_ARRIVED, SIM_MET } sim_channel_state;

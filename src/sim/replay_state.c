@@ -171,6 +171,7 @@ static void price_op(const ek_sim_config *cfg, sim *s, sim_class *c, int32_t at)
     cfg->price(cfg->context, c->of, op, &c->price[at]);
     s->polls |= c->price[at].polled > 0;
     c->factors[at] = f;
+    c->exchange[at] = f != NULL && cfg->exchange != NULL ? cfg->exchange(cfg->loads, op) : NULL;
     for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
         sum += f[i];
     if (op->work.kind == EK_WORK_NET && f != NULL && sum == 0)
@@ -200,11 +201,12 @@ static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
 
     c->price = calloc(ops, sizeof(*c->price));
     c->factors = calloc(ops, sizeof(*c->factors));
+    c->exchange = calloc(ops, sizeof(*c->exchange));
     c->end = malloc(ops * columns * sizeof(*c->end));
     c->net_index = calloc(ops, sizeof(*c->net_index));
     c->channel_of = calloc(ops, sizeof(*c->channel_of));
-    if (c->price == NULL || c->factors == NULL || c->end == NULL || c->net_index == NULL ||
-        c->channel_of == NULL)
+    if (c->price == NULL || c->factors == NULL || c->exchange == NULL || c->end == NULL ||
+        c->net_index == NULL || c->channel_of == NULL)
         return no_memory();
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
@@ -244,6 +246,7 @@ void ek_sim_close(sim *s)
 
         free(c->price);
         free(c->factors);
+        free(c->exchange);
         free(c->end);
         free(c->begun);
         free(c->net_index);

@@ -224,6 +224,11 @@ static const double *factors_of(const void *loads, const ek_op *op)
     return ek_sim_loads_factors(loads, op);
 }
 
+static const ek_exchange_rows *exchange_of(const void *loads, const ek_op *op)
+{
+    return ek_sim_loads_exchange(loads, op);
+}
+
 /* --- files ------------------------------------------------------------------------------------ */
 
 ek_status ek_simulation_open_files(const char *cluster, const char *trace,
@@ -368,6 +373,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
     if (s->loads != NULL) {
         ek_sim_loads_set(s->loads, step);
         sim.factors = factors_of;
+        sim.exchange = exchange_of;
         sim.loads = s->loads;
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;
