@@ -37,7 +37,7 @@ def options():
     p.add_argument("--groups", nargs="*", help="names of groups (default: all that count)")
     p.add_argument("--layouts", nargs="*", help="names of layouts (default: all of a group)")
     p.add_argument("--traces", metavar="DIR", help="folder of recorded traces, for groups with a trace (gpt_moe_e32_r16.npy)")
-    p.add_argument("--cores", type=float, default=1.6, help="of all nodes together (default: %(default)s)")
+    p.add_argument("--cores", type=float, default=1.6, help="of all nodes together, where a group says nothing else (default: %(default)s)")
     p.add_argument("--period", type=int, default=1000, help="microseconds in which a node gets its share of the cores (default: %(default)s)")
     p.add_argument("--budget", type=float, default=1.6, help="seconds of bench costs for links and experts (default: %(default)s)")
     p.add_argument("--steps", type=int, default=9, help="measured steps of a layout (default: %(default)s)")
@@ -259,7 +259,7 @@ def main():
     o = options()
     for name in [] if o.table else o.groups or COUNTED:
         of = dict(COUNTED, **TUNING)[name]
-        o.nodes, o.cpu = of["nodes"], "%.3f" % (o.cores / of["nodes"])
+        o.nodes, o.cpu = of["nodes"], "%.3f" % ((of["cores"] or o.cores) / of["nodes"])
         with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
             Group(o, name, o.keep or folder, cluster).run()
     tables(o)

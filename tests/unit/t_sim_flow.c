@@ -225,6 +225,83 @@ static void sharing_with_fewer_is_no_slower(void)
     }
 }
 
+/* Pairs of ranks on a node, whose adapter carries two bytes a second. */
+static const ek_cluster adapters = {
+    .name = "adapters",
+    .n_levels = 2,
+    .level = {{.name = "node", .ranks = 2, .bytes_s = 1000},
+              {.name = "net", .ranks = RANKS_MOST, .bytes_s = 1, .shared_by = 2}}};
+
+static const double twice[] = {2, 2, 2, 2};
+
+static const double *all_twice(const void *loads, const ek_op *op)
+{
+    (void)loads;
+    return op->work.kind == EK_WORK_NET ? twice : NULL;
+}
+
+static const ek_exchange_rows *rows_of(const void *loads, const ek_op *op)
+{
+    (void)op;
+    return loads;
+}
+
+/* Seconds of an all-to-all of 4 ranks, a byte to each under even loads. */
+static double exchange_seconds(const ek_cluster *c, const ek_exchange_rows *rows)
+{
+    static const int32_t column[] = {0, 1, 2, 3};
+    ek_cluster alone = ek_cluster_alone(c);
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_on,
+                         .context = &alone,
+                         .factors = all_twice,
+                         .exchange = rows_of,
+                         .loads = rows,
+                         .column_of = column,
+                         .n_columns = 4};
+    ek_sim_result r;
+
+    open_world(&w, 1, 4);
+    net(&w.graph[0], EK_OP_DISPATCH_A2A, EK_COLLECTIVE_A2A_LINEAR, (ek_ranks){0, 1, 4}, -1, 3, -1);
+    CHECK_INT(ek_sim_flow(&cfg, c, &r), EK_OK);
+    close_world(&w);
+    return take_step(r);
+}
+
+/* What a rank gets more than another of its node, the adapter does not carry more; nor what stays
+ * inside the node. */
+static void an_adapter_carries_what_its_ranks_exchange(void)
+{
+    ek_exchange_rows even[4], rows[4], busy[4], near[4];
+
+    for (int r = 0; r < 4; r++)
+        even[r] = (ek_exchange_rows){{1, 1}, {1, 1}};
+    CHECK_SECONDS(exchange_seconds(&adapters, even), 2);
+    for (int r = 0; r < 4; r++)
+        rows[r] = (ek_exchange_rows){{1, 1}, {1, r % 2 == 0 ? 1.75 : 0.25}};
+    CHECK_SECONDS(exchange_seconds(&adapters, rows), 2);
+    for (int r = 0; r < 4; r++) /* to the first node more than to the second */
+        busy[r] = (ek_exchange_rows){{1, r < 2 ? 0.5 : 1.5}, {1, r < 2 ? 1.5 : 0.5}};
+    CHECK_SECONDS(exchange_seconds(&adapters, busy), 3);
+    for (int r = 0; r < 4; r++)
+        near[r] = (ek_exchange_rows){{2, 0.5}, {2, 0.5}};
+    CHECK_SECONDS(exchange_seconds(&adapters, near), 1);
+    near[0].got[1] = near[1].got[1] = 0;
+    near[2].sent[1] = near[3].sent[1] = 0;
+    CHECK_SECONDS(exchange_seconds(&adapters, near), 1); /* the other direction */
+}
+
+/* With links of their own ranks take as long as by factors: the larger of both directions. */
+static void ranks_with_links_of_their_own_take_their_factors(void)
+{
+    ek_exchange_rows rows[4];
+
+    for (int r = 0; r < 4; r++)
+        rows[r] = (ek_exchange_rows){{r == 2 ? 2 : 0.5}, {r == 1 ? 1.5 : 1}};
+    CHECK_SECONDS(exchange_seconds(&own, rows), 6);
+}
+
 static void alone_is_all_of_a_shared_link(void)
 {
     ek_cluster alone = ek_cluster_alone(&spine);
@@ -258,6 +335,8 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(collectives_of_a_rank_share_its_link_all_the_time),
                                 EK_CASE(classes_are_as_their_ranks_one_by_one),
                                 EK_CASE(sharing_with_fewer_is_no_slower),
+                                EK_CASE(an_adapter_carries_what_its_ranks_exchange),
+                                EK_CASE(ranks_with_links_of_their_own_take_their_factors),
                                 EK_CASE(alone_is_all_of_a_shared_link),
                                 EK_CASE(ranks_that_wait_for_one_another_are_named)};
 EK_TEST_MAIN(cases)

@@ -109,6 +109,64 @@ static void one_expert_with_all_rows_loads_its_rank(void)
     ek_sim_loads_close(&l);
 }
 
+/* Two ranks a node: rows for the node itself, and for the other. */
+static void exchanges_are_known_by_level_and_direction(void)
+{
+    static const ek_op_kind to[] = {EK_OP_DISPATCH_A2A, EK_OP_COMBINE_A2A_BACKWARD};
+    static const ek_op_kind back[] = {EK_OP_COMBINE_A2A, EK_OP_DISPATCH_A2A_BACKWARD};
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_op products = {.kind = EK_OP_EXPERT_UP}, dense = {.kind = EK_OP_DISPATCH_A2A, .layer = 1};
+    ek_sim_loads *l;
+
+    cluster.n_levels = 2;
+    cluster.level[1] = cluster.level[0];
+    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    for (int i = 0; i < 2; i++) {
+        ek_op there = {.kind = to[i]}, home = {.kind = back[i]};
+        const ek_exchange_rows *x = ek_sim_loads_exchange(l, &there);
+        const ek_exchange_rows *y = ek_sim_loads_exchange(l, &home);
+
+        /* each rank has 2,000 rows for each other when loads are even, and 8,000 for rank 0 */
+        CHECK(x[0].got[0] == 4 && x[0].got[1] == 4 && x[0].sent[0] == 0 && x[0].sent[1] == 0);
+        CHECK(x[1].sent[0] == 4 && x[1].sent[1] == 0 && x[1].got[0] == 0);
+        CHECK(x[2].sent[0] == 0 && x[2].sent[1] == 2 && x[3].got[1] == 0);
+        CHECK(y[0].sent[1] == 4 && y[0].got[1] == 0 && y[3].got[1] == 2 && y[3].sent[1] == 0);
+    }
+    CHECK(ek_sim_loads_exchange(l, &products) == NULL);
+    CHECK(ek_sim_loads_exchange(l, &dense) == NULL);
+    ek_sim_loads_close(&l);
+}
+
+/* The expert of rank 0 gets a replica on each other rank: 0 -> 1 in the node, 1 -> 2 to the other,
+ * 2 -> 3; gradients come back. */
+static void replicas_are_passed_on_in_a_chain(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_exact);
+    ek_op weights = {.kind = EK_OP_REPLICAS}, sums = {.kind = EK_OP_REPLICA_GRADIENTS};
+    const ek_exchange_rows *x, *y;
+    ek_sim_loads *l;
+
+    cluster.n_levels = 2;
+    cluster.level[1] = cluster.level[0];
+    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    x = ek_sim_loads_exchange(l, &weights);
+    y = ek_sim_loads_exchange(l, &sums);
+    /* a slot each, that could be of 3 other ranks' experts: 1 of them on the node */
+    CHECK(fabs(x[0].sent[0] - 3) < 1e-12 && x[0].sent[1] == 0 && x[0].got[1] == 0);
+    CHECK(fabs(x[1].sent[1] - 1.5) < 1e-12 && fabs(x[2].got[1] - 1.5) < 1e-12);
+    CHECK(fabs(x[3].got[0] - 3) < 1e-12 && x[3].sent[0] == 0);
+    CHECK(fabs(y[1].got[1] - 1.5) < 1e-12 && y[1].sent[1] == 0);
+    sums.lane = EK_LANE_SUMS; /* persistent copies: sim/copy_sums.h */
+    CHECK(ek_sim_loads_exchange(l, &sums) == NULL);
+    ek_sim_loads_close(&l);
+}
+
 static void replicas_level_what_ranks_serve(void)
 {
     ek_trace t = hot_trace();
@@ -258,6 +316,8 @@ static void padded_experts_are_full(void)
 
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
+    EK_CASE(exchanges_are_known_by_level_and_direction),
+    EK_CASE(replicas_are_passed_on_in_a_chain),
     EK_CASE(replicas_level_what_ranks_serve),
     EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
