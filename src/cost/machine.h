@@ -60,6 +60,9 @@ typedef struct {
     double op_s;    /* of the executor for an op, besides what the op does; 0: not measured */
     double polling; /* share by which an op of the network in flight prolongs products on the same
                        core, besides its bytes; 0: not measured, or the network has a core */
+    double rank_alone, node_alone; /* CPU time of a rank, over that with all ranks busy: while no
+                                      other rank computes; while other nodes do not.  0: 1, as
+                                      where ranks have cores of their own */
     ek_kernel_costs kernels;
 } ek_machine;
 

@@ -14,9 +14,10 @@
 enum { VERSION = 2, COUNT_MAX = 1 << 30, FILE_BYTES_MAX = 1 << 20 };
 
 /* Values beyond these are mistakes; with these bounds, products of a few values stay finite. */
-#define X_MAX 1e18
-#define Y_MAX 1e24
-#define Y_MIN 1e-24
+#define X_MAX     1e18
+#define ALONE_MAX 1000
+#define Y_MAX     1e24
+#define Y_MIN     1e-24
 
 /* --- checks ----------------------------------------------------------------------------------- */
 
@@ -109,6 +110,13 @@ static ek_status check_training(const ek_training_rates *t, const char *file)
     return EK_OK;
 }
 
+static ek_status check_alone(double alone, const char *key, const char *file)
+{
+    EK_REQUIRE(alone == 0 || (isfinite(alone) && alone >= 1 && alone <= ALONE_MAX), EK_EFORMAT,
+               "%s: key `%s`: %g is not between 1 and %d", file, key, alone, ALONE_MAX);
+    return EK_OK;
+}
+
 ek_status ek_machine_check(const ek_machine *m, const char *file)
 {
     const struct {
@@ -139,6 +147,8 @@ ek_status ek_machine_check(const ek_machine *m, const char *file)
                "%s: key `op_s`: %g is not a time of an op", file, m->op_s);
     EK_REQUIRE(isfinite(m->polling) && m->polling >= 0 && m->polling <= 100, EK_EFORMAT,
                "%s: key `polling`: %g is not a share between 0 and 100", file, m->polling);
+    EK_TRY(check_alone(m->rank_alone, "rank_alone", file));
+    EK_TRY(check_alone(m->node_alone, "node_alone", file));
     return check_kernels(&m->kernels, file);
 }
 
@@ -152,6 +162,14 @@ static void write_array(FILE *f, const char *key, const double *x, int32_t n)
         ek_json_write_real(f, x[i]);
     }
     fputc(']', f);
+}
+
+static void write_alone(FILE *f, const char *key, double alone)
+{
+    if (alone <= 0)
+        return;
+    fprintf(f, ",\n  \"%s\": ", key);
+    ek_json_write_real(f, alone);
 }
 
 static void write_link(FILE *f, const ek_machine *m, ek_link link)
@@ -239,6 +257,8 @@ static ek_status write_machine(FILE *f, const void *from)
         fputs(",\n  \"polling\": ", f);
         ek_json_write_real(f, m->polling);
     }
+    write_alone(f, "rank_alone", m->rank_alone);
+    write_alone(f, "node_alone", m->node_alone);
     fprintf(f,
             ",\n  \"expert\": {\n    \"hidden\": %lld,\n    \"ff\": %lld,\n    \"experts\": %lld",
             (long long)m->hidden, (long long)m->ff, (long long)m->experts);
@@ -445,6 +465,8 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
                                        "net",
                                        "op_s",
                                        "polling",
+                                       "rank_alone",
+                                       "node_alone",
                                        "kernels",
                                        "training",
                                        NULL};
@@ -472,6 +494,8 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
     if (version > 1) {
         EK_TRY(ek_json_real(o, file, "op_s", EK_JSON_REQUIRED, &m->op_s));
         EK_TRY(ek_json_real(o, file, "polling", EK_JSON_OPTIONAL, &m->polling));
+        EK_TRY(ek_json_real(o, file, "rank_alone", EK_JSON_OPTIONAL, &m->rank_alone));
+        EK_TRY(ek_json_real(o, file, "node_alone", EK_JSON_OPTIONAL, &m->node_alone));
         EK_TRY(read_training(o, file, &m->training));
         EK_TRY(read_kernels(o, file, &m->kernels));
     }

@@ -96,10 +96,23 @@ static ek_status finish_op(sim_loop *l, int32_t entity, int32_t op)
     return EK_OK;
 }
 
+/* Where ranks share cores the end of an op is open. */
+static ek_status start_shared(sim_loop *l, sim_class *c, int32_t entity, int32_t op)
+{
+    double last = l->s.entity[entity].last;
+
+    ek_sim_run_serial(&l->s, c, op, entity - c->first);
+    l->s.entity[entity].last = last;
+    l->progress[entity].running[EK_LANE_COMPUTE] = 1;
+    return l->start_compute(l, c, entity, op, *ek_sim_end_of(c, op, entity - c->first) - l->now);
+}
+
 static ek_status start_serial(sim_loop *l, sim_class *c, int32_t entity, int32_t op)
 {
     int32_t column = entity - c->first;
 
+    if (l->start_compute != NULL && c->of->graph->ops[op].lane == EK_LANE_COMPUTE)
+        return start_shared(l, c, entity, op);
     ek_sim_run_serial(&l->s, c, op, column);
     if (l->order[c->index].quiet[op])
         return finish_op(l, entity, op);
@@ -116,6 +129,14 @@ static ek_status end_serial(sim_loop *l, int32_t entity, int32_t op)
     l->progress[entity].running[lane] = 0;
     EK_TRY(check_later(l, entity, lane)); /* after what depends on the op: the last is first */
     return finish_op(l, entity, op);
+}
+
+ek_status ek_loop_end_compute(sim_loop *l, int32_t entity, int32_t op)
+{
+    sim_class *c = ek_loop_class(l, entity);
+
+    ek_sim_move_end(&l->s, c, op, entity - c->first, l->now);
+    return end_serial(l, entity, op);
 }
 
 ek_status ek_loop_end_net(sim_loop *l, int32_t entity, int32_t op, double begun)
@@ -270,10 +291,10 @@ ek_status ek_loop_run(sim_loop *l)
 
 /* Ops of which only later ops of the lane depend, unless messages take some of the processor's time
  * between them. */
-static void mark_quiet(const sim_class *c, int messages_cost, unsigned char *quiet)
+static void mark_quiet(const sim_class *c, int open_ends, unsigned char *quiet)
 {
     const ek_graph *g = c->of->graph;
-    int free_messages = !messages_cost;
+    int free_messages = !open_ends;
 
     for (int32_t i = 0; i < g->n_ops; i++)
         free_messages &= c->price[i].overhead <= 0 && c->price[i].polled <= 0;
@@ -287,7 +308,7 @@ static void mark_quiet(const sim_class *c, int messages_cost, unsigned char *qui
         }
 }
 
-static ek_status open_order(const sim_class *c, int messages_cost, sim_order *o)
+static ek_status open_order(const sim_class *c, int open_ends, sim_order *o)
 {
     const ek_graph *g = c->of->graph;
     size_t n = (size_t)g->n_ops;
@@ -314,7 +335,7 @@ static ek_status open_order(const sim_class *c, int messages_cost, sim_order *o)
     }
     for (int32_t i = 0; i < g->n_ops; i++)
         o->first[i + 2] += o->first[i + 1];
-    mark_quiet(c, messages_cost, o->quiet);
+    mark_quiet(c, open_ends, o->quiet);
     for (int32_t i = 0; i < g->n_ops; i++) /* first[d + 1]: where the next of d goes */
         for (int32_t k = 0; k < g->ops[i].n_deps; k++)
             o->dependents[o->first[g->deps[g->ops[i].dep + k] + 1]++] = i;
@@ -332,7 +353,8 @@ ek_status ek_loop_open(const ek_sim_config *cfg, sim_loop *l)
     if (l->order == NULL || l->progress == NULL || l->class_of == NULL)
         return no_memory();
     for (int32_t k = 0; k < s->n_classes; k++) {
-        EK_TRY(open_order(&s->classes[k], l->messages_cost, &l->order[k]));
+        EK_TRY(
+            open_order(&s->classes[k], l->messages_cost || l->start_compute != NULL, &l->order[k]));
         l->n_left += (int64_t)s->classes[k].n * s->classes[k].of->graph->n_ops;
         for (int32_t i = 0; i < s->classes[k].n; i++)
             l->class_of[s->classes[k].first + i] = k;

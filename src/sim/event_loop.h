@@ -56,6 +56,10 @@ struct sim_loop {
     ek_status (*start_net)(sim_loop *l, sim_class *c, int32_t entity, int32_t op);
     ek_status (*end_flow)(sim_loop *l, const sim_flow_owner *o);
     ek_status (*handle)(sim_loop *l, const sim_event *x);
+    /* Begins a flow of an op of the compute lane that takes so many seconds with all ranks busy;
+     * NULL: it takes them.  end_flow calls ek_loop_end_compute. */
+    ek_status (*start_compute)(sim_loop *l, sim_class *c, int32_t entity, int32_t op,
+                               double seconds);
     int messages_cost; /* 1: an engine charges messages to the compute lane at any time */
 
     sim s;
@@ -90,6 +94,8 @@ EK_CHECKED ek_status ek_loop_push(sim_loop *l, sim_event x);
 /* As ek_flows_begin. */
 EK_CHECKED ek_status ek_loop_begin_flow(sim_loop *l, sim_flow_owner o, double seconds,
                                         double growth, const ek_flow_use *uses, int32_t n);
+/* An op of the compute lane has ended now, not when its price says. */
+EK_CHECKED ek_status ek_loop_end_compute(sim_loop *l, int32_t entity, int32_t op);
 /* A network op has ended now, whose bytes could move from `begun` on. */
 EK_CHECKED ek_status ek_loop_end_net(sim_loop *l, int32_t entity, int32_t op, double begun);
 

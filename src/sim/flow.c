@@ -2,12 +2,16 @@
 #include "sim/flow.h"
 
 #include "sim/event_loop.h"
+#include "sim/flow_cores.h"
 #include "sim/flow_links.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum { MESSAGE_ARRIVES, GROUP_ENDS } event_kind;
+
+/* Owners of flows that are no meetings. */
+enum { OF_MESSAGE = -1, OF_CORES = -2 };
 
 /* A collective of a group: from the first rank that starts it until it has ended. */
 typedef struct {
@@ -38,6 +42,7 @@ typedef struct {
 typedef struct {
     sim_loop loop; /* first */
     ek_flow_links *links;
+    ek_flow_cores cores;
     groups *groups;     /* [channels] */
     receives *receives; /* [entities] that wait */
     meeting *meetings;
@@ -51,7 +56,7 @@ static ek_status no_memory(void)
 
 /* --- flows ------------------------------------------------------------------------------------ */
 
-/* of_meeting -1: a message. */
+/* of_meeting: or OF_MESSAGE. */
 static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_meeting)
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
@@ -73,7 +78,7 @@ static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t i
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
     const ek_net_work *w = &c->of->graph->ops[op].work.net;
-    const ek_exchange_rows *rows = &c->exchange[op][e->loop.s.entity[entity].column];
+    const ek_level_rows *rows = &c->exchange[op][e->loop.s.entity[entity].column];
 
     for (int down = 0; down < 2; down++) {
         const ek_flow_use *uses = NULL;
@@ -107,6 +112,8 @@ static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
 
     if (o->of >= 0)
         return end_group_flow((engine *)l, o->of, latency);
+    if (o->of == OF_CORES)
+        return ek_loop_end_compute(l, o->entity, o->op);
     EK_TRY(ek_loop_push(l, (sim_event){.time = l->now + latency,
                                        .kind = MESSAGE_ARRIVES,
                                        .entity = o->entity,
@@ -115,12 +122,23 @@ static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
     return ek_loop_end_net(l, o->entity, o->op, *ek_sim_begun_of(c, o->op, o->entity - c->first));
 }
 
+static ek_status start_compute(sim_loop *l, sim_class *c, int32_t entity, int32_t op,
+                               double seconds)
+{
+    const ek_flow_cores *f = &((engine *)l)->cores;
+    ek_flow_use uses[EK_CORES_USES];
+
+    ek_flow_cores_uses(f, c->of->ranks[entity - c->first], uses);
+    return ek_loop_begin_flow(l, (sim_flow_owner){entity, op, OF_CORES}, seconds / f->rank_alone, 1,
+                              uses, seconds > 0 ? EK_CORES_USES : 0);
+}
+
 /* --- messages --------------------------------------------------------------------------------- */
 
 static ek_status start_send(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
     *ek_sim_begun_of(c, op, entity - c->first) = e->loop.now;
-    return begin_flow(e, entity, op, -1);
+    return begin_flow(e, entity, op, OF_MESSAGE);
 }
 
 static ek_status start_receive(engine *e, sim_class *c, int32_t entity, int32_t op)
@@ -298,8 +316,12 @@ static ek_status open_groups(const sim *s, const sim_channel *ch, groups *g)
 static ek_status open_engine(const ek_sim_config *cfg, const ek_cluster *c, engine *e)
 {
     const sim *s = &e->loop.s;
+    ek_sim_config each = *cfg;
+    int shared = ek_flow_cores_are_shared(c);
 
-    EK_TRY(ek_loop_open(cfg, &e->loop));
+    each.each_rank |= shared;
+    e->loop.start_compute = shared ? start_compute : NULL;
+    EK_TRY(ek_loop_open(&each, &e->loop));
     e->free_meeting = -1;
     e->groups = calloc((size_t)s->n_channels + 1, sizeof(*e->groups));
     e->receives = calloc((size_t)s->n, sizeof(*e->receives));
@@ -308,7 +330,10 @@ static ek_status open_engine(const ek_sim_config *cfg, const ek_cluster *c, engi
     for (int32_t i = 0; i < s->n_channels; i++)
         EK_TRY(open_groups(s, &s->channels[i], &e->groups[i]));
     EK_TRY(ek_flow_links_open(s, c, &e->links));
-    return ek_flows_open(ek_flow_links_count(e->links), &e->loop.flows);
+    if (shared)
+        e->cores = ek_flow_cores_of(c, s->graphs->ranks, ek_flow_links_count(e->links));
+    return ek_flows_open(ek_flow_links_count(e->links) + ek_flow_cores_count(&e->cores),
+                         &e->loop.flows);
 }
 
 static void close_engine(engine *e)

@@ -9,7 +9,9 @@
  *             (ek_cluster_alone), and other ranks, of its group or not, slow it down where they use
  *             the same link at the same time: stages that share a node's adapter, ranks that send
  *             to one, groups that are not at the same place of the step;
- *   flows     of a rank that are in flight share its link all the time.
+ *   flows     of a rank that are in flight share its link all the time;
+ *   cores     that ranks share by the machine file are shared by those that compute
+ *             (sim/flow_cores.h).
  *
  * The rest is as in sim/replay.h.  Ranks of a class are one entity where nothing distinguishes
  * them, so that symmetric flows are one.

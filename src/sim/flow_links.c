@@ -397,7 +397,7 @@ static double longest(const ek_flow_links *l, const double carried[EK_CLUSTER_LE
 }
 
 ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
-                                 const ek_sim_price *p, const ek_exchange_rows *rows, int32_t x,
+                                 const ek_sim_price *p, const ek_level_rows *rows, int32_t x,
                                  int down, const ek_flow_use **uses, int32_t *n, double *growth,
                                  double *seconds)
 {

@@ -5,7 +5,7 @@
  * what all of them may send through it together (sim/cluster.h).  A message passes the links of all
  * levels up to that at which its ranks meet, but not those inside the node, or inside a node
  * likewise (sim/price_net.h).  A rank of a collective receives as many bytes as it sends, unless
- * it is known what it sends and gets (sim/exchange.h): then these are two flows, one up and one
+ * it is known what it sends and gets (sim/level_rows.h): then these are two flows, one up and one
  * down.
  *
  * Where an entity is a class, its ranks send alike: links below which there are equally many ranks
@@ -36,7 +36,7 @@ EK_CHECKED ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, co
  * at full speed.  Only where entities are ranks. */
 EK_CHECKED ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c,
                                             const ek_net_work *w, const ek_sim_price *p,
-                                            const ek_exchange_rows *rows, int32_t x, int down,
+                                            const ek_level_rows *rows, int32_t x, int down,
                                             const ek_flow_use **uses, int32_t *n, double *growth,
                                             double *seconds);
 

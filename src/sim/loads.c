@@ -20,15 +20,15 @@ struct ek_sim_loads {
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
-    int32_t *node_of;            /* [ep] */
-    int64_t steps, step;         /* samples; the chosen one */
-    double *factors;             /* [steps][trace layers][KINDS][ep] */
-    ek_copy_sums *copies;        /* [steps][trace layers] */
-    ek_exchange_rows *exchanged; /* [steps][trace layers][EXCHANGES][ep] */
-    int64_t *passed;             /* [ep][ep] scratch: from rank to rank */
-    double *rows_sent;           /* [steps][trace layers] ek_sim_loads_rows_sent */
-    ek_copy_scratch scratch;     /* of ek_copy_sums_of */
-    int32_t *layer_of;           /* [model layers] of the trace; -1: a dense layer */
+    int32_t *node_of;         /* [ep] */
+    int64_t steps, step;      /* samples; the chosen one */
+    double *factors;          /* [steps][trace layers][KINDS][ep] */
+    ek_copy_sums *copies;     /* [steps][trace layers] */
+    ek_level_rows *exchanged; /* [steps][trace layers][EXCHANGES][ep] */
+    int64_t *passed;          /* [ep][ep] scratch: from rank to rank */
+    double *rows_sent;        /* [steps][trace layers] ek_sim_loads_rows_sent */
+    ek_copy_scratch scratch;  /* of ek_copy_sums_of */
+    int32_t *layer_of;        /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
@@ -95,7 +95,7 @@ static void set_rows(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan
     l->rows_sent[step * l->cfg.trace->layers + layer] = ratio(all, mean * (ep - 1));
 }
 
-static ek_exchange_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64_t layer, int which)
+static ek_level_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64_t layer, int which)
 {
     return l->exchanged + ((step * l->cfg.trace->layers + layer) * EXCHANGES + which) * l->cfg.ep;
 }
@@ -103,8 +103,8 @@ static ek_exchange_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64
 /* From l->passed, and back. */
 static void set_exchanged(ek_sim_loads *l, int64_t step, int64_t layer, int which, double each)
 {
-    ek_exchange_of(l->cfg.cluster, l->cfg.ep, l->cfg.etp, l->passed, each,
-                   exchanged_at(l, step, layer, which), exchanged_at(l, step, layer, which + 1));
+    ek_level_rows_of(l->cfg.cluster, l->cfg.ep, l->cfg.etp, l->passed, each,
+                     exchanged_at(l, step, layer, which), exchanged_at(l, step, layer, which + 1));
 }
 
 /* Slots of a rank for persistent copies; the others are for transient ones. */
@@ -416,7 +416,7 @@ static int exchange_of(const ek_op *op)
     }
 }
 
-const ek_exchange_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op)
+const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op)
 {
     int which = exchange_of(op);
 

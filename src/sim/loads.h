@@ -23,7 +23,7 @@
 #include "schedule/graph.h"
 #include "sim/cluster.h"
 #include "sim/copy_sums.h"
-#include "sim/exchange.h"
+#include "sim/level_rows.h"
 #include "spec/model.h"
 
 typedef struct {
@@ -72,7 +72,7 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
 /* What each rank [ep] of a group sends and gets in an all-to-all of tokens, or of the weights and
  * gradients of transient replicas; NULL: another op.
  * Borrowed likewise. */
-const ek_exchange_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
+const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
 
 /* What an op that sums gradients of persistent copies, or sends the sums, has the ranks of a group
  * send, in gradients of *gradient bytes; NULL: it is none of these. */

@@ -140,6 +140,18 @@ void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
     e->last = larger(e->last, *lane);
 }
 
+void ek_sim_move_end(sim *s, sim_class *c, int32_t at, int32_t column, double end)
+{
+    const ek_op *op = &c->of->graph->ops[at];
+    sim_entity *e = &s->entity[c->first + column];
+    double moved = end - *ek_sim_end_of(c, at, column);
+
+    *ek_sim_end_of(c, at, column) = end;
+    e->lane[op->lane] += moved; /* messages may have been charged since */
+    s->parts[c->first + column].compute[ek_op_info_of(op->kind)->group] += moved;
+    e->last = larger(e->last, end);
+}
+
 double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
 {
     const ek_op *op = &c->of->graph->ops[at];

@@ -22,8 +22,8 @@
 #ifndef SIM_REPLAY_H
 #define SIM_REPLAY_H
 
-#include "sim/exchange.h"
 #include "sim/graphs.h"
+#include "sim/level_rows.h"
 #include "sim/price_net.h"
 
 /* What an op takes, in seconds. */
@@ -54,7 +54,7 @@ typedef struct {
     const void *loads;
     /* What ranks [n_columns] send and get in an op with factors, by level, for ek_sim_flow; NULL:
      * as the op's work says, times its factor.  exchange NULL: so all ops. */
-    const ek_exchange_rows *(*exchange)(const void *loads, const ek_op *op);
+    const ek_level_rows *(*exchange)(const void *loads, const ek_op *op);
     const int32_t *column_of; /* [ranks] */
     int32_t n_columns;
     const int32_t *recorded; /* [n_recorded] ranks whose ops are recorded */

@@ -37,13 +37,13 @@ typedef struct {
 
 typedef struct {
     const ek_sim_class *of;
-    int32_t index;                     /* among the classes */
-    int32_t first, n;                  /* its entities */
-    int32_t next;                      /* op that is not done yet */
-    ek_sim_price *price;               /* [ops] */
-    const double **factors;            /* [ops]; NULL: 1 on all ranks */
-    const ek_exchange_rows **exchange; /* [ops] */
-    double *end;                       /* [ops][n] */
+    int32_t index;                  /* among the classes */
+    int32_t first, n;               /* its entities */
+    int32_t next;                   /* op that is not done yet */
+    ek_sim_price *price;            /* [ops] */
+    const double **factors;         /* [ops]; NULL: 1 on all ranks */
+    const ek_level_rows **exchange; /* [ops] */
+    double *end;                    /* [ops][n] */
     double *begun;       /* [network ops][n]: when the bytes of the last rank could move */
     int32_t *net_index;  /* [ops] */
     int32_t *channel_of; /* [ops] of collectives */
@@ -122,6 +122,8 @@ double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t colu
 
 /* Runs an op of a lane on which ops run one at a time; what it waits for has ended. */
 void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column);
+/* An op of the compute lane that ran ends at this time instead. */
+void ek_sim_move_end(sim *s, sim_class *c, int32_t at, int32_t column, double end);
 /* When a rank starts a network op, whose dependencies have ended; charges the processor. */
 double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column);
 void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double begun, double end);

@@ -224,7 +224,7 @@ static const double *factors_of(const void *loads, const ek_op *op)
     return ek_sim_loads_factors(loads, op);
 }
 
-static const ek_exchange_rows *exchange_of(const void *loads, const ek_op *op)
+static const ek_level_rows *exchange_of(const void *loads, const ek_op *op)
 {
     return ek_sim_loads_exchange(loads, op);
 }

@@ -118,6 +118,8 @@ static void kernels_round_trip(void)
     same_after(&m);
     m.op_s = 1e-7 / 3;
     m.polling = 0.1 / 3;
+    m.rank_alone = 5.0 / 3;
+    m.node_alone = 1;
     m.link[EK_LINK_NET].seconds_a_byte_beside = 1e-9 / 3;
     m.kernels.n = 1;
     memset(&m.kernels.cost[1], 0, (EK_KERNEL_COSTS_MAX - 1) * sizeof(m.kernels.cost[0]));
@@ -303,6 +305,10 @@ static void malformed_kernels(void)
     refused("\"op_s\": 1e-06", "\"op_s\": -1", "key `op_s`: -1 is not a time of an op");
     refused("\"op_s\": 1e-06", "\"op_s\": 1e-06, \"polling\": -1",
             "key `polling`: -1 is not a share");
+    refused("\"op_s\": 1e-06", "\"op_s\": 1e-06, \"rank_alone\": 0.5",
+            "key `rank_alone`: 0.5 is not between 1 and 1000");
+    refused("\"op_s\": 1e-06", "\"op_s\": 1e-06, \"node_alone\": -1",
+            "key `node_alone`: -1 is not between 1 and 1000");
     refused("\"ranks_a_node\": 2", "\"seconds_a_byte_beside\": 2, \"ranks_a_node\": 2",
             "key `node.seconds_a_byte_beside`: 2 is not a time of a byte");
     refused("\"kernels\": [", "\"kernels\": 7, \"x\": [", "key `x` is unknown");

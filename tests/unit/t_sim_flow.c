@@ -240,14 +240,14 @@ static const double *all_twice(const void *loads, const ek_op *op)
     return op->work.kind == EK_WORK_NET ? twice : NULL;
 }
 
-static const ek_exchange_rows *rows_of(const void *loads, const ek_op *op)
+static const ek_level_rows *rows_of(const void *loads, const ek_op *op)
 {
     (void)op;
     return loads;
 }
 
 /* Seconds of an all-to-all of 4 ranks, a byte to each under even loads. */
-static double exchange_seconds(const ek_cluster *c, const ek_exchange_rows *rows)
+static double exchange_seconds(const ek_cluster *c, const ek_level_rows *rows)
 {
     static const int32_t column[] = {0, 1, 2, 3};
     ek_cluster alone = ek_cluster_alone(c);
@@ -273,19 +273,19 @@ static double exchange_seconds(const ek_cluster *c, const ek_exchange_rows *rows
  * inside the node. */
 static void an_adapter_carries_what_its_ranks_exchange(void)
 {
-    ek_exchange_rows even[4], rows[4], busy[4], near[4];
+    ek_level_rows even[4], rows[4], busy[4], near[4];
 
     for (int r = 0; r < 4; r++)
-        even[r] = (ek_exchange_rows){{1, 1}, {1, 1}};
+        even[r] = (ek_level_rows){{1, 1}, {1, 1}};
     CHECK_SECONDS(exchange_seconds(&adapters, even), 2);
     for (int r = 0; r < 4; r++)
-        rows[r] = (ek_exchange_rows){{1, 1}, {1, r % 2 == 0 ? 1.75 : 0.25}};
+        rows[r] = (ek_level_rows){{1, 1}, {1, r % 2 == 0 ? 1.75 : 0.25}};
     CHECK_SECONDS(exchange_seconds(&adapters, rows), 2);
     for (int r = 0; r < 4; r++) /* to the first node more than to the second */
-        busy[r] = (ek_exchange_rows){{1, r < 2 ? 0.5 : 1.5}, {1, r < 2 ? 1.5 : 0.5}};
+        busy[r] = (ek_level_rows){{1, r < 2 ? 0.5 : 1.5}, {1, r < 2 ? 1.5 : 0.5}};
     CHECK_SECONDS(exchange_seconds(&adapters, busy), 3);
     for (int r = 0; r < 4; r++)
-        near[r] = (ek_exchange_rows){{2, 0.5}, {2, 0.5}};
+        near[r] = (ek_level_rows){{2, 0.5}, {2, 0.5}};
     CHECK_SECONDS(exchange_seconds(&adapters, near), 1);
     near[0].got[1] = near[1].got[1] = 0;
     near[2].sent[1] = near[3].sent[1] = 0;
@@ -295,11 +295,61 @@ static void an_adapter_carries_what_its_ranks_exchange(void)
 /* With links of their own ranks take as long as by factors: the larger of both directions. */
 static void ranks_with_links_of_their_own_take_their_factors(void)
 {
-    ek_exchange_rows rows[4];
+    ek_level_rows rows[4];
 
     for (int r = 0; r < 4; r++)
-        rows[r] = (ek_exchange_rows){{r == 2 ? 2 : 0.5}, {r == 1 ? 1.5 : 1}};
+        rows[r] = (ek_level_rows){{r == 2 ? 2 : 0.5}, {r == 1 ? 1.5 : 1}};
     CHECK_SECONDS(exchange_seconds(&own, rows), 6);
+    rows[1].got[0] = 3;
+    CHECK_SECONDS(exchange_seconds(&own, rows), 9);
+}
+
+/* A rank computes twice as fast alone, and a node's two 1.25 times while the other waits. */
+static void ranks_that_wait_leave_their_cores_to_the_others(void)
+{
+    ek_cluster c = adapters;
+    ek_sim_result r;
+    world w;
+
+    c.machine.ranks = 4;
+    c.machine.rank_alone = 2;
+    c.machine.node_alone = 1.25;
+    open_world(&w, 4, 1);
+    compute(&w.graph[0], 4, -1);
+    CHECK_SECONDS(step_of(&w, &c, NULL), 2);
+    CHECK_SECONDS(step_of(&w, &adapters, NULL), 4); /* cores of their own */
+    compute(&w.graph[1], 2, -1);
+    r = flow_of(&w, &c, NULL); /* until the other has done 2: 1.6 s; then alone */
+    CHECK_SECONDS(r.records[1].spans[0].end, 1.6);
+    CHECK_SECONDS(r.records[0].spans[0].end, 2.6);
+    CHECK_SECONDS(r.parts.compute[ek_op_info_of(EK_OP_EXPERT_UP)->group], (1.6 + 2.6) / 4);
+    ek_sim_free(&r);
+    compute(&w.graph[2], 4, -1);
+    compute(&w.graph[3], 4, -1);
+    r = flow_of(&w, &c,
+                NULL); /* all until 2 s; then the second node 1.25 each, the first the rest */
+    CHECK_SECONDS(r.records[1].spans[0].end, 2);
+    CHECK_SECONDS(r.records[0].spans[0].end, 2 + 2 / 1.5);
+    CHECK_SECONDS(r.records[2].spans[0].end, 3.6);
+    CHECK_SECONDS(r.step_s, 3.6);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
+/* What computes all the time on all ranks takes its price; also what follows, and is waited for. */
+static void busy_ranks_share_nothing(void)
+{
+    ek_cluster c = adapters;
+    world w;
+
+    c.machine.ranks = 4;
+    c.machine.rank_alone = 2;
+    open_world(&w, 4, 1);
+    for (int32_t k = 0; k < 4; k++)
+        compute(&w.graph[k], 2,
+                all_reduce(&w.graph[k], (ek_ranks){0, 1, 4}, 1, compute(&w.graph[k], 3, -1)));
+    CHECK_SECONDS(step_of(&w, &c, NULL), step_of(&w, &adapters, NULL));
+    close_world(&w);
 }
 
 static void alone_is_all_of_a_shared_link(void)
@@ -337,6 +387,8 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(sharing_with_fewer_is_no_slower),
                                 EK_CASE(an_adapter_carries_what_its_ranks_exchange),
                                 EK_CASE(ranks_with_links_of_their_own_take_their_factors),
+                                EK_CASE(ranks_that_wait_leave_their_cores_to_the_others),
+                                EK_CASE(busy_ranks_share_nothing),
                                 EK_CASE(alone_is_all_of_a_shared_link),
                                 EK_CASE(ranks_that_wait_for_one_another_are_named)};
 EK_TEST_MAIN(cases)

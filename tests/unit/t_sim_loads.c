@@ -126,8 +126,8 @@ static void exchanges_are_known_by_level_and_direction(void)
     CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
     for (int i = 0; i < 2; i++) {
         ek_op there = {.kind = to[i]}, home = {.kind = back[i]};
-        const ek_exchange_rows *x = ek_sim_loads_exchange(l, &there);
-        const ek_exchange_rows *y = ek_sim_loads_exchange(l, &home);
+        const ek_level_rows *x = ek_sim_loads_exchange(l, &there);
+        const ek_level_rows *y = ek_sim_loads_exchange(l, &home);
 
         /* each rank has 2,000 rows for each other when loads are even, and 8,000 for rank 0 */
         CHECK(x[0].got[0] == 4 && x[0].got[1] == 4 && x[0].sent[0] == 0 && x[0].sent[1] == 0);
@@ -148,7 +148,7 @@ static void replicas_are_passed_on_in_a_chain(void)
     ek_model_spec spec = small_spec();
     ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_exact);
     ek_op weights = {.kind = EK_OP_REPLICAS}, sums = {.kind = EK_OP_REPLICA_GRADIENTS};
-    const ek_exchange_rows *x, *y;
+    const ek_level_rows *x, *y;
     ek_sim_loads *l;
 
     cluster.n_levels = 2;

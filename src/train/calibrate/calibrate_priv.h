@@ -6,6 +6,7 @@
  *   kernel_rows.c  the calls of kernels that are not products
  *   links.c      messages
  *   progress.c   what messages take from products
+ *   cores.c      what ranks that wait leave of shared cores to the others
  *   sizes.c      choice of message sizes and repetitions
  *   training.c   what training does between messages, in wall time */
 #ifndef TRAIN_CALIBRATE_CALIBRATE_PRIV_H
@@ -104,6 +105,9 @@ EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
 /* Fills c->m->polling and seconds_a_byte_beside of the links, after the link tables; nothing where
  * a rank has a core for the network.  Collective. */
 EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
+/* Fills rank_alone and node_alone of c->m; nothing where ranks do not share cores, or have several
+ * threads or an accelerator.  Collective. */
+EK_CHECKED ek_status ek_calibrate_cores(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */
 int ek_calibrate_has_kernels(const ek_calibration *c, const ek_machine *m);

@@ -1,5 +1,5 @@
 /* Counts rows by level. */
-#include "sim/exchange.h"
+#include "sim/level_rows.h"
 
 #include <string.h>
 
@@ -9,7 +9,7 @@ static double ratio(double a, double b)
 }
 
 static void count_rank(const ek_cluster *c, int32_t ep, int32_t etp, const int64_t *rows,
-                       double each, int32_t rank, ek_exchange_rows *out)
+                       double each, int32_t rank, ek_level_rows *out)
 {
     double peers[EK_CLUSTER_LEVELS] = {0};
 
@@ -31,8 +31,8 @@ static void count_rank(const ek_cluster *c, int32_t ep, int32_t etp, const int64
     }
 }
 
-void ek_exchange_of(const ek_cluster *c, int32_t ep, int32_t etp, const int64_t *rows, double each,
-                    ek_exchange_rows *out, ek_exchange_rows *back)
+void ek_level_rows_of(const ek_cluster *c, int32_t ep, int32_t etp, const int64_t *rows,
+                      double each, ek_level_rows *out, ek_level_rows *back)
 {
     for (int32_t r = 0; r < ep; r++) {
         count_rank(c, ep, etp, rows, each, r, &out[r]);
