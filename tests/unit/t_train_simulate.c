@@ -7,7 +7,7 @@
 #include "train/imagine.h"
 #include "train/simulate.h"
 
-enum { FLOW_LAYOUTS = 60, MESSAGE_LAYOUTS = 12, LAYOUTS = 60 };
+enum { FLOW_LAYOUTS = 60, CORES_LAYOUTS = 12, MESSAGE_LAYOUTS = 12, LAYOUTS = 60 };
 
 static int64_t draw(uint64_t *state, int64_t n)
 {
@@ -116,6 +116,28 @@ static void flows_of_drawn_layouts_take_the_replays_time(void)
 
         CHECK(fabs(of_quick - 1) <= 0.03);
         CHECK(of_plain >= 1 - 1e-9 && of_plain <= 1.1);
+    }
+}
+
+/* Bit for bit; and where they do, no step is longer, and a pipeline's is shorter. */
+static void ranks_that_share_no_cores_take_the_same_time(void)
+{
+    ek_cluster none, own, shared;
+    uint64_t state = 7;
+
+    set_cluster(&none, 1, 1);
+    own = shared = none;
+    own.machine.rank_alone = own.machine.node_alone = 1;
+    shared.machine.rank_alone = 2;
+    for (int i = 0; i < CORES_LAYOUTS; i++) {
+        ek_train_config c;
+        int ranks = draw_layout(&state, &c);
+        double step = step_by(EK_ENGINE_FLOW, &c, &none, ranks, 0);
+
+        CHECK(step_by(EK_ENGINE_FLOW, &c, &own, ranks, 0) == step);
+        shared.machine.ranks = ranks;
+        CHECK(step_by(EK_ENGINE_FLOW, &c, &shared, ranks, 0) <=
+              step * (1 + (c.pp > 1 ? -1e-3 : 1e-9)));
     }
 }
 
@@ -546,6 +568,7 @@ static const ek_case cases[] = {
     EK_CASE(partners_of_a_stage_are_alike),
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
     EK_CASE(flows_of_drawn_layouts_take_the_replays_time),
+    EK_CASE(ranks_that_share_no_cores_take_the_same_time),
     EK_CASE(messages_of_drawn_layouts_take_the_flows_time),
     EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
     EK_CASE(products_and_attention_serve_the_network),
