@@ -24,6 +24,25 @@ void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most)
     pthread_mutex_unlock(&lock);
 }
 
+int ek_log_limit(ek_log_level most)
+{
+    int before;
+
+    pthread_mutex_lock(&lock);
+    before = atomic_load(&threshold);
+    if ((int)most < before)
+        atomic_store(&threshold, (int)most);
+    pthread_mutex_unlock(&lock);
+    return before;
+}
+
+void ek_log_unlimit(int before)
+{
+    pthread_mutex_lock(&lock);
+    atomic_store(&threshold, before);
+    pthread_mutex_unlock(&lock);
+}
+
 int ek_log_is_enabled(ek_log_level level)
 {
     return (int)level <= atomic_load_explicit(&threshold, memory_order_relaxed);

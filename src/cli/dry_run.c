@@ -2,23 +2,7 @@
 #include "cli/dry_run.h"
 
 #include "supervisor/elastic_default.h"
-#include "supervisor/host_list.h"
 #include "supervisor/limits.h"
-
-/* As --hosts places the ranks; NULL: without it. */
-static ek_status find_places(const char *hosts, int ranks, int **host_of, int **rack_of)
-{
-    ek_host_list list;
-    ek_status st;
-
-    *host_of = *rack_of = NULL;
-    if (hosts == NULL)
-        return EK_OK;
-    EK_TRY(ek_host_list_read(hosts, &list));
-    st = ek_host_list_places(&list, ranks, host_of, rack_of);
-    ek_host_list_free(&list);
-    return st;
-}
 
 ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, ek_train_config *cfg,
                             int *ranks, int **host_of, int **rack_of)
@@ -38,6 +22,6 @@ ek_status cli_dry_run_ranks(const ek_options *o, const ek_command_job *job, ek_t
     *ranks = wanted > 0 ? (int)wanted : 1;
     if (ek_elastic_by_default(o, why))
         cfg->elastic = EK_ELASTIC_BY_DEFAULT;
-    EK_TRY(find_places(ek_options_text(o, "hosts"), *ranks, host_of, rack_of));
+    EK_TRY(ek_elastic_places(o, ranks, host_of, rack_of));
     return elsewhere ? EK_OK : ek_limits_check_ranks(*ranks);
 }

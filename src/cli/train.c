@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "cli/cli.h"
 #include "cli/dry_run.h"
+#include "cli/layout.h"
 #include "cli/train_display.h"
 #include "search/for_run.h"
 #include "supervisor/command_job.h"
@@ -25,10 +26,15 @@ static void on_signal(int sig)
     interrupted = 1;
 }
 
+static int is_interrupted(void)
+{
+    return interrupted != 0;
+}
+
 static int stop_wanted(void *context)
 {
     (void)context;
-    return interrupted != 0;
+    return is_interrupted();
 }
 
 /* Settings of the command itself, which ek_train does not know, as JSON for run.json; to be freed
@@ -92,7 +98,7 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     cfg.rack_of = racks;
     if (st == EK_OK && strcmp(ek_options_text(o, "layout"), "auto") == 0) {
         if (job->rank == 0)
-            st = ek_search_for_run(&cfg, dry ? ranks : job->size, &pool);
+            st = ek_search_for_run(&cfg, dry ? ranks : job->size, NULL, &pool);
         cfg.layout_pool = job->rank == 0 ? pool : "{}"; /* rank 0 reads it */
     }
     if (st == EK_OK)
@@ -117,13 +123,17 @@ int cli_train(int argc, char **argv)
 {
     ek_options *o = NULL;
     ek_command_job job;
+    cli_layout laid_out = {.argc = argc, .argv = argv, .stop = is_interrupted};
     int status;
 
     ek_worker_catch(on_signal);
-    status = ek_command_job_enter(&ek_train_options, argc, argv, &o, &job);
-    if (status >= 0)
-        return status;
-    status = run_train(o, &job, argc, argv);
-    ek_options_destroy(o);
+    status = cli_layout_choose(&laid_out);
+    if (status < 0)
+        status = ek_command_job_enter(&ek_train_options, laid_out.argc, laid_out.argv, &o, &job);
+    if (status < 0) {
+        status = run_train(o, &job, laid_out.argc, laid_out.argv);
+        ek_options_destroy(o);
+    }
+    free(laid_out.own);
     return status;
 }

@@ -1,10 +1,13 @@
 /* Searches as a run's settings say. */
 #include "search/for_run.h"
 
+#include "base/command_child.h"
 #include "base/log.h"
 #include "search/report.h"
+#include "train/layout_pool.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What a search borrows as long as its answer is used. */
@@ -39,8 +42,10 @@ static ek_status search_layouts(run_search *r, ek_search **s)
 static ek_status make_pool(run_search *r, char **pool)
 {
     ek_search *s = NULL;
+    int logged = ek_log_limit(EK_LOG_ERROR); /* each layout would tell what a run with it does */
     ek_status st = search_layouts(r, &s);
 
+    ek_log_unlimit(logged);
     if (st == EK_OK)
         st = ek_search_pool_text(s, pool);
     if (st == EK_OK && strcmp(s->model.dtype, r->search.cluster->machine.dtype) != 0)
@@ -54,7 +59,7 @@ static ek_status make_pool(run_search *r, char **pool)
     return st;
 }
 
-ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, char **pool)
+ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, const int *host_of, char **pool)
 {
     run_search r = {.train = *cfg};
     ek_simulation_files *files = NULL;
@@ -71,6 +76,7 @@ ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, char **pool)
         r.search = (ek_search_config){.train = &r.train,
                                       .cluster = &files->cluster,
                                       .ranks = ranks,
+                                      .host_of = host_of,
                                       .memory = (double)cfg->memory_limit,
                                       .top = 1,
                                       .trace = files->trace};
@@ -78,4 +84,52 @@ ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, char **pool)
     }
     ek_simulation_close_files(&files);
     return st;
+}
+
+static void add_option(ek_run_layout *l, const char *name, const char *value)
+{
+    (void)snprintf(l->word[l->n++], EK_RUN_LAYOUT_WORD, "--%s", name);
+    (void)snprintf(l->word[l->n++], EK_RUN_LAYOUT_WORD, "%s", value);
+}
+
+typedef struct {
+    const ek_train_config *cfg;
+    int ranks;
+    const int *host_of;
+} run_of_child;
+
+/* In the child. */
+static ek_status choose_layout(const void *arg, void *result)
+{
+    const run_of_child *x = arg;
+    ek_run_layout *out = result;
+    ek_layout_pool *pool = calloc(1, sizeof(*pool));
+    const ek_pool_layout *best;
+    char *text = NULL, value[EK_RUN_LAYOUT_WORD];
+    ek_status st = EK_OK;
+
+    EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
+    EK_TRY_OUT(ek_search_for_run(x->cfg, x->ranks, x->host_of, &text));
+    EK_TRY_OUT(ek_layout_pool_read(text, pool));
+    best = &pool->layout[0];
+    out->n = 0;
+    for (int c = 0; c < EK_CHOICES; c++)
+        add_option(out, ek_choice_name((ek_choice)c),
+                   ek_choice_text((ek_choice)c, best->choice.value[c], value, sizeof(value)));
+    add_option(out, "layout", "given");
+    if (best->balance[0] != '\0')
+        add_option(out, "balance", best->balance);
+    (void)ek_layout_words(&best->choice, best->balance, out->shown, sizeof(out->shown));
+out:
+    free(text);
+    free(pool);
+    return st;
+}
+
+ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks, const int *host_of,
+                                   int (*stop)(void), ek_run_layout *out)
+{
+    const run_of_child run = {cfg, ranks, host_of};
+
+    return ek_child_compute("the search of a layout", choose_layout, &run, out, sizeof(*out), stop);
 }

@@ -81,10 +81,15 @@ static ek_status list_layouts(searching *s, const ek_search_config *cfg)
     st = s->out->layouts != NULL ? EK_OK
                                  : EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)n);
     for (int64_t i = 0; i < n && st == EK_OK; i++)
-        s->out->layouts[i].choice = list[i];
-    s->out->n = n;
+        if (cfg->host_of == NULL || ek_layout_survives(&list[i], cfg->ranks, cfg->host_of))
+            s->out->layouts[s->out->n++].choice = list[i];
     free(list);
-    return st;
+    EK_TRY(st);
+    EK_REQUIRE(s->out->n > 0, EK_EINVAL,
+               "none of %lld layouts survives the loss of any host: give more hosts, another "
+               "--micro-batch, or --elastic=false",
+               (long long)n);
+    return EK_OK;
 }
 
 /* --- memory and bounds ------------------------------------------------------------------------ */

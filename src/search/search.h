@@ -21,6 +21,8 @@ typedef struct {
     const ek_train_config *train; /* --model, --batch and so on; what is searched is ignored */
     const ek_cluster *cluster;
     int ranks;
+    const int *host_of;    /* [ranks]; only layouts that survive the loss of any host
+                              (ek_layout_survives); NULL: all */
     const char *fix;       /* "pp=8,tp=1" (ek_candidates_fix); NULL: nothing */
     double memory;         /* bytes that a rank may need; 0: those of the cluster, if it says */
     int64_t top;           /* how many of the best layouts are wanted, at least 1 */

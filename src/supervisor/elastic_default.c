@@ -25,13 +25,29 @@ static const char *opposing_option(const ek_options *o)
         return "--device";
     if (!is_word(o, "offload", "off"))
         return "--offload";
-    if (!is_word(o, "layout", "given"))
-        return "--layout auto";
+    if (ek_options_int(o, "layout-every") > 0)
+        return "--layout-every";
     if (ek_options_text(o, "layout-pool") != NULL)
         return "--layout-pool";
     if (shares != NULL && isdigit((unsigned char)shares[0]))
         return "a list of --batch-shares";
     return ek_options_flag(o, "overwrite") ? "--overwrite" : NULL;
+}
+
+ek_status ek_elastic_places(const ek_options *o, int *ranks, int **host_of, int **rack_of)
+{
+    const char *file = ek_options_text(o, "hosts");
+    ek_host_list list = {0};
+    ek_status st;
+
+    *host_of = *rack_of = NULL;
+    if (file == NULL)
+        return EK_OK;
+    EK_TRY(ek_host_list_read(file, &list));
+    *ranks = *ranks > 0 ? *ranks : (int)ek_host_list_slots(&list);
+    st = ek_host_list_places(&list, *ranks, host_of, rack_of);
+    ek_host_list_free(&list);
+    return st;
 }
 
 /* The first stage of which one host alone holds a tensor-parallel part; -1: none. */
@@ -83,10 +99,11 @@ static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELAS
 {
     const char *opposes = opposing_option(o);
     int64_t ranks = ek_options_int(o, "ranks"), pp = ek_options_int(o, "pp");
-    int64_t tp = ek_options_int(o, "tp"), stage;
+    int64_t tp = ek_options_int(o, "tp"), stage = -1;
 
     ranks = ranks > 0 ? ranks : ek_host_list_slots(h);
-    stage = stage_on_one_host(h, ranks, pp > 0 ? pp : 1, tp > 0 ? tp : 1);
+    if (is_word(o, "layout", "given")) /* of others only those are considered that survive */
+        stage = stage_on_one_host(h, ranks, pp > 0 ? pp : 1, tp > 0 ? tp : 1);
     if (opposes != NULL)
         snprintf(why, EK_ELASTIC_WHY, "it does not go with %s", opposes);
     else if (ranks > ek_host_list_slots(h))

@@ -12,4 +12,10 @@ enum { EK_ELASTIC_WHY = 160 };
  * read is left for its reader to report. */
 int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY]);
 
+/* The hosts of so many ranks as --hosts places them, and their racks (ek_host_list_places); NULL:
+ * without --hosts.  *ranks 0 becomes the slots of the hosts.  The caller frees both, also after a
+ * failure.  Errors as of ek_host_list_read; EK_ENOMEM. */
+EK_CHECKED ek_status ek_elastic_places(const ek_options *o, int *ranks, int **host_of,
+                                       int **rack_of);
+
 #endif

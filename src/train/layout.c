@@ -2,6 +2,7 @@
 #include "train/layout.h"
 
 #include "base/option_value.h"
+#include "comm/mesh.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -95,4 +96,37 @@ int64_t ek_choice_value(ek_choice c, const char *text, size_t length)
     if (c == EK_CHOICE_ZERO)
         return n <= 3 ? n : -1;
     return n >= 1 ? n : -1;
+}
+
+/* --- without a host --------------------------------------------------------------------------- */
+
+/* Whether one host has all ranks first, first + stride, ... below end. */
+static int are_on_one_host(const int *host_of, int first, int stride, int end)
+{
+    for (int r = first + stride; r < end; r += stride)
+        if (host_of[r] != host_of[first])
+            return 0;
+    return 1;
+}
+
+int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of)
+{
+    const int64_t *v = l->value;
+    ek_mesh_sizes sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP], (int)v[EK_CHOICE_EP],
+                           (int)v[EK_CHOICE_ETP]};
+    int stage = ranks / sizes.pp;
+
+    for (int s = 0; s < sizes.pp; s++)
+        for (int t = 0; t < sizes.tp; t++)
+            if (are_on_one_host(host_of, s * stage + t, sizes.tp, (s + 1) * stage))
+                return 0;
+    for (int lost = 0; lost < ranks; lost++) {
+        int left = 0;
+
+        for (int r = 0; r < ranks; r++)
+            left += host_of[r] != host_of[lost];
+        if (ek_mesh_elastic_ranks(&sizes, left) == 0)
+            return 0;
+    }
+    return 1;
 }

@@ -34,6 +34,11 @@ int64_t ek_choice_value(ek_choice c, const char *text, size_t length);
 /* Sets the choices in a run's settings. */
 void ek_layout_apply(const ek_layout *l, ek_train_config *cfg);
 
+/* Whether a run with --elastic can go on without any one of its hosts, host_of [ranks]: no host
+ * alone has a tensor-parallel part of a pipeline stage, and what is left has room for the layout,
+ * with --ep adapted.  Experts and what ZeRO shards may need copies for that. */
+int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of);
+
 /* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64"; with
  * --balance if there is a policy.  text [cap]; returned. */
 const char *ek_layout_words(const ek_layout *l, const char *balance, char *text, size_t cap);

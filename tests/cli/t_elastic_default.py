@@ -4,6 +4,7 @@ mpiexec."""
 import json
 import os
 import shutil
+import subprocess
 
 import ek_cli
 from ek_cli import DONE, write
@@ -47,9 +48,58 @@ class ElasticByDefault(t_launch.Case):
         for args, name in ((("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
                            (("--layout-pool", "pool.json"), "--layout-pool"),
+                           (("--layout-every", 5), "--layout-every"),
                            (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):
             with self.subTest(name):
                 self.check(self.TWO, args, False, "as it does not go with " + name)
+
+    def test_a_layout_is_chosen_that_survives(self):
+        """Links between the hosts are slow: of all layouts the best is a pipeline, each stage of which is on one of them."""
+        cluster = write(self.path("cluster.json"), json.dumps(
+            {"evenkeel_cluster": 1, "name": "two", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
+             "levels": [{"name": "node", "ranks": 2, "gbytes_s": 50, "us": 1},
+                        {"name": "net", "ranks": 4, "gbytes_s": 0.01, "us": 10}]}))
+        layout = ("--layout", "auto", "--cluster", cluster, "--batch", 8, "--micro-batch", 4)
+        hosts = write(self.path("hosts"), self.TWO)
+
+        def chosen(*more, dry=False):
+            r = self.launch_plain("--hosts", hosts, *layout, *more)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            if dry:
+                return r.stdout
+            argv = json.loads(r.stdout)[0]
+            return dict(zip(argv, argv[1:])), r.stderr  # of several the last
+        argv, err = chosen()
+        self.assertEqual((argv["--pp"], argv["--micro-batch"], argv["--layout"]), ("1", "4", "given"))
+        self.assertIn("info: --layout auto: ", err)
+        self.assertIn("info: several hosts: --elastic is on", err)
+
+        def best(fixed):
+            r = ek_cli.run("search", "--cluster", cluster, "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
+                           "--dtype", "fp32", "--fix", fixed, "--elastic", "--json")
+            return {"--" + k: str(v) for k, v in json.loads(r.stdout)["best"][0]["options"].items()}
+        self.assertEqual(best("micro-batch=4")["--pp"], "2")
+        argv, _ = chosen("--elastic")
+        wanted = best("micro-batch=4,pp=1")
+        self.assertEqual({k: argv[k] for k in wanted}, wanted)
+        argv, _ = chosen("--elastic=false")  # by workers, among all
+        self.assertNotIn("--pp", argv)
+        dry = chosen("--ranks", 4, "--dry-run", dry=True)
+        self.assertIn("pp 1, ", dry)
+        for micro in (8, 4):  # the best of all; that of a run that is continued
+            command, env = self.fake(self.SCRIPT, "--hosts", hosts, *layout[:-2], "--elastic", ranks=4)
+            r = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=ek_cli.TIMEOUT_S)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            argv = json.loads(r.stdout)[0]
+            self.assertEqual(dict(zip(argv, argv[1:]))["--micro-batch"], str(micro))
+            self.train("run", "--batch", 8, "--micro-batch", 4)
+        shutil.rmtree(self.path("run"))
+        for args, words in ((("--layout-every", 3, "--elastic"), "--layout-every does not work with --elastic"),
+                            (("--discover", "true", "--elastic"), "give --hosts instead of --discover")):
+            r = self.launch_plain(*(("--hosts", hosts) if args[0] != "--discover" else ()), *layout, *args)
+            self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
+            self.assertIn(words, r.stderr)
 
     def test_lists_of_hosts(self):
         self.check(self.TWO, ("--ranks", 5), False, "--ranks is more than the slots of the hosts")

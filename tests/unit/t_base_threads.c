@@ -106,7 +106,7 @@ static void keep_message(void *context, ek_log_level level, const char *componen
 
 static void logging(void)
 {
-    int calls = 0;
+    int calls = 0, before, again;
 
     ek_log("test", EK_LOG_ERROR, "without a sink");
     CHECK(!ek_log_is_enabled(EK_LOG_ERROR));
@@ -116,6 +116,13 @@ static void logging(void)
     CHECK(strcmp(logged, "warn store step 3 took 2.5 ms") == 0);
     ek_log("store", EK_LOG_DEBUG, "too fine");
     CHECK_INT(calls, 1);
+    before = ek_log_limit(EK_LOG_ERROR);
+    CHECK(ek_log_is_enabled(EK_LOG_ERROR) && !ek_log_is_enabled(EK_LOG_WARN));
+    again = ek_log_limit(EK_LOG_TRACE); /* not more than now */
+    CHECK(!ek_log_is_enabled(EK_LOG_WARN));
+    ek_log_unlimit(again);
+    ek_log_unlimit(before);
+    CHECK(ek_log_is_enabled(EK_LOG_INFO) && !ek_log_is_enabled(EK_LOG_DEBUG));
     ek_log_set_sink(NULL, NULL, EK_LOG_TRACE);
     ek_log("store", EK_LOG_ERROR, "gone");
     CHECK(!ek_log_is_enabled(EK_LOG_ERROR));

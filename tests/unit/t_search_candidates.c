@@ -139,7 +139,34 @@ static void words_leave_out_defaults(void)
     CHECK(strlen(ek_layout_words(&c, NULL, text, 8)) < 8);
 }
 
+/* The rest of the layout is plain. */
+static int survives(int pp, int tp, int ep, int ranks, const int *host_of)
+{
+    ek_layout l = {{pp, 1, tp, ep, 1, 0, 1, 0}};
+
+    return ek_layout_survives(&l, ranks, host_of);
+}
+
+static void layouts_survive_without_any_host(void)
+{
+    static const int two[] = {0, 0, 1, 1}, mixed[] = {0, 1, 1, 0}, three[] = {0, 0, 1, 1, 2, 2};
+    static const int one[] = {0, 0, 0, 0};
+
+    CHECK_INT(survives(1, 1, 4, 4, two), 1);
+    CHECK_INT(survives(2, 1, 2, 4, two), 0);   /* each stage is on one host, */
+    CHECK_INT(survives(2, 1, 2, 4, mixed), 1); /* on both, */
+    CHECK_INT(survives(4, 1, 1, 4, mixed), 0); /* one rank */
+    CHECK_INT(survives(1, 2, 1, 4, two), 1);
+    CHECK_INT(survives(1, 4, 1, 4, two), 0);
+    CHECK_INT(survives(1, 1, 1, 4, one), 0);
+    CHECK_INT(survives(1, 2, 6, 6, three), 1);
+    CHECK_INT(survives(2, 1, 1, 6, three), 1);
+    CHECK_INT(survives(3, 1, 1, 6, three), 0);
+    CHECK_INT(survives(2, 2, 1, 4, mixed), 0); /* two ranks are left of four that it needs */
+}
+
 static const ek_case cases[] = {
+    EK_CASE(layouts_survive_without_any_host),
     EK_CASE(every_candidate_divides_the_ranks_and_is_listed_once),
     EK_CASE(fixed_choices_restrict_the_list),
     EK_CASE(a_stage_of_one_rank_shards_nothing),

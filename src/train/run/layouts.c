@@ -41,9 +41,10 @@ static ek_status check_settings(const ek_train_config *c)
     EK_REQUIRE(c->layout_every == 0 || c->cluster != NULL, EK_EINVAL,
                "--layout-every: give --cluster, the file of the cluster that layouts are simulated "
                "on (docs/simulate.md)");
-    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EINVAL,
-               "--layout-pool and --layout auto do not work with --elastic yet: give the options "
-               "of a layout of evenkeel search");
+    EK_REQUIRE(
+        c->layout_pool == NULL || !c->elastic, EK_EINVAL,
+        "--layout-pool does not work with --elastic: give --layout auto, or the options of a "
+        "layout of evenkeel search");
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EINVAL,
                "--layout-every does not work with --offload %s", c->offload);
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->reroute, "topology") != 0, EK_EINVAL,
@@ -302,12 +303,17 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     ek_simulation *s = NULL;
     double step_s = INFINITY;
     char words[WORDS];
+    ek_status st;
+    int logged;
 
     ek_pool_layout_apply(&l->pool->layout[i], &c);
     forget_pool(&c);
     c.world = NULL;
-    c.replay_routing = NULL; /* its loads are what was measured */
-    if (ek_simulate(&cfg, &s) == EK_OK) {
+    c.replay_routing = NULL;             /* its loads are what was measured */
+    logged = ek_log_limit(EK_LOG_ERROR); /* what a run with this layout would tell */
+    st = ek_simulate(&cfg, &s);
+    ek_log_unlimit(logged);
+    if (st == EK_OK) {
         step_s = ek_simulation_result(s)->step_s;
     } else {
         l->refused[i] = 1;

@@ -154,7 +154,7 @@ static const ek_option options[] = {
      .help =
          "auto: search the layout (pp, pp-chunks, tp, ep, etp, zero, micro-batch, recompute) "
          "with the shortest step on --cluster, as evenkeel search does; --micro-batch restricts "
-         "it"},
+         "it; with --elastic, of layouts that survive the loss of any host"},
     {"layout-pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = FIELD(layout_pool), .flags = EK_SETTING_PATH,
      .help = "take the first layout of a file of evenkeel search --pool that has the given "
@@ -163,7 +163,7 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = FIELD(layout_every),
      .help = "simulate the layouts of the pool that have the run's --micro-batch with the present "
              "loads of experts at this interval, and change to another one where that saves twice "
-             "what the change costs; 0: never"},
+             "what the change costs; 0: never; not with --elastic"},
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT, .offset = FIELD(cluster),
      .flags = EK_SETTING_PATH,
      .help = "--layout auto, --layout-every: the cluster to simulate layouts on "

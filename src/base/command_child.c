@@ -1,0 +1,119 @@
+/* Runs a function in a child process; a pipe brings back its status, message and result. */
+#include "base/command_child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { TEXT = 2048, STOP_ASKED_MS = 200 };
+
+/* What is before the result. */
+typedef struct {
+    ek_status st;
+    char text[TEXT];
+} child_end;
+
+static int write_all(int fd, const void *from, size_t bytes)
+{
+    const char *at = from;
+
+    while (bytes > 0) {
+        ssize_t n = write(fd, at, bytes);
+
+        if (n < 0 && errno != EINTR)
+            return 0;
+        at += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 1;
+}
+
+/* Signals end the child at once; what is ignored (nohup) stays so. */
+static void forget_handlers(void)
+{
+    static const int ending[] = {SIGINT, SIGTERM, SIGHUP};
+
+    for (size_t i = 0; i < sizeof(ending) / sizeof(ending[0]); i++)
+        if (signal(ending[i], SIG_DFL) == SIG_IGN)
+            signal(ending[i], SIG_IGN);
+}
+
+static _Noreturn void compute(ek_child_run *run, const void *arg, void *result, size_t bytes,
+                              int fd, pid_t parent)
+{
+    child_end end = {0};
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent)
+        _exit(1);
+    forget_handlers();
+    end.st = run(arg, result);
+    if (end.st < 0)
+        snprintf(end.text, sizeof(end.text), "%s", ek_err_message());
+    fflush(stderr);
+    _exit(!(write_all(fd, &end, sizeof(end)) && write_all(fd, result, bytes)));
+}
+
+/* Reads all bytes; 0: the child ended before, or *stopped. */
+static int read_all(int fd, void *to, size_t bytes, int (*stop)(void), int *stopped)
+{
+    char *at = to;
+
+    while (bytes > 0) {
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        int ready = poll(&readable, 1, STOP_ASKED_MS);
+        ssize_t n = ready > 0 ? read(fd, at, bytes) : -1;
+
+        *stopped = stop != NULL && stop();
+        if (n == 0 || *stopped)
+            return 0;
+        at += n > 0 ? n : 0;
+        bytes -= n > 0 ? (size_t)n : 0;
+    }
+    return 1;
+}
+
+static ek_status receive(const char *what, int fd, pid_t pid, void *result, size_t bytes,
+                         int (*stop)(void))
+{
+    int stopped = 0, status = 0, whole;
+    child_end end;
+
+    whole = read_all(fd, &end, sizeof(end), stop, &stopped) &&
+            read_all(fd, result, bytes, stop, &stopped);
+    if (!whole)
+        kill(pid, SIGKILL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        continue;
+    EK_REQUIRE(!stopped, EK_ECANCELED, "%s: interrupted", what);
+    EK_REQUIRE(whole, EK_EIO, "%s: its process was killed (%s)", what,
+               WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it ended early");
+    return end.st < 0 ? EK_FAIL(end.st, "%s", end.text) : EK_OK;
+}
+
+ek_status ek_child_compute(const char *what, ek_child_run *run, const void *arg, void *result,
+                           size_t bytes, int (*stop)(void))
+{
+    pid_t parent = getpid(), pid;
+    int fd[2];
+    ek_status st;
+
+    EK_REQUIRE(pipe2(fd, O_CLOEXEC) == 0, EK_EIO, "%s: no pipe: %s", what, strerror(errno));
+    fflush(NULL); /* or both would write what is buffered */
+    pid = fork();
+    if (pid == 0)
+        compute(run, arg, result, bytes, fd[1], parent);
+    close(fd[1]);
+    if (pid < 0)
+        st = EK_FAIL(EK_ENOMEM, "%s: no process: %s", what, strerror(errno));
+    else
+        st = receive(what, fd[0], pid, result, bytes, stop);
+    close(fd[0]);
+    return st;
+}

@@ -1,0 +1,94 @@
+/* Chooses a layout for workers, as options. */
+#include "cli/layout.h"
+
+#include "base/command.h"
+#include "base/log.h"
+#include "supervisor/elastic_default.h"
+#include "supervisor/worker.h"
+#include "train/settings/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+{
+    (void)context;
+    (void)component;
+    fprintf(ek_command_err(), "%s: %s\n", ek_log_level_name(level), message);
+}
+
+/* NULL where all ranks are on one host, without which no layout goes on. */
+static const int *several(const int *host_of, int ranks)
+{
+    for (int r = 1; r < ranks && host_of != NULL; r++)
+        if (host_of[r] != host_of[0])
+            return host_of;
+    return NULL;
+}
+
+static ek_status search(cli_layout *x, const ek_options *o, int elastic)
+{
+    int *host_of = NULL, *rack_of = NULL, ranks = (int)ek_options_int(o, "ranks");
+    ek_train_config cfg = EK_TRAIN_CONFIG_INIT;
+    ek_status st;
+
+    EK_TRY(ek_options_store(o, &cfg));
+    cfg.elastic = elastic;
+    EK_REQUIRE(cfg.layout_every == 0, EK_EINVAL, "--layout-every does not work with --elastic");
+    EK_REQUIRE(ek_options_text(o, "discover") == NULL, EK_EINVAL,
+               "--layout auto has to know the hosts: give --hosts instead of --discover, or the "
+               "options of a layout of evenkeel search");
+    st = ek_elastic_places(o, &ranks, &host_of, &rack_of);
+    ranks = ranks > 0 ? ranks : 1;
+    if (st == EK_OK)
+        st = ek_search_layout_for_run(&cfg, ranks, several(host_of, ranks), x->stop, &x->layout);
+    free(host_of);
+    free(rack_of);
+    return st;
+}
+
+static ek_status choose(cli_layout *x, const ek_options *o, int elastic)
+{
+    int quiet = ek_options_flag(o, "quiet");
+
+    ek_log_set_sink(show_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
+    EK_TRY(search(x, o, elastic));
+    x->own = calloc((size_t)(x->argc + x->layout.n) + 1, sizeof(*x->own));
+    EK_REQUIRE(x->own != NULL, EK_ENOMEM, "no memory for the command line");
+    memcpy(x->own, x->argv, (size_t)x->argc * sizeof(*x->own));
+    x->argv = x->own;
+    for (int i = 0; i < x->layout.n; i++)
+        x->argv[x->argc++] = x->layout.word[i];
+    if (!quiet)
+        fprintf(ek_command_err(), "info: --layout auto: %s\n", x->layout.shown);
+    return EK_OK;
+}
+
+/* ek_train_config.elastic of the run. */
+static int elastic_of(const ek_options *o)
+{
+    char why[EK_ELASTIC_WHY];
+
+    if (ek_options_flag(o, "elastic"))
+        return 1;
+    return ek_elastic_by_default(o, why) ? EK_ELASTIC_BY_DEFAULT : 0;
+}
+
+int cli_layout_choose(cli_layout *x)
+{
+    ek_options *o = NULL;
+    ek_status st = EK_OK;
+
+    if (ek_worker_environment_read().inside ||
+        ek_options_parse(&ek_train_options, x->argc - 1, x->argv + 1, &o) < 0) {
+        ek_options_destroy(o);
+        return -1; /* the command itself reports mistakes */
+    }
+    if (ek_options_help_wanted(o) == EK_HELP_NONE &&
+        strcmp(ek_options_text(o, "layout"), "auto") == 0 && elastic_of(o))
+        st = choose(x, o, elastic_of(o));
+    ek_options_destroy(o);
+    ek_log_set_sink(NULL, NULL, EK_LOG_ERROR);
+    return st < 0 ? ek_command_fail("train", st) : -1;
+}
