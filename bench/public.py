@@ -62,10 +62,10 @@ def step_flops(model, tokens, seq):
 
 # What they do differently, as switches of `simulate --dialect`: GPT training of 2021 and 2022 by Megatron-LM and Megatron-DeepSpeed in fp16, with
 # scores that are stored and gradients that are reduced at the end; Megatron since, with fused attention, fp32 gradients, reduced during the backward
-# pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py); nanotron, likewise but
-# for these passes; FSDP reduces gradients in the type of weights.
+# pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py); nanotron, likewise
+# (optim/clip_grads.py and zero_grad of optim/gradient_accumulator.py), with rows by kernels of PyTorch; FSDP reduces gradients in the type of weights.
 DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", "ring-steps"],
-            "megatron": ["low-messages", "ring-steps", "gradient-passes"], "nanotron": ["low-messages", "ring-steps"],
+            "megatron": ["low-messages", "ring-steps", "gradient-passes"], "nanotron": ["low-messages", "ring-steps", "gradient-passes", "unfused-rows"],
             "fsdp": ["low-messages", "low-gradients", "ring-steps"]}
 
 
@@ -194,7 +194,8 @@ def ultrascale_rows(rows, statuses=("Success",)):
         seconds = batch * seq / (float(r["tokens_s_gpu"]) * dp * tp * pp) if r["status"] == "Success" else None
         yield Case("%d GPUs, h %d, tp %d pp %d dp %d zero %s, micro %d" % (dp * tp * pp, hidden, tp, pp, dp, r["zero"], micro),
                    (hidden, layers, dp * tp * pp, batch, seq), dense(hidden, layers, heads, kv, inner, vocabulary, seq, tied=r["tied"] == "True"),
-                   "h100-eos", dp * tp * pp, seconds, layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), "nanotron")
+                   "h100-eos", dp * tp * pp, seconds,
+                   dict(layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), **{"pp-layers": "auto"}), "nanotron")
 
 
 TABLES = {"vtrain_single_a100": vtrain, "vtrain_multi_a100": vtrain, "korthikanti_selene": korthikanti, "megascale_175b": megascale,

@@ -413,7 +413,7 @@ int32_t ek_mlp_build_forward(ek_mlp *m, ek_graph *g, int32_t micro, int recomput
     ek_work work = recompute ? ek_work_of_product(up)
                              : ek_work_of_products(up, down_product(&c, EK_PRODUCT_FORWARD));
     ek_op op = op_of(m, EK_OP_SHARED_EXPERT, t == NULL ? op_mlp : op_mlp_part, micro, recompute,
-                     work, (c.all * (2 * c.d + 5 * c.f) + 3 * c.d * c.f) * c.comp);
+                     work, (c.all * (2 * c.d + 6 * c.f) + 3 * c.d * c.f) * c.comp);
     ek_op sum = op_of(m, EK_OP_SHARED_EXPERT_ADD, op_add, micro, recompute,
                       ek_work_of_rows(c.n, c.d), 3 * c.n * c.d * c.real);
 
@@ -450,7 +450,7 @@ static int32_t build_part_backward(ek_mlp *m, ek_graph *g, int32_t micro, const 
     ek_op part =
         op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_part_backward, micro, 0,
               ek_work_of_products(down_product(&c, both), up_product(&c, EK_PRODUCT_INPUT)),
-              (c.all * (2 * c.d + 9 * c.f) + 2 * c.d * c.f) * c.comp);
+              (c.all * (3 * c.d + 9 * c.f) + 3 * c.d * c.f) * c.comp + 2 * c.d * c.f * c.real);
     ek_op weight = op_of(m, EK_OP_SHARED_EXPERT_UP_WEIGHT, op_up_weight, micro, 0,
                          ek_work_of_product(up_product(&c, EK_PRODUCT_WEIGHT)),
                          c.all * (c.d + 2 * c.f) * c.comp + 4 * c.d * c.f * c.real);
@@ -474,7 +474,8 @@ int32_t ek_mlp_build_backward(ek_mlp *m, ek_graph *g, int32_t micro, const ek_ml
     const int32_t both = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT;
     ek_op op = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_mlp_backward, micro, 0,
                      ek_work_of_products(down_product(&c, both), up_product(&c, both)),
-                     (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp);
+                     (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp +
+                         6 * c.d * c.f * c.real);
 
     if (m->scratch->tp != NULL)
         return build_part_backward(m, g, micro, start, dep);

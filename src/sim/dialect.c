@@ -1,6 +1,8 @@
 /* Rewrites copies of step graphs: work of ops, and their order. */
 #include "sim/dialect.h"
 
+#include "sim/unfused.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,8 @@ static const struct {
                 {"padded", EK_DIALECT_PADDED},
                 {"weights-first", EK_DIALECT_WEIGHTS_FIRST},
                 {"staged-2dh", EK_DIALECT_STAGED_2DH},
-                {"gradient-passes", EK_DIALECT_GRADIENT_PASSES}};
+                {"gradient-passes", EK_DIALECT_GRADIENT_PASSES},
+                {"unfused-rows", EK_DIALECT_UNFUSED_ROWS}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -53,8 +56,8 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
     for (int64_t i = 0; i < n; i++) {
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
-                   "late-gradients, ring-steps, padded, weights-first, staged-2dh and "
-                   "gradient-passes are known",
+                   "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
+                   "gradient-passes and unfused-rows are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -240,8 +243,28 @@ static ek_status reduce_late(const ek_graph *from, scratch x, ek_graph *to)
     return ek_graph_check(to);
 }
 
-/* A reordered copy, by the only switch of the two that is set. */
-static ek_status copy_reordered(unsigned change, const ek_graph *from, ek_graph *to)
+/* The same ops, with one behind each whose rows pass memory again, which those that depend on the
+ * first wait for. */
+static void pass_again(const ek_machine *m, const ek_graph *from, int32_t *id, int32_t *deps,
+                       ek_graph *to)
+{
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        double bytes = ek_unfused_bytes(m, &from->ops[i]);
+        ek_op again = from->ops[i];
+
+        append(from, i, -1, id, deps, to);
+        if (bytes <= 0)
+            continue;
+        again.work = ek_work_of_rows(bytes / ek_machine_comp_bytes(m), 1);
+        again.bytes = bytes;
+        again.flops = 0;
+        id[i] = ek_graph_after(to, &again, id[i]);
+    }
+}
+
+/* A reordered copy, by the only switch of the three that is set. */
+static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_graph *from,
+                                ek_graph *to)
 {
     scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
                  calloc((size_t)from->n_ops + 1, sizeof(*x.id)),
@@ -252,8 +275,11 @@ static ek_status copy_reordered(unsigned change, const ek_graph *from, ek_graph 
                    "no memory for a step graph of %d ops", (int)from->n_ops);
     if (change == EK_DIALECT_LATE_GRADIENTS) {
         st = reduce_late(from, x, to);
-    } else {
+    } else if (change == EK_DIALECT_WEIGHTS_FIRST) {
         put_weights_first(from, x.id, x.deps, to);
+        st = ek_graph_check(to);
+    } else {
+        pass_again(m, from, x.id, x.deps, to);
         st = ek_graph_check(to);
     }
 out:
@@ -263,21 +289,24 @@ out:
     return st;
 }
 
-/* A copy in the order of the switches that are set, of the two that change it. */
-static ek_status copy_ordered(unsigned changes, const ek_graph *from, ek_graph *to)
+/* A copy with the ops, and in the order, of the switches that are set, of the three that change them; each is applied to what the one before left. */
+static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_graph *from,
+                              ek_graph *to)
 {
-    ek_graph first;
-    ek_status st;
+    static const unsigned changes[] = {EK_DIALECT_WEIGHTS_FIRST, EK_DIALECT_LATE_GRADIENTS,
+                                       EK_DIALECT_UNFUSED_ROWS};
+    ek_status st = ek_graph_copy(to, from);
 
-    if (changes == 0)
-        return ek_graph_copy(to, from);
-    if (changes != (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_WEIGHTS_FIRST))
-        return copy_reordered(changes, from, to);
-    ek_graph_init(&first);
-    st = copy_reordered(EK_DIALECT_WEIGHTS_FIRST, from, &first);
-    if (st == EK_OK)
-        st = copy_reordered(EK_DIALECT_LATE_GRADIENTS, &first, to);
-    ek_graph_fini(&first);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]) && st == EK_OK; i++) {
+        ek_graph last;
+
+        if ((dialect & changes[i]) == 0)
+            continue;
+        last = *to;
+        ek_graph_init(to);
+        st = copy_reordered(changes[i], m, &last, to);
+        ek_graph_fini(&last);
+    }
     return st;
 }
 
@@ -286,13 +315,21 @@ static ek_status copy_ordered(unsigned changes, const ek_graph *from, ek_graph *
 static ek_status translate(unsigned dialect, const ek_machine *m, const ek_graph *from,
                            ek_graph *to)
 {
-    EK_TRY(
-        copy_ordered(dialect & (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_WEIGHTS_FIRST), from, to));
+    EK_TRY(copy_ordered(dialect, m, from, to));
     if ((dialect & EK_DIALECT_GRADIENT_PASSES) != 0)
         pass_over_gradients(m, to);
     for (int32_t i = 0; i < to->n_ops; i++)
         rewrite(dialect, m, &to->ops[i]);
     return EK_OK;
+}
+
+static int32_t count_stages(const ek_sim_graphs *g)
+{
+    int32_t n = 0;
+
+    for (int32_t k = 0; k < g->n_classes; k++)
+        n = g->classes[k].stage >= n ? g->classes[k].stage + 1 : n;
+    return n;
 }
 
 ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_sim_graphs *from,
@@ -310,6 +347,8 @@ ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_sim_gr
         out->classes[k].graph = &out->copies[k];
     }
     out->graphs = (ek_sim_graphs){from->ranks, from->n_classes, out->classes};
+    for (size_t k = 0; k < n && (dialect & EK_DIALECT_UNFUSED_ROWS) != 0; k++)
+        out->classes[k].memory += ek_unfused_memory(m, &from->classes[k], count_stages(from));
     for (size_t k = 0; k < n; k++)
         EK_TRY(translate(dialect, m, from->classes[k].graph, &out->copies[k]));
     return EK_OK;

@@ -14,6 +14,9 @@
  *                      here while they are sent
  *   gradient-passes    gradients are set to zero before the step, and scaled after it, which is a
  *                      write, and a read and a write of all; here neither
+ *   unfused-rows       ops on rows are kernels of their own, logits are kept whole in the real type,
+ *                      and gradients of weights come in the type of products and are added after
+ *                      the backward pass (sim/unfused.h); here neither
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
  *                      with a copy of all before each; here rows of the node go with those between
  *                      nodes (of the cluster: sim/price_net.h) */
@@ -32,7 +35,8 @@ enum {
     EK_DIALECT_PADDED = 32,
     EK_DIALECT_WEIGHTS_FIRST = 64,
     EK_DIALECT_STAGED_2DH = 128,
-    EK_DIALECT_GRADIENT_PASSES = 256
+    EK_DIALECT_GRADIENT_PASSES = 256,
+    EK_DIALECT_UNFUSED_ROWS = 512
 };
 
 enum { EK_DIALECT_TEXT = 160 };
