@@ -11,6 +11,7 @@ docs/simulate.md says where the tables are from, and what rows are equivalents o
 
 import argparse
 import concurrent.futures
+import copy
 import csv
 import itertools
 import json
@@ -65,18 +66,20 @@ def step_flops(model, tokens, seq):
 # pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py); nanotron, likewise
 # (optim/clip_grads.py and zero_grad of optim/gradient_accumulator.py), with rows by kernels of PyTorch; FSDP reduces gradients in the type of weights.
 DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", "ring-steps"],
-            "megatron": ["low-messages", "ring-steps", "gradient-passes"], "nanotron": ["low-messages", "ring-steps", "gradient-passes", "unfused-rows"],
+            "megatron": ["low-messages", "ring-steps", "gradient-passes", "etp-gather"],
+            "nanotron": ["low-messages", "ring-steps", "gradient-passes", "unfused-rows"],
             "fsdp": ["low-messages", "low-gradients", "ring-steps"]}
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------------------------
 
 class Case:
-    """A row.  seconds: published, of a step.  group: rows that are alternatives for the same work."""
+    """A row.  seconds: published, of a step.  group: rows that are alternatives for the same work.  links: GB/s of the cluster's levels by name, where the
+    table has measured collectives; None: those of the cluster file."""
 
-    def __init__(self, label, group, model, cluster, ranks, seconds, words, dialect):
+    def __init__(self, label, group, model, cluster, ranks, seconds, words, dialect, links=None):
         self.label, self.group, self.model, self.cluster, self.ranks = label, group, model, cluster, ranks
-        self.seconds, self.words, self.dialect = seconds, words, dialect
+        self.seconds, self.words, self.dialect, self.links = seconds, words, dialect, links
         self.predicted, self.refused = None, None
 
 
@@ -178,9 +181,18 @@ def ultrascale(rows):
     return sane(list(ultrascale_rows(rows)))
 
 
+def measured_links(rows):
+    """What collectives of large messages reached in the runs: all-gathers inside nodes, and all-reduces between them, which eight adapters share.  Of runs with
+    pipelines the figures between nodes halve with every doubling of the nodes, down to 3 GB/s of an adapter, so those are of short messages."""
+    ran = [r for r in rows if r["status"] == "Success"]
+    return {"node": statistics.median(float(r["allgather_intra_gbs"]) for r in ran),
+            "net": statistics.median(float(r["allreduce_gbs"]) for r in ran if int(r["nodes"]) > 1 and int(r["pp"]) == 1) / 8}
+
+
 def ultrascale_rows(rows, statuses=("Success",)):
     """seconds: None of rows that ran out of memory, which have the batch in tokens, and lack what rows of the same model that ran have."""
     rows = list(rows)
+    links = measured_links(rows)
     ran = {(r["hidden"], r["layers"]): r for r in rows if r["status"] == "Success"}
     for r in rows:
         if r["status"] not in statuses or not r["inner"] or (int(r["pp"]) > 1 and r["after_pp_fix"] == "False"):
@@ -195,7 +207,8 @@ def ultrascale_rows(rows, statuses=("Success",)):
         yield Case("%d GPUs, h %d, tp %d pp %d dp %d zero %s, micro %d" % (dp * tp * pp, hidden, tp, pp, dp, r["zero"], micro),
                    (hidden, layers, dp * tp * pp, batch, seq), dense(hidden, layers, heads, kv, inner, vocabulary, seq, tied=r["tied"] == "True"),
                    "h100-eos", dp * tp * pp, seconds,
-                   dict(layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), **{"pp-layers": "auto"}), "nanotron")
+                   dict(layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), **{"pp-layers": "auto"}), "nanotron",
+                   links)
 
 
 TABLES = {"vtrain_single_a100": vtrain, "vtrain_multi_a100": vtrain, "korthikanti_selene": korthikanti, "megascale_175b": megascale,
@@ -207,19 +220,30 @@ TABLES = {"vtrain_single_a100": vtrain, "vtrain_multi_a100": vtrain, "korthikant
 
 class Runner:
     def __init__(self, o, folder):
-        self.o, self.folder, self.models = o, folder, {}
+        self.o, self.folder, self.files = o, folder, {}
 
-    def model_file(self, model):
-        text = json.dumps(model, sort_keys=True)
-        if text not in self.models:
-            self.models[text] = os.path.join(self.folder, "model-%d.json" % len(self.models))
-            with open(self.models[text], "w", encoding="utf-8") as f:
+    def file(self, value):
+        """A file with this JSON."""
+        text = json.dumps(value, sort_keys=True)
+        if text not in self.files:
+            self.files[text] = os.path.join(self.folder, "%d.json" % len(self.files))
+            with open(self.files[text], "w", encoding="utf-8") as f:
                 f.write(text)
-        return self.models[text]
+        return self.files[text]
+
+    def cluster_file(self, case):
+        path = os.path.join(self.o.clusters, case.cluster + ".json")
+        if case.links is None:
+            return path
+        with open(path, encoding="utf-8") as f:
+            cluster = json.load(f)
+        for level in cluster["levels"]:
+            level["gbytes_s"] = case.links[level["name"]]
+        return self.file(cluster)
 
     def words(self, case):
-        """Options of the command; the file of the model is written here, before runs are concurrent."""
-        words = ["--cluster", os.path.join(self.o.clusters, case.cluster + ".json"), "--model", self.model_file(case.model), "--ranks", case.ranks,
+        """Options of the command; files are written here, before runs are concurrent."""
+        words = ["--cluster", self.cluster_file(case), "--model", self.file(case.model), "--ranks", case.ranks,
                  "--pipeline-degree", 1, "--a2a", "linear", "--json"]
         for name, value in case.words.items():
             words += ["--" + name, value]
@@ -235,10 +259,35 @@ class Runner:
             case.predicted = json.loads(r.stdout)
         return case
 
-    def run(self, cases):
-        words = [self.words(c) for c in cases]
+    def run(self, cases, more=()):
+        words = [self.words(c) + list(more) for c in cases]
         with concurrent.futures.ThreadPoolExecutor(self.o.jobs) as pool:
             return list(pool.map(self.predict, cases, words))
+
+
+# --- calibration -------------------------------------------------------------------------------------------------------------------------------
+
+# Tables whose protocol lets the rows of one node, of so many GPUs, calibrate: how much longer computation takes than by the cluster file.
+CALIBRATED = {"ultrascale_h100": 8}
+
+
+def compute_factor(cases):
+    """The median over rows of what computation and bubbles would have to be multiplied with."""
+    factors = []
+    for c in cases:
+        where = c.predicted["where_ms"]
+        lane = sum(where["compute"].values()) + where["bubble"]
+        factors.append((c.seconds * 1e3 - c.predicted["step_ms"] + lane) / lane)
+    return statistics.median(factors)
+
+
+def calibrated(runner, cases, gpus):
+    """The rows of more GPUs, predicted again with computation as of those of one node: the factor, and rows."""
+    factor = compute_factor([c for c in cases if c.predicted and c.ranks == gpus])
+    rest = [copy.copy(c) for c in cases if c.predicted and c.ranks > gpus]
+    for c in runner.run(rest, ("--what-if", "compute x%.4f" % (1 / factor))):
+        c.predicted = dict(c.predicted, step_ms=c.predicted["what_if"][0]["step_ms"])
+    return factor, rest
 
 
 # --- figures -----------------------------------------------------------------------------------------------------------------------------------
@@ -374,11 +423,15 @@ def main():
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory(prefix="evenkeel-public-") as folder:
         for name in names:
-            cases = Runner(o, folder).run(list(TABLES[name](rows_of(o, name)))[::o.every])
+            runner = Runner(o, folder)
+            cases = runner.run(list(TABLES[name](rows_of(o, name)))[::o.every])
             found = found or any(c.predicted for c in cases)
             print(summary(name, cases), flush=True)
             if o.rows:
                 print_rows(cases)
+            if name in CALIBRATED:
+                factor, rest = calibrated(runner, cases, CALIBRATED[name])
+                print(summary("%s, computation %.3f times as long by one node" % (name, factor), rest), flush=True)
             for reason, same in itertools.groupby(sorted(c.refused for c in cases if c.refused)):
                 print("refused %d: %s" % (len(list(same)), reason), file=sys.stderr)
     return 0 if found else 1

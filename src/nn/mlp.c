@@ -472,10 +472,10 @@ int32_t ek_mlp_build_backward(ek_mlp *m, ek_graph *g, int32_t micro, const ek_ml
 {
     sizes c = sizes_of(m, micro);
     const int32_t both = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT;
-    ek_op op = op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_mlp_backward, micro, 0,
-                     ek_work_of_products(down_product(&c, both), up_product(&c, both)),
-                     (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp +
-                         6 * c.d * c.f * c.real);
+    ek_op op =
+        op_of(m, EK_OP_SHARED_EXPERT_BACKWARD, op_mlp_backward, micro, 0,
+              ek_work_of_products(down_product(&c, both), up_product(&c, both)),
+              (c.n * (4 * c.d + 11 * c.f) + 3 * c.d * c.f) * c.comp + 6 * c.d * c.f * c.real);
 
     if (m->scratch->tp != NULL)
         return build_part_backward(m, g, micro, start, dep);

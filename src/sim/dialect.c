@@ -20,7 +20,8 @@ static const struct {
                 {"weights-first", EK_DIALECT_WEIGHTS_FIRST},
                 {"staged-2dh", EK_DIALECT_STAGED_2DH},
                 {"gradient-passes", EK_DIALECT_GRADIENT_PASSES},
-                {"unfused-rows", EK_DIALECT_UNFUSED_ROWS}};
+                {"unfused-rows", EK_DIALECT_UNFUSED_ROWS},
+                {"etp-gather", EK_DIALECT_ETP_GATHER}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -57,7 +58,7 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
                    "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
-                   "gradient-passes and unfused-rows are known",
+                   "gradient-passes, unfused-rows and etp-gather are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -262,9 +263,72 @@ static void pass_again(const ek_machine *m, const ek_graph *from, int32_t *id, i
     }
 }
 
-/* A reordered copy, by the only switch of the three that is set. */
-static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_graph *from,
-                                ek_graph *to)
+static int is_exchange(const ek_op *op)
+{
+    return op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A ||
+           op->kind == EK_OP_COMBINE_A2A_BACKWARD || op->kind == EK_OP_DISPATCH_A2A_BACKWARD;
+}
+
+/* The exchange of rows that are sent once, to the rank at the sender's place among the etp of an
+ * expert. */
+static ek_op send_once(const ek_op *op, int32_t etp)
+{
+    ek_op once = *op;
+    ek_net_work *w = &once.work.net;
+    double n = w->span, rows = w->bytes * n / (n - 1) / etp; /* this rank's, with its own */
+
+    w->group.stride *= etp;
+    w->group.n /= etp;
+    w->span /= etp;
+    w->bytes = rows * (1 - etp / n);
+    once.bytes *= w->bytes / op->work.net.bytes;
+    return once;
+}
+
+/* The all-gather of such rows among an expert's ranks, or the reduce-scatter of what they made of
+ * them. */
+static ek_op share_rows(const ek_op *op, int32_t etp, int32_t element)
+{
+    int to_experts = op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A_BACKWARD;
+    ek_op all = *op;
+    ek_net_work *w = &all.work.net;
+    double n = w->span;
+
+    w->collective = to_experts ? EK_COLLECTIVE_ALL_GATHER : EK_COLLECTIVE_REDUCE_SCATTER;
+    w->group.n = etp;
+    w->span = etp;
+    w->element = element;
+    w->bytes *= n / (n - 1);
+    all.bytes = w->bytes;
+    return all;
+}
+
+/* The same ops, with two for each exchange of rows with experts of several ranks. */
+static void gather_rows(const ek_machine *m, int32_t etp, const ek_graph *from, int32_t *id,
+                        int32_t *deps, ek_graph *to)
+{
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        const ek_op *op = &from->ops[i];
+        ek_op pair[2];
+        int reduced;
+
+        if (!is_exchange(op) || op->work.net.span <= etp || op->work.net.bytes <= 0) {
+            append(from, i, -1, id, deps, to);
+            continue;
+        }
+        pair[0] = send_once(op, etp);
+        pair[1] = share_rows(op, etp, ek_machine_comp_bytes(m));
+        reduced = pair[1].work.net.collective == EK_COLLECTIVE_REDUCE_SCATTER;
+        for (int32_t d = 0; d < op->n_deps; d++)
+            deps[d] = id[from->deps[op->dep + d]];
+        id[i] = ek_graph_add(to, &pair[reduced], deps, op->n_deps);
+        id[i] = ek_graph_after(to, &pair[!reduced], id[i]);
+    }
+}
+
+/* A reordered copy, by the only switch of the four that is set. */
+static ek_status copy_reordered(unsigned change, const ek_machine *m, int32_t etp,
+                                const ek_graph *from, ek_graph *to)
 {
     scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
                  calloc((size_t)from->n_ops + 1, sizeof(*x.id)),
@@ -278,8 +342,11 @@ static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_g
     } else if (change == EK_DIALECT_WEIGHTS_FIRST) {
         put_weights_first(from, x.id, x.deps, to);
         st = ek_graph_check(to);
-    } else {
+    } else if (change == EK_DIALECT_UNFUSED_ROWS) {
         pass_again(m, from, x.id, x.deps, to);
+        st = ek_graph_check(to);
+    } else {
+        gather_rows(m, etp, from, x.id, x.deps, to);
         st = ek_graph_check(to);
     }
 out:
@@ -289,22 +356,23 @@ out:
     return st;
 }
 
-/* A copy with the ops, and in the order, of the switches that are set, of the three that change them; each is applied to what the one before left. */
-static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_graph *from,
-                              ek_graph *to)
+/* A copy with the ops, and in the order, of the switches that are set, of the four that change
+ * them; each is applied to what the one before left. */
+static ek_status copy_ordered(unsigned dialect, const ek_machine *m, int32_t etp,
+                              const ek_graph *from, ek_graph *to)
 {
     static const unsigned changes[] = {EK_DIALECT_WEIGHTS_FIRST, EK_DIALECT_LATE_GRADIENTS,
-                                       EK_DIALECT_UNFUSED_ROWS};
+                                       EK_DIALECT_UNFUSED_ROWS, EK_DIALECT_ETP_GATHER};
     ek_status st = ek_graph_copy(to, from);
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]) && st == EK_OK; i++) {
         ek_graph last;
 
-        if ((dialect & changes[i]) == 0)
+        if ((dialect & changes[i]) == 0 || (changes[i] == EK_DIALECT_ETP_GATHER && etp < 2))
             continue;
         last = *to;
         ek_graph_init(to);
-        st = copy_reordered(changes[i], m, &last, to);
+        st = copy_reordered(changes[i], m, etp, &last, to);
         ek_graph_fini(&last);
     }
     return st;
@@ -312,10 +380,10 @@ static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_gr
 
 /* --- graphs ----------------------------------------------------------------------------------- */
 
-static ek_status translate(unsigned dialect, const ek_machine *m, const ek_graph *from,
+static ek_status translate(unsigned dialect, const ek_machine *m, int32_t etp, const ek_graph *from,
                            ek_graph *to)
 {
-    EK_TRY(copy_ordered(dialect, m, from, to));
+    EK_TRY(copy_ordered(dialect, m, etp, from, to));
     if ((dialect & EK_DIALECT_GRADIENT_PASSES) != 0)
         pass_over_gradients(m, to);
     for (int32_t i = 0; i < to->n_ops; i++)
@@ -332,8 +400,8 @@ static int32_t count_stages(const ek_sim_graphs *g)
     return n;
 }
 
-ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_sim_graphs *from,
-                          ek_dialect_graphs *out)
+ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, int32_t etp,
+                          const ek_sim_graphs *from, ek_dialect_graphs *out)
 {
     size_t n = (size_t)from->n_classes;
 
@@ -350,7 +418,7 @@ ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_sim_gr
     for (size_t k = 0; k < n && (dialect & EK_DIALECT_UNFUSED_ROWS) != 0; k++)
         out->classes[k].memory += ek_unfused_memory(m, &from->classes[k], count_stages(from));
     for (size_t k = 0; k < n; k++)
-        EK_TRY(translate(dialect, m, from->classes[k].graph, &out->copies[k]));
+        EK_TRY(translate(dialect, m, etp, from->classes[k].graph, &out->copies[k]));
     return EK_OK;
 }
 

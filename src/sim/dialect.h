@@ -14,9 +14,11 @@
  *                      here while they are sent
  *   gradient-passes    gradients are set to zero before the step, and scaled after it, which is a
  *                      write, and a read and a write of all; here neither
- *   unfused-rows       ops on rows are kernels of their own, logits are kept whole in the real type,
- *                      and gradients of weights come in the type of products and are added after
- *                      the backward pass (sim/unfused.h); here neither
+ *   unfused-rows       ops on rows are kernels of their own, logits are kept whole in the real
+ *                      type, and gradients of weights, in the type of products, are added after
+ *                      the backward pass (sim/unfused.h); here none of this
+ *   etp-gather         rows are sent to one rank of an expert (--etp), and the others gather them
+ *                      from it; sums go back likewise. Here each has them from their source
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
  *                      with a copy of all before each; here rows of the node go with those between
  *                      nodes (of the cluster: sim/price_net.h) */
@@ -36,10 +38,11 @@ enum {
     EK_DIALECT_WEIGHTS_FIRST = 64,
     EK_DIALECT_STAGED_2DH = 128,
     EK_DIALECT_GRADIENT_PASSES = 256,
-    EK_DIALECT_UNFUSED_ROWS = 512
+    EK_DIALECT_UNFUSED_ROWS = 512,
+    EK_DIALECT_ETP_GATHER = 1024
 };
 
-enum { EK_DIALECT_TEXT = 160 };
+enum { EK_DIALECT_TEXT = 192 };
 
 /* The i-th word, if its bit is set, else ""; NULL: i is behind the last. */
 const char *ek_dialect_word(unsigned dialect, int i);
@@ -56,9 +59,9 @@ typedef struct {
     ek_graph *copies;
 } ek_dialect_graphs;
 
-/* Graphs in the dialect, of types of the machine; the caller closes *out, also after a failure.
- * EK_ENOMEM. */
-EK_CHECKED ek_status ek_dialect_open(unsigned dialect, const ek_machine *m,
+/* Graphs in the dialect, of types of the machine, with experts of etp ranks each; the caller closes
+ * *out, also after a failure. EK_ENOMEM. */
+EK_CHECKED ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, int32_t etp,
                                      const ek_sim_graphs *from, ek_dialect_graphs *out);
 void ek_dialect_close(ek_dialect_graphs *d);
 

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-/* Numbers of the type of products that pass memory more than in one kernel: read two, write one forward; read three, write two backward. */
+/* Numbers of the type of products that pass memory more than in one kernel: read two, write one
+ * forward; read three, write two backward. */
 enum { SWIGLU_FORWARD = 5 - 3, SWIGLU_BACKWARD = 13 - 5 };
 
 /* Of a token's queries, and of its keys and values. */
@@ -80,7 +81,7 @@ double ek_unfused_memory(const ek_machine *m, const ek_sim_class *c, int32_t n_s
         double n = op->work.rows.rows * op->work.rows.width;
 
         if (op->micro == 0 && op->kind == EK_OP_CROSS_ENTROPY) {
-            logits += n * (comp + 2 * real);
+            logits += n * 2 * real;
             block = fmax(block, n * (comp + real));
         } else if (op->micro == 0) {
             gradients += weight_gradients(op) * comp;

@@ -435,8 +435,9 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
                       cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);
     if (cfg->dialect != 0)
-        EK_TRY(ek_dialect_open(cfg->dialect, &s->cluster.machine, ek_imagined_graphs(s->imagined),
-                               &s->dialect));
+        EK_TRY(ek_dialect_open(cfg->dialect, &s->cluster.machine,
+                               ek_imagined_layout(s->imagined)->etp,
+                               ek_imagined_graphs(s->imagined), &s->dialect));
     if (cfg->trace != NULL)
         EK_TRY(open_loads(s, cfg, cfg->trace));
     else

@@ -2,6 +2,8 @@
 #include "ek_test.h"
 #include "sim/dialect.h"
 
+#include <math.h>
+
 static const ek_machine machine = {.dtype = "bf16"};
 
 static int32_t add(ek_graph *g, ek_op_kind kind, ek_lane lane, int32_t micro, ek_work work,
@@ -47,7 +49,7 @@ static void translate(unsigned dialect, ek_graph *g, ek_dialect_graphs *d)
     ek_sim_graphs all = {1, 1, &c};
 
     build(g);
-    CHECK_INT(ek_dialect_open(dialect, &machine, &all, d), EK_OK);
+    CHECK_INT(ek_dialect_open(dialect, &machine, 1, &all, d), EK_OK);
 }
 
 static void without_switches_graphs_are_the_same(void)
@@ -144,7 +146,7 @@ static void check_order(unsigned dialect, const ek_op_kind *order)
     ek_sim_graphs all = {1, 1, &c};
 
     build_experts(&g);
-    CHECK_INT(ek_dialect_open(dialect, &machine, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(dialect, &machine, 1, &all, &d), EK_OK);
     to = d.graphs.classes[0].graph;
     CHECK_INT(to->n_ops, g.n_ops);
     for (int32_t i = 0; i < to->n_ops; i++)
@@ -184,11 +186,110 @@ static void gradients_are_passed_over(void)
     add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sharded, -1);
     add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_ALL_REDUCE), 0);
     add(&g, EK_OP_GRADIENT_NORM, EK_LANE_COMPUTE, -1, ek_work_of_rows(62.5 + 1000, 1), 1);
-    CHECK_INT(
-        ek_dialect_open(EK_DIALECT_GRADIENT_PASSES | EK_DIALECT_LOW_GRADIENTS, &machine, &all, &d),
-        EK_OK);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_GRADIENT_PASSES | EK_DIALECT_LOW_GRADIENTS, &machine, 1,
+                              &all, &d),
+              EK_OK);
     CHECK(d.graphs.classes[0].graph->ops[2].bytes == 1000 + 3 * 4 * (250 + 1000));
     CHECK(d.graphs.classes[0].graph->ops[0].work.net.bytes == 500);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+static ek_product product_of_passes(double out, double in, int32_t passes)
+{
+    return ek_product_of(3, out, in, passes);
+}
+
+/* Rows of an MLP, attention and a loss: each op is followed by what passes memory again, which the
+ * next one waits for; a micro-batch's logits, or gradients, are kept. */
+static void rows_pass_memory_again(void)
+{
+    enum { BOTH = EK_PRODUCT_INPUT | EK_PRODUCT_WEIGHT };
+    static const ek_attention_work attention = {
+        .heads = 4, .kv_heads = 2, .head_dim = 8, .queries = 10, .pairs = 55};
+    /* 2 bytes a number, 4 of the real type: 2 q and 6 k and v; 2 of the width; 1 and 9 real of a
+     * logit; 4 q and 6 k and v; 8 of the width, and 10 bytes a weight */
+    static const double again[] = {10 * 8 * 2 * (2 * 4 + 6 * 4), 2 * 3 * 10 * 2, 32 * (2 + 9 * 4),
+                                   10 * 8 * 2 * (4 * 4 + 6 * 4), 8 * 3 * 10 * 2 + (50 + 100) * 10};
+    static const int32_t rank = 0;
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank, .memory = 1000, .weights = 900};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_attention_work back = attention;
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    back.backward = 1;
+    ek_graph_init(&g);
+    add(&g, EK_OP_ATTENTION, EK_LANE_COMPUTE, 0, ek_work_of_attention(&attention), -1);
+    add(&g, EK_OP_SHARED_EXPERT, EK_LANE_COMPUTE, 0,
+        ek_work_of_products(product_of_passes(20, 5, EK_PRODUCT_FORWARD),
+                            product_of_passes(5, 10, EK_PRODUCT_FORWARD)),
+        0);
+    add(&g, EK_OP_CROSS_ENTROPY, EK_LANE_COMPUTE, 0, ek_work_of_rows(4, 8), 1);
+    add(&g, EK_OP_ATTENTION_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_attention(&back), 2);
+    add(&g, EK_OP_SHARED_EXPERT_BACKWARD, EK_LANE_COMPUTE, 0,
+        ek_work_of_products(product_of_passes(5, 10, BOTH), product_of_passes(20, 5, BOTH)), 3);
+    add(&g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 4);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, 1, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, 11);
+    for (int32_t i = 0; i < 5; i++) {
+        CHECK(fabs(to->ops[2 * i + 1].bytes - again[i]) < 1e-9);
+        CHECK_INT(to->ops[2 * i + 1].work.kind, EK_WORK_ROWS);
+        CHECK_INT(to->deps[to->ops[2 * i + 2].dep], 2 * i + 1);
+    }
+    /* gradients of 150 weights, beside 100 bytes that are free again by then; logits: 32 of 8
+     * bytes, less 6 that are counted */
+    CHECK(fabs(d.graphs.classes[0].memory - 1000 - fmax(150 * 2 - 100, 32 * 2)) < 1e-9);
+    ek_dialect_close(&d);
+    c.weights = 0;
+    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, 1, &all, &d), EK_OK);
+    CHECK(fabs(d.graphs.classes[0].memory - 1000 - 32 * 2) < 1e-9);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+/* Of 12 ranks, experts of 2 in groups of 6: 1,000 bytes to 5 others are 600 for each of 2 ranks of
+ * three experts, 400 of which leave for other experts once, and 1,200 are gathered. */
+static void rows_are_gathered_by_the_ranks_of_an_expert(void)
+{
+    static const int32_t rank = 0;
+    static const ek_op_kind kinds[] = {EK_OP_DISPATCH_A2A, EK_OP_COMBINE_A2A};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work exchange = of_net(EK_COLLECTIVE_A2A_LINEAR);
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    exchange.net.group = (ek_ranks){0, 1, 12};
+    exchange.net.span = 6;
+    exchange.net.element = 100;
+    ek_graph_init(&g);
+    for (int i = 0; i < 2; i++)
+        add(&g, kinds[i], EK_LANE_NET, 0, exchange, i - 1);
+    add(&g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 1);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, 2, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, 5);
+    for (int i = 0; i < 4; i++) {
+        const ek_net_work *w = &to->ops[i].work.net;
+        int once = i == 0 || i == 3;
+
+        CHECK_INT(w->collective, once     ? EK_COLLECTIVE_A2A_LINEAR
+                                 : i == 1 ? EK_COLLECTIVE_ALL_GATHER
+                                          : EK_COLLECTIVE_REDUCE_SCATTER);
+        CHECK_INT(w->group.stride, once ? 2 : 1);
+        CHECK_INT(w->group.n, once ? 6 : 2);
+        CHECK_INT(w->span, once ? 3 : 2);
+        CHECK_INT(w->element, once ? 100 : 2);
+        CHECK(fabs(w->bytes - (once ? 400 : 1200)) < 1e-9);
+        CHECK_INT(to->deps[to->ops[i + 1].dep], i);
+    }
+    ek_dialect_close(&d);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, 1, &all, &d), EK_OK);
+    CHECK_INT(d.graphs.classes[0].graph->n_ops, 3);
     ek_dialect_close(&d);
     ek_graph_fini(&g);
 }
@@ -211,6 +312,8 @@ static const ek_case cases[] = {
     EK_CASE(scores_of_all_pairs_are_stored),
     EK_CASE(rows_go_back_behind_the_products_of_weights),
     EK_CASE(gradients_are_passed_over),
+    EK_CASE(rows_pass_memory_again),
+    EK_CASE(rows_are_gathered_by_the_ranks_of_an_expert),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)
