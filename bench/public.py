@@ -282,8 +282,11 @@ def compute_factor(cases):
 
 
 def calibrated(runner, cases, gpus):
-    """The rows of more GPUs, predicted again with computation as of those of one node: the factor, and rows."""
-    factor = compute_factor([c for c in cases if c.predicted and c.ranks == gpus])
+    """The rows of more GPUs, predicted again with computation as of those of one node: the factor, and rows; None if no row is of one node."""
+    node = [c for c in cases if c.predicted and c.ranks == gpus]
+    if not node:
+        return None, []
+    factor = compute_factor(node)
     rest = [copy.copy(c) for c in cases if c.predicted and c.ranks > gpus]
     for c in runner.run(rest, ("--what-if", "compute x%.4f" % (1 / factor))):
         c.predicted = dict(c.predicted, step_ms=c.predicted["what_if"][0]["step_ms"])
@@ -431,7 +434,8 @@ def main():
                 print_rows(cases)
             if name in CALIBRATED:
                 factor, rest = calibrated(runner, cases, CALIBRATED[name])
-                print(summary("%s, computation %.3f times as long by one node" % (name, factor), rest), flush=True)
+                if factor:
+                    print(summary("%s, computation %.3f times as long by one node" % (name, factor), rest), flush=True)
             for reason, same in itertools.groupby(sorted(c.refused for c in cases if c.refused)):
                 print("refused %d: %s" % (len(list(same)), reason), file=sys.stderr)
     return 0 if found else 1

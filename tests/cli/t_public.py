@@ -1,4 +1,4 @@
-"""bench/public.py on a table of two rows: what is predicted, and the figures about it."""
+"""bench/public.py on tables of a few rows: what is predicted, and the figures about it."""
 
 import csv
 import io
@@ -50,6 +50,29 @@ class Public(ek_cli.Case):
     def test_the_program_that_was_measured_differs(self):
         own, off = self.figures((1, 1))[1], self.figures((1, 1), "--dialect", "off")[1]
         self.assertTrue(all(a > b for a, b in zip(own, off)), (own, off))  # scores of attention are stored
+
+    def nodes_lines(self, seconds):
+        """The lines about a table of a model on one node and on two, and the predicted seconds, for steps that took `seconds`."""
+        same = {"status": "Success", "pp": 1, "tp": 1, "after_pp_fix": "True", "hidden": 2048, "inner": 8192, "layers": 4, "heads": 16, "kv_heads": 16, "vocab": 32768,
+                "tied": "True", "zero": 0, "micro_batch": 2, "seq": 4096, "allgather_intra_gbs": 240, "allreduce_gbs": 200}
+        with open(self.path("ultrascale_h100.csv"), "w", newline="", encoding="utf-8") as f:
+            rows = csv.DictWriter(f, [*same, "nodes", "dp", "global_batch", "tokens_s_gpu"])
+            rows.writeheader()
+            for nodes, s in zip((1, 2), seconds):
+                rows.writerow(dict(same, nodes=nodes, dp=8 * nodes, global_batch=64 * nodes, tokens_s_gpu=64 * nodes * 4096 / (s * 8 * nodes)))
+        r = subprocess.run([sys.executable, os.path.join(BENCH, "public.py"), "--command", ek_cli.COMMAND, "--tables", self.folder, "--rows"],
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        lines = [[c.strip() for c in x.split("|")[1:-1]] for x in r.stdout.splitlines() if x.startswith("| ultrascale")]
+        return lines, [float(x) for x in re.findall(r"([0-9.]+) predicted", r.stdout)]
+
+    def test_one_node_calibrates(self):
+        predicted = self.nodes_lines((1, 1))[1]
+        raw, calibrated = self.nodes_lines([1.5 * x for x in predicted])[0]
+        self.assertEqual((raw[1], calibrated[1]), ("2", "1"))
+        self.assertAlmostEqual(float(raw[3]), 100 / 3, delta=0.5)
+        self.assertLess(float(calibrated[3]), 8)  # what is sent takes no longer
+        self.assertIn("computation 1.5", calibrated[0])
 
 
 if __name__ == "__main__":
