@@ -93,14 +93,17 @@ static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t i
     return EK_OK;
 }
 
+/* 2DH passes rows for other nodes inside the node, too: as the op's work says. */
 static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t index)
 {
     const sim_class *c = ek_loop_class(&e->loop, m->entities[i]);
+    int32_t op = m->ops[i];
 
-    if (c->exchange[m->ops[i]] == NULL || c->price[m->ops[i]].wire <= 0)
-        return begin_flow(e, m->entities[i], m->ops[i], index);
+    if (c->exchange[op] == NULL || c->price[op].wire <= 0 ||
+        c->of->graph->ops[op].work.net.collective == EK_COLLECTIVE_A2A_2DH)
+        return begin_flow(e, m->entities[i], op, index);
     m->n_flowing++;
-    return begin_exchange(e, m->entities[i], m->ops[i], index);
+    return begin_exchange(e, m->entities[i], op, index);
 }
 
 static ek_status end_group_flow(engine *e, int32_t index, double latency);

@@ -170,6 +170,16 @@ static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek
     set_exchanged(l, step, layer, WEIGHTS, ratio(l->limits.slots - states, ep - 1));
 }
 
+static void set_exchanges(ek_sim_loads *l, int64_t step, int64_t layer, const int64_t *counts,
+                          const ek_plan *served, double mean)
+{
+    if (!l->cfg.by_level)
+        return;
+    ek_plan_exchange_of(&l->limits, counts, served, l->memory, l->slots, l->passed);
+    set_exchanged(l, step, layer, ROWS, mean / l->cfg.ep);
+    set_passed_on(l, step, layer, &served->placement);
+}
+
 static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p)
 {
     ek_copy_sums_config c = {.cluster = l->cfg.cluster,
@@ -196,10 +206,8 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     rows = ek_plan_rows_of(&l->limits, counts, served, l->memory, l->slots);
     mean = even_rows(l, iteration, layer, &rows);
     set_rows(l, step, layer, &rows, mean);
-    ek_plan_exchange_of(&l->limits, counts, served, l->memory, l->slots, l->passed);
-    set_exchanged(l, step, layer, ROWS, mean / l->cfg.ep);
+    set_exchanges(l, step, layer, counts, served, mean);
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
-    set_passed_on(l, step, layer, &served->placement);
     set_copies(l, step, layer, served);
     l->planned++;
     return EK_OK;
@@ -242,8 +250,9 @@ static ek_status allocate(ek_sim_loads *l)
     l->factors = calloc((size_t)(l->steps * c->trace->layers * KINDS * c->ep), sizeof(*l->factors));
     l->copies = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->copies));
     l->exchanged =
-        calloc((size_t)(EXCHANGES * l->steps * c->trace->layers * c->ep), sizeof(*l->exchanged));
-    l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
+        calloc(c->by_level ? (size_t)(EXCHANGES * l->steps * c->trace->layers * c->ep) : 1,
+               sizeof(*l->exchanged));
+    l->passed = calloc(c->by_level ? (size_t)c->ep * (size_t)c->ep : 1, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
     l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
     l->scratch.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->scratch.passed));
@@ -420,7 +429,7 @@ const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *o
 {
     int which = exchange_of(op);
 
-    if (op->layer < 0 || l->layer_of[op->layer] < 0 || which < 0)
+    if (!l->cfg.by_level || op->layer < 0 || l->layer_of[op->layer] < 0 || which < 0)
         return NULL;
     return exchanged_at(l, l->step, l->layer_of[op->layer], which);
 }

@@ -40,6 +40,7 @@ typedef struct {
     int64_t horizon, batches; /* ek_plan_limits */
     int64_t steps;            /* samples; at most the trace's iterations */
     double capacity_factor;   /* 0: dropless */
+    int by_level;             /* 1: ek_sim_loads_exchange is asked */
     int padded;               /* 1: experts have as many rows as their capacity */
 } ek_sim_loads_config;
 

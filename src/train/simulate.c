@@ -301,6 +301,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
                                                          : STEPS,
                              .capacity_factor =
                                  cfg->trace != NULL ? cfg->train->capacity_factor : 0,
+                             .by_level = s->engine == EK_ENGINE_FLOW,
                              .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
 
     EK_TRY(ek_sim_loads_open(&c, &s->loads));

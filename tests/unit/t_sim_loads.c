@@ -120,6 +120,7 @@ static void exchanges_are_known_by_level_and_direction(void)
     ek_op products = {.kind = EK_OP_EXPERT_UP}, dense = {.kind = EK_OP_DISPATCH_A2A, .layer = 1};
     ek_sim_loads *l;
 
+    cfg.by_level = 1;
     cluster.n_levels = 2;
     cluster.level[1] = cluster.level[0];
     cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
@@ -151,6 +152,7 @@ static void replicas_are_passed_on_in_a_chain(void)
     const ek_level_rows *x, *y;
     ek_sim_loads *l;
 
+    cfg.by_level = 1;
     cluster.n_levels = 2;
     cluster.level[1] = cluster.level[0];
     cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};

@@ -17,6 +17,8 @@ enum { ROUNDS = 3, LOOKS = 2000 /* additions between looks at the clock */ };
 #define TURN_S 0.1
 /* Below it a rank lacks a core of its own. */
 #define WHOLE 0.9
+/* Less than this, a rank that is alone does not gain: its cores have other work. */
+#define GAIN 1.1
 
 static int takes_part(const ek_calibration *c, turn t)
 {
@@ -70,7 +72,7 @@ static double median(double *x)
 
 ek_status ek_calibrate_cores(ek_calibration *c)
 {
-    double share[TURNS][ROUNDS];
+    double share[TURNS][ROUNDS], all, node, rank;
 
     if (c->ranks == 1 || c->cfg->k->threads > 1 || c->cfg->k->memory != NULL)
         return EK_OK;
@@ -80,8 +82,12 @@ ek_status ek_calibrate_cores(ek_calibration *c)
             if (share[ALL][0] >= WHOLE)
                 return EK_OK;
         }
-    share[ALL][0] = median(share[ALL]);
-    c->m->node_alone = ek_cost_round(fmax(median(share[NODE]) / share[ALL][0], 1));
-    c->m->rank_alone = ek_cost_round(fmax(median(share[RANK]) / share[ALL][0], c->m->node_alone));
+    all = median(share[ALL]);
+    node = fmax(median(share[NODE]) / all, 1);
+    rank = fmax(median(share[RANK]) / all, node);
+    if (rank < GAIN)
+        return EK_OK;
+    c->m->node_alone = ek_cost_round(node);
+    c->m->rank_alone = ek_cost_round(rank);
     return EK_OK;
 }
