@@ -43,7 +43,7 @@ ek_status ek_elastic_places(const ek_options *o, int *ranks, int **host_of, int 
     *host_of = *rack_of = NULL;
     if (file == NULL)
         return EK_OK;
-    EK_TRY(ek_host_list_read(file, &list));
+    EK_TRY(ek_host_list_read_for(file, *ranks, &list));
     *ranks = *ranks > 0 ? *ranks : (int)ek_host_list_slots(&list);
     st = ek_host_list_places(&list, *ranks, host_of, rack_of);
     ek_host_list_free(&list);
@@ -122,7 +122,8 @@ int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])
     int several, is_default;
 
     why[0] = '\0';
-    if (file == NULL || ek_options_given(o, "elastic") || ek_host_list_read(file, &hosts) < 0)
+    if (file == NULL || ek_options_given(o, "elastic") ||
+        ek_host_list_read_for(file, ek_options_int(o, "ranks"), &hosts) < 0)
         return 0;
     /* hosts that get no rank do not count */
     several =

@@ -23,12 +23,12 @@ static int64_t slots_of(const char *text)
 
 /* Parses the words after a host: slots=K (unless given as HOST:K) and rack=NAME.  *word: the first
  * other word, or NULL. */
-static void read_words(char **rest, ek_host *h, int has_slots, char **word)
+static void read_words(char **rest, ek_host *h, char **word)
 {
     while ((*word = strtok_r(NULL, blanks, rest)) != NULL) {
-        if (strncmp(*word, "slots=", 6) == 0 && !has_slots) {
+        if (strncmp(*word, "slots=", 6) == 0 && !h->has_slots) {
             h->slots = slots_of(*word + 6);
-            has_slots = 1;
+            h->has_slots = 1;
         } else if (strncmp(*word, "rack=", 5) == 0 && h->rack[0] == '\0' && (*word)[5] != '\0' &&
                    strlen(*word + 5) < EK_RACK_NAME_CAP) {
             snprintf(h->rack, sizeof(h->rack), "%s", *word + 5);
@@ -53,8 +53,9 @@ static ek_status read_line(const char *what, int number, char *line, ek_host *h)
     if (colon != NULL) {
         *colon = '\0';
         h->slots = slots_of(colon + 1);
+        h->has_slots = 1;
     }
-    read_words(&rest, h, colon != NULL, &word);
+    read_words(&rest, h, &word);
     EK_REQUIRE(h->slots > 0, EK_EFORMAT, "%s, line %d: host %s must have 1 to %d slots", what,
                number, host, SLOTS_MAX);
     EK_REQUIRE(word == NULL, EK_EFORMAT,
@@ -109,6 +110,30 @@ ek_status ek_host_list_read(const char *path, ek_host_list *out)
     st = ek_host_list_parse(path, text, out);
     free(text);
     return st;
+}
+
+int64_t ek_host_list_even_slots(const ek_host_list *h, int64_t ranks)
+{
+    int64_t each = (ranks + h->n - 1) / h->n;
+
+    for (int i = 0; i < h->n; i++)
+        if (h->host[i].has_slots)
+            return 1;
+    return each < 1 ? 1 : each < SLOTS_MAX ? each : SLOTS_MAX;
+}
+
+void ek_host_list_fill(ek_host_list *h, int64_t slots)
+{
+    for (int i = 0; i < h->n; i++)
+        if (!h->host[i].has_slots)
+            h->host[i].slots = slots;
+}
+
+ek_status ek_host_list_read_for(const char *path, int64_t ranks, ek_host_list *out)
+{
+    EK_TRY(ek_host_list_read(path, out));
+    ek_host_list_fill(out, ek_host_list_even_slots(out, ranks));
+    return EK_OK;
 }
 
 void ek_host_list_free(ek_host_list *h)

@@ -15,6 +15,7 @@ typedef struct {
     char name[EK_HOST_NAME_CAP];
     char rack[EK_RACK_NAME_CAP]; /* "": not given */
     int64_t slots;
+    int has_slots; /* 0: the list does not say them, and they are 1 until ek_host_list_fill */
 } ek_host;
 
 typedef struct {
@@ -26,6 +27,13 @@ typedef struct {
  * names the file (or `what`) and the line. */
 EK_CHECKED ek_status ek_host_list_read(const char *path, ek_host_list *out);
 EK_CHECKED ek_status ek_host_list_parse(const char *what, char *text, ek_host_list *out);
+/* The slots of each host for so many ranks (0: any number) if the list says those of none: as few
+ * as suffice, at most EK_HOST_RANKS_MAX; else 1. */
+int64_t ek_host_list_even_slots(const ek_host_list *h, int64_t ranks);
+/* Sets those that the list does not say. */
+void ek_host_list_fill(ek_host_list *h, int64_t slots);
+/* Reads a host file and fills it for so many ranks. */
+EK_CHECKED ek_status ek_host_list_read_for(const char *path, int64_t ranks, ek_host_list *out);
 void ek_host_list_free(ek_host_list *h);
 EK_CHECKED ek_status ek_host_list_copy(const ek_host_list *h, ek_host_list *out);
 

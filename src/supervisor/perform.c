@@ -24,9 +24,20 @@ static void answer(ek_supervisor *x, const ek_core_event *e)
         x->answer[x->n_answers++] = *e;
 }
 
+/* Slots that the list does not say stay those of the first list, so that no host gets more ranks
+ * because others left the list. */
+static void fill_slots(ek_supervisor *x)
+{
+    if (x->even_slots == 0)
+        x->even_slots = ek_host_list_even_slots(&x->listed, x->config->ranks);
+    ek_host_list_fill(&x->listed, x->even_slots);
+}
+
 /* The list was read, or could not be. */
 static void answer_list(ek_supervisor *x, ek_status st)
 {
+    if (st == EK_OK)
+        fill_slots(x);
     if (st < 0 && x->core.state == EK_CORE_LISTING)
         x->list_status = st;
     if (st == EK_OK)

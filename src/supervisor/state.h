@@ -46,6 +46,7 @@ typedef struct {
     ek_tasks tasks;         /* commands on hosts */
     ek_subprocess discover; /* --discover */
     ek_host_list listed;    /* the list as last read, until the core has taken it */
+    int64_t even_slots;     /* of a host without slots, by the first list; 0: none was read */
     ek_supervised_run run;
     ek_supervisor_said said;
     ek_core_event answer[EK_ANSWERS_MAX]; /* [n_answers] to actions that had an answer at once */

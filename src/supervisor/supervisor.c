@@ -350,7 +350,7 @@ static ek_status fix_ranks(ek_supervisor *x, int *ranks)
     const ek_host_list *h = &x->listed;
 
     if (l->hosts != NULL)
-        EK_TRY(ek_host_list_read(l->hosts, &x->listed));
+        EK_TRY(ek_host_list_read_for(l->hosts, l->ranks, &x->listed));
     EK_REQUIRE(h->n == 0 || l->ranks <= (int64_t)h->n * EK_HOST_RANKS_MAX, EK_EINVAL,
                "--ranks %d is more than %d processes on each of %d hosts", l->ranks,
                EK_HOST_RANKS_MAX, h->n);

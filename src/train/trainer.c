@@ -14,6 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The slowest expert rank and what a row costs there (balance/rank_speeds.h); 0: none was told. */
+typedef struct {
+    int32_t rank, cost;
+} told_speed;
+
 struct ek_trainer {
     ek_model *model;
     ek_trainer_config cfg;
@@ -25,6 +30,7 @@ struct ek_trainer {
     ek_warm_state_found recalled; /* from the warm state */
     ek_traffic traffic;
     double shared[EK_PASS_SHARED]; /* ek_trainer_share, of the last step or the warm state */
+    told_speed told;               /* in the last line about speeds of ranks */
     int slow_plans;                /* consecutive steps in which planning took too long */
     ek_share_follower follower;
 
@@ -264,14 +270,30 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
                planner, 100 * part);
 }
 
-/* Logs the speeds that planners heed from now on. */
-static void report_speeds(const ek_trainer *tr)
+/* Whether another rank is the slowest than that of the last line, or its speed differs from that by
+ * more than a tenth; then it is that of the next line. */
+static int is_slowest_new(ek_trainer *tr)
+{
+    const ek_rank_speeds *s = &tr->pass->planning.speeds;
+    told_speed now = {0, EK_ROW_COST_ONE}, *told = &tr->told;
+
+    for (int32_t r = 0; r < s->ranks; r++)
+        if (s->cost[r] > now.cost)
+            now = (told_speed){r, s->cost[r]};
+    if (now.rank == told->rank && told->cost > 0 && abs(now.cost - told->cost) <= now.cost / 10)
+        return 0;
+    *told = now;
+    return 1;
+}
+
+/* Logs the speeds that planners heed from now on, where the slowest rank changes. */
+static void report_speeds(ek_trainer *tr)
 {
     const ek_rank_speeds *s = &tr->pass->planning.speeds;
     char text[200] = "";
     int n = 0, slow = 0;
 
-    if (tr->model->cfg.mesh->at != 0)
+    if (tr->model->cfg.mesh->at != 0 || !is_slowest_new(tr))
         return;
     for (int32_t r = 0; r < s->ranks; r++) {
         if (s->cost[r] == EK_ROW_COST_ONE)

@@ -103,6 +103,8 @@ class ElasticByDefault(t_launch.Case):
 
     def test_lists_of_hosts(self):
         self.check(self.TWO, ("--ranks", 5), False, "--ranks is more than the slots of the hosts")
+        self.check("a\nb\nc\nd\n", ("--ranks", 8), True, "info: several hosts")  # two on each
+        self.check("a:1\nb\n", ("--ranks", 8), False, "--ranks is more than the slots of the hosts")
         self.check("a\nb\na\n", (), False, "a host is in the list twice")
         self.check("a\na\n", (), False)
 

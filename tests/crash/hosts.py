@@ -605,7 +605,8 @@ class CannotGoOn(Hosts):
         self.assert_said(self.on_hosts().end(), BAD_INPUT, r"rank 1 on \S+: cannot open /nowhere.bin: No such file")
 
     def test_more_ranks_than_there_is_room_for(self):
-        j = self.elastic((4, ""), "--hosts", self.path("hosts"))
+        said = ek_cli.write(self.path("hosts_with_slots"), "a:1\nb\nc\n")
+        j = self.elastic((4, ""), "--hosts", said)
         self.assert_said(j.end(), USAGE, r"--ranks 4: the listed hosts have 3 slots")
         j = self.elastic((3, "--pp 2"), "--hosts", self.path("hosts"))
         self.assert_said(j.end(), USAGE, r"--ranks 3: --pp, --tp and --etp need a multiple of 2")

@@ -57,6 +57,32 @@ static void line_has_a_host_and_optionally_slots_and_a_rack(void)
     check_line("a#:9 rack=r", "a", 1, "");
 }
 
+static void check_even(const char *text, int64_t ranks, const char *slots)
+{
+    ek_host_list h;
+    char *list = NULL;
+
+    CHECK(parse(text, &h) == EK_OK);
+    ek_host_list_fill(&h, ek_host_list_even_slots(&h, ranks));
+    CHECK(ek_host_list_text(&h, &list) == EK_OK);
+    if (list == NULL || strcmp(list, slots) != 0)
+        EK_T_FAIL("\"%s\" for %lld ranks: %s, not %s", text, (long long)ranks, list, slots);
+    free(list);
+    ek_host_list_free(&h);
+}
+
+static void hosts_without_slots_share_the_ranks(void)
+{
+    check_even("a\nb\nc\nd\n", 8, "a:2,b:2,c:2,d:2");
+    check_even("a\nb\nc rack=r\n", 8, "a:3,b:3,c:3");
+    check_even("a\nb\n", 2, "a:1,b:1");
+    check_even("a\nb\n", 1, "a:1,b:1");
+    check_even("a\nb\n", 0, "a:1,b:1");
+    check_even("a\n", 1000000, "a:4096");
+    check_even("a:1\nb\n", 8, "a:1,b:1"); /* some are said: the others have one, as without */
+    check_even("a slots=2\nb\n", 8, "a:2,b:1");
+}
+
 static void empty_lines_and_comments_name_no_host(void)
 {
     check_line("\n# hosts\n   \na\n\n", "a", 1, "");
@@ -220,6 +246,7 @@ static void ranks_fill_the_entries_in_order(void)
 
 static const ek_case cases[] = {
     EK_CASE(ranks_fill_the_entries_in_order),
+    EK_CASE(hosts_without_slots_share_the_ranks),
     EK_CASE(line_has_a_host_and_optionally_slots_and_a_rack),
     EK_CASE(empty_lines_and_comments_name_no_host),
     EK_CASE(wrong_number_of_slots_is_rejected_with_its_line),
