@@ -219,6 +219,13 @@ foreach(name t_locale t_planner)
     set_tests_properties(${name}.ranks PROPERTIES PROCESSORS 2)
   endif()
 endforeach()
+foreach(ranks 2 3 4)
+  if(EK_MPI_CHOSEN AND EK_MPIEXEC_${upper})
+    add_test(NAME t_moe_layer.${ranks} COMMAND ${EK_MPIEXEC_${upper}} -n ${ranks} $<TARGET_FILE:t_moe_layer>)
+    ek_register(t_moe_layer.${ranks} cli 120)
+    set_tests_properties(t_moe_layer.${ranks} PROPERTIES PROCESSORS 2)
+  endif()
+endforeach()
 
 # One program per fuzz_<x>.c: with libFuzzer under EK_FUZZ, else with a main that replays files.
 file(GLOB fuzzers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
@@ -246,7 +253,7 @@ endforeach()
 add_executable(example_balance ${CMAKE_SOURCE_DIR}/examples/balance.c)
 target_link_libraries(example_balance PRIVATE evenkeel_library)
 add_test(NAME example.balance.c COMMAND example_balance)
-foreach(name balance simulate)
+foreach(name balance moe_layer simulate)
   if(EK_SANITIZE)
     add_test(NAME example.${name}.py COMMAND sh -c
       "echo skipped: a sanitizer wants to be loaded before Python; exit 77")
@@ -255,11 +262,13 @@ foreach(name balance simulate)
       $<TARGET_FILE:evenkeel_library>)
   endif()
 endforeach()
-foreach(example balance.c balance.py simulate.py)
+foreach(example balance.c balance.py moe_layer.py simulate.py)
   ek_register(example.${example} cli 60)
 endforeach()
 set_tests_properties(example.balance.c example.balance.py PROPERTIES
   PASS_REGULAR_EXPRESSION "3200 to 1400.*rank 3.*assignments leave their rank")
+set_tests_properties(example.moe_layer.py PROPERTIES
+  PASS_REGULAR_EXPRESSION "step 200: loss.*imitates the other")
 set_tests_properties(example.simulate.py PROPERTIES
   PASS_REGULAR_EXPRESSION "ep 8: a step of.*ms with --pp.*quarter of NVLink.*cluster h100-64 has 64")
 

@@ -30,9 +30,9 @@ sed -e "s|@EK_DOCS_SOURCE@|$PWD|g; s|@EK_DOCS_OUTPUT@|$out|; s|@PROJECT_VERSION@
     cmake/Doxyfile.in >"$out/Doxyfile"
 doxygen "$out/Doxyfile" || status=1
 for header in include/evenkeel/*.h; do
-    name=$(basename "$header" .h)
+    name=$(basename "$header" .h | sed 's/_/__/g') # as Doxygen writes it
     if [ ! -e "$out/html/${name}_8h.html" ]; then
-        echo "there is no page of evenkeel/$name.h: its head needs @file"
+        echo "there is no page of $header: its head needs @file"
         status=1
     fi
 done

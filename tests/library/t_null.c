@@ -9,6 +9,7 @@
 #include <evenkeel/err.h>
 #include <evenkeel/job.h>
 #include <evenkeel/lm.h>
+#include <evenkeel/moe_layer.h>
 #include <evenkeel/planner.h>
 #include <evenkeel/simulate.h>
 #include <evenkeel/train.h>
@@ -124,6 +125,49 @@ static void planner(void)
     REFUSED(ek_planner_register("mine", &f), "bytes");
     f.size = sizeof(f);
     CHECK_INT(ek_planner_register("mine", &f), EK_OK);
+}
+
+static void moe_layer(void)
+{
+    ek_moe_layer_config c = EK_MOE_LAYER_CONFIG_INIT;
+    ek_moe_layer_weight w;
+    ek_moe_layer_stats s;
+    ek_moe_layer *l = NULL;
+    float x[2] = {1, 2};
+
+    c.hidden = c.ff = c.experts = 2;
+    c.top_k = c.tokens = c.threads = 1;
+    REFUSED(ek_moe_layer_create(NULL, &l), "cfg must not be NULL");
+    REFUSED(ek_moe_layer_create(&c, NULL), "out must not be NULL");
+    c.size = 0;
+    REFUSED(ek_moe_layer_create(&c, &l), "0 bytes");
+    c.size = sizeof(c) + 8;
+    REFUSED(ek_moe_layer_create(&c, &l), "bytes");
+    c.size = sizeof(c);
+    c.gate = NULL;
+    REFUSED(ek_moe_layer_create(&c, &l), "gate is NULL");
+    CHECK(l == NULL);
+    c.gate = "softmax";
+    c.dtype = c.balance = NULL;
+    CHECK_INT(ek_moe_layer_create(&c, &l), EK_OK);
+    REFUSED(ek_moe_layer_param(NULL, "router", 0, &w), "layer must not be NULL");
+    REFUSED(ek_moe_layer_param(l, NULL, 0, &w), "name must not be NULL");
+    REFUSED(ek_moe_layer_param(l, "router", 0, NULL), "out must not be NULL");
+    REFUSED(ek_moe_layer_pack(NULL), "layer must not be NULL");
+    REFUSED(ek_moe_layer_zero_gradients(NULL), "layer must not be NULL");
+    REFUSED(ek_moe_layer_sum_gradients(NULL), "layer must not be NULL");
+    REFUSED(ek_moe_layer_forward(NULL, x, 1, 1, x), "layer must not be NULL");
+    REFUSED(ek_moe_layer_forward(l, NULL, 1, 1, x), "x must not be NULL");
+    REFUSED(ek_moe_layer_forward(l, x, 1, 1, NULL), "y must not be NULL");
+    REFUSED(ek_moe_layer_backward(NULL, x, x), "layer must not be NULL");
+    CHECK_INT(ek_moe_layer_forward(l, x, 1, 1, x), EK_OK);
+    REFUSED(ek_moe_layer_backward(l, NULL, x), "dy must not be NULL");
+    CHECK_INT(ek_moe_layer_backward(l, x, NULL), EK_OK);
+    REFUSED(ek_moe_layer_get_stats(NULL, &s), "layer must not be NULL");
+    REFUSED(ek_moe_layer_get_stats(l, NULL), "out must not be NULL");
+    ek_moe_layer_destroy(&l);
+    ek_moe_layer_destroy(&l);
+    ek_moe_layer_destroy(NULL);
 }
 
 static void job(void)
@@ -279,8 +323,8 @@ static void simulate(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(err),     EK_CASE(elastic),     EK_CASE(version),   EK_CASE(balance),
-    EK_CASE(planner), EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_get_expert_stats),
-    EK_CASE(lm_eval), EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train),
-    EK_CASE(simulate)};
+    EK_CASE(err),      EK_CASE(elastic),     EK_CASE(version),   EK_CASE(balance),
+    EK_CASE(planner),  EK_CASE(job),         EK_CASE(lm_open),   EK_CASE(lm_get_expert_stats),
+    EK_CASE(lm_eval),  EK_CASE(lm_generate), EK_CASE(lm_export), EK_CASE(train),
+    EK_CASE(simulate), EK_CASE(moe_layer)};
 EK_TEST_MAIN(cases)
