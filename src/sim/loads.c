@@ -32,6 +32,7 @@ struct ek_sim_loads {
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
+    int64_t begin;   /* first iteration that may be a sample */
     int64_t *memory; /* scratch of ek_plan_rows_of */
     int32_t *slots;
 };
@@ -46,16 +47,17 @@ static double *factors_at(const ek_sim_loads *l, int64_t step, int64_t layer, in
 /* The iteration of a sample. */
 static int64_t iteration_of(const ek_sim_loads *l, int64_t step)
 {
-    return l->lag + step * (l->cfg.trace->iterations - l->lag) / l->steps;
+    return l->begin + step * (l->cfg.trace->iterations - l->begin) / l->steps;
 }
 
 /* The index of a sampled iteration; -1: it is not one. */
 static int64_t sample_of(const ek_sim_loads *l, int64_t iteration)
 {
-    int64_t n = l->cfg.trace->iterations - l->lag;
-    int64_t step = ((iteration - l->lag) * l->steps + n - 1) / n;
+    int64_t n = l->cfg.trace->iterations - l->begin;
+    int64_t step = ((iteration - l->begin) * l->steps + n - 1) / n;
 
-    return step < l->steps && iteration_of(l, step) == iteration ? step : -1;
+    return iteration >= l->begin && step < l->steps && iteration_of(l, step) == iteration ? step
+                                                                                          : -1;
 }
 
 static double ratio(double a, double b)
@@ -306,7 +308,8 @@ static ek_status open_loads(ek_sim_loads *l)
     EK_TRY(ek_sim_loads_check(c->trace, experts));
     /* without plans of the micro-batch itself, those of the iteration before hold */
     l->lag = c->planner->plan_transient == NULL && c->trace->iterations > 1;
-    l->steps = c->trace->iterations - l->lag;
+    l->begin = l->lag + c->skip;
+    l->steps = c->trace->iterations - l->begin;
     l->steps = c->steps < l->steps ? c->steps : l->steps;
     l->limits = (ek_plan_limits){.experts = (int32_t)experts,
                                  .ranks = c->ep,

@@ -39,6 +39,7 @@ typedef struct {
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
     int64_t horizon, batches; /* ek_plan_limits */
     int64_t steps;            /* samples; at most the trace's iterations */
+    int64_t skip;             /* iterations at the beginning that are planned, and no samples */
     double capacity_factor;   /* 0: dropless */
     int by_level;             /* 1: ek_sim_loads_exchange is asked */
     int padded;               /* 1: experts have as many rows as their capacity */

@@ -257,11 +257,14 @@ void ek_simulation_close_files(ek_simulation_files **f)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* A trace of two even iterations of a layer: a policy may plan from the one before. */
+/* A trace of even iterations of a layer: a policy may plan from the one before, and serve copies in
+ * another way once they are there than in the step in which it makes them. */
+enum { EVEN_ITERATIONS = 3 };
+
 static ek_status make_even(ek_simulation *s)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
-    size_t n = 2 * (size_t)l->ep * (size_t)l->spec.experts;
+    size_t n = EVEN_ITERATIONS * (size_t)l->ep * (size_t)l->spec.experts;
     uint64_t *counts = calloc(n, sizeof(*counts));
 
     EK_REQUIRE(counts != NULL, EK_ENOMEM, "no memory for the loads of experts");
@@ -270,7 +273,7 @@ static ek_status make_even(ek_simulation *s)
     s->even = (ek_trace){.own = counts,
                          .data = (const unsigned char *)counts,
                          .width = sizeof(*counts),
-                         .iterations = 2,
+                         .iterations = EVEN_ITERATIONS,
                          .layers = 1,
                          .sources = l->ep,
                          .experts = l->spec.experts};
@@ -296,6 +299,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
                              .rows = l->rows,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,
+                             .skip = cfg->trace == NULL ? 1 : 0,
                              .steps = cfg->trace == NULL ? 1
                                       : cfg->steps > 0   ? cfg->steps
                                                          : STEPS,

@@ -258,6 +258,39 @@ static void steps_are_samples_of_the_trace(void)
     ek_sim_loads_close(&l);
 }
 
+/* Gradients sent to sum those of copies that serve even rows, and the sums. */
+static void count_sums(int64_t skip, double *to_sum, double *of_sum)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_replicate);
+    ek_op sum = {.kind = EK_OP_REPLICA_GRADIENTS, .lane = EK_LANE_SUMS, .layer = 3};
+    ek_op share = {.kind = EK_OP_SHARE_GRADIENTS, .layer = 3};
+    double gradient;
+    ek_sim_loads *l;
+
+    cfg.spare_slots = 2;
+    cfg.replicas_min = 2;
+    cfg.steps = 1;
+    cfg.skip = skip;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    *to_sum = ek_sim_loads_copies(l, &sum, &gradient)->all.bytes[0];
+    *of_sum = ek_sim_loads_copies(l, &share, &gradient)->all.bytes[0];
+    ek_sim_loads_close(&l);
+}
+
+/* All copies serve the rows for which the policy makes them; once they are there the primaries
+ * serve what is even without them. */
+static void copies_that_are_there_leave_even_rows_to_the_primaries(void)
+{
+    double to_sum, of_sum;
+
+    count_sums(0, &to_sum, &of_sum);
+    CHECK(to_sum == EXPERTS && of_sum == EXPERTS);
+    count_sums(1, &to_sum, &of_sum);
+    CHECK(to_sum == 0 && of_sum == EXPERTS);
+}
+
 static void a_trace_of_other_experts_is_refused(void)
 {
     ek_trace t = hot_trace();
@@ -324,6 +357,7 @@ static const ek_case cases[] = {
     EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
     EK_CASE(steps_are_samples_of_the_trace),
+    EK_CASE(copies_that_are_there_leave_even_rows_to_the_primaries),
     EK_CASE(a_trace_of_other_experts_is_refused),
     EK_CASE(rows_over_capacity_are_dropped),
     EK_CASE(padded_experts_are_full),
