@@ -35,10 +35,12 @@ static ek_status search(cli_layout *x, const ek_options *o, int elastic)
 
     EK_TRY(ek_options_store(o, &cfg));
     cfg.elastic = elastic;
-    EK_REQUIRE(cfg.layout_every == 0, EK_EINVAL, "--layout-every does not work with --elastic");
+    EK_REQUIRE(cfg.layout_every == 0, EK_EINVAL,
+               "--layout-every does not work with --elastic, which keeps a run's layout: leave one "
+               "of them out");
     EK_REQUIRE(ek_options_text(o, "discover") == NULL, EK_EINVAL,
-               "--layout auto has to know the hosts: give --hosts instead of --discover, or the "
-               "options of a layout of evenkeel search");
+               "a layout that survives the loss of a host can only be chosen for known hosts: give "
+               "--hosts instead of --discover, or the options of a layout of evenkeel search");
     st = ek_elastic_places(o, &ranks, &host_of, &rack_of);
     ranks = ranks > 0 ? ranks : 1;
     if (st == EK_OK)
@@ -61,7 +63,7 @@ static ek_status choose(cli_layout *x, const ek_options *o, int elastic)
     for (int i = 0; i < x->layout.n; i++)
         x->argv[x->argc++] = x->layout.word[i];
     if (!quiet)
-        fprintf(ek_command_err(), "info: --layout auto: %s\n", x->layout.shown);
+        fprintf(ek_command_err(), "info: the run's layout: %s\n", x->layout.shown);
     return EK_OK;
 }
 
@@ -75,6 +77,13 @@ static int elastic_of(const ek_options *o)
     return ek_elastic_by_default(o, why) ? EK_ELASTIC_BY_DEFAULT : 0;
 }
 
+/* --layout given, as chosen here, is without a choice. */
+static int is_to_be_chosen(const ek_options *o)
+{
+    return strcmp(ek_options_text(o, "layout"), "auto") == 0 ||
+           (ek_options_text(o, "layout-pool") != NULL && !ek_options_given(o, "layout"));
+}
+
 int cli_layout_choose(cli_layout *x)
 {
     ek_options *o = NULL;
@@ -85,8 +94,7 @@ int cli_layout_choose(cli_layout *x)
         ek_options_destroy(o);
         return -1; /* the command itself reports mistakes */
     }
-    if (ek_options_help_wanted(o) == EK_HELP_NONE &&
-        strcmp(ek_options_text(o, "layout"), "auto") == 0 && elastic_of(o))
+    if (ek_options_help_wanted(o) == EK_HELP_NONE && is_to_be_chosen(o) && elastic_of(o))
         st = choose(x, o, elastic_of(o));
     ek_options_destroy(o);
     ek_log_set_sink(NULL, NULL, EK_LOG_ERROR);

@@ -1,5 +1,6 @@
-/* cli/layout.h - `evenkeel train --layout auto` with --elastic: the command chooses the layout
- * before it starts workers, as it decides how many ranks there are after a loss. */
+/* cli/layout.h - `evenkeel train --layout auto` or --layout-pool with --elastic: the command
+ * chooses the layout before it starts workers, as it decides how many ranks there are after a loss.
+ */
 #ifndef CLI_LAYOUT_H
 #define CLI_LAYOUT_H
 
@@ -13,8 +14,8 @@ typedef struct {
     int (*stop)(void); /* asked during the search */
 } cli_layout;
 
-/* Outside a job, if the options ask for it: searches the layouts that survive the loss of any host.
- * Returns -1 to continue, else an exit status. */
+/* Outside a job, if the options ask for it: chooses among layouts that survive the loss of any
+ * host. Returns -1 to continue, else an exit status. */
 int cli_layout_choose(cli_layout *x);
 
 #endif

@@ -98,6 +98,32 @@ typedef struct {
     const int *host_of;
 } run_of_child;
 
+/* Whether the run may have a layout of its pool. */
+static int may_have(const run_of_child *x, const ek_layout *l)
+{
+    int64_t micro_batch = x->cfg->micro_batch;
+
+    return (micro_batch == 0 || l->value[EK_CHOICE_MICRO_BATCH] == micro_batch) &&
+           (x->host_of == NULL || ek_layout_survives(l, x->ranks, x->host_of));
+}
+
+/* *best: the first layout of cfg->layout_pool that the run may have. */
+static ek_status choose_from_pool(const run_of_child *x, ek_layout_pool *pool, int64_t *best)
+{
+    EK_TRY(ek_layout_pool_read(x->cfg->layout_pool, pool));
+    EK_REQUIRE(pool->ranks == x->ranks, EK_EINVAL,
+               "--layout-pool: its layouts are of %lld ranks, and there are %d",
+               (long long)pool->ranks, x->ranks);
+    for (*best = 0; *best < pool->n; (*best)++)
+        if (may_have(x, &pool->layout[*best].choice))
+            return EK_OK;
+    return EK_FAIL(EK_EINVAL,
+                   "--layout-pool: none of its %lld layouts survives the loss of any host with the "
+                   "run's --micro-batch: give --layout auto, which searches such layouts, or "
+                   "--elastic=false",
+                   (long long)pool->n);
+}
+
 /* In the child. */
 static ek_status choose_layout(const void *arg, void *result)
 {
@@ -106,12 +132,17 @@ static ek_status choose_layout(const void *arg, void *result)
     ek_layout_pool *pool = calloc(1, sizeof(*pool));
     const ek_pool_layout *best;
     char *text = NULL, value[EK_RUN_LAYOUT_WORD];
+    int64_t first = 0;
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
-    EK_TRY_OUT(ek_search_for_run(x->cfg, x->ranks, x->host_of, &text));
-    EK_TRY_OUT(ek_layout_pool_read(text, pool));
-    best = &pool->layout[0];
+    if (x->cfg->layout_pool != NULL) {
+        EK_TRY_OUT(choose_from_pool(x, pool, &first));
+    } else {
+        EK_TRY_OUT(ek_search_for_run(x->cfg, x->ranks, x->host_of, &text));
+        EK_TRY_OUT(ek_layout_pool_read(text, pool));
+    }
+    best = &pool->layout[first];
     out->n = 0;
     for (int c = 0; c < EK_CHOICES; c++)
         add_option(out, ek_choice_name((ek_choice)c),

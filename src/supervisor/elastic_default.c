@@ -27,8 +27,6 @@ static const char *opposing_option(const ek_options *o)
         return "--offload";
     if (ek_options_int(o, "layout-every") > 0)
         return "--layout-every";
-    if (ek_options_text(o, "layout-pool") != NULL)
-        return "--layout-pool";
     if (shares != NULL && isdigit((unsigned char)shares[0]))
         return "a list of --batch-shares";
     return ek_options_flag(o, "overwrite") ? "--overwrite" : NULL;
@@ -102,7 +100,9 @@ static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELAS
     int64_t tp = ek_options_int(o, "tp"), stage = -1;
 
     ranks = ranks > 0 ? ranks : ek_host_list_slots(h);
-    if (is_word(o, "layout", "given")) /* of others only those are considered that survive */
+    if (is_word(o, "layout", "given") &&
+        (ek_options_given(o, "layout") || ek_options_text(o, "layout-pool") == NULL))
+        /* else only those are considered that survive */
         stage = stage_on_one_host(h, ranks, pp > 0 ? pp : 1, tp > 0 ? tp : 1);
     if (opposes != NULL)
         snprintf(why, EK_ELASTIC_WHY, "it does not go with %s", opposes);

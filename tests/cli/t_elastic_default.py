@@ -47,7 +47,6 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--embed-columns",), True, "info: several hosts")
         for args, name in ((("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
-                           (("--layout-pool", "pool.json"), "--layout-pool"),
                            (("--layout-every", 5), "--layout-every"),
                            (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):
             with self.subTest(name):
@@ -72,7 +71,7 @@ class ElasticByDefault(t_launch.Case):
             return dict(zip(argv, argv[1:])), r.stderr  # of several the last
         argv, err = chosen()
         self.assertEqual((argv["--pp"], argv["--micro-batch"], argv["--layout"]), ("1", "4", "given"))
-        self.assertIn("info: --layout auto: ", err)
+        self.assertIn("info: the run's layout: ", err)
         self.assertIn("info: several hosts: --elastic is on", err)
 
         def best(fixed):
@@ -83,6 +82,25 @@ class ElasticByDefault(t_launch.Case):
         argv, _ = chosen("--elastic")
         wanted = best("micro-batch=4,pp=1")
         self.assertEqual({k: argv[k] for k in wanted}, wanted)
+        pools = []
+        for fixed in ("micro-batch=4", "micro-batch=4,pp=1"):
+            r = ek_cli.run("search", "--cluster", cluster, "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
+                           "--fix", fixed, "--pool", self.path("pool.json"))
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            pools.append(json.loads(ek_cli.read(self.path("pool.json"))))
+        first = pools[1]["layouts"][0]["options"]  # of those that survive
+        self.assertNotEqual(pools[0]["layouts"][0]["options"], first)
+        pools[0]["layouts"] += pools[1]["layouts"]
+        write(self.path("pool.json"), json.dumps(pools[0]))
+        from_pool = ("--hosts", hosts, "--layout-pool", self.path("pool.json"), "--batch", 8)
+        r = self.launch_plain(*from_pool)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        argv = json.loads(r.stdout)[0]
+        self.assertEqual({k: dict(zip(argv, argv[1:]))["--" + k] for k in first}, {k: str(v) for k, v in first.items()})
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+        r = self.launch_plain(*from_pool, "--ranks", 2, "--elastic")
+        self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
+        self.assertIn("its layouts are of 4 ranks, and there are 2", r.stderr)
         argv, _ = chosen("--elastic=false")  # by workers, among all
         self.assertNotIn("--pp", argv)
         dry = chosen("--ranks", 4, "--dry-run", dry=True)

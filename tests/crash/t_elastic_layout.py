@@ -49,7 +49,7 @@ class Layout(hosts.OwnMemory):
         err = self.assert_done(j)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assertEqual({g["from"] for g in self.generations()[1:]}, {"memory"}, err)
-        self.assertIn("info: --layout auto: --pp 2 ", err)
+        self.assertIn("info: the run's layout: --pp 2 ", err)
 
 
 ranks.both(globals(), Layout, first=True)

@@ -41,10 +41,8 @@ static ek_status check_settings(const ek_train_config *c)
     EK_REQUIRE(c->layout_every == 0 || c->cluster != NULL, EK_EINVAL,
                "--layout-every: give --cluster, the file of the cluster that layouts are simulated "
                "on (docs/simulate.md)");
-    EK_REQUIRE(
-        c->layout_pool == NULL || !c->elastic, EK_EINVAL,
-        "--layout-pool does not work with --elastic: give --layout auto, or the options of a "
-        "layout of evenkeel search");
+    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EINVAL,
+               "a run with elastic keeps its layout: set that instead of layout_pool");
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EINVAL,
                "--layout-every does not work with --offload %s", c->offload);
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->reroute, "topology") != 0, EK_EINVAL,

@@ -154,11 +154,12 @@ static const ek_option options[] = {
      .help =
          "auto: search the layout (pp, pp-chunks, tp, ep, etp, zero, micro-batch, recompute) "
          "with the shortest step on --cluster, as evenkeel search does; --micro-batch restricts "
-         "it; with --elastic, of layouts that survive the loss of any host"},
+         "it; with --elastic, of layouts that survive the loss of any host; given: by its own "
+         "options, also beside --layout-pool"},
     {"layout-pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = FIELD(layout_pool), .flags = EK_SETTING_PATH,
      .help = "take the first layout of a file of evenkeel search --pool that has the given "
-             "--micro-batch, if one is given; not with --elastic"},
+             "--micro-batch, if one is given, and with --elastic survives the loss of any host"},
     {"layout-every", EK_OPTION_INT, .unit = "steps", .allowed = "[0,1000000000]",
      .field = EK_FIELD_INT64, .offset = FIELD(layout_every),
      .help = "simulate the layouts of the pool that have the run's --micro-batch with the present "
@@ -384,7 +385,7 @@ static ek_status check_chosen(const ek_options *given)
 {
     const char *layout = ek_options_text(given, "layout");
     int is_auto = layout != NULL && strcmp(layout, "auto") == 0;
-    int chooses = is_auto || ek_options_given(given, "layout-pool");
+    int chooses = is_auto || (layout == NULL && ek_options_given(given, "layout-pool"));
 
     for (int i = 0; chooses && i < CHOSEN; i++)
         EK_REQUIRE(!ek_options_given(given, chosen[i]), EK_EINVAL,
