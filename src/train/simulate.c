@@ -435,6 +435,8 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
         EK_TRY(open_calls(s, cfg, node_of));
     EK_REQUIRE((cfg->dialect & EK_DIALECT_PADDED) == 0 || cfg->trace != NULL, EK_EINVAL,
                "--dialect padded: fills up loads of --trace, which is not given");
+    EK_REQUIRE((cfg->dialect & EK_DIALECT_ETP_GATHER) == 0 || cfg->trace == NULL || train.etp < 2,
+               EK_EINVAL, "--dialect etp-gather: has even loads, without --trace");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
                       cfg->every_rank, &s->imagined));

@@ -110,6 +110,8 @@ class Simulate(ek_cli.Case):
         model = ek_cli.write_config(self.path("model.json"))
         err = self.simulate(4, "--ep", 4, "--seq", 16, "--trace", trace, status=BAD_INPUT, model=model).stderr
         self.assertIn("the trace is of 8 experts, and the model has 4", err)
+        err = self.simulate(4, "--ep", 2, "--etp", 2, "--trace", trace, "--dialect", "etp-gather", status=USAGE).stderr
+        self.assertIn("--dialect etp-gather: has even loads", err)
 
     def test_a_timeline_has_the_ops_of_the_step(self):
         path = self.path("step.json")
@@ -178,6 +180,12 @@ class Simulate(ek_cli.Case):
 
     def test_only_loads_of_a_trace_are_padded(self):
         self.assertIn("--dialect padded: fills up loads of --trace", self.simulate(8, "--dialect", "padded", status=USAGE).stderr)
+
+    def test_rows_cross_nodes_once_where_ranks_of_an_expert_gather_them(self):
+        words = [16, "--ep", 8, "--etp", 2, "--batch", 64]  # 4 ranks a node
+        each, once = self.json(*words), self.json(*words, "--dialect", "etp-gather")
+        self.assertLess(once["sent_mb"]["net"], 0.75 * each["sent_mb"]["net"])  # gradients, too, are sent
+        self.assertLess(once["step_ms"], each["step_ms"])
 
     def test_copies_of_a_run_that_survives_cost(self):
         words = [8, "--ep", 4, "--zero", 1, "--batch", 64]  # 4 ranks a node
