@@ -109,10 +109,9 @@ ek_status ek_child_compute(const char *what, ek_child_run *run, const void *arg,
     pid = fork();
     if (pid == 0)
         compute(run, arg, result, bytes, fd[1], parent);
+    st = pid < 0 ? EK_FAIL(EK_ENOMEM, "%s: no process: %s", what, strerror(errno)) : EK_OK;
     close(fd[1]);
-    if (pid < 0)
-        st = EK_FAIL(EK_ENOMEM, "%s: no process: %s", what, strerror(errno));
-    else
+    if (st == EK_OK)
         st = receive(what, fd[0], pid, result, bytes, stop);
     close(fd[0]);
     return st;

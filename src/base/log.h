@@ -25,9 +25,8 @@ typedef void ek_log_sink(void *context, ek_log_level level, const char *componen
 /* Sends messages of level `most` and more severe ones to `sink`; NULL (the default): none. */
 void ek_log_set_sink(ek_log_sink *sink, void *context, ek_log_level most);
 
-/* Logs messages of level `most` and more severe ones, where that are fewer than now, until
- * ek_log_unlimit() gets what this returned: of a part of the program that does the same many times.
- */
+/* Until ek_log_unlimit() gets what this returned, messages less severe than `most` are not logged:
+ * for parts of the program that do the same many times. */
 int ek_log_limit(ek_log_level most);
 void ek_log_unlimit(int before);
 

@@ -120,7 +120,7 @@ class Zero(hosts.OwnMemory):
              "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1, "us": 10}]}))
         for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off", "--embed-columns --balance off",
                        "--ep 4 --balance replicate --replicas-min 2 --spare-slots 1",
-                       "--ep 4 --balance auto"):  # by default, too
+                       "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 4"):  # two groups
             with self.subTest(words=layout):
                 words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
                 status, _, err = self.start_named(words, steps=12).end()
