@@ -11,7 +11,7 @@
      .help = "number of ranks, started through mpiexec; inside an MPI job: must match its size"},  \
     {"hosts", EK_OPTION_TEXT, .unit = "FILE",                                                      \
      .help = "host file, one host per line: HOST, HOST:SLOTS or HOST slots=SLOTS, optionally "     \
-     "followed by rack=NAME; hosts of a list without SLOTS share --ranks evenly"},                 \
+     "followed by rack=NAME; without any SLOTS, hosts that divide --ranks share it"},                 \
     {"mpiexec-args", EK_OPTION_TEXT, .unit = "\"WORDS\"",                                          \
      .help = "additional arguments for mpiexec, separated by spaces"}
 /* clang-format on */

@@ -13,10 +13,18 @@ typedef struct {
     double sent[EK_CLUSTER_LEVELS], got[EK_CLUSTER_LEVELS];
 } ek_level_rows;
 
-/* rows [ep, ep]: from rank to rank of the group that begins at rank 0, whose ranks are etp ranks of
- * the world apart.  each: rows for each other rank in an even spread.  out, back [ep]: of the rows,
- * and of as many that come back. */
-void ek_level_rows_of(const ek_cluster *c, int32_t ep, int32_t etp, const int64_t *rows,
-                      double each, ek_level_rows *out, ek_level_rows *back);
+/* The ep expert ranks of the group that begins at rank 0, each of etp ranks of the world. */
+typedef struct {
+    const ek_cluster *cluster;
+    int32_t ep, etp;
+    int32_t shards; /* ranks of each expert rank that what is sent goes to, also of the sender's:
+                       etp, or 1: the one with the sender's shard alone */
+    double each;    /* sent to each of them in an even spread */
+} ek_level_group;
+
+/* rows [ep, ep]: from expert rank to expert rank.  out, back [ep]: of the rows of the first rank of
+ * each, and of as many that come back. */
+void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *out,
+                      ek_level_rows *back);
 
 #endif

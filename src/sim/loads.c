@@ -105,8 +105,13 @@ static ek_level_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64_t 
 /* From l->passed, and back. */
 static void set_exchanged(ek_sim_loads *l, int64_t step, int64_t layer, int which, double each)
 {
-    ek_level_rows_of(l->cfg.cluster, l->cfg.ep, l->cfg.etp, l->passed, each,
-                     exchanged_at(l, step, layer, which), exchanged_at(l, step, layer, which + 1));
+    ek_level_rows_of(&(ek_level_group){.cluster = l->cfg.cluster,
+                                       .ep = l->cfg.ep,
+                                       .etp = l->cfg.etp,
+                                       .shards = which == ROWS ? l->cfg.etp : 1,
+                                       .each = each},
+                     l->passed, exchanged_at(l, step, layer, which),
+                     exchanged_at(l, step, layer, which + 1));
 }
 
 /* Slots of a rank for persistent copies; the others are for transient ones. */

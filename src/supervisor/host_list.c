@@ -114,12 +114,10 @@ ek_status ek_host_list_read(const char *path, ek_host_list *out)
 
 int64_t ek_host_list_even_slots(const ek_host_list *h, int64_t ranks)
 {
-    int64_t each = (ranks + h->n - 1) / h->n;
-
     for (int i = 0; i < h->n; i++)
         if (h->host[i].has_slots)
             return 1;
-    return each < 1 ? 1 : each < SLOTS_MAX ? each : SLOTS_MAX;
+    return ranks > 0 && ranks % h->n == 0 && ranks / h->n <= SLOTS_MAX ? ranks / h->n : 1;
 }
 
 void ek_host_list_fill(ek_host_list *h, int64_t slots)

@@ -27,8 +27,8 @@ typedef struct {
  * names the file (or `what`) and the line. */
 EK_CHECKED ek_status ek_host_list_read(const char *path, ek_host_list *out);
 EK_CHECKED ek_status ek_host_list_parse(const char *what, char *text, ek_host_list *out);
-/* The slots of each host for so many ranks (0: any number) if the list says those of none: as few
- * as suffice, at most EK_HOST_RANKS_MAX; else 1. */
+/* The slots of each host for so many ranks (0: any number) where the list says those of none: an
+ * even share of the ranks, if the hosts divide them; else 1. */
 int64_t ek_host_list_even_slots(const ek_host_list *h, int64_t ranks);
 /* Sets those that the list does not say. */
 void ek_host_list_fill(ek_host_list *h, int64_t slots);

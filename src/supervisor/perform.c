@@ -24,10 +24,12 @@ static void answer(ek_supervisor *x, const ek_core_event *e)
         x->answer[x->n_answers++] = *e;
 }
 
-/* Slots that the list does not say stay those of the first list, so that no host gets more ranks
- * because others left the list. */
+/* Slots that the file of hosts does not say stay those of its first state, so that no host gets
+ * more ranks because others were taken off. */
 static void fill_slots(ek_supervisor *x)
 {
+    if (x->config->discover != NULL)
+        return;
     if (x->even_slots == 0)
         x->even_slots = ek_host_list_even_slots(&x->listed, x->config->ranks);
     ek_host_list_fill(&x->listed, x->even_slots);

@@ -419,6 +419,11 @@ static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, c
     return ek_net_calls_open(cfg->ranks, node_of, &s->calls);
 }
 
+int ek_simulates_even_loads_only(const ek_simulation_config *cfg)
+{
+    return (cfg->dialect & EK_DIALECT_ETP_GATHER) != 0 && cfg->train->etp > 1;
+}
+
 static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
 {
     ek_train_config train = *cfg->train;
@@ -435,8 +440,8 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
         EK_TRY(open_calls(s, cfg, node_of));
     EK_REQUIRE((cfg->dialect & EK_DIALECT_PADDED) == 0 || cfg->trace != NULL, EK_EINVAL,
                "--dialect padded: fills up loads of --trace, which is not given");
-    EK_REQUIRE((cfg->dialect & EK_DIALECT_ETP_GATHER) == 0 || cfg->trace == NULL || train.etp < 2,
-               EK_EINVAL, "--dialect etp-gather: has even loads, without --trace");
+    EK_REQUIRE(cfg->trace == NULL || !ek_simulates_even_loads_only(cfg), EK_EINVAL,
+               "--dialect etp-gather simulates even loads only: leave out --trace");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
                       cfg->every_rank, &s->imagined));

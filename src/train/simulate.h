@@ -58,6 +58,9 @@ void ek_simulation_close_files(ek_simulation_files **f);
 
 typedef struct ek_simulation ek_simulation;
 
+/* Whether a dialect of it leaves no way to give experts the loads of a trace. */
+int ek_simulates_even_loads_only(const ek_simulation_config *cfg);
+
 /* The caller closes *out, also after a failure.  EK_EINVAL: a setting, ranks that the cluster
  * does not have, or timeline_rank; EK_EUNSUPPORTED: what EK_ENGINE_MESSAGES cannot simulate; others
  * as of ek_imagine.  Local. */

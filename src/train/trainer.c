@@ -270,8 +270,8 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
                planner, 100 * part);
 }
 
-/* Whether another rank is the slowest than that of the last line, or its speed differs from that by
- * more than a tenth; then it is that of the next line. */
+/* Whether another rank is the slowest than that of the last line, its speed differs from that by
+ * more than a tenth, or one or none is slow since then; it is then that of the next line. */
 static int is_slowest_new(ek_trainer *tr)
 {
     const ek_rank_speeds *s = &tr->pass->planning.speeds;
@@ -280,7 +280,9 @@ static int is_slowest_new(ek_trainer *tr)
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->cost[r] > now.cost)
             now = (told_speed){r, s->cost[r]};
-    if (now.rank == told->rank && told->cost > 0 && abs(now.cost - told->cost) <= now.cost / 10)
+    if (now.rank == told->rank && told->cost > 0 &&
+        (now.cost > EK_ROW_COST_ONE) == (told->cost > EK_ROW_COST_ONE) &&
+        abs(now.cost - told->cost) <= now.cost / 10)
         return 0;
     *told = now;
     return 1;

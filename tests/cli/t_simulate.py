@@ -111,7 +111,8 @@ class Simulate(ek_cli.Case):
         err = self.simulate(4, "--ep", 4, "--seq", 16, "--trace", trace, status=BAD_INPUT, model=model).stderr
         self.assertIn("the trace is of 8 experts, and the model has 4", err)
         err = self.simulate(4, "--ep", 2, "--etp", 2, "--trace", trace, "--dialect", "etp-gather", status=USAGE).stderr
-        self.assertIn("--dialect etp-gather: has even loads", err)
+        self.assertIn("--dialect etp-gather simulates even loads only", err)
+        self.simulate(4, "--ep", 2, "--etp", 2, "--dialect", "etp-gather", "--report", self.path("etp.html"))
 
     def test_a_timeline_has_the_ops_of_the_step(self):
         path = self.path("step.json")

@@ -141,6 +141,32 @@ static void exchanges_are_known_by_level_and_direction(void)
     ek_sim_loads_close(&l);
 }
 
+/* With two shards an expert fills a node: its rows pass inside between these alone. */
+static void even_rows_are_even_on_all_levels_where_experts_are_sharded(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_op even = {.kind = EK_OP_DISPATCH_A2A, .layer = 3}, hot = {.kind = EK_OP_DISPATCH_A2A};
+    const ek_level_rows *x;
+    ek_sim_loads *l;
+
+    cfg.by_level = 1;
+    cfg.etp = 2;
+    cluster.n_levels = 2;
+    cluster.level[1] = cluster.level[0];
+    cluster.level[1].ranks = 8;
+    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    x = ek_sim_loads_exchange(l, &even);
+    for (int r = 0; r < 4; r++)
+        CHECK(x[r].sent[0] == 1 && x[r].got[0] == 1 && x[r].sent[1] == 1 && x[r].got[1] == 1);
+    x = ek_sim_loads_exchange(l, &hot); /* all for the expert of rank 0 */
+    CHECK(x[0].sent[0] == 4 && x[0].got[0] == 4 && x[0].sent[1] == 0 && x[0].got[1] == 4);
+    CHECK(x[2].sent[0] == 0 && x[2].got[0] == 0 && fabs(x[2].sent[1] - 4.0 / 3) < 1e-12);
+    ek_sim_loads_close(&l);
+}
+
 /* The expert of rank 0 gets a replica on each other rank: 0 -> 1 in the node, 1 -> 2 to the other,
  * 2 -> 3; gradients come back. */
 static void replicas_are_passed_on_in_a_chain(void)
@@ -352,6 +378,7 @@ static void padded_experts_are_full(void)
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
     EK_CASE(exchanges_are_known_by_level_and_direction),
+    EK_CASE(even_rows_are_even_on_all_levels_where_experts_are_sharded),
     EK_CASE(replicas_are_passed_on_in_a_chain),
     EK_CASE(replicas_level_what_ranks_serve),
     EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),

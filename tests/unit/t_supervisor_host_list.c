@@ -74,11 +74,13 @@ static void check_even(const char *text, int64_t ranks, const char *slots)
 static void hosts_without_slots_share_the_ranks(void)
 {
     check_even("a\nb\nc\nd\n", 8, "a:2,b:2,c:2,d:2");
-    check_even("a\nb\nc rack=r\n", 8, "a:3,b:3,c:3");
+    check_even("a\nb\nc rack=r\n", 9, "a:3,b:3,c:3");
+    check_even("a\nb\nc\n", 8, "a:1,b:1,c:1");
     check_even("a\nb\n", 2, "a:1,b:1");
     check_even("a\nb\n", 1, "a:1,b:1");
     check_even("a\nb\n", 0, "a:1,b:1");
-    check_even("a\n", 1000000, "a:4096");
+    check_even("a\n", 4096, "a:4096");
+    check_even("a\n", 4097, "a:1");
     check_even("a:1\nb\n", 8, "a:1,b:1"); /* some are said: the others have one, as without */
     check_even("a slots=2\nb\n", 8, "a:2,b:1");
 }

@@ -73,8 +73,12 @@ static double median(double *x)
 ek_status ek_calibrate_cores(ek_calibration *c)
 {
     double share[TURNS][ROUNDS], all, node, rank;
+    double other = c->cfg->k->threads > 1 || c->cfg->k->memory != NULL;
 
-    if (c->ranks == 1 || c->cfg->k->threads > 1 || c->cfg->k->memory != NULL)
+    if (c->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_calibrate_largest(c, &other, 1)); /* hosts may differ in threads */
+    if (other > 0)
         return EK_OK;
     for (int i = 0; i < ROUNDS; i++)
         for (turn t = ALL; t < TURNS; t++) {

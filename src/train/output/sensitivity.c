@@ -184,7 +184,8 @@ ek_status ek_simulate_sensitivity(const ek_simulation_config *cfg, const ek_simu
     if (l->planner != NULL && strcmp(l->planner->name, "off") != 0)
         out->policy = l->planner->name;
     EK_TRY_OUT(sweep_cluster(cfg, base, out));
-    if (l->ep > 1 && l->spec.experts > 1 && cfg->engine != EK_ENGINE_MESSAGES) {
+    if (l->ep > 1 && l->spec.experts > 1 && cfg->engine != EK_ENGINE_MESSAGES &&
+        !ek_simulates_even_loads_only(cfg)) {
         EK_TRY_OUT(open_skewed(cfg, l, skewed));
         EK_TRY_OUT(sweep_skews(cfg, skewed, out));
     }
