@@ -12,6 +12,7 @@ import random
 import sys
 
 HIDDEN, FF, EXPERTS, TOKENS, STEPS, RATE = 8, 12, 4, 64, 200, 0.2
+EK_ENOENT = -53  # of evenkeel/err.h
 
 
 class Config(ctypes.Structure):
@@ -50,8 +51,11 @@ class Layer:
         self.call("create", ctypes.byref(config), ctypes.byref(self.layer))
 
     def call(self, name, *arguments):
-        if getattr(self.lib, "ek_moe_layer_" + name)(*arguments) < 0:
+        """Returns EK_OK or EK_ENOENT."""
+        status = getattr(self.lib, "ek_moe_layer_" + name)(*arguments)
+        if status < 0 and status != EK_ENOENT:
             raise ValueError(self.lib.ek_err_message().decode())
+        return status
 
     def forward(self, x, training):
         y = array.array("f", bytes(4 * len(x)))
@@ -64,11 +68,9 @@ class Layer:
         names = [("router", 0)] + [(name, e) for e in range(EXPERTS) for name in ("up", "down")]
         for name, expert in names:
             weight = Weight()
-            try:
-                self.call("param", self.layer, name.encode(), ctypes.c_int64(expert), ctypes.byref(weight))
-            except ValueError:  # on another rank
-                continue
-            yield weight
+            which = ctypes.c_int64(expert)
+            if self.call("param", self.layer, name.encode(), which, ctypes.byref(weight)) != EK_ENOENT:
+                yield weight  # the others are on other ranks
 
     def learn(self, dy, rate):
         """Backward, and a step of gradient descent."""

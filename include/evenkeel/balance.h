@@ -108,7 +108,7 @@ EK_API void ek_balance_destroy(ek_balance **b);
 /** Sets or changes the relative speeds of ranks, for the plans that follow.  They are rounded so
  *  that the fastest rank takes 256 units of time for an assignment and any other a whole number, at
  *  most 64 times as many.  If that makes all ranks equal, plans are those without speeds.  All
- * ranks must set the same.  Not collective.
+ *  ranks must set the same.  Not collective.
  *
  *  @param[in] b       the planner
  *  @param[in] speeds  [ranks] assignments in a time of any length, finite and above 0; NULL: all

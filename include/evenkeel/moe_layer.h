@@ -75,7 +75,8 @@ extern "C" {
 /** A layer with its weights, gradients and activations. */
 typedef struct ek_moe_layer ek_moe_layer;
 
-/** Settings of a layer, the same on all ranks.  Words that may be NULL say so. */
+/** Settings of a layer, the same on all ranks: create compares them, but for `threads` and
+ *  `watchdog`, which may differ.  Words that may be NULL say so. */
 typedef struct {
     size_t size;           /**< of this struct, set by the initialiser below */
     int64_t hidden;        /**< width of a token, at least 1 */
@@ -153,14 +154,13 @@ typedef struct {
     int64_t tokens;      /**< of all ranks */
     const int64_t *load; /**< [experts] rows that the gate has chosen for each, also those that were
                             then dropped; owned by the layer, valid until its next forward */
-    double
-        busiest_before;  /**< rows of the busiest rank over the mean, had there been no replicas */
-    double busiest;      /**< the same as computed */
-    int64_t replicas;    /**< experts that were sent to another rank */
-    int64_t dropped;     /**< rows over capacity */
-    double balance_loss; /**< experts times the sum over experts of the share of rows and the mean
-                            probability: 1 where loads are even; without its coefficient */
-    double z_loss;       /**< mean square of the logits' log-sum-exp, likewise; 0 with "sigmoid" */
+    double busiest_before; /**< rows of the busiest rank over the mean, without replicas */
+    double busiest;        /**< the same as computed */
+    int64_t replicas;      /**< experts that were sent to another rank */
+    int64_t dropped;       /**< rows over capacity */
+    double balance_loss;   /**< experts times the sum over experts of the share of rows and the mean
+                              probability: 1 where loads are even; without its coefficient */
+    double z_loss; /**< mean square of the logits' log-sum-exp, likewise; 0 with "sigmoid" */
     const char *planner_fault; /**< NULL, or the message of a planner that has failed, in this or an
                                   earlier forward, and is not called again; owned by the layer */
 } ek_moe_layer_stats;
@@ -171,7 +171,9 @@ typedef struct {
  *  @param[out] out  freed by ek_moe_layer_destroy; NULL on failure
  *  @return EK_EINVAL with the bad setting, also if other ranks have another one, or for a policy
  *          that moves experts between steps; EK_EOVERFLOW: too many rows; EK_ENOMEM; EK_EPEER,
- *          EK_ECOMM */
+ *          EK_ETIMEOUT, EK_ECOMM.  A config that is NULL, or of another `size`, has no world that
+ *          could be told: the other ranks then wait for the watchdog, so that programs of all
+ *          ranks have to be compiled with the same header */
 EK_CHECKED EK_API ek_status ek_moe_layer_create(const ek_moe_layer_config *cfg, ek_moe_layer **out);
 
 /** Frees a layer.  Collective.
@@ -221,7 +223,7 @@ EK_CHECKED EK_API ek_status ek_moe_layer_zero_gradients(ek_moe_layer *layer);
  *  @param[in]  x         [tokens, hidden]; may be NULL without tokens
  *  @param[in]  tokens    0 to those of the config
  *  @param[in]  training  1: ek_moe_layer_backward follows; 0: it does not, and no replicas are
- * made. The same on all ranks
+ *                        made.  The same on all ranks
  *  @param[out] y         [tokens, hidden]; may be x
  *  @return EK_ESTATE: a backward is due; see the top */
 EK_CHECKED EK_API ek_status ek_moe_layer_forward(ek_moe_layer *layer, const void *x, int64_t tokens,

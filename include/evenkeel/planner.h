@@ -83,7 +83,7 @@ typedef struct {
 } ek_planner_costs;
 
 /** Sizes, topology, constraints and costs.  Between the plans of one memory row_cost may differ,
- * and node_of and domain_of if ep_groups is above 1.  Arrays are valid during the call. */
+ *  and node_of and domain_of if ep_groups is above 1.  Arrays are valid during the call. */
 typedef struct {
     int32_t experts;   /**< of a layer */
     int32_t ranks;     /**< expert ranks that exchange tokens (an expert-parallel group) */

@@ -4,8 +4,8 @@
  *  Nothing is trained, no weights are allocated, no processes are started.
  *
  *  Settings and answers are JSON.  The settings are an object with the command's options without
- *  their dashes as keys, as in a file for its `--config` (`evenkeel simulate --help`), and strict
- * in the same way; the answer is the object that the command prints with `--json` (docs/formats.md,
+ *  their dashes as keys, as in a file for its `--config` (`evenkeel simulate --help`), and as
+ *  strict; the answer is the object that the command prints with `--json` (docs/formats.md,
  *  "Command output in JSON").  "json" need not be given.  Options that name files to be written
  *  ("report", "timeline", "pool") write them.  Paths are relative to the working directory;
  *  "cluster" is a cluster file, or the text of one, which begins with a brace.
@@ -33,10 +33,10 @@
  *
  *  @par Errors
  *  EK_EFORMAT text that is not a JSON object, a cluster file or a trace; EK_EINVAL a setting that
- * is unknown (the message names the nearest) or out of range, a layout that training would refuse,
- *  ranks that the cluster does not have; EK_ENOENT, EK_EIO, EK_ENOSPC a file; EK_EUNSUPPORTED what
- *  an engine cannot simulate; EK_ENOMEM memory, and of ek_search_json: no layout fits in that of
- * the cluster's ranks. */
+ *  is unknown (the message names the nearest) or out of range, a layout that training would
+ *  refuse, ranks that the cluster does not have; EK_ENOENT, EK_EIO, EK_ENOSPC a file;
+ *  EK_EUNSUPPORTED what an engine cannot simulate; EK_ENOMEM memory, and of ek_search_json: no
+ *  layout fits in that of the cluster's ranks. */
 #ifndef EK_SIMULATE_H
 #define EK_SIMULATE_H
 

@@ -390,7 +390,7 @@ enum {
 };
 
 /** Results of balancing: means over the steps of this process but the first; with layout_every
- * over those since the last change of the layout. */
+ *  over those since the last change of the layout. */
 typedef struct {
     const char *policy; /**< its name, static; NULL: there was nothing to balance */
     double before; /**< busiest rank's rows over the mean, worst layer: with the initial placement

@@ -201,12 +201,9 @@ void bench_close_mesh(bench_mesh *m)
 
 int bench_inline_async(const bench *b)
 {
-    int here = 0;
+    const ek_comm *world = b->job->ranks > 1 ? b->job->world : NULL;
 
-    for (int r = 0; r < b->job->ranks; r++)
-        here += b->job->ranks == 1 ||
-                ek_comm_node(b->job->world, r) == ek_comm_node(b->job->world, b->job->rank);
-    return here * b->k->threads >= ek_cores_usable();
+    return ek_comm_ranks_here(world) * b->k->threads >= ek_cores_usable();
 }
 
 ek_status bench_agree(const bench *b, double *x, int64_t n, ek_reduce how)

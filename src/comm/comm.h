@@ -67,6 +67,8 @@ int ek_comm_size(const ek_comm *c);
 const char *ek_comm_host(const ek_comm *c, int rank);
 /* Node of a rank: ranks with one host name share a node; nodes are numbered by first rank. */
 int ek_comm_node(const ek_comm *c, int rank);
+/* Number of ranks on the caller's node, with itself; 1 if c is NULL. */
+int ek_comm_ranks_here(const ek_comm *c);
 /* Timeout of ek_coll_wait (EK_ETIMEOUT) on all groups of the world: seconds without a message sent
  * or received; 0 (the default): none. */
 void ek_comm_set_watchdog(ek_comm *c, double seconds);

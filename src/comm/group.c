@@ -202,6 +202,15 @@ int ek_comm_node(const ek_comm *c, int rank)
     return c->node_of[rank];
 }
 
+int ek_comm_ranks_here(const ek_comm *c)
+{
+    int here = c == NULL;
+
+    for (int r = 0; c != NULL && r < c->size; r++)
+        here += c->node_of[r] == c->node_of[c->rank];
+    return here;
+}
+
 int64_t ek_comm_bytes_sent(const ek_comm *c)
 {
     return c->world->bytes_sent;

@@ -23,7 +23,7 @@ static ek_status check_forward(const ek_moe_layer *l, const void *x, int64_t tok
 }
 
 /* Learns the tokens of all ranks.  *refused: the lowest rank whose call was, -1: none. */
-static ek_status gather_calls(ek_moe_layer *l, ek_layer_call mine, int64_t *total, int *refused)
+static ek_status gather_calls(ek_moe_layer *l, ek_moe_layer_call mine, int64_t *total, int *refused)
 {
     int ranks = l->mesh->stage_size;
     ek_coll *op = NULL;
@@ -113,10 +113,10 @@ ek_status ek_moe_layer_forward(ek_moe_layer *layer, const void *x, int64_t token
     ek_status st;
 
     EK_NOT_NULL(layer);
-    EK_TRY(ek_layer_check_usable(layer));
+    EK_TRY(ek_moe_layer_check_usable(layer));
     st = check_forward(layer, x, tokens, y);
-    EK_TRY(ek_layer_end_collective(
-        layer, gather_calls(layer, (ek_layer_call){st == EK_OK ? tokens : -1, training != 0},
+    EK_TRY(ek_moe_layer_end_collective(
+        layer, gather_calls(layer, (ek_moe_layer_call){st == EK_OK ? tokens : -1, training != 0},
                             &total, &refused)));
     if (refused >= 0)
         return layer->world != NULL ? ek_agree_failed(layer->world, "run the layer", refused, st)
@@ -124,7 +124,7 @@ ek_status ek_moe_layer_forward(ek_moe_layer *layer, const void *x, int64_t token
     EK_TRY(check_same_kind(layer));
     set_micro(layer, tokens, total);
     layer->step.training = training != 0;
-    EK_TRY(ek_layer_end_collective(layer, run_forward(layer, x, tokens, y)));
+    EK_TRY(ek_moe_layer_end_collective(layer, run_forward(layer, x, tokens, y)));
     layer->step.step += training != 0;
     layer->due = training != 0;
     return EK_OK;
@@ -154,11 +154,11 @@ ek_status ek_moe_layer_backward(ek_moe_layer *layer, const void *dy, void *dx)
     EK_C_LOCALE;
 
     EK_NOT_NULL(layer);
-    EK_TRY(ek_layer_check_usable(layer));
+    EK_TRY(ek_moe_layer_check_usable(layer));
     EK_REQUIRE(layer->due, EK_ESTATE,
                "backward without a forward before it (with training 1) whose gradients are wanted");
     EK_REQUIRE(layer->micro.n == 0 || dy != NULL, EK_EINVAL, "dy must not be NULL");
-    EK_TRY(ek_layer_end_collective(layer, run_backward(layer, dy, dx)));
+    EK_TRY(ek_moe_layer_end_collective(layer, run_backward(layer, dy, dx)));
     layer->due = 0;
     return EK_OK;
 }

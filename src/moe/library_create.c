@@ -53,8 +53,6 @@ static int is_amount(double x)
 
 static ek_status check_numbers(const ek_moe_layer_config *c)
 {
-    EK_REQUIRE(c->size == sizeof(*c), EK_EINVAL,
-               "ek_moe_layer_config of %zu bytes, this library's has %zu", c->size, sizeof(*c));
     EK_REQUIRE(c->hidden >= 1 && c->ff >= 1, EK_EINVAL, "hidden %lld and ff %lld: at least 1 each",
                (long long)c->hidden, (long long)c->ff);
     EK_REQUIRE(c->experts >= 1, EK_EINVAL, "%lld experts", (long long)c->experts);
@@ -205,7 +203,7 @@ static ek_status reserve_memory(ek_moe_layer *l)
 {
     EK_TRY(ek_moe_check_limits(&l->spec, l->mesh, &l->limits));
     EK_TRY(ek_replicas_check(l->mesh, l->limits.spare_slots));
-    EK_TRY(reserve_arena(l, &l->weights, "a MoE layer's weights", ek_layer_reserve_weights));
+    EK_TRY(reserve_arena(l, &l->weights, "a MoE layer's weights", ek_moe_layer_reserve_weights));
     return reserve_arena(l, &l->activations, "a MoE layer's activations", reserve_activations);
 }
 
@@ -214,20 +212,21 @@ static ek_status open_kernels(ek_moe_layer *l, const ek_moe_layer_config *c, ek_
                               ek_isa isa, int threads)
 {
     ek_exec_config exec = {.watchdog_s = c->watchdog};
-    int here = 1;
 
-    for (int r = 0; l->world != NULL && r < ek_comm_size(l->world); r++)
-        here += r != ek_comm_rank(l->world) &&
-                ek_comm_node(l->world, r) == ek_comm_node(l->world, ek_comm_rank(l->world));
-    exec.inline_async = here * threads >= ek_cores_usable();
+    exec.inline_async = ek_comm_ranks_here(l->world) * threads >= ek_cores_usable();
     EK_TRY(ek_kernels_create(mode, isa, threads, &l->k));
     return ek_exec_create(&exec, &l->exec);
 }
 
+/* Collective, as others may want the number that this rank does not. */
 static ek_status count_threads(const ek_moe_layer *l, int wanted, int *threads)
 {
-    *threads = wanted > 0 ? wanted : ek_cores_usable();
-    return wanted > 0 || l->world == NULL ? EK_OK : ek_job_cores(l->world, threads);
+    int share = ek_cores_usable();
+
+    if (l->world != NULL)
+        EK_TRY(ek_job_cores(l->world, &share));
+    *threads = wanted > 0 ? wanted : share;
+    return EK_OK;
 }
 
 static ek_status open_layer(ek_moe_layer *l, const ek_moe_layer_config *c)
@@ -236,7 +235,7 @@ static ek_status open_layer(ek_moe_layer *l, const ek_moe_layer_config *c)
     ek_mesh_sizes sizes = one;
     ek_isa isa = ek_cpu_isa();
     ek_mode mode = EK_MODE_FP32;
-    int threads;
+    int threads = 1;
 
     EK_TRY(ek_agree(l->world, "create a MoE layer", read_config(l, c, &mode)));
     if (l->world != NULL)
@@ -245,35 +244,50 @@ static ek_status open_layer(ek_moe_layer *l, const ek_moe_layer_config *c)
     EK_TRY(ek_agree(l->world, "create a MoE layer", open_kernels(l, c, mode, isa, threads)));
     l->mesh = &ek_mesh_one;
     if (l->world != NULL) {
-        ek_comm_set_watchdog(l->world, c->watchdog);
         sizes.ep = ek_comm_size(l->world);
         EK_TRY(ek_mesh_open(l->world, &sizes, &l->opened));
         l->mesh = l->opened;
     }
     EK_TRY(ek_agree(l->world, "create a MoE layer", reserve_memory(l)));
-    ek_layer_fill_weights(l, c->seed);
-    return ek_agree(l->world, "create a MoE layer", ek_layer_pack_weights(l));
+    ek_moe_layer_fill_weights(l, c->seed);
+    return ek_agree(l->world, "create a MoE layer", ek_moe_layer_pack_weights(l));
 }
 
+/* A layer without anything in it.  out: the argument of create. */
+static ek_status allocate_layer(ek_moe_layer **out, ek_comm *world, ek_moe_layer **layer)
+{
+    EK_REQUIRE(out != NULL, EK_EINVAL, "ek_moe_layer_create: out must not be NULL");
+    EK_TRY(ek_stack_check());
+    *layer = calloc(1, sizeof(**layer));
+    EK_REQUIRE(*layer != NULL, EK_ENOMEM, "no memory for a MoE layer");
+    (*layer)->world = world;
+    ek_graph_init(&(*layer)->graph);
+    return EK_OK;
+}
+
+/* Once the world is known, ranks agree on what fails on one of them alone. */
 ek_status ek_moe_layer_create(const ek_moe_layer_config *cfg, ek_moe_layer **out)
 {
     EK_C_LOCALE;
-    ek_moe_layer *l;
+    ek_moe_layer *l = NULL;
+    ek_comm *world;
     ek_status st;
 
-    EK_NOT_NULL(out);
-    *out = NULL;
+    if (out != NULL)
+        *out = NULL;
     EK_NOT_NULL(cfg);
-    EK_TRY(ek_stack_check());
-    l = calloc(1, sizeof(*l));
-    EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for a MoE layer");
-    if (cfg->size == sizeof(*cfg) && cfg->world != NULL && ek_comm_size(cfg->world) > 1)
-        l->world = cfg->world;
-    ek_graph_init(&l->graph);
-    st = open_layer(l, cfg);
+    EK_REQUIRE(cfg->size == sizeof(*cfg), EK_EINVAL,
+               "ek_moe_layer_config of %zu bytes, this library's has %zu", cfg->size, sizeof(*cfg));
+    world = cfg->world != NULL && ek_comm_size(cfg->world) > 1 ? cfg->world : NULL;
+    if (world != NULL && is_amount(cfg->watchdog))
+        ek_comm_set_watchdog(world, cfg->watchdog);
+    st = ek_agree(world, "create a MoE layer", allocate_layer(out, world, &l));
+    if (st == EK_OK)
+        st = open_layer(l, cfg);
     if (st < 0)
         ek_moe_layer_destroy(&l);
-    *out = l;
+    else
+        *out = l;
     return st;
 }
 

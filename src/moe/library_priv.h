@@ -12,7 +12,7 @@
 typedef struct {
     int64_t tokens; /* negative: the call was refused */
     int64_t training;
-} ek_layer_call;
+} ek_moe_layer_call;
 
 struct ek_moe_layer {
     ek_comm *world; /* borrowed; NULL: one process */
@@ -32,16 +32,16 @@ struct ek_moe_layer {
     ek_moe m;
     ek_moe_step step;
     ek_micro micro;
-    void *tokens;         /* C [limits.tokens, hidden], x of the forward */
-    void *out;            /* R likewise, its y */
-    ek_layer_call *calls; /* [ranks] */
-    int due;              /* a forward waits for its backward */
-    int broken;           /* a call failed halfway */
+    void *tokens;             /* C [limits.tokens, hidden], x of the forward */
+    void *out;                /* R likewise, its y */
+    ek_moe_layer_call *calls; /* [ranks] */
+    int due;                  /* a forward waits for its backward */
+    int broken;               /* a call failed halfway */
     char planner_fault[256];
 };
 
 /* EK_ESTATE if an earlier call failed halfway. */
-static inline ek_status ek_layer_check_usable(const ek_moe_layer *l)
+static inline ek_status ek_moe_layer_check_usable(const ek_moe_layer *l)
 {
     EK_REQUIRE(!l->broken, EK_ESTATE,
                "an earlier call of this layer failed halfway: it can only be destroyed");
@@ -49,7 +49,7 @@ static inline ek_status ek_layer_check_usable(const ek_moe_layer *l)
 }
 
 /* A collective that failed leaves the ranks in different states. */
-static inline ek_status ek_layer_end_collective(ek_moe_layer *l, ek_status st)
+static inline ek_status ek_moe_layer_end_collective(ek_moe_layer *l, ek_status st)
 {
     if (st < 0) {
         l->broken = 1;

@@ -86,7 +86,7 @@ static void reserve_shared(ek_moe_layer *l)
         reserve_weight(l, &mlp->gate, 1, l->spec.hidden, 0);
 }
 
-void ek_layer_reserve_weights(ek_moe_layer *l)
+void ek_moe_layer_reserve_weights(ek_moe_layer *l)
 {
     int64_t experts = l->spec.experts, d = l->spec.hidden;
     int first = (int)ek_range_first(experts, l->mesh->ep, l->mesh->ep_rank);
@@ -124,7 +124,7 @@ static void fill_weight(const ek_moe_layer *l, const named_weight *of, uint64_t 
     }
 }
 
-void ek_layer_fill_weights(ek_moe_layer *l, uint64_t seed)
+void ek_moe_layer_fill_weights(ek_moe_layer *l, uint64_t seed)
 {
     named_weight of;
 
@@ -142,7 +142,7 @@ static ek_status pack_weight(const ek_kernels *k, const ek_weight *w)
     return EK_OK;
 }
 
-ek_status ek_layer_pack_weights(ek_moe_layer *l)
+ek_status ek_moe_layer_pack_weights(ek_moe_layer *l)
 {
     named_weight of;
 
@@ -190,10 +190,10 @@ ek_status ek_moe_layer_pack(ek_moe_layer *layer)
     EK_C_LOCALE;
 
     EK_NOT_NULL(layer);
-    EK_TRY(ek_layer_check_usable(layer));
+    EK_TRY(ek_moe_layer_check_usable(layer));
     EK_REQUIRE(!layer->due, EK_ESTATE,
                "the backward of the last forward is due, which needs the weights of the forward");
-    return ek_layer_pack_weights(layer);
+    return ek_moe_layer_pack_weights(layer);
 }
 
 ek_status ek_moe_layer_zero_gradients(ek_moe_layer *layer)
@@ -230,6 +230,6 @@ ek_status ek_moe_layer_sum_gradients(ek_moe_layer *layer)
     EK_C_LOCALE;
 
     EK_NOT_NULL(layer);
-    EK_TRY(ek_layer_check_usable(layer));
-    return layer->world != NULL ? ek_layer_end_collective(layer, sum_gradients(layer)) : EK_OK;
+    EK_TRY(ek_moe_layer_check_usable(layer));
+    return layer->world != NULL ? ek_moe_layer_end_collective(layer, sum_gradients(layer)) : EK_OK;
 }

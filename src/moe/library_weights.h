@@ -5,12 +5,12 @@
 #include "moe/library_priv.h"
 
 /* Lays out l->weights: placement, values, gradients and packed forms of l->w. */
-void ek_layer_reserve_weights(ek_moe_layer *l);
+void ek_moe_layer_reserve_weights(ek_moe_layer *l);
 
 /* Sets the initial values. */
-void ek_layer_fill_weights(ek_moe_layer *l, uint64_t seed);
+void ek_moe_layer_fill_weights(ek_moe_layer *l, uint64_t seed);
 
 /* Makes the packed forms. */
-EK_CHECKED ek_status ek_layer_pack_weights(ek_moe_layer *l);
+EK_CHECKED ek_status ek_moe_layer_pack_weights(ek_moe_layer *l);
 
 #endif

@@ -6,6 +6,7 @@
 #include <evenkeel/job.h>
 #include <evenkeel/moe_layer.h>
 #include <evenkeel/planner.h>
+#include <pthread.h>
 
 enum { HIDDEN = 6, FF = 5, EXPERTS = 5, TOP_K = 2, SHARED = 4, TOKENS_MAX = 64 };
 
@@ -629,6 +630,80 @@ static void settings_that_do_not_fit(void)
     REFUSED(ek_moe_layer_create(&c, &l), EK_EINVAL, "not finite");
 }
 
+typedef struct {
+    ek_moe_layer *l;
+    ek_status st;
+} created;
+
+static void *create_in_thread(void *arg)
+{
+    ek_moe_layer_config c = small_config();
+    created *out = arg;
+
+    c.world = world;
+    out->st = ek_moe_layer_create(&c, &out->l);
+    return NULL;
+}
+
+/* Creates a layer in a thread whose stack is too small for it. */
+static created create_on_small_stack(void)
+{
+    created out = {NULL, EK_OK};
+    pthread_attr_t small;
+    pthread_t thread;
+
+    CHECK_INT(pthread_attr_init(&small), 0);
+    CHECK_INT(pthread_attr_setstacksize(&small, 640 << 10), 0);
+    CHECK_INT(pthread_create(&thread, &small, create_in_thread, &out), 0);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    pthread_attr_destroy(&small);
+    return out;
+}
+
+/* Create fails on rank 1 alone; the others are told why, and the world stays usable. */
+static void one_rank_cannot_create(void)
+{
+    ek_moe_layer_config c = small_config();
+    int me = rank == 1;
+    ek_moe_layer *l;
+
+    if (ranks == 1)
+        SKIP("there is one rank");
+    c.world = world;
+    c.top_k = me ? EXPERTS + 1 : TOP_K;
+    REFUSED(ek_moe_layer_create(&c, &l), me ? EK_EINVAL : EK_EPEER, "top_k 6 of 5 experts");
+    c.top_k = TOP_K;
+    c.watchdog = me ? -1 : 300;
+    REFUSED(ek_moe_layer_create(&c, &l), me ? EK_EINVAL : EK_EPEER, "watchdog is negative");
+    c.watchdog = 300;
+    REFUSED(ek_moe_layer_create(&c, me ? NULL : &l), me ? EK_EINVAL : EK_EPEER,
+            "out must not be NULL");
+    if (me)
+        CHECK_INT(create_on_small_stack().st, EK_ENOMEM);
+    else
+        REFUSED(ek_moe_layer_create(&c, &l), EK_EPEER, "the stack of this thread has");
+    CHECK(l == NULL);
+    l = create(&c);
+    ek_moe_layer_destroy(&l);
+}
+
+/* Threads and watchdog are a rank's own. */
+static void some_settings_may_differ(void)
+{
+    ek_moe_layer_config c = small_config();
+    double x[HIDDEN] = {1, 2, 3}, y[HIDDEN];
+    ek_moe_layer *l;
+
+    if (ranks == 1)
+        SKIP("there is one rank");
+    c.world = world;
+    c.threads = rank == 1;
+    c.watchdog = 300 + rank;
+    l = create(&c);
+    MUST(ek_moe_layer_forward(l, x, 1, 0, y));
+    ek_moe_layer_destroy(&l);
+}
+
 /* What one rank gets wrong, all learn; a refused forward has no effect. */
 static void one_rank_is_wrong(void)
 {
@@ -660,6 +735,8 @@ static const ek_case cases[] = {EK_CASE(one_process_against_plain_loops),
                                 EK_CASE(replicas_relieve_the_busiest_rank),
                                 EK_CASE(policies_change_no_result),
                                 EK_CASE(planners_that_fail_are_named),
+                                EK_CASE(one_rank_cannot_create),
+                                EK_CASE(some_settings_may_differ),
                                 EK_CASE(one_rank_is_wrong)};
 
 int main(int argc, char **argv)
