@@ -60,8 +60,11 @@ static _Noreturn void compute(ek_child_run *run, const void *arg, void *result, 
     _exit(!(write_all(fd, &end, sizeof(end)) && write_all(fd, result, bytes)));
 }
 
-/* Reads all bytes; 0: the child ended before, or *stopped. */
-static int read_all(int fd, void *to, size_t bytes, int (*stop)(void), int *stopped)
+/* How reading ended. */
+typedef enum { WHOLE, CHILD_ENDED, STOPPED, READ_FAILED } reading;
+
+/* Reads all bytes; *error: errno of READ_FAILED. */
+static reading read_all(int fd, void *to, size_t bytes, int (*stop)(void), int *error)
 {
     char *at = to;
 
@@ -70,30 +73,39 @@ static int read_all(int fd, void *to, size_t bytes, int (*stop)(void), int *stop
         int ready = poll(&readable, 1, STOP_ASKED_MS);
         ssize_t n = ready > 0 ? read(fd, at, bytes) : -1;
 
-        *stopped = stop != NULL && stop();
-        if (n == 0 || *stopped)
-            return 0;
+        *error = ready != 0 && n < 0 ? errno : 0;
+        if (stop != NULL && stop())
+            return STOPPED;
+        if (n == 0)
+            return CHILD_ENDED;
+        if (*error != 0 && *error != EINTR)
+            return READ_FAILED;
         at += n > 0 ? n : 0;
         bytes -= n > 0 ? (size_t)n : 0;
     }
-    return 1;
+    return WHOLE;
 }
 
 static ek_status receive(const char *what, int fd, pid_t pid, void *result, size_t bytes,
                          int (*stop)(void))
 {
-    int stopped = 0, status = 0, whole;
+    int status = 0, error = 0;
     child_end end;
+    reading got = read_all(fd, &end, sizeof(end), stop, &error);
 
-    whole = read_all(fd, &end, sizeof(end), stop, &stopped) &&
-            read_all(fd, result, bytes, stop, &stopped);
-    if (!whole)
+    if (got == WHOLE)
+        got = read_all(fd, result, bytes, stop, &error);
+    if (got != WHOLE)
         kill(pid, SIGKILL);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
-    EK_REQUIRE(!stopped, EK_ECANCELED, "%s: interrupted", what);
-    EK_REQUIRE(whole, EK_EIO, "%s: its process was killed (%s)", what,
-               WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "it ended early");
+    EK_REQUIRE(got != STOPPED, EK_ECANCELED, "%s: interrupted", what);
+    EK_REQUIRE(got != READ_FAILED, EK_EIO, "%s: cannot read from its process: %s", what,
+               strerror(error));
+    EK_REQUIRE(got == WHOLE || !WIFSIGNALED(status), EK_EIO, "%s: its process was killed (%s)",
+               what, strsignal(WTERMSIG(status)));
+    EK_REQUIRE(got == WHOLE, EK_EIO, "%s: its process ended without a result (status %d)", what,
+               WEXITSTATUS(status));
     return end.st < 0 ? EK_FAIL(end.st, "%s", end.text) : EK_OK;
 }
 

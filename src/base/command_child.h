@@ -13,8 +13,8 @@ typedef ek_status ek_child_run(const void *arg, void *result);
 /* Runs `run` in a child process and copies its *result [bytes], plain values, back.  Its failure is
  * raised here, with its message.  Signals that end a command end the child; it also dies with its
  * parent.  `stop` (NULL: none) is asked several times a second: once it is true the child is
- * killed, EK_ECANCELED.  `what` names the computation in messages: EK_ENOMEM, EK_EIO: no child, or
- * a signal killed it. */
+ * killed, EK_ECANCELED.  `what` names the computation in messages: EK_ENOMEM, EK_EIO: no child, a
+ * signal killed it, it ended without a result, or reading from it failed. */
 EK_CHECKED ek_status ek_child_compute(const char *what, ek_child_run *run, const void *arg,
                                       void *result, size_t bytes, int (*stop)(void));
 

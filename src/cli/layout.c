@@ -3,6 +3,7 @@
 
 #include "base/command.h"
 #include "base/log.h"
+#include "cli/train_display.h"
 #include "supervisor/elastic_default.h"
 #include "supervisor/worker.h"
 #include "train/settings/options.h"
@@ -10,13 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static void show_log(void *context, ek_log_level level, const char *component, const char *message)
-{
-    (void)context;
-    (void)component;
-    fprintf(ek_command_err(), "%s: %s\n", ek_log_level_name(level), message);
-}
 
 /* NULL where all ranks are on one host, without which no layout goes on. */
 static const int *several(const int *host_of, int ranks)
@@ -54,7 +48,7 @@ static ek_status choose(cli_layout *x, const ek_options *o, int elastic)
 {
     int quiet = ek_options_flag(o, "quiet");
 
-    ek_log_set_sink(show_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
+    ek_log_set_sink(cli_train_display_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
     EK_TRY(search(x, o, elastic));
     x->own = calloc((size_t)(x->argc + x->layout.n) + 1, sizeof(*x->own));
     EK_REQUIRE(x->own != NULL, EK_ENOMEM, "no memory for the command line");
@@ -88,14 +82,16 @@ int cli_layout_choose(cli_layout *x)
 {
     ek_options *o = NULL;
     ek_status st = EK_OK;
+    int elastic;
 
     if (ek_worker_environment_read().inside ||
         ek_options_parse(&ek_train_options, x->argc - 1, x->argv + 1, &o) < 0) {
         ek_options_destroy(o);
         return -1; /* the command itself reports mistakes */
     }
-    if (ek_options_help_wanted(o) == EK_HELP_NONE && is_to_be_chosen(o) && elastic_of(o))
-        st = choose(x, o, elastic_of(o));
+    elastic = ek_options_help_wanted(o) == EK_HELP_NONE && is_to_be_chosen(o) ? elastic_of(o) : 0;
+    if (elastic)
+        st = choose(x, o, elastic);
     ek_options_destroy(o);
     ek_log_set_sink(NULL, NULL, EK_LOG_ERROR);
     return st < 0 ? ek_command_fail("train", st) : -1;

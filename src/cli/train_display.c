@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/count_text.h"
 #include "base/live_line.h"
-#include "base/log.h"
 #include "cli/cli.h"
 #include "train/output/plan_text.h"
 #include "train/output/summary_json.h"
@@ -148,13 +147,14 @@ static void collect_cost(void *context, const ek_train_cost *c)
     add_to(&d->costs, ek_summary_cost_json(c));
 }
 
-static void show_log(void *context, ek_log_level level, const char *component, const char *message)
+void cli_train_display_log(void *job_or_null, ek_log_level level, const char *component,
+                           const char *message)
 {
-    const ek_command_job *job = context;
+    const ek_command_job *job = job_or_null;
     char rank[32] = "";
 
     (void)component;
-    if (job->rank > 0)
+    if (job != NULL && job->rank > 0)
         snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
     fprintf(ek_command_err(), "%s%s%s: %s\n", ek_live_line_end(), rank, ek_log_level_name(level),
             message);
@@ -259,7 +259,7 @@ cli_train_display cli_train_display_open(const ek_options *o, const ek_command_j
                            .json = ek_options_flag(o, "json"),
                            .every = 10};
 
-    ek_log_set_sink(show_log, (void *)(uintptr_t)job,
+    ek_log_set_sink(cli_train_display_log, (void *)(uintptr_t)job,
                     job->rank > 0                 ? EK_LOG_ERROR
                     : ek_options_flag(o, "quiet") ? EK_LOG_WARN
                                                   : EK_LOG_INFO);
@@ -268,7 +268,7 @@ cli_train_display cli_train_display_open(const ek_options *o, const ek_command_j
 
 ek_train_hooks cli_train_display_hooks(cli_train_display *d)
 {
-    /* No warning hook: show_log gets what is logged. */
+    /* No warning hook: cli_train_display_log gets what is logged. */
     return (ek_train_hooks){.context = d,
                             .started = show_start,
                             .step = show_step,

@@ -96,6 +96,7 @@ typedef struct {
     const ek_train_config *cfg;
     int ranks;
     const int *host_of;
+    int left; /* ranks, after the loss of a host */
 } run_of_child;
 
 /* Whether the run may have a layout of its pool. */
@@ -104,7 +105,7 @@ static int may_have(const run_of_child *x, const ek_layout *l)
     int64_t micro_batch = x->cfg->micro_batch;
 
     return (micro_batch == 0 || l->value[EK_CHOICE_MICRO_BATCH] == micro_batch) &&
-           (x->host_of == NULL || ek_layout_survives(l, x->ranks, x->host_of));
+           (x->host_of == NULL || ek_layout_survives(l, x->ranks, x->host_of, x->left));
 }
 
 /* *best: the first layout of cfg->layout_pool that the run may have. */
@@ -117,11 +118,52 @@ static ek_status choose_from_pool(const run_of_child *x, ek_layout_pool *pool, i
     for (*best = 0; *best < pool->n; (*best)++)
         if (may_have(x, &pool->layout[*best].choice))
             return EK_OK;
+    EK_REQUIRE(x->host_of != NULL, EK_EINVAL,
+               "--layout-pool: none of its %lld layouts has the run's --micro-batch",
+               (long long)pool->n);
     return EK_FAIL(EK_EINVAL,
                    "--layout-pool: none of its %lld layouts survives the loss of any host with the "
                    "run's --micro-batch: give --layout auto, which searches such layouts, or "
                    "--elastic=false",
                    (long long)pool->n);
+}
+
+/* *best: the index in *pool of the run's layout. */
+static ek_status find_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best)
+{
+    char *text = NULL;
+    ek_status st;
+
+    if (x->cfg->layout_pool != NULL)
+        return choose_from_pool(x, pool, best);
+    *best = 0;
+    st = ek_search_for_run(x->cfg, x->ranks, x->host_of, &text);
+    if (st == EK_OK)
+        st = ek_layout_pool_read(text, pool);
+    free(text);
+    return st;
+}
+
+/* The same; *without: no layout survives and fits, so that the run is not elastic by default. */
+static ek_status find_any_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best,
+                                 int *without)
+{
+    ek_train_config cfg = *x->cfg;
+    char why[1024];
+    ek_status st = find_layout(x, pool, best);
+
+    *without = 0;
+    if (cfg.elastic != EK_ELASTIC_BY_DEFAULT || (st != EK_ENOMEM && st != EK_EINVAL))
+        return st;
+    (void)snprintf(why, sizeof(why), "%s", ek_err_message());
+    cfg.elastic = 0;
+    EK_TRY(find_layout(&(run_of_child){&cfg, x->ranks, NULL, 0}, pool, best));
+    *without = 1;
+    ek_log("layout", EK_LOG_WARN,
+           "the loss of a host ends this run: --elastic is not on by default, as no layout can be "
+           "chosen that survives it (%s)",
+           why);
+    return EK_OK;
 }
 
 /* In the child. */
@@ -131,17 +173,13 @@ static ek_status choose_layout(const void *arg, void *result)
     ek_run_layout *out = result;
     ek_layout_pool *pool = calloc(1, sizeof(*pool));
     const ek_pool_layout *best;
-    char *text = NULL, value[EK_RUN_LAYOUT_WORD];
+    char value[EK_RUN_LAYOUT_WORD];
     int64_t first = 0;
+    int without = 0;
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
-    if (x->cfg->layout_pool != NULL) {
-        EK_TRY_OUT(choose_from_pool(x, pool, &first));
-    } else {
-        EK_TRY_OUT(ek_search_for_run(x->cfg, x->ranks, x->host_of, &text));
-        EK_TRY_OUT(ek_layout_pool_read(text, pool));
-    }
+    EK_TRY_OUT(find_any_layout(x, pool, &first, &without));
     best = &pool->layout[first];
     out->n = 0;
     for (int c = 0; c < EK_CHOICES; c++)
@@ -150,9 +188,10 @@ static ek_status choose_layout(const void *arg, void *result)
     add_option(out, "layout", "given");
     if (best->balance[0] != '\0')
         add_option(out, "balance", best->balance);
+    if (without)
+        (void)snprintf(out->word[out->n++], EK_RUN_LAYOUT_WORD, "--elastic=false");
     (void)ek_layout_words(&best->choice, best->balance, out->shown, sizeof(out->shown));
 out:
-    free(text);
     free(pool);
     return st;
 }
@@ -160,7 +199,8 @@ out:
 ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks, const int *host_of,
                                    int (*stop)(void), ek_run_layout *out)
 {
-    const run_of_child run = {cfg, ranks, host_of};
+    const run_of_child run = {cfg, ranks, host_of,
+                              host_of != NULL ? ek_layout_ranks_left(ranks, host_of) : 0};
 
     return ek_child_compute("the search of a layout", choose_layout, &run, out, sizeof(*out), stop);
 }

@@ -15,7 +15,7 @@ EK_CHECKED ek_status ek_search_for_run(const ek_train_config *cfg, int ranks, co
                                        char **pool);
 
 /* Options of a layout as words of a command line. */
-enum { EK_RUN_LAYOUT_WORDS = 2 * EK_CHOICES + 4, EK_RUN_LAYOUT_WORD = 40 };
+enum { EK_RUN_LAYOUT_WORDS = 2 * EK_CHOICES + 5, EK_RUN_LAYOUT_WORD = 40 };
 typedef char ek_run_layout_word[EK_RUN_LAYOUT_WORD];
 typedef struct {
     int n;
@@ -25,7 +25,9 @@ typedef struct {
 
 /* The same search in a child process (base/command_child.h): a command that then starts ranks keeps
  * neither its threads, which would take the command's signals, nor its memory.  The best layout,
- * for that command.  stop: as of ek_child_compute. */
+ * for that command; with cfg->layout_pool the first of the pool.  Where cfg->elastic is
+ * EK_ELASTIC_BY_DEFAULT and there is no such layout that survives and fits, the best of all, with
+ * "--elastic=false" and a warning.  stop: as of ek_child_compute. */
 EK_CHECKED ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks,
                                               const int *host_of, int (*stop)(void),
                                               ek_run_layout *out);

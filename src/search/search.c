@@ -72,6 +72,7 @@ static ek_status list_layouts(searching *s, const ek_search_config *cfg)
                                 .experts = m->spec.experts};
     ek_layout *list = NULL;
     int64_t n = 0;
+    int left = cfg->host_of != NULL ? ek_layout_ranks_left(cfg->ranks, cfg->host_of) : 0;
     ek_status st;
 
     if (cfg->fix != NULL)
@@ -81,7 +82,7 @@ static ek_status list_layouts(searching *s, const ek_search_config *cfg)
     st = s->out->layouts != NULL ? EK_OK
                                  : EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)n);
     for (int64_t i = 0; i < n && st == EK_OK; i++)
-        if (cfg->host_of == NULL || ek_layout_survives(&list[i], cfg->ranks, cfg->host_of))
+        if (cfg->host_of == NULL || ek_layout_survives(&list[i], cfg->ranks, cfg->host_of, left))
             s->out->layouts[s->out->n++].choice = list[i];
     free(list);
     EK_TRY(st);
@@ -582,6 +583,7 @@ static ek_status check_any_fits(const searching *s)
     const ek_search *o = s->out;
     const ek_search_layout *least = NULL;
     char needs[16], has[16], text[256];
+    int survive = o->cfg->host_of != NULL;
 
     for (int64_t i = 0; i < o->n; i++) {
         const ek_search_layout *l = &o->layouts[i];
@@ -593,10 +595,13 @@ static ek_status check_any_fits(const searching *s)
     }
     EK_REQUIRE(least != NULL, EK_EINVAL, "%s", s->refusal);
     return EK_FAIL(EK_ENOMEM,
-                   "none of %lld layouts fits in %sB of memory a rank: the smallest needs %sB (%s)",
-                   (long long)o->n, ek_count_text(has, sizeof(has), s->setting.memory),
+                   "none of %lld layouts%s fits in %sB of memory a rank: the smallest needs %sB "
+                   "(%s)%s",
+                   (long long)o->n, survive ? " that survive the loss of any host" : "",
+                   ek_count_text(has, sizeof(has), s->setting.memory),
                    ek_count_text(needs, sizeof(needs), least->memory),
-                   ek_layout_words(&least->choice, NULL, text, sizeof(text)));
+                   ek_layout_words(&least->choice, NULL, text, sizeof(text)),
+                   survive ? "; others may fit: --elastic=false" : "");
 }
 
 static void count_outcomes(ek_search *o)

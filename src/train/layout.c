@@ -109,7 +109,23 @@ static int are_on_one_host(const int *host_of, int first, int stride, int end)
     return 1;
 }
 
-int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of)
+int ek_layout_ranks_left(int ranks, const int *host_of)
+{
+    int most = 0;
+
+    for (int lost = 0; lost < ranks; lost++) {
+        int n = 0;
+
+        if (lost > 0 && host_of[lost] == host_of[lost - 1])
+            continue; /* counted */
+        for (int r = 0; r < ranks; r++)
+            n += host_of[r] == host_of[lost];
+        most = n > most ? n : most;
+    }
+    return ranks - most;
+}
+
+int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of, int left)
 {
     const int64_t *v = l->value;
     ek_mesh_sizes sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP], (int)v[EK_CHOICE_EP],
@@ -120,13 +136,5 @@ int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of)
         for (int t = 0; t < sizes.tp; t++)
             if (are_on_one_host(host_of, s * stage + t, sizes.tp, (s + 1) * stage))
                 return 0;
-    for (int lost = 0; lost < ranks; lost++) {
-        int left = 0;
-
-        for (int r = 0; r < ranks; r++)
-            left += host_of[r] != host_of[lost];
-        if (ek_mesh_elastic_ranks(&sizes, left) == 0)
-            return 0;
-    }
-    return 1;
+    return ek_mesh_elastic_ranks(&sizes, left) > 0; /* more ranks have room where fewer have */
 }

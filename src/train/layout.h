@@ -34,10 +34,12 @@ int64_t ek_choice_value(ek_choice c, const char *text, size_t length);
 /* Sets the choices in a run's settings. */
 void ek_layout_apply(const ek_layout *l, ek_train_config *cfg);
 
-/* Whether a run with --elastic can go on without any one of its hosts, host_of [ranks]: no host
- * alone has a tensor-parallel part of a pipeline stage, and what is left has room for the layout,
- * with --ep adapted.  Experts and what ZeRO shards may need copies for that. */
-int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of);
+/* The ranks that are left after the loss of the host, host_of [ranks], that has most of them. */
+int ek_layout_ranks_left(int ranks, const int *host_of);
+/* Whether a run with --elastic can go on without any one of its hosts: no host alone has a
+ * tensor-parallel part of a pipeline stage, and what is `left` (ek_layout_ranks_left) has room for
+ * the layout, with --ep adapted.  Experts and what ZeRO shards may need copies for that. */
+int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of, int left);
 
 /* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64"; with
  * --balance if there is a policy.  text [cap]; returned. */

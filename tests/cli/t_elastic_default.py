@@ -3,11 +3,12 @@ mpiexec."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 
 import ek_cli
-from ek_cli import DONE, write
+from ek_cli import DONE, FAILED, write
 import t_launch
 
 
@@ -52,12 +53,54 @@ class ElasticByDefault(t_launch.Case):
             with self.subTest(name):
                 self.check(self.TWO, args, False, "as it does not go with " + name)
 
-    def test_a_layout_is_chosen_that_survives(self):
-        """Links between the hosts are slow: of all layouts the best is a pipeline, each stage of which is on one of them."""
-        cluster = write(self.path("cluster.json"), json.dumps(
+    def cluster(self):
+        return write(self.path("cluster.json"), json.dumps(
             {"evenkeel_cluster": 1, "name": "two", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
              "levels": [{"name": "node", "ranks": 2, "gbytes_s": 50, "us": 1},
                         {"name": "net", "ranks": 4, "gbytes_s": 0.01, "us": 10}]}))
+
+    def test_no_layout_that_survives_fits(self):
+        """The run then has another layout, without --elastic, unless that is given."""
+        def launch(limit, *more):
+            return self.launch_plain("--hosts", write(self.path("hosts"), self.TWO), "--layout", "auto", "--cluster", self.cluster(),
+                                     "--batch", 8, "--micro-batch", 4, "--memory-limit", limit, *more)
+
+        def least(*more):
+            r = launch("10K", "--ranks", 4, "--dry-run", *more)
+            self.assertEqual(r.returncode, FAILED, r.stderr)
+            return float(re.search(r"the smallest needs ([0-9.]+) MB", r.stderr)[1])
+        self.assertLess(least("--elastic=false"), least("--elastic") - 0.02)
+        between = round(5e5 * (least("--elastic=false") + least("--elastic")))
+        r = launch(between, "--elastic")
+        self.assertEqual(r.returncode, FAILED, r.stderr)
+        self.assertRegex(r.stderr, "none of [0-9]+ layouts that survive the loss of any host fits in .*--elastic=false")
+        r = launch(between, "--quiet")
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertEqual(r.stderr.count("the loss of a host ends this run"), 1, r.stderr)
+        self.assertIn("the loss of a host ends this run: --elastic is not on by default, as no layout", r.stderr)
+        argv, env = json.loads(r.stdout)
+        self.assertIn("--elastic=false", argv)
+        self.assertNotIn("--elastic", argv)
+        self.assertNotIn("elastic=", env["EK_LAUNCHED"])
+        argv = dict(zip(argv, argv[1:]))  # of several the last
+        self.assertEqual((argv["--layout"], argv["--micro-batch"]), ("given", "4"))
+        self.assertEqual(launch("10K").returncode, FAILED)  # none fits
+        pool = self.path("pool.json")  # of pipelines alone
+        r = ek_cli.run("search", "--cluster", self.cluster(), "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
+                       "--fix", "pp=2", "--pool", pool)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+        from_pool = ("--hosts", self.path("hosts"), "--layout-pool", pool, "--batch", 8)
+        r = self.launch_plain(*from_pool)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("as no layout can be chosen that survives it", r.stderr)
+        self.assertIn("--elastic=false", json.loads(r.stdout)[0])
+        r = self.launch_plain(*from_pool, "--elastic")
+        self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
+
+    def test_a_layout_is_chosen_that_survives(self):
+        """Links between the hosts are slow: of all layouts the best is a pipeline, each stage of which is on one of them."""
+        cluster = self.cluster()
         layout = ("--layout", "auto", "--cluster", cluster, "--batch", 8, "--micro-batch", 4)
         hosts = write(self.path("hosts"), self.TWO)
 

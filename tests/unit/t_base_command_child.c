@@ -3,6 +3,7 @@
 #include "ek_test.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 typedef struct {
@@ -44,9 +45,27 @@ static ek_status wait_for_long(const void *arg, void *result)
     return EK_OK;
 }
 
+static ek_status end_early(const void *arg, void *result)
+{
+    (void)arg;
+    (void)result;
+    _exit(3);
+}
+
 static int always(void)
 {
     return 1;
+}
+
+/* Makes the next poll() fail. */
+static int allow_no_files(void)
+{
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    return 0;
 }
 
 static void ignore_it(int sig)
@@ -91,6 +110,27 @@ static void a_signal_ends_the_child(void)
     signal(SIGTERM, SIG_DFL);
 }
 
+static void a_child_may_end_without_a_result(void)
+{
+    int result;
+
+    CHECK_INT(ek_child_compute("it", end_early, NULL, &result, sizeof(result), NULL), EK_EIO);
+    CHECK(strcmp(ek_err_message(), "it: its process ended without a result (status 3)") == 0);
+}
+
+static void what_cannot_be_read_is_a_failure(void)
+{
+    struct rlimit before;
+    int result;
+
+    getrlimit(RLIMIT_NOFILE, &before);
+    CHECK_INT(ek_child_compute("it", wait_for_long, NULL, &result, sizeof(result), allow_no_files),
+              EK_EIO);
+    setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(strstr(ek_err_message(), "it: cannot read from its process: ") != NULL);
+    CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
+}
+
 static void a_stop_kills_it(void)
 {
     int result;
@@ -101,10 +141,9 @@ static void a_stop_kills_it(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(the_result_alone_comes_back),
-    EK_CASE(a_failure_keeps_its_message),
-    EK_CASE(a_signal_ends_the_child),
-    EK_CASE(a_stop_kills_it),
+    EK_CASE(the_result_alone_comes_back),      EK_CASE(a_failure_keeps_its_message),
+    EK_CASE(a_signal_ends_the_child),          EK_CASE(a_child_may_end_without_a_result),
+    EK_CASE(what_cannot_be_read_is_a_failure), EK_CASE(a_stop_kills_it),
 };
 
 EK_TEST_MAIN(cases)

@@ -144,13 +144,14 @@ static int survives(int pp, int tp, int ep, int ranks, const int *host_of)
 {
     ek_layout l = {{pp, 1, tp, ep, 1, 0, 1, 0}};
 
-    return ek_layout_survives(&l, ranks, host_of);
+    return ek_layout_survives(&l, ranks, host_of, ek_layout_ranks_left(ranks, host_of));
 }
 
 static void layouts_survive_without_any_host(void)
 {
     static const int two[] = {0, 0, 1, 1}, mixed[] = {0, 1, 1, 0}, three[] = {0, 0, 1, 1, 2, 2};
-    static const int one[] = {0, 0, 0, 0};
+    static const ek_layout thirds = {{1, 1, 1, 1, 3, 0, 1, 0}}; /* etp 3 */
+    static const int one[] = {0, 0, 0, 0}, unlike[] = {0, 1, 0, 1, 1, 1};
 
     CHECK_INT(survives(1, 1, 4, 4, two), 1);
     CHECK_INT(survives(2, 1, 2, 4, two), 0);   /* each stage is on one host, */
@@ -163,6 +164,13 @@ static void layouts_survive_without_any_host(void)
     CHECK_INT(survives(2, 1, 1, 6, three), 1);
     CHECK_INT(survives(3, 1, 1, 6, three), 0);
     CHECK_INT(survives(2, 2, 1, 4, mixed), 0); /* two ranks are left of four that it needs */
+    CHECK_INT(ek_layout_ranks_left(6, unlike), 2);
+    CHECK_INT(ek_layout_ranks_left(4, mixed), 2);
+    CHECK_INT(ek_layout_ranks_left(6, three), 4);
+    CHECK_INT(ek_layout_ranks_left(4, one), 0);
+    CHECK_INT(survives(1, 1, 6, 6, unlike), 1);
+    CHECK_INT(ek_layout_survives(&thirds, 6, unlike, 2), 0); /* two are left of three it needs */
+    CHECK_INT(ek_layout_survives(&thirds, 6, three, 4), 1);
 }
 
 static const ek_case cases[] = {
