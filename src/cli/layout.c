@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NULL where all ranks are on one host, without which no layout goes on. */
+/* host_of; NULL where all ranks are on one host: no layout survives its loss, so any may be chosen.
+ */
 static const int *several(const int *host_of, int ranks)
 {
     for (int r = 1; r < ranks && host_of != NULL; r++)

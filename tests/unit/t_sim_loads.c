@@ -109,6 +109,15 @@ static void one_expert_with_all_rows_loads_its_rank(void)
     ek_sim_loads_close(&l);
 }
 
+/* Nodes of two ranks below the network. */
+static void make_nodes(int64_t ranks)
+{
+    cluster.n_levels = 2;
+    cluster.level[1] = cluster.level[0];
+    cluster.level[1].ranks = ranks;
+    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+}
+
 /* Two ranks a node: rows for the node itself, and for the other. */
 static void exchanges_are_known_by_level_and_direction(void)
 {
@@ -121,9 +130,7 @@ static void exchanges_are_known_by_level_and_direction(void)
     ek_sim_loads *l;
 
     cfg.by_level = 1;
-    cluster.n_levels = 2;
-    cluster.level[1] = cluster.level[0];
-    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    make_nodes(16);
     CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
     for (int i = 0; i < 2; i++) {
         ek_op there = {.kind = to[i]}, home = {.kind = back[i]};
@@ -153,10 +160,7 @@ static void even_rows_are_even_on_all_levels_where_experts_are_sharded(void)
 
     cfg.by_level = 1;
     cfg.etp = 2;
-    cluster.n_levels = 2;
-    cluster.level[1] = cluster.level[0];
-    cluster.level[1].ranks = 8;
-    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    make_nodes(8);
     CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
     x = ek_sim_loads_exchange(l, &even);
     for (int r = 0; r < 4; r++)
@@ -179,9 +183,7 @@ static void replicas_are_passed_on_in_a_chain(void)
     ek_sim_loads *l;
 
     cfg.by_level = 1;
-    cluster.n_levels = 2;
-    cluster.level[1] = cluster.level[0];
-    cluster.level[0] = (ek_cluster_level){.name = "node", .ranks = 2, .bytes_s = 1e12};
+    make_nodes(16);
     CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
     x = ek_sim_loads_exchange(l, &weights);
     y = ek_sim_loads_exchange(l, &sums);
