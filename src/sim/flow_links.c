@@ -206,24 +206,15 @@ int32_t ek_flow_links_count(const ek_flow_links *l)
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
-static int is_inside_node(const ek_cluster *c, int level)
-{
-    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
-}
-
-/* Bytes that pass each level: those of the higher levels pass the lower ones too.  factor: on the
- * bytes of each level; NULL: 1. */
+/* Bytes that a rank's links carry.  factor: on the bytes of each level; NULL: 1. */
 static void add_levels(const ek_cluster *c, const double *bytes, double unit, const double *factor,
                        double carried[EK_CLUSTER_LEVELS])
 {
-    double sum = 0;
+    double passed[EK_CLUSTER_LEVELS];
 
-    for (int i = c->n_levels - 1; i >= 0; i--) {
-        if (i + 1 < c->n_levels && is_inside_node(c, i) != is_inside_node(c, i + 1))
-            sum = 0;
-        sum += bytes[i] * unit * (factor != NULL ? factor[i] : 1);
-        carried[i] = sum;
-    }
+    for (int i = 0; i < c->n_levels; i++)
+        passed[i] = bytes[i] * unit * (factor != NULL ? factor[i] : 1);
+    ek_level_carried(c, passed, carried);
 }
 
 /* What a rank carries through each level; and the rank whose down links it passes: the peer of a

@@ -1,44 +1,181 @@
-/* Counts rows by level. */
+/* Counts rows by level, and what links carry of them.
+ *
+ * The ranks of the group below a switch are consecutive, so those that a rank meets at a level are
+ * the ranks below its switch there without those below the one before.
+ *
+ * Complexity   O(ep * ep) */
 #include "sim/level_rows.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Peers of a rank: of each expert rank `shards`, `step` ranks of the world apart. */
+static int64_t peers_of(const ek_level_group *g)
+{
+    return (int64_t)g->ep * g->shards;
+}
+
+/* Peers before a rank of the world. */
+static int64_t peers_before(const ek_level_group *g, int64_t rank)
+{
+    int64_t step = g->etp / g->shards, n = (rank + step - 1) / step;
+
+    return n < peers_of(g) ? n : peers_of(g);
+}
+
+typedef struct {
+    int64_t first, end;
+} span;
+
+/* The peers below the switch of a rank of the world; the last level has all. */
+static span below_switch(const ek_level_group *g, int level, int64_t rank)
+{
+    int64_t ranks = g->cluster->level[level].ranks, first = rank / ranks * ranks;
+
+    if (level + 1 == g->cluster->n_levels)
+        return (span){0, peers_of(g)};
+    return (span){peers_before(g, first), peers_before(g, first + ranks)};
+}
+
+/* Rows at[0], at[stride], ... of each expert rank, for each of its peers [first, end). */
+static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stride, int64_t first,
+                        int64_t end)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = first; i < end;) {
+        int64_t q = i / g->shards, next = (q + 1) * g->shards;
+
+        next = next < end ? next : end;
+        sum += at[q * stride] * (next - i);
+        i = next;
+    }
+    return sum;
+}
+
+/* rows NULL: an even spread. */
+static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t rank,
+                       ek_level_rows *out)
+{
+    int64_t self = (int64_t)rank * g->shards;
+    span within = {self, self + 1};
+
+    memset(out, 0, sizeof(*out));
+    for (int l = 0; l < g->cluster->n_levels; l++) {
+        span s = below_switch(g, l, (int64_t)rank * g->etp);
+        const int64_t *to = rows + (int64_t)rank * g->ep, *from = rows + rank;
+
+        if (rows == NULL) {
+            double n = (double)(within.first - s.first + s.end - within.end);
+
+            out->sent[l] = out->got[l] = g->each * n;
+        } else {
+            out->sent[l] = (double)(sum_rows(g, to, 1, s.first, within.first) +
+                                    sum_rows(g, to, 1, within.end, s.end));
+            out->got[l] = (double)(sum_rows(g, from, g->ep, s.first, within.first) +
+                                   sum_rows(g, from, g->ep, within.end, s.end));
+        }
+        within = s;
+    }
+}
 
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
 }
 
-static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t rank,
-                       ek_level_rows *out)
-{
-    double peers[EK_CLUSTER_LEVELS] = {0};
-
-    memset(out, 0, sizeof(*out));
-    for (int32_t i = 0; i < g->ep * g->shards; i++) {
-        int32_t q = i / g->shards;
-        int64_t self = (int64_t)rank * g->etp, peer = (int64_t)q * g->etp + i % g->shards;
-        int l = ek_cluster_level_between(g->cluster, self, peer);
-
-        if (peer == self)
-            continue;
-        peers[l]++;
-        out->sent[l] += (double)rows[(int64_t)rank * g->ep + q];
-        out->got[l] += (double)rows[(int64_t)q * g->ep + rank];
-    }
-    for (int l = 0; l < g->cluster->n_levels; l++) {
-        double even = g->each * peers[l];
-
-        out->sent[l] = ratio(out->sent[l], even);
-        out->got[l] = ratio(out->got[l], even);
-    }
-}
-
 void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *out,
                       ek_level_rows *back)
 {
     for (int32_t r = 0; r < g->ep; r++) {
+        ek_level_rows even;
+
         count_rank(g, rows, r, &out[r]);
+        count_rank(g, NULL, r, &even);
+        for (int l = 0; l < g->cluster->n_levels; l++) {
+            out[r].sent[l] = ratio(out[r].sent[l], even.sent[l]);
+            out[r].got[l] = ratio(out[r].got[l], even.got[l]);
+        }
         memcpy(back[r].sent, out[r].got, sizeof(out[r].got));
         memcpy(back[r].got, out[r].sent, sizeof(out[r].sent));
     }
+}
+
+/* --- links ------------------------------------------------------------------------------------ */
+
+void ek_level_carried(const ek_cluster *c, const double *passed, double *carried)
+{
+    double sum = 0;
+
+    for (int l = c->n_levels - 1; l >= 0; l--) {
+        if (l + 1 < c->n_levels &&
+            ek_level_is_inside_node(c, l) != ek_level_is_inside_node(c, l + 1))
+            sum = 0;
+        sum += passed[l];
+        carried[l] = sum;
+    }
+}
+
+/* Of each rank what its links carry. */
+static void count_carried(const ek_level_group *g, const int64_t *rows, ek_level_rows *carried)
+{
+    for (int32_t r = 0; r < g->ep; r++) {
+        ek_level_rows passed;
+
+        count_rank(g, rows, r, &passed);
+        ek_level_carried(g->cluster, passed.sent, carried[r].sent);
+        ek_level_carried(g->cluster, passed.got, carried[r].got);
+    }
+}
+
+/* Rows that the ranks [first, end) of the world, which share a link of a level, have of it in the
+ * mean, in the busier direction. */
+static double carried_by(const ek_level_group *g, const ek_level_rows *carried, int level,
+                         int64_t first, int64_t end)
+{
+    double sent = 0, got = 0;
+
+    for (int64_t r = first; r < end; r++) {
+        sent += carried[r / g->etp].sent[level];
+        got += carried[r / g->etp].got[level];
+    }
+    return fmax(sent, got) / (double)(end - first);
+}
+
+/* Raises the seconds of the ranks of the group that share links of a level. */
+static void add_level(const ek_level_group *g, const ek_level_rows *carried, int level,
+                      double *seconds)
+{
+    const ek_cluster_level *of = &g->cluster->level[level];
+    int64_t shared = of->shared_by > 1 ? of->shared_by : 1, ranks = (int64_t)g->ep * g->etp;
+
+    for (int64_t first = 0; first < ranks; first += shared) {
+        int64_t end = first + shared < ranks ? first + shared : ranks;
+        double takes = carried_by(g, carried, level, first, end) / of->bytes_s;
+
+        for (int64_t r = first; r < end; r++)
+            seconds[r / g->etp] = fmax(seconds[r / g->etp], takes);
+    }
+}
+
+static void time_links(const ek_level_group *g, const int64_t *rows, ek_level_rows *carried,
+                       double *seconds)
+{
+    memset(seconds, 0, (size_t)g->ep * sizeof(*seconds));
+    count_carried(g, rows, carried);
+    for (int l = 0; l < g->cluster->n_levels; l++)
+        add_level(g, carried, l, seconds);
+}
+
+void ek_level_wires_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *scratch,
+                       double *wires)
+{
+    double slowest = 0;
+
+    time_links(g, NULL, scratch, wires);
+    for (int32_t r = 0; r < g->ep; r++)
+        slowest = fmax(slowest, wires[r]);
+    time_links(g, rows, scratch, wires);
+    for (int32_t r = 0; r < g->ep; r++)
+        wires[r] = ratio(wires[r], slowest);
 }

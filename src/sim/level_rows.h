@@ -27,4 +27,21 @@ typedef struct {
 void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *out,
                       ek_level_rows *back);
 
+/* Whether what passes a level stays in a node, all of whose ranks it has. */
+static inline int ek_level_is_inside_node(const ek_cluster *c, int level)
+{
+    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
+}
+
+/* Of what passes each level, what the link of a rank through each level carries: that of the higher
+ * levels, too, up to the node or in the network. */
+void ek_level_carried(const ek_cluster *c, const double *passed, double *carried);
+
+/* How long the links that each rank [ep] passes carry these rows, or as many that come back, over
+ * how long the slowest carry an even spread: the busier direction of the busiest level.  Ranks of
+ * the group that share a link (`shared_by`) all wait until it has carried the rows of all.
+ * scratch [ep]. */
+void ek_level_wires_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *scratch,
+                       double *wires);
+
 #endif

@@ -5,6 +5,7 @@
 #include "balance/plan_time.h"
 #include "balance/replay.h"
 #include "sim/capacity.h"
+#include "sim/flow_cores.h"
 #include "sim/plan_machine.h"
 
 #include <math.h>
@@ -14,6 +15,8 @@
 enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 /* Rows to experts and back; weights of transient replicas, and gradients back. */
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
+/* Both directions of an exchange have the same; what serves rows. */
+enum { ROWS_WIRE, WEIGHTS_WIRE, SERVED_DONE, REPLAYED };
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
@@ -25,7 +28,11 @@ struct ek_sim_loads {
     double *factors;          /* [steps][trace layers][KINDS][ep] */
     ek_copy_sums *copies;     /* [steps][trace layers] */
     ek_level_rows *exchanged; /* [steps][trace layers][EXCHANGES][ep] */
+    double *replayed;         /* [steps][trace layers][REPLAYED][ep] */
+    ek_level_rows *counted;   /* [ep] scratch */
     int64_t *passed;          /* [ep][ep] scratch: from rank to rank */
+    int32_t core_ranks;       /* ranks of the groups that share cores with one; 0: none do */
+    double *work;             /* [2][core_ranks] scratch: seconds, and when they are done */
     double *rows_sent;        /* [steps][trace layers] ek_sim_loads_rows_sent */
     ek_copy_scratch scratch;  /* of ek_copy_sums_of */
     int32_t *layer_of;        /* [model layers] of the trace; -1: a dense layer */
@@ -102,16 +109,26 @@ static ek_level_rows *exchanged_at(const ek_sim_loads *l, int64_t step, int64_t 
     return l->exchanged + ((step * l->cfg.trace->layers + layer) * EXCHANGES + which) * l->cfg.ep;
 }
 
+static double *replayed_at(const ek_sim_loads *l, int64_t step, int64_t layer, int which)
+{
+    return l->replayed + ((step * l->cfg.trace->layers + layer) * REPLAYED + which) * l->cfg.ep;
+}
+
 /* From l->passed, and back. */
 static void set_exchanged(ek_sim_loads *l, int64_t step, int64_t layer, int which, double each)
 {
-    ek_level_rows_of(&(ek_level_group){.cluster = l->cfg.cluster,
-                                       .ep = l->cfg.ep,
-                                       .etp = l->cfg.etp,
-                                       .shards = which == ROWS ? l->cfg.etp : 1,
-                                       .each = each},
-                     l->passed, exchanged_at(l, step, layer, which),
-                     exchanged_at(l, step, layer, which + 1));
+    ek_level_group g = {.cluster = l->cfg.cluster,
+                        .ep = l->cfg.ep,
+                        .etp = l->cfg.etp,
+                        .shards = which == ROWS ? l->cfg.etp : 1,
+                        .each = each};
+
+    if (l->cfg.by_level)
+        ek_level_rows_of(&g, l->passed, exchanged_at(l, step, layer, which),
+                         exchanged_at(l, step, layer, which + 1));
+    else
+        ek_level_wires_of(&g, l->passed, l->counted,
+                          replayed_at(l, step, layer, which == ROWS ? ROWS_WIRE : WEIGHTS_WIRE));
 }
 
 /* Slots of a rank for persistent copies; the others are for transient ones. */
@@ -161,18 +178,19 @@ static double set_replicas(ek_sim_loads *l, int64_t step, int64_t layer, const e
 /* Weights of an expert pass its transient replicas in a chain, from the primary on. */
 static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek_placement *at)
 {
-    int32_t ep = l->cfg.ep, states = states_of(l);
+    int32_t ep = l->cfg.ep, states = states_of(l), *last = l->slots; /* of each expert */
 
     memset(l->passed, 0, (size_t)ep * (size_t)ep * sizeof(*l->passed));
-    for (int32_t e = 0; e < at->experts; e++) {
-        int32_t last = at->primary[e] / at->slots;
+    for (int32_t e = 0; e < at->experts; e++)
+        last[e] = at->primary[e] / at->slots;
+    for (int32_t s = 0; s < ep * at->slots; s++) {
+        int32_t e = at->expert_of[s];
 
-        for (int32_t s = 0; s < ep * at->slots; s++)
-            if (at->expert_of[s] == e && s != at->primary[e] &&
-                (!ek_planner_fills_slots(l->cfg.planner) || s % at->slots >= states)) {
-                l->passed[(int64_t)last * ep + s / at->slots]++;
-                last = s / at->slots;
-            }
+        if (e < 0 || s == at->primary[e] ||
+            (ek_planner_fills_slots(l->cfg.planner) && s % at->slots < states))
+            continue;
+        l->passed[(int64_t)last[e] * ep + s / at->slots]++;
+        last[e] = s / at->slots;
     }
     set_exchanged(l, step, layer, WEIGHTS, ratio(l->limits.slots - states, ep - 1));
 }
@@ -180,11 +198,26 @@ static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek
 static void set_exchanges(ek_sim_loads *l, int64_t step, int64_t layer, const int64_t *counts,
                           const ek_plan *served, double mean)
 {
-    if (!l->cfg.by_level)
-        return;
     ek_plan_exchange_of(&l->limits, counts, served, l->memory, l->slots, l->passed);
     set_exchanged(l, step, layer, ROWS, mean / l->cfg.ep);
     set_passed_on(l, step, layer, &served->placement);
+}
+
+/* Groups that share cores with the first do the same as it. */
+static ek_status set_done(ek_sim_loads *l, int64_t step, int64_t layer)
+{
+    const double *served = factors_at(l, step, layer, SERVED);
+    double *done = replayed_at(l, step, layer, SERVED_DONE), *when = l->work + l->core_ranks;
+    ek_flow_cores cores = ek_flow_cores_of(l->cfg.cluster, l->core_ranks, 0);
+
+    if (l->core_ranks == 0)
+        return EK_OK;
+    for (int32_t r = 0; r < l->core_ranks; r++)
+        l->work[r] = served[r / l->cfg.etp % l->cfg.ep];
+    EK_TRY(ek_flow_cores_done(&cores, l->core_ranks, l->work, when));
+    for (int32_t r = 0; r < l->cfg.ep; r++)
+        done[r] = when[r * l->cfg.etp];
+    return EK_OK;
 }
 
 static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p)
@@ -217,7 +250,7 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
     set_copies(l, step, layer, served);
     l->planned++;
-    return EK_OK;
+    return set_done(l, step, layer);
 }
 
 /* Tokens of a rank in a micro-batch; at least one. */
@@ -259,14 +292,19 @@ static ek_status allocate(ek_sim_loads *l)
     l->exchanged =
         calloc(c->by_level ? (size_t)(EXCHANGES * l->steps * c->trace->layers * c->ep) : 1,
                sizeof(*l->exchanged));
-    l->passed = calloc(c->by_level ? (size_t)c->ep * (size_t)c->ep : 1, sizeof(*l->passed));
+    l->replayed = calloc(c->by_level ? 1 : (size_t)(REPLAYED * l->steps * c->trace->layers * c->ep),
+                         sizeof(*l->replayed));
+    l->counted = calloc((size_t)c->ep, sizeof(*l->counted));
+    l->work = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->work));
+    l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
     l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
     l->scratch.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->scratch.passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
-                   l->copies != NULL && l->exchanged != NULL && l->passed != NULL &&
+                   l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
+                   l->counted != NULL && l->work != NULL && l->passed != NULL &&
                    l->rows_sent != NULL && l->scratch.traffic != NULL &&
                    l->scratch.passed != NULL && l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
@@ -305,6 +343,18 @@ ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts)
     return EK_OK;
 }
 
+/* Whole groups, nodes and hosts. */
+static int32_t count_core_ranks(const ek_sim_loads_config *c)
+{
+    int64_t group = (int64_t)c->ep * c->etp, node = ek_cluster_node_ranks(c->cluster);
+    int64_t host = c->cluster->machine.ranks, n = group;
+
+    if (c->by_level || !ek_flow_cores_are_shared(c->cluster))
+        return 0;
+    n = (n + node - 1) / node * node;
+    return (int32_t)((n + host - 1) / host * host);
+}
+
 static ek_status open_loads(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
@@ -323,6 +373,7 @@ static ek_status open_loads(ek_sim_loads *l)
                                  .keep_all_slots = c->keep_all_slots,
                                  .horizon = c->horizon,
                                  .batches = c->batches};
+    l->core_ranks = count_core_ranks(c);
     EK_TRY(allocate(l));
     for (int32_t r = 0; r < c->ep; r++)
         l->node_of[r] = (int32_t)((int64_t)r * c->etp / node);
@@ -360,6 +411,9 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->scratch.traffic);
     free(l->scratch.passed);
     free(l->exchanged);
+    free(l->replayed);
+    free(l->counted);
+    free(l->work);
     free(l->passed);
     free(l->memory);
     free(l->slots);
@@ -440,6 +494,26 @@ const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *o
     if (!l->cfg.by_level || op->layer < 0 || l->layer_of[op->layer] < 0 || which < 0)
         return NULL;
     return exchanged_at(l, l->step, l->layer_of[op->layer], which);
+}
+
+static int replayed_of(const ek_sim_loads *l, const ek_op *op)
+{
+    int kind = kind_of(op);
+
+    if (kind == SERVED)
+        return l->core_ranks > 0 ? SERVED_DONE : -1;
+    if (op->work.kind != EK_WORK_NET || op->work.net.collective == EK_COLLECTIVE_A2A_2DH)
+        return -1;
+    return kind == TRAFFIC ? ROWS_WIRE : kind == REPLICAS ? WEIGHTS_WIRE : -1;
+}
+
+const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op)
+{
+    int which = op->layer >= 0 && l->layer_of[op->layer] >= 0 ? replayed_of(l, op) : -1;
+
+    if (l->cfg.by_level || which < 0)
+        return NULL;
+    return replayed_at(l, l->step, l->layer_of[op->layer], which);
 }
 
 /* Index of the op's layer in the chosen sample. */

@@ -41,7 +41,7 @@ typedef struct {
     int64_t steps;            /* samples; at most the trace's iterations */
     int64_t skip;             /* iterations at the beginning that are planned, and no samples */
     double capacity_factor;   /* 0: dropless */
-    int by_level;             /* 1: ek_sim_loads_exchange is asked */
+    int by_level;             /* 1: ek_sim_loads_exchange is asked; 0: ek_sim_loads_replayed */
     int padded;               /* 1: experts have as many rows as their capacity */
 } ek_sim_loads_config;
 
@@ -75,6 +75,12 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
  * gradients of transient replicas; NULL: another op.
  * Borrowed likewise. */
 const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
+
+/* Factors [ep] of an op for an engine in which ranks have no part of what others leave: of
+ * exchanges but 2DH, how much longer links take that ranks share (ek_level_wires_of); of what ranks
+ * do with the rows that they serve, how much longer they compute, of shared cores more the fewer
+ * compute still (sim/flow_cores.h).  NULL: those of ek_sim_loads_factors.  Borrowed likewise. */
+const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op);
 
 /* What an op that sums gradients of persistent copies, or sends the sums, has the ranks of a group
  * send, in gradients of *gradient bytes; NULL: it is none of these. */

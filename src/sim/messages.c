@@ -3,6 +3,7 @@
 #include "sim/messages.h"
 
 #include "sim/event_loop.h"
+#include "sim/level_rows.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,11 +53,6 @@ static double capacity_of(const ek_cluster *c, int level)
     return c->level[level].bytes_s * (double)shared_by(c, level);
 }
 
-static int is_inside_node(const ek_cluster *c, int level)
-{
-    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
-}
-
 static ek_status open_links(engine *e)
 {
     int32_t n = 0;
@@ -78,12 +74,12 @@ static int32_t links_of(const engine *e, const ek_sim_sent *m, ek_flow_use *uses
 
     *alone = HUGE_VAL;
     for (int l = 0; l <= top; l++)
-        if (is_inside_node(c, l) == is_inside_node(c, top))
+        if (ek_level_is_inside_node(c, l) == ek_level_is_inside_node(c, top))
             *alone = fmin(*alone, capacity_of(c, l));
     for (int l = 0; l <= top; l++) {
         double use = *alone / capacity_of(c, l);
 
-        if (is_inside_node(c, l) != is_inside_node(c, top))
+        if (ek_level_is_inside_node(c, l) != ek_level_is_inside_node(c, top))
             continue;
         uses[n++] = (ek_flow_use){e->first_link[l] + 2 * (int32_t)(m->from / shared_by(c, l)), use};
         uses[n++] =

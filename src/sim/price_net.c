@@ -6,6 +6,7 @@
 
 #include "base/coll_limits.h"
 #include "cost/cost.h"
+#include "sim/level_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -320,22 +321,14 @@ static ek_net_traffic together(const ek_cluster *c, const ek_net_traffic *a,
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-static int is_inside_node(const ek_cluster *c, int level)
-{
-    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
-}
-
 /* Until the busiest link has carried its bytes. */
 static double link_time(const ek_cluster *c, const ek_net_traffic *t)
 {
-    double carried = 0, most = 0;
+    double carried[EK_CLUSTER_LEVELS], most = 0;
 
-    for (int l = c->n_levels - 1; l >= 0; l--) {
-        if (l + 1 < c->n_levels && is_inside_node(c, l) != is_inside_node(c, l + 1))
-            carried = 0;
-        carried += t->bytes[l];
-        most = fmax(most, carried / c->level[l].bytes_s);
-    }
+    ek_level_carried(c, t->bytes, carried);
+    for (int l = 0; l < c->n_levels; l++)
+        most = fmax(most, carried[l] / c->level[l].bytes_s);
     return most;
 }
 

@@ -75,11 +75,14 @@ static void add_idle(sim *s, sim_class *c, const ek_op *op, int32_t column, doub
     p->transfer[of->work.net.collective] += to - begun;
 }
 
+static double factor_of(const sim *s, const double *f, const sim_class *c, int32_t column)
+{
+    return f != NULL ? f[s->entity[c->first + column].column] : 1;
+}
+
 double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
 {
-    const double *f = c->factors[at];
-
-    return f != NULL ? f[s->entity[c->first + column].column] : 1;
+    return factor_of(s, c->factors[at], c, column);
 }
 
 /* --- ops in flight ---------------------------------------------------------------------------- */
@@ -121,7 +124,7 @@ static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t c
 
     if (p->polled > 0)
         seconds += p->polled * flights_at(e, t);
-    return seconds * e->slow * ek_sim_load_of(s, c, at, column);
+    return seconds * e->slow * factor_of(s, c->replayed[at], c, column);
 }
 
 void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
@@ -275,7 +278,7 @@ static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
         int32_t x = c->first + i;
 
         ch->ready[x] = ek_sim_start_net(s, c, at, i);
-        ch->wire[x] = c->price[at].wire * ek_sim_load_of(s, c, at, i);
+        ch->wire[x] = c->price[at].wire * factor_of(s, c->replayed[at], c, i);
         ch->latency[x] = c->price[at].latency;
         ch->outside[x] = c->price[at].outside;
     }

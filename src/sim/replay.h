@@ -55,6 +55,9 @@ typedef struct {
     /* What ranks [n_columns] send and get in an op with factors, by level, for ek_sim_flow; NULL:
      * as the op's work says, times its factor.  exchange NULL: so all ops. */
     const ek_level_rows *(*exchange)(const void *loads, const ek_op *op);
+    /* Factors that ek_sim_replay takes instead, on the seconds of an op, and on its wire: those of
+     * ranks that share cores or links; NULL: those of `factors`.  replayed NULL: so all ops. */
+    const double *(*replayed)(const void *loads, const ek_op *op);
     const int32_t *column_of; /* [ranks] */
     int32_t n_columns;
     const int32_t *recorded; /* [n_recorded] ranks whose ops are recorded */

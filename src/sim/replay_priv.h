@@ -42,6 +42,7 @@ typedef struct {
     int32_t next;                   /* op that is not done yet */
     ek_sim_price *price;            /* [ops] */
     const double **factors;         /* [ops]; NULL: 1 on all ranks */
+    const double **replayed;        /* [ops] on seconds and wire in a replay, likewise */
     const ek_level_rows **exchange; /* [ops] */
     double *end;                    /* [ops][n] */
     double *begun;       /* [network ops][n]: when the bytes of the last rank could move */

@@ -171,6 +171,9 @@ static void price_op(const ek_sim_config *cfg, sim *s, sim_class *c, int32_t at)
     cfg->price(cfg->context, c->of, op, &c->price[at]);
     s->polls |= c->price[at].polled > 0;
     c->factors[at] = f;
+    c->replayed[at] = f != NULL && cfg->replayed != NULL ? cfg->replayed(cfg->loads, op) : NULL;
+    if (c->replayed[at] == NULL)
+        c->replayed[at] = f;
     c->exchange[at] = f != NULL && cfg->exchange != NULL ? cfg->exchange(cfg->loads, op) : NULL;
     for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
         sum += f[i];
@@ -201,12 +204,13 @@ static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
 
     c->price = calloc(ops, sizeof(*c->price));
     c->factors = calloc(ops, sizeof(*c->factors));
+    c->replayed = calloc(ops, sizeof(*c->replayed));
     c->exchange = calloc(ops, sizeof(*c->exchange));
     c->end = malloc(ops * columns * sizeof(*c->end));
     c->net_index = calloc(ops, sizeof(*c->net_index));
     c->channel_of = calloc(ops, sizeof(*c->channel_of));
-    if (c->price == NULL || c->factors == NULL || c->exchange == NULL || c->end == NULL ||
-        c->net_index == NULL || c->channel_of == NULL)
+    if (c->price == NULL || c->factors == NULL || c->replayed == NULL || c->exchange == NULL ||
+        c->end == NULL || c->net_index == NULL || c->channel_of == NULL)
         return no_memory();
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
@@ -246,6 +250,7 @@ void ek_sim_close(sim *s)
 
         free(c->price);
         free(c->factors);
+        free(c->replayed);
         free(c->exchange);
         free(c->end);
         free(c->begun);

@@ -224,6 +224,11 @@ static const double *factors_of(const void *loads, const ek_op *op)
     return ek_sim_loads_factors(loads, op);
 }
 
+static const double *replayed_of(const void *loads, const ek_op *op)
+{
+    return ek_sim_loads_replayed(loads, op);
+}
+
 static const ek_level_rows *exchange_of(const void *loads, const ek_op *op)
 {
     return ek_sim_loads_exchange(loads, op);
@@ -379,6 +384,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         ek_sim_loads_set(s->loads, step);
         sim.factors = factors_of;
         sim.exchange = exchange_of;
+        sim.replayed = replayed_of;
         sim.loads = s->loads;
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;

@@ -2,6 +2,7 @@
  * no links.  Links carry a byte a second, so bytes are seconds. */
 #include "ek_test.h"
 #include "sim/flow.h"
+#include "sim/flow_cores.h"
 #include "sim/price_net.h"
 #include "sim_world.h"
 
@@ -336,6 +337,27 @@ static void ranks_that_wait_leave_their_cores_to_the_others(void)
     close_world(&w);
 }
 
+/* Of the same pairs, without a graph; the other node computes meanwhile. */
+static void work_that_begins_together_ends_as_cores_are_shared(void)
+{
+    static const double seconds[] = {4, 2, 4, 4}, alone[] = {0, 3, 0, 0};
+    ek_cluster c = adapters;
+    ek_flow_cores cores;
+    double done[4];
+
+    c.machine.ranks = 4;
+    c.machine.rank_alone = 2;
+    c.machine.node_alone = 1.25;
+    cores = ek_flow_cores_of(&c, 4, 0);
+    CHECK_INT(ek_flow_cores_done(&cores, 4, seconds, done), EK_OK);
+    CHECK_SECONDS(done[1], 2);
+    CHECK_SECONDS(done[0], 2 + 2 / 1.5);
+    CHECK_SECONDS(done[2], 3.6);
+    CHECK_INT(ek_flow_cores_done(&cores, 4, alone, done), EK_OK);
+    CHECK(done[0] == 0 && done[3] == 0);
+    CHECK_SECONDS(done[1], 1.5);
+}
+
 /* What computes all the time on all ranks takes its price; also what follows, and is waited for. */
 static void busy_ranks_share_nothing(void)
 {
@@ -388,6 +410,7 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(an_adapter_carries_what_its_ranks_exchange),
                                 EK_CASE(ranks_with_links_of_their_own_take_their_factors),
                                 EK_CASE(ranks_that_wait_leave_their_cores_to_the_others),
+                                EK_CASE(work_that_begins_together_ends_as_cores_are_shared),
                                 EK_CASE(busy_ranks_share_nothing),
                                 EK_CASE(alone_is_all_of_a_shared_link),
                                 EK_CASE(ranks_that_wait_for_one_another_are_named)};

@@ -7,6 +7,7 @@
 #include "train/imagine.h"
 #include "train/simulate.h"
 
+enum { UNEVEN_LAYOUTS = 40, UNEVEN_ITERATIONS = 2, UNEVEN_LAYERS = 4 };
 enum { FLOW_LAYOUTS = 60, CORES_LAYOUTS = 12, MESSAGE_LAYOUTS = 12, LAYOUTS = 60 };
 
 static int64_t draw(uint64_t *state, int64_t n)
@@ -68,11 +69,17 @@ static int draw_layout(uint64_t *state, ek_train_config *c)
     return c->pp * c->tp * dp;
 }
 
-static double step_by(ek_engine engine, const ek_train_config *c, const ek_cluster *cluster,
-                      int ranks, int every)
+/* trace NULL: even loads. */
+static double step_with(ek_engine engine, const ek_train_config *c, const ek_cluster *cluster,
+                        int ranks, int every, const ek_trace *trace)
 {
-    ek_simulation_config cfg = {
-        .train = c, .cluster = cluster, .ranks = ranks, .every_rank = every, .engine = engine};
+    ek_simulation_config cfg = {.train = c,
+                                .cluster = cluster,
+                                .ranks = ranks,
+                                .every_rank = every,
+                                .engine = engine,
+                                .trace = trace,
+                                .steps = 1};
     ek_simulation *s = NULL;
     double step = 0;
 
@@ -87,6 +94,12 @@ static double step_by(ek_engine engine, const ek_train_config *c, const ek_clust
     }
     ek_simulation_close(&s);
     return step;
+}
+
+static double step_by(ek_engine engine, const ek_train_config *c, const ek_cluster *cluster,
+                      int ranks, int every)
+{
+    return step_with(engine, c, cluster, ranks, every, NULL);
 }
 
 static double step_of(const ek_train_config *c, const ek_cluster *cluster, int ranks, int every)
@@ -117,6 +130,62 @@ static void flows_of_drawn_layouts_take_the_replays_time(void)
         CHECK(fabs(of_quick - 1) <= 0.03);
         CHECK(of_plain >= 1 - 1e-9 && of_plain <= 1.1);
     }
+}
+
+/* Loads of the 8 experts of preset small: a few get most rows. */
+static void draw_counts(uint64_t *state, int64_t counts[UNEVEN_ITERATIONS * UNEVEN_LAYERS][8])
+{
+    for (int l = 0; l < UNEVEN_ITERATIONS * UNEVEN_LAYERS; l++)
+        for (int e = 0; e < 8; e++)
+            counts[l][e] = 50 + (draw(state, 3) == 0 ? 100 * draw(state, 10) : 0);
+}
+
+/* How far the step of a replay is from that of flows. */
+static double replay_error(const ek_train_config *c, const ek_cluster *cluster, int ranks,
+                           const ek_trace *t)
+{
+    return fabs(step_with(EK_ENGINE_REPLAY, c, cluster, ranks, 0, t) /
+                    step_with(EK_ENGINE_FLOW, c, cluster, ranks, 0, t) -
+                1);
+}
+
+/* Where nodes share no links; where their two ranks share an adapter, and no stage ends within a
+ * node; and where they share cores, too, which stages do not give to one another. */
+static void flows_of_uneven_loads_take_the_replays_time(void)
+{
+    static int64_t counts[UNEVEN_ITERATIONS * UNEVEN_LAYERS][8];
+    ek_trace t = {.data = (const unsigned char *)counts,
+                  .width = 8,
+                  .iterations = UNEVEN_ITERATIONS,
+                  .layers = UNEVEN_LAYERS,
+                  .sources = 1,
+                  .experts = 8};
+    ek_cluster own, adapter, cores;
+    uint64_t state = 11;
+    int n_adapter = 0, n_cores = 0;
+
+    set_cluster(&own, 1, 0.3);
+    adapter = own;
+    adapter.level[0].ranks = adapter.level[1].shared_by = 2;
+    cores = adapter;
+    cores.machine.rank_alone = 1.5;
+    cores.machine.ranks = 2;
+    for (int i = 0; i < UNEVEN_LAYOUTS; i++) {
+        ek_train_config c;
+        int ranks = draw_layout(&state, &c);
+
+        draw_counts(&state, counts);
+        CHECK(replay_error(&c, &own, ranks, &t) <= 0.08);
+        if (ranks / c.pp % 2 != 0)
+            continue;
+        CHECK(replay_error(&c, &adapter, ranks, &t) <= 0.08);
+        n_adapter++;
+        if (c.pp > 1)
+            continue;
+        CHECK(replay_error(&c, &cores, ranks, &t) <= 0.08);
+        n_cores++;
+    }
+    CHECK(n_adapter >= 10 && n_cores >= 5);
 }
 
 /* Bit for bit; and where ranks do share them, steps are shorter in the mean. */
@@ -570,6 +639,7 @@ static const ek_case cases[] = {
     EK_CASE(partners_of_a_stage_are_alike),
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
     EK_CASE(flows_of_drawn_layouts_take_the_replays_time),
+    EK_CASE(flows_of_uneven_loads_take_the_replays_time),
     EK_CASE(ranks_that_share_no_cores_take_the_same_time),
     EK_CASE(messages_of_drawn_layouts_take_the_flows_time),
     EK_CASE(every_op_that_computes_takes_the_executors_time_as_well),
