@@ -47,6 +47,42 @@ void ek_job_state_handle(ek_job_state *s, const ek_worker_message *m)
 
 /* --- which worker died ------------------------------------------------------------------------ */
 
+/* The worker with this process, preferably on this host, which mpiexec may know by another name;
+ * -1: none. */
+static int rank_of_process(const ek_job_state *s, int pid, const char *host)
+{
+    for (int same_host = 1; same_host >= 0; same_host--)
+        for (int r = 0; r < s->ranks && pid > 0; r++)
+            if (s->workers[r].pid == pid && (!same_host || strcmp(s->workers[r].host, host) == 0))
+                return r;
+    return -1;
+}
+
+void ek_job_state_complain(ek_job_state *s, const ek_worker_complaint *c)
+{
+    int rank = rank_of_process(s, c->pid, c->host);
+
+    if (rank < 0 || s->workers[rank].missed > 0)
+        return;
+    s->workers[rank].missed = c->missed;
+    if (s->complaints++ == 0)
+        s->complainer = rank;
+}
+
+/* The worker that ended before `rank`: MPICH ends a process that cannot connect to a dying one, and
+ * may do so before the last thread of the latter has ended, which closes its connections. */
+static int first_missed(const ek_job_state *s, int rank)
+{
+    for (int i = 0; i < s->ranks && rank >= 0 && s->workers[rank].missed > 0; i++) {
+        int missed = rank_of_process(s, s->workers[rank].missed, s->workers[rank].host);
+
+        if (missed < 0)
+            break;
+        rank = missed;
+    }
+    return rank;
+}
+
 /* The worker whose connection closed first, if all workers are watched or it is on the same host as
  * the one that mpiexec named (else it may have been killed because of an unwatched one); otherwise
  * the one that mpiexec named. */
@@ -61,29 +97,30 @@ static int first_watched_death(const ek_job_state *s, int named)
     return named;
 }
 
-/* The worker that mpiexec reported, or -1. */
-static int dead_rank(const ek_job_state *s)
+/* The worker that died first, as far as mpiexec, connections and complaints tell; -1: not known.
+ * *seen: mpiexec reports how it ended. */
+static int dead_rank(const ek_job_state *s, int *seen)
 {
     const ek_worker_death *d = &s->death;
-    int named = -1;
+    int named = d->rank >= 0 && d->rank < s->ranks ? d->rank
+                : d->rank < 0                      ? rank_of_process(s, d->pid, d->host)
+                                                   : -1;
+    int unseen = d->rank < 0 && d->pid < 0 && s->death_unseen, first = named, dead;
 
-    if (d->rank >= 0)
-        return d->rank < s->ranks ? d->rank : -1;
-    for (int same_host = 1; same_host >= 0 && named < 0; same_host--)
-        for (int r = 0; r < s->ranks && d->pid > 0 && named < 0; r++)
-            if (s->workers[r].pid == d->pid &&
-                (!same_host || strcmp(s->workers[r].host, d->host) == 0))
-                named = r;
-    return d->signal == SIGKILL ? first_watched_death(s, named) : named;
+    if (unseen || (d->rank < 0 && d->signal == SIGKILL))
+        first = first_watched_death(s, named);
+    if (unseen && first < 0 && s->complaints > 0) /* mpiexec may end before the workers have */
+        first = s->complainer;
+    dead = first_missed(s, first);
+    *seen = dead == named || d->signal == SIGKILL;
+    return dead;
 }
 
 int ek_job_state_death(const ek_job_state *s, char *text, size_t cap)
 {
     const ek_worker_death *d = &s->death;
-    int rank = dead_rank(s), n;
+    int seen, rank = dead_rank(s, &seen), n;
 
-    if (rank < 0 && d->pid < 0 && s->death_unseen)
-        rank = first_watched_death(s, -1);
     if (rank < 0 && d->pid < 0)
         return 0;
     if (rank >= 0 && s->workers[rank].pid > 0)
@@ -95,10 +132,10 @@ int ek_job_state_death(const ek_job_state *s, char *text, size_t cap)
         n = snprintf(text, cap, "process %d on %s", d->pid, d->host);
     if (n < 0 || (size_t)n >= cap)
         return 1;
-    if (d->signal > 0)
+    if (seen && d->signal > 0)
         snprintf(text + n, cap - (size_t)n, " was killed by signal %d (%s)", d->signal,
                  strsignal(d->signal));
-    else if (d->code >= 0)
+    else if (seen && d->code >= 0)
         snprintf(text + n, cap - (size_t)n, " exited without an error report (status %d)", d->code);
     else
         snprintf(text + n, cap - (size_t)n,

@@ -6,6 +6,7 @@
 #include "supervisor/wait_report.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -119,7 +120,7 @@ static void describe_end(ek_supervisor *x, FILE *f)
     } else if (c->ending.reason == EK_REASON_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (ek_job_state_death(&x->generation.job, who, sizeof(who))) {
-        if (x->generation.job.death.signal <= 0)
+        if (x->generation.job.death.signal <= 0 && x->generation.job.complaints == 0)
             ek_job_output_release(t); /* may contain the reason */
         fprintf(f, "%s", who);
     } else {
@@ -207,12 +208,20 @@ static void report_incomplete(ek_supervisor *x, double seconds)
             n, n > 1 ? "s" : "", ceil(seconds));
 }
 
+/* Whether mpiexec ended by itself; SIGPIPE: as its proxies had ended. */
+static int mpiexec_has_exited(const ek_supervisor *x)
+{
+    int status = x->generation.wait_status;
+
+    return x->core.ending.code >= 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGPIPE);
+}
+
 static void report_loss(ek_supervisor *x)
 {
     FILE *f = fmemopen(x->said.end_reason, sizeof(x->said.end_reason), "w");
 
     ek_job_output_end_live_line(&x->generation.output);
-    x->generation.job.death_unseen |= x->core.ending.code >= 0;
+    x->generation.job.death_unseen |= mpiexec_has_exited(x);
     if (f != NULL) {
         describe_end(x, f);
         fclose(f);

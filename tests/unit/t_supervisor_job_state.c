@@ -1,6 +1,7 @@
 /* What is known about the workers of a job: by their messages, and by the reports of mpiexec and of
  * the connections to workers about the first death. */
 #include "ek_test.h"
+#include "supervisor/job_output.h"
 #include "supervisor/job_state.h"
 
 #include <string.h>
@@ -132,6 +133,67 @@ static void a_death_by_connection(void)
     ek_job_state_fini(&j.s);
 }
 
+/* UCX of process `by` says that process `missed` is gone. */
+static void miss(job *j, int by, int missed)
+{
+    char line[256];
+    ek_job_output t;
+
+    CHECK(ek_job_output_init(&t, &j->s) == EK_OK);
+    snprintf(line, sizeof(line),
+             "[1795790773.605079] [a:%d :0]        mm_posix.c:219  UCX  ERROR   "
+             "open(file_name=/proc/%d/fd/28 flags=0x0) failed: No such file or directory",
+             by, missed);
+    ek_job_output_stdout(&t, line, strlen(line));
+    ek_job_output_fini(&t);
+}
+
+/* Rank 1 dies; rank 0, which cannot connect to it any more, ends first. */
+static void a_death_that_another_worker_noticed(void)
+{
+    char text[512];
+    job j;
+
+    begin_joined(&j);
+    j.s.death = (ek_worker_death){.rank = -1, .pid = 100, .code = 9, .signal = 9, .host = "a"};
+    j.watch.first = 0;
+    j.watch.watched = RANKS;
+    check_death(&j, "rank 0 on a (process 100) was killed by signal 9 (Killed)");
+    miss(&j, 100, 101);
+    check_death(&j, "rank 1 on a (process 101) was killed by signal 9 (Killed)");
+    j.s.death = (ek_worker_death){.rank = -1, .pid = 100, .code = 15, .signal = -1, .host = "a"};
+    check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
+                    "mpiexec,");
+    j.s.death = (ek_worker_death){-1, -1, -1, -1, ""};
+    j.s.death_unseen = 1;
+    check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
+                    "mpiexec,");
+    j.watch.first = -1; /* no worker has ended yet when mpiexec has */
+    check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
+                    "mpiexec,");
+    miss(&j, 101, 100); /* a circle */
+    CHECK(j.s.complaints == 2 && ek_job_state_death(&j.s, text, sizeof(text)) == 1);
+    ek_job_state_fini(&j.s);
+}
+
+/* Rank 1 dies first; rank 0 then misses rank 2, which mpiexec kills. */
+static void a_death_before_others_are_missed(void)
+{
+    job j;
+
+    begin_joined(&j);
+    j.s.death = (ek_worker_death){.rank = -1, .pid = 102, .code = 9, .signal = 9, .host = "b"};
+    j.watch.first = 1;
+    j.watch.watched = RANKS;
+    miss(&j, 100, 102);
+    check_death(&j, "rank 1 on a (process 101) was killed by signal 9 (Killed)");
+    miss(&j, 7, 101); /* no worker */
+    CHECK_INT(j.s.complaints, 1);
+    miss(&j, 101, 7);
+    check_death(&j, "rank 1 on a (process 101) was killed by signal 9 (Killed)");
+    ek_job_state_fini(&j.s);
+}
+
 static void a_death_that_mpiexec_did_not_see(void)
 {
     job j;
@@ -147,8 +209,13 @@ static void a_death_that_mpiexec_did_not_see(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(workers_start_and_join), EK_CASE(failures_are_counted),
-    EK_CASE(a_death_by_mpich),       EK_CASE(a_death_by_open_mpi),
-    EK_CASE(a_death_by_connection),  EK_CASE(a_death_that_mpiexec_did_not_see),
+    EK_CASE(workers_start_and_join),
+    EK_CASE(failures_are_counted),
+    EK_CASE(a_death_by_mpich),
+    EK_CASE(a_death_by_open_mpi),
+    EK_CASE(a_death_by_connection),
+    EK_CASE(a_death_that_another_worker_noticed),
+    EK_CASE(a_death_before_others_are_missed),
+    EK_CASE(a_death_that_mpiexec_did_not_see),
 };
 EK_TEST_MAIN(cases)

@@ -4,6 +4,7 @@
 #include "report_fixture.h"
 #include "supervisor/report.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -153,6 +154,23 @@ static void loss_without_a_report_of_a_worker_names_the_status_of_mpiexec(void)
     sup.core.ending.code = -1;
     sup.generation.wait_status = 9;
     check_loss("mpiexec terminated (signal 9) without an error report from a worker");
+}
+
+/* mpiexec writes to a proxy that has ended. */
+static void loss_that_mpiexec_did_not_survive_names_the_worker(void)
+{
+    ek_worker_state workers[] = {{.pid = 70, .host = "a"}};
+    ek_worker_watch watch = {.watched = 1};
+
+    begin();
+    sup.core.ending.code = -1;
+    sup.generation.job.ranks = 1;
+    sup.generation.job.workers = workers;
+    sup.generation.job.watch = &watch;
+    sup.generation.wait_status = SIGKILL;
+    check_loss("mpiexec terminated (signal 9) without an error report from a worker");
+    sup.generation.wait_status = SIGPIPE;
+    check_loss("rank 0 on a (process 70) exited without an error report, unnoticed by mpiexec,");
 }
 
 static void loss_of_a_worker_names_it(void)
@@ -409,6 +427,7 @@ static const ek_case cases[] = {
     EK_CASE(unreadable_list_is_reported_once),
     EK_CASE(late_hosts_are_named_while_they_are_waited_for),
     EK_CASE(loss_without_a_report_of_a_worker_names_the_status_of_mpiexec),
+    EK_CASE(loss_that_mpiexec_did_not_survive_names_the_worker),
     EK_CASE(loss_of_a_worker_names_it),
     EK_CASE(hang_names_the_phase_and_hosts_without_workers),
     EK_CASE(silent_worker_is_named_with_its_host),
