@@ -21,8 +21,9 @@ class Config(ctypes.Structure):
     _fields_ = (
         [("size", ctypes.c_size_t)]
         + [(name, ctypes.c_int64) for name in ("hidden", "ff", "experts", "top_k", "shared_ff")]
-        + [("shared_gated", ctypes.c_int), ("tokens", ctypes.c_int64), ("gate", ctypes.c_char_p)]
-        + [("normalise", ctypes.c_int), ("dtype", ctypes.c_char_p), ("threads", ctypes.c_int)]
+        + [("shared_gated", ctypes.c_int), ("tokens", ctypes.c_int64), ("act_slots", ctypes.c_int)]
+        + [("gate", ctypes.c_char_p), ("normalise", ctypes.c_int)]
+        + [("dtype", ctypes.c_char_p), ("threads", ctypes.c_int)]
         + [("world", ctypes.c_void_p), ("balance", ctypes.c_char_p), ("spare_slots", ctypes.c_int)]
         + [(name, ctypes.c_double) for name in ("compute_s_per_row", "comm_s_per_row", "replica_s")]
         + [(name, ctypes.c_double) for name in ("aux_coef", "z_coef", "capacity_factor")]
@@ -30,8 +31,8 @@ class Config(ctypes.Structure):
     )
 
     def __init__(self, **settings):
-        super().__init__(size=ctypes.sizeof(Config), gate=b"softmax", normalise=1, dtype=b"fp32",
-                         **{"balance": b"off", "watchdog": 300, **settings})
+        super().__init__(size=ctypes.sizeof(Config), act_slots=1, gate=b"softmax", normalise=1,
+                         **{"dtype": b"fp32", "balance": b"off", "watchdog": 300, **settings})
 
 
 class Weight(ctypes.Structure):
@@ -60,7 +61,7 @@ class Layer:
     def forward(self, x, training):
         y = array.array("f", bytes(4 * len(x)))
         tokens = ctypes.c_int64(len(x) // HIDDEN)
-        self.call("forward", self.layer, address(x), tokens, training, address(y))
+        self.call("forward", self.layer, 0, address(x), tokens, training, address(y))
         return y
 
     def weights(self):
@@ -74,7 +75,7 @@ class Layer:
 
     def learn(self, dy, rate):
         """Backward, and a step of gradient descent."""
-        self.call("backward", self.layer, address(dy), None)
+        self.call("backward", self.layer, 0, address(dy), None)
         self.call("sum_gradients", self.layer)
         for weight in self.weights():
             for i in range(weight.rows * weight.cols):

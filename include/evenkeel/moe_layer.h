@@ -18,8 +18,8 @@
  *  cfg.world = world, cfg.balance = "exact", cfg.spare_slots = 1;
  *  ek_moe_layer_create(&cfg, &layer);
  *  for (;;) {
- *      ek_moe_layer_forward(layer, x, tokens, 1, y);
- *      ek_moe_layer_backward(layer, dy, dx);
+ *      ek_moe_layer_forward(layer, 0, x, tokens, 1, y);
+ *      ek_moe_layer_backward(layer, 0, dy, dx);
  *      ek_moe_layer_sum_gradients(layer);
  *      ...                                   update the values of ek_moe_layer_param()
  *      ek_moe_layer_pack(layer);
@@ -38,9 +38,29 @@
  *  ranks.  Those of the router and the shared expert, which every rank has, are of the rank's own
  *  tokens until ek_moe_layer_sum_gradients() adds those of the others.
  *
+ *  @par Several forwards before a backward
+ *  A forward keeps its activations in an activation slot, which its backward reads and frees; a
+ *  layer has `act_slots` of them, for schedules in which forwards of several micro-batches come
+ *  before a backward (1F1B, a sum of losses).  Backwards may come in any order; all of them before
+ *  the weights change.  Gradient accumulation with each backward after its forward, and forwards
+ *  that are repeated before their backward (activation checkpointing: the first with training 0),
+ *  need one.
+ *
+ *  @par Memory
+ *  Of each weight of a rank: value, gradient, and what products read of it, in one form or two;
+ *  buffers of the forward or backward at work; and for each activation slot
+ *  - of each of the rank's tokens: hidden + experts + 2 shared_ff numbers,
+ *  - of each row that it computes, top_k a token where loads are even: 2 ff numbers, with several
+ *    ranks 2 ff + hidden,
+ *  - for each spare slot: an expert as products read it.
+ *
+ *  Create reserves address space for all rows of all ranks, of which a rank uses as much as it has
+ *  rows.
+ *
  *  @par Placement of experts
  *  In block order: with 10 experts on 4 ranks, rank 0 has experts 0 to 2, rank 1 3 to 5, rank 2 6
- *  and 7, rank 3 8 and 9.  It never changes; replicas are of one forward and its backward.
+ *  and 7, rank 3 8 and 9.  It never changes, as the optimizer state of an expert, which the caller
+ *  has, would have to move with it; replicas are of one forward and its backward.
  *
  *  @par Collective
  *  Create, destroy, forward, backward and the sum of gradients, over the world of the config: every
@@ -57,9 +77,10 @@
  *  @par Errors
  *  EK_EINVAL an argument or setting, EK_ESTATE a call that does not follow the ones before,
  *  EK_EOVERFLOW sizes beyond the limits, EK_ENOMEM; with several ranks also EK_EPEER another rank
- *  failed, EK_ETIMEOUT the watchdog, EK_ECOMM MPI.  A forward with an argument or in a state that
- *  it refuses has no effect; the other ranks then get EK_EPEER.  After any other failure of
- *  forward, backward or the sum the layer can only be destroyed (EK_ESTATE), and the world left. */
+ *  failed, EK_ETIMEOUT the watchdog, EK_ECOMM MPI.  A forward or backward with an argument or in
+ *  a state that it refuses has no effect; the other ranks then get EK_EPEER.  After any other
+ * failure of forward, backward or the sum the layer can only be destroyed (EK_ESTATE), and the
+ * world left. */
 #ifndef EK_MOE_LAYER_H
 #define EK_MOE_LAYER_H
 
@@ -86,6 +107,7 @@ typedef struct {
     int64_t shared_ff;     /**< inner width of the shared expert, which gets every token; 0: none */
     int shared_gated;      /**< 1: its output is multiplied by sigmoid(shared_gate x) */
     int64_t tokens;        /**< the most tokens that a rank gives to one forward, at least 1 */
+    int act_slots;         /**< forwards whose backward may be due at the same time, at least 1 */
     const char *gate;      /**< "softmax": over all experts, then the top_k largest; "sigmoid":
                               sigmoid scores, to which "bias" is added for the choice alone */
     int normalise;         /**< 1: a token's weights are divided by their sum */
@@ -122,6 +144,7 @@ typedef struct {
     /* shared_ff */ 0,                                                                             \
     /* shared_gated */ 0,                                                                          \
     /* tokens */ 0,                                                                                \
+    /* act_slots */ 1,                                                                             \
     /* gate */ "softmax",                                                                          \
     /* normalise */ 1,                                                                             \
     /* dtype */ "fp32",                                                                            \
@@ -216,27 +239,31 @@ EK_CHECKED EK_API ek_status ek_moe_layer_pack(ek_moe_layer *layer);
 EK_CHECKED EK_API ek_status ek_moe_layer_zero_gradients(ek_moe_layer *layer);
 
 /** Computes the output of tokens.  Collective: ranks may have different numbers of tokens, also
- *  none.  A layer keeps the activations of one forward: with `training` its backward comes before
- *  the next forward.
+ *  none.
  *
  *  @param[in]  layer     the layer
+ *  @param[in]  act_slot  where activations are kept, 0 to act_slots - 1 of the config, in which
+ *                        no backward is due.  The same on all ranks
  *  @param[in]  x         [tokens, hidden]; may be NULL without tokens
  *  @param[in]  tokens    0 to those of the config
- *  @param[in]  training  1: ek_moe_layer_backward follows; 0: it does not, and no replicas are
- *                        made.  The same on all ranks
+ *  @param[in]  training  1: ek_moe_layer_backward follows in this slot; 0: it does not, and no
+ *                        replicas are made.  The same on all ranks
  *  @param[out] y         [tokens, hidden]; may be x
- *  @return EK_ESTATE: a backward is due; see the top */
-EK_CHECKED EK_API ek_status ek_moe_layer_forward(ek_moe_layer *layer, const void *x, int64_t tokens,
-                                                 int training, void *y);
+ *  @return EK_ESTATE: a backward is due in this slot; see the top */
+EK_CHECKED EK_API ek_status ek_moe_layer_forward(ek_moe_layer *layer, int act_slot, const void *x,
+                                                 int64_t tokens, int training, void *y);
 
-/** Computes the gradients of the last forward, and adds those of weights to what they have.
- *  Collective.
+/** Computes the gradients of the last forward in an activation slot, and adds those of weights to
+ * what they have.  Collective.
  *
  *  @param[in]  layer  the layer
+ *  @param[in]  act_slot  of the forward; the same on all ranks
  *  @param[in]  dy     [tokens, hidden] gradient of y, for the tokens of the forward
  *  @param[out] dx     [tokens, hidden] gradient of x; may be dy; NULL: not wanted
- *  @return EK_ESTATE: no forward with `training` since the last backward; see the top */
-EK_CHECKED EK_API ek_status ek_moe_layer_backward(ek_moe_layer *layer, const void *dy, void *dx);
+ *  @return EK_ESTATE: no forward with `training` in this slot since its last backward; see the top
+ */
+EK_CHECKED EK_API ek_status ek_moe_layer_backward(ek_moe_layer *layer, int act_slot, const void *dy,
+                                                  void *dx);
 
 /** Sums the gradients of the router and the shared expert over ranks: once, after the last backward
  *  of a step.  A caller who sums gradients of all ranks anyway does not need it.  Collective.

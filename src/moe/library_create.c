@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { ACT_SLOTS_MAX = 65536 };
+
 /* What a rank tells the others. */
 typedef struct {
     uint64_t settings; /* fingerprint */
@@ -60,6 +62,8 @@ static ek_status check_numbers(const ek_moe_layer_config *c)
                (long long)c->top_k, (long long)c->experts);
     EK_REQUIRE(c->tokens >= 1 && c->tokens < INT32_MAX, EK_EINVAL, "tokens %lld: from 1 to %d",
                (long long)c->tokens, INT32_MAX - 1);
+    EK_REQUIRE(c->act_slots >= 1 && c->act_slots <= ACT_SLOTS_MAX, EK_EINVAL,
+               "act_slots %d: from 1 to %d", c->act_slots, ACT_SLOTS_MAX);
     EK_REQUIRE(c->threads >= 0, EK_EINVAL, "%d threads", c->threads);
     EK_REQUIRE(c->spare_slots >= 0, EK_EINVAL, "%d spare slots", c->spare_slots);
     EK_REQUIRE(is_amount(c->compute_s_per_row) && is_amount(c->comm_s_per_row) &&
@@ -102,6 +106,7 @@ static ek_status read_config(ek_moe_layer *l, const ek_moe_layer_config *c, ek_m
     EK_TRY(ek_mode_parse(c->dtype, "cpu", mode));
     EK_TRY(find_planner(c->balance, &planner));
     l->init_std = c->init_std;
+    l->act_slots = c->act_slots;
     l->config = (ek_moe_config){.replica_sets = EK_REPLICA_SETS_EACH,
                                 .planner = ranks > 1 ? planner : NULL,
                                 .replicas_min = 1,
@@ -116,8 +121,7 @@ static ek_status read_config(ek_moe_layer *l, const ek_moe_layer_config *c, ek_m
                             .z_coef = c->z_coef,
                             .capacity_factor = c->capacity_factor,
                             .top_k = c->top_k,
-                            .seed = c->seed,
-                            .micro = &l->micro};
+                            .seed = c->seed};
     return EK_OK;
 }
 
@@ -125,14 +129,15 @@ static uint64_t settings_fingerprint(const ek_moe_layer_config *c, ek_mode mode)
 {
     char text[640];
 
-    snprintf(text, sizeof(text),
-             "%lld %lld %lld %lld %lld %d %lld %s %d %s %s %d %.17g %.17g %.17g %.17g %.17g %.17g "
-             "%llu %.17g",
-             (long long)c->hidden, (long long)c->ff, (long long)c->experts, (long long)c->top_k,
-             (long long)c->shared_ff, c->shared_gated != 0, (long long)c->tokens, c->gate,
-             c->normalise != 0, ek_mode_name(mode), c->balance != NULL ? c->balance : "off",
-             c->spare_slots, c->compute_s_per_row, c->comm_s_per_row, c->replica_s, c->aux_coef,
-             c->z_coef, c->capacity_factor, (unsigned long long)c->seed, c->init_std);
+    snprintf(
+        text, sizeof(text),
+        "%lld %lld %lld %lld %lld %d %lld %d %s %d %s %s %d %.17g %.17g %.17g %.17g %.17g %.17g "
+        "%llu %.17g",
+        (long long)c->hidden, (long long)c->ff, (long long)c->experts, (long long)c->top_k,
+        (long long)c->shared_ff, c->shared_gated != 0, (long long)c->tokens, c->act_slots, c->gate,
+        c->normalise != 0, ek_mode_name(mode), c->balance != NULL ? c->balance : "off",
+        c->spare_slots, c->compute_s_per_row, c->comm_s_per_row, c->replica_s, c->aux_coef,
+        c->z_coef, c->capacity_factor, (unsigned long long)c->seed, c->init_std);
     return ek_random_stream(text);
 }
 
@@ -162,29 +167,49 @@ out:
 
 /* --- creating --------------------------------------------------------------------------------- */
 
+/* Activations and input of a forward in flight. */
+static void reserve_act_slot(ek_moe_layer *l, int act_slot)
+{
+    ek_arena *a = &l->activations;
+    int64_t n = l->limits.tokens * l->spec.hidden;
+    ek_moe_layer_act_slot measured, *at = l->act_slot != NULL ? &l->act_slot[act_slot] : &measured;
+
+    *at = (ek_moe_layer_act_slot){.tokens = ek_arena_alloc(a, n, ek_dtype_size(l->k->comp))};
+    if (l->k->comp != l->k->real)
+        at->real =
+            act_slot > 0 ? ek_arena_alloc(a, n, ek_dtype_size(l->k->real)) : l->scratch.y_real;
+    if (l->act_slot_of != NULL)
+        l->act_slot_of[act_slot] = act_slot;
+    ek_moe_reserve_activations(&l->m, act_slot, a, &l->limits, 0);
+    ek_moe_set_tokens(&l->m, act_slot, l->out, at->tokens);
+}
+
 static void reserve_activations(ek_moe_layer *l)
 {
     ek_arena *a = &l->activations;
     int64_t n = l->limits.tokens * l->spec.hidden;
 
+    l->act_slot = ek_arena_alloc(a, l->act_slots, sizeof(*l->act_slot));
+    l->step.micro = l->micro = ek_arena_alloc(a, l->act_slots, sizeof(*l->micro));
+    l->act_slot_of = ek_arena_alloc(a, l->act_slots, sizeof(*l->act_slot_of));
     l->m = (ek_moe){.k = l->k,
                     .spec = &l->spec,
                     .mesh = l->mesh,
                     .cfg = &l->config,
                     .w = &l->w,
+                    .act_slot_of = l->act_slot_of,
                     .step = &l->step,
                     .scratch = &l->scratch,
                     .planning = &l->planning};
-    l->tokens = ek_arena_alloc(a, n, ek_dtype_size(l->k->comp));
     l->out = ek_arena_alloc(a, n, ek_dtype_size(l->k->real));
     l->calls = ek_arena_alloc(a, l->mesh->stage_size, sizeof(*l->calls));
     l->scratch.dx = ek_arena_alloc(a, n, ek_dtype_size(l->k->real));
     ek_moe_reserve_scratch(&l->scratch, a, l->k, &l->spec, l->mesh, &l->config, &l->limits, 1);
     ek_moe_reserve_planning(&l->planning, a, &l->spec, l->mesh, &l->config, &l->limits);
-    ek_moe_reserve_state(&l->m, a, l->limits.tokens, 1);
-    ek_moe_reserve_replicas(&l->m, a, &l->limits, 1, 1);
-    ek_moe_reserve_activations(&l->m, 0, a, &l->limits, 0);
-    ek_moe_set_tokens(&l->m, 0, l->out, l->tokens);
+    ek_moe_reserve_state(&l->m, a, l->limits.tokens, l->act_slots);
+    ek_moe_reserve_replicas(&l->m, a, &l->limits, l->act_slots, 1);
+    for (int i = 0; i < l->act_slots; i++)
+        reserve_act_slot(l, i);
 }
 
 /* Measures, reserves and lays out an arena. */

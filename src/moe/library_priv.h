@@ -8,11 +8,18 @@
 #include "exec/exec.h"
 #include "moe/moe.h"
 
-/* What a rank tells the others before each forward. */
+/* What ranks learn of each other's forward or backward before it begins. */
 typedef struct {
-    int64_t tokens; /* negative: the call was refused */
-    int64_t training;
+    int64_t tokens; /* of a forward; negative: the call was refused */
+    int32_t act_slot, training, backward;
 } ek_moe_layer_call;
+
+/* A forward whose activations are kept, and which may wait for its backward. */
+typedef struct {
+    void *tokens; /* C [limits.tokens, hidden], x of the forward */
+    void *real;   /* R likewise; NULL: C is R */
+    int due;      /* its backward is to come */
+} ek_moe_layer_act_slot;
 
 struct ek_moe_layer {
     ek_comm *world; /* borrowed; NULL: one process */
@@ -31,12 +38,14 @@ struct ek_moe_layer {
     ek_moe_planning planning;
     ek_moe m;
     ek_moe_step step;
-    ek_micro micro;
-    void *tokens;             /* C [limits.tokens, hidden], x of the forward */
-    void *out;                /* R likewise, its y */
-    ek_moe_layer_call *calls; /* [ranks] */
-    int due;                  /* a forward waits for its backward */
-    int broken;               /* a call failed halfway */
+    int act_slots;                   /* forwards in flight */
+    ek_moe_layer_act_slot *act_slot; /* [act_slots] */
+    ek_micro *micro;                 /* [act_slots], the micro-batch of each */
+    int32_t *act_slot_of;            /* [act_slots] 0, 1, 2, ... */
+    void *out;                       /* R [limits.tokens, hidden], y of the forward at work */
+    ek_moe_layer_call *calls;        /* [ranks] */
+    int last;                        /* activation slot of the last forward */
+    int broken;                      /* a call failed halfway */
     char planner_fault[256];
 };
 

@@ -22,6 +22,13 @@ static int rank, ranks = 1;
         }                                                                                          \
     } while (0)
 
+#define REFUSED(call, status, word)                                                                \
+    do {                                                                                           \
+        CHECK_INT((call), (status));                                                               \
+        if (strstr(ek_err_message(), (word)) == NULL)                                              \
+            EK_T_FAIL("%s says \"%s\", without \"%s\"", #call, ek_err_message(), (word));          \
+    } while (0)
+
 static ek_moe_layer_config small_config(void)
 {
     ek_moe_layer_config c = EK_MOE_LAYER_CONFIG_INIT;
@@ -238,11 +245,11 @@ static void check_against_loops(const ek_moe_layer_config *c)
     fill(p.dy, 0, p.n * HIDDEN, 2);
     for (int e = 0; e < EXPERTS && p.sigmoid; e++)
         p.bias[e] = 0.2 * number(e);
-    MUST(ek_moe_layer_forward(l, p.dy, p.n, 1, y)); /* of which nothing is to be left */
-    MUST(ek_moe_layer_backward(l, p.x, dx));
+    MUST(ek_moe_layer_forward(l, 0, p.dy, p.n, 1, y)); /* of which nothing is to be left */
+    MUST(ek_moe_layer_backward(l, 0, p.x, dx));
     MUST(ek_moe_layer_zero_gradients(l));
-    MUST(ek_moe_layer_forward(l, p.x, p.n, 1, y));
-    MUST(ek_moe_layer_backward(l, p.dy, dx));
+    MUST(ek_moe_layer_forward(l, 0, p.x, p.n, 1, y));
+    MUST(ek_moe_layer_backward(l, 0, p.dy, dx));
     plain_loss(&p);
     for (int64_t i = 0; i < p.n * HIDDEN; i++)
         CHECK(fabs(y[i] - p.y[i]) < 1e-12);
@@ -285,7 +292,7 @@ static void capacity_drops_rows(void)
     c.capacity_factor = 0.8;
     l = create(&c);
     fill(x, 0, 10 * HIDDEN, 1);
-    MUST(ek_moe_layer_forward(l, x, 10, 1, y));
+    MUST(ek_moe_layer_forward(l, 0, x, 10, 1, y));
     MUST(ek_moe_layer_get_stats(l, &stats));
     for (int e = 0; e < EXPERTS; e++)
         over += stats.load[e] > 4 ? stats.load[e] - 4 : 0;
@@ -339,13 +346,13 @@ static void run_typed(const char *dtype, typed_results *out)
         dyf[i] = (float)dy[i];
     }
     if (strcmp(dtype, "fp64") == 0) {
-        MUST(ek_moe_layer_forward(l, x, 9, 1, out->y));
-        MUST(ek_moe_layer_backward(l, dy, out->dx));
+        MUST(ek_moe_layer_forward(l, 0, x, 9, 1, out->y));
+        MUST(ek_moe_layer_backward(l, 0, dy, out->dx));
         memcpy(out->router, param(l, "router", 0).gradient, sizeof(out->router));
     } else {
-        MUST(ek_moe_layer_forward(l, xf, 9, 1, y));
+        MUST(ek_moe_layer_forward(l, 0, xf, 9, 1, y));
         to_double(out->y, y, 9 * HIDDEN);
-        MUST(ek_moe_layer_backward(l, dyf, xf));
+        MUST(ek_moe_layer_backward(l, 0, dyf, xf));
         to_double(out->dx, xf, 9 * HIDDEN);
         to_double(out->router, param(l, "router", 0).gradient, EXPERTS * HIDDEN);
     }
@@ -401,23 +408,33 @@ static int64_t first_token(int r)
     return r == 0 ? 0 : first_token(r - 1) + tokens_of(r - 1);
 }
 
-/* Two forwards and backwards, whose gradients add up.  Expert 0 is a choice of every token. */
+/* Tokens that choose expert 0, once prefer_expert_0() has made its logits large. */
+static void fill_tokens(double *x, int64_t first, int64_t n, int64_t stream)
+{
+    fill(x, first * HIDDEN, n * HIDDEN, stream);
+    for (int64_t t = 0; t < n; t++)
+        x[t * HIDDEN] = 1 + fabs(x[t * HIDDEN]);
+}
+
+static void prefer_expert_0(ek_moe_layer *l)
+{
+    ((double *)param(l, "router", 0).value)[0] = 6;
+    MUST(ek_moe_layer_pack(l));
+}
+
+/* Two forwards and backwards, whose gradients add up. */
 static void take_two_steps(two_steps *s, int64_t first, int64_t n)
 {
     double x[TOKENS_MAX * HIDDEN], dy[TOKENS_MAX * HIDDEN];
-    double *router = param(s->l, "router", 0).value;
 
     s->n = n;
-    router[0] = 6;
-    MUST(ek_moe_layer_pack(s->l));
+    prefer_expert_0(s->l);
     for (int step = 0; step < 2; step++) {
-        fill(x, first * HIDDEN, n * HIDDEN, 3 + step);
-        for (int64_t t = 0; t < n; t++)
-            x[t * HIDDEN] = 1 + fabs(x[t * HIDDEN]);
+        fill_tokens(x, first, n, 3 + step);
         fill(dy, first * HIDDEN, n * HIDDEN, 5 + step);
-        MUST(ek_moe_layer_forward(s->l, x, n, 1, s->y));
+        MUST(ek_moe_layer_forward(s->l, 0, x, n, 1, s->y));
         MUST(ek_moe_layer_get_stats(s->l, &s->stats));
-        MUST(ek_moe_layer_backward(s->l, dy, s->dx));
+        MUST(ek_moe_layer_backward(s->l, 0, dy, s->dx));
     }
     MUST(ek_moe_layer_sum_gradients(s->l));
 }
@@ -519,11 +536,11 @@ static void replicas_relieve_the_busiest_rank(void)
     fill(x, first_token(rank) * HIDDEN, s.n * HIDDEN, 4);
     for (int64_t t = 0; t < s.n; t++)
         x[t * HIDDEN] = 1 + fabs(x[t * HIDDEN]);
-    MUST(ek_moe_layer_forward(s.l, x, s.n, 0, y));
+    MUST(ek_moe_layer_forward(s.l, 0, x, s.n, 0, y));
     check_numbers("y without training", y, s.y, s.n * HIDDEN);
     MUST(ek_moe_layer_get_stats(s.l, &plain_stats));
     CHECK_INT(plain_stats.replicas, 0);
-    CHECK_INT(ek_moe_layer_backward(s.l, x, NULL), EK_ESTATE);
+    CHECK_INT(ek_moe_layer_backward(s.l, 0, x, NULL), rank == 0 ? EK_ESTATE : EK_EPEER);
     ek_moe_layer_destroy(&s.l);
 }
 
@@ -566,14 +583,140 @@ static void planners_that_fail_are_named(void)
     ek_moe_layer_destroy(&s.l);
 }
 
-/* --- misuse ----------------------------------------------------------------------------------- */
+/* --- several forwards before their backwards -------------------------------------------------- */
 
-#define REFUSED(call, status, word)                                                                \
-    do {                                                                                           \
-        CHECK_INT((call), (status));                                                               \
-        if (strstr(ek_err_message(), (word)) == NULL)                                              \
-            EK_T_FAIL("%s says \"%s\", without \"%s\"", #call, ek_err_message(), (word));          \
-    } while (0)
+enum { MICROS = 4, ACT_SLOTS = 3 };
+
+/* The calls of a schedule: i is the forward of micro-batch i, BACK + i its backward, both in
+ * activation slot i % ACT_SLOTS; EVALUATE is a forward without a backward, in a slot of its own. */
+enum { BACK = 100, EVALUATE = -1, END = -2 };
+
+typedef struct {
+    ek_moe_layer *l;
+    int64_t replicas;
+    double y[MICROS][TOKENS_MAX * HIDDEN], dx[MICROS][TOKENS_MAX * HIDDEN];
+} schedule_results;
+
+static void run_schedule(schedule_results *s, const int *calls, int64_t first, int64_t n)
+{
+    double x[TOKENS_MAX * HIDDEN], y[TOKENS_MAX * HIDDEN];
+    ek_moe_layer_stats stats;
+
+    prefer_expert_0(s->l);
+    for (; *calls != END; calls++) {
+        int i = *calls % BACK, act_slot = i % ACT_SLOTS;
+
+        if (*calls == EVALUATE) {
+            fill_tokens(x, first, n, 30);
+            MUST(ek_moe_layer_forward(s->l, ACT_SLOTS, x, n, 0, y));
+        } else if (*calls < BACK) {
+            fill_tokens(x, first, n, 10 + i);
+            MUST(ek_moe_layer_forward(s->l, act_slot, x, n, 1, s->y[i]));
+            MUST(ek_moe_layer_get_stats(s->l, &stats));
+            s->replicas += stats.replicas;
+        } else {
+            fill(y, first * HIDDEN, n * HIDDEN, 20 + i);
+            MUST(ek_moe_layer_backward(s->l, act_slot, y, s->dx[i]));
+        }
+    }
+    MUST(ek_moe_layer_sum_gradients(s->l));
+}
+
+static void compare_gradients(ek_moe_layer *many, ek_moe_layer *one)
+{
+    static const char *const of_all[] = {"router", "shared_up"}, *const of_expert[] = {"up",
+                                                                                       "down"};
+
+    for (int i = 0; i < 2; i++) {
+        ek_moe_layer_weight a = param(many, of_all[i], 0), b = param(one, of_all[i], 0);
+
+        check_numbers(of_all[i], a.gradient, b.gradient, a.rows * a.cols);
+        for (int e = 0; e < EXPERTS; e++) {
+            if (rank_of(e) != rank)
+                continue;
+            a = param(many, of_expert[i], e);
+            b = param(one, of_expert[i], e);
+            check_numbers(of_expert[i], a.gradient, b.gradient, a.rows * a.cols);
+        }
+    }
+}
+
+/* All ranks in the order of `calls` against one process, with each backward after its forward.
+ * Returns how many replicas there were. */
+static int64_t compare_schedules(const int *calls, const char *balance)
+{
+    static const int in_turn[] = {0, BACK, 1, BACK + 1, 2, BACK + 2, 3, BACK + 3, END};
+    static schedule_results one, many;
+    ek_moe_layer_config c = small_config();
+    int64_t first = first_token(rank) * HIDDEN, n = tokens_of(rank);
+
+    c.act_slots = ACT_SLOTS;
+    one.l = create(&c);
+    run_schedule(&one, in_turn, 0, first_token(ranks));
+    c.world = world;
+    c.act_slots = ACT_SLOTS + 1;
+    c.balance = balance;
+    c.spare_slots = 1;
+    c.compute_s_per_row = 1e-5;
+    many.l = create(&c);
+    many.replicas = 0;
+    run_schedule(&many, calls, first_token(rank), n);
+    for (int i = 0; i < MICROS; i++) {
+        check_numbers("y", many.y[i], one.y[i] + first, n * HIDDEN);
+        check_numbers("dx", many.dx[i], one.dx[i] + first, n * HIDDEN);
+    }
+    compare_gradients(many.l, one.l);
+    ek_moe_layer_destroy(&many.l);
+    ek_moe_layer_destroy(&one.l);
+    return many.replicas;
+}
+
+static void backwards_come_in_any_order(void)
+{
+    static const int schedules[][11] = {
+        {0, 1, 2, BACK, 3, BACK + 1, BACK + 2, BACK + 3, END},           /* 1F1B */
+        {0, 1, 2, EVALUATE, BACK + 2, BACK + 1, BACK, 3, BACK + 3, END}, /* a sum of losses */
+        {0, 1, BACK, 3, 2, BACK + 3, BACK + 2, EVALUATE, BACK + 1, END}};
+    int64_t replicas = 0;
+
+    for (int i = 0; i < 3; i++) {
+        compare_schedules(schedules[i], "off");
+        if (ranks > 1)
+            replicas += compare_schedules(schedules[i], "exact");
+    }
+    CHECK(ranks == 1 || replicas > 0);
+}
+
+/* In bf16 a layer also keeps x as the floats that it was. */
+static void backwards_come_in_any_order_in_bf16(void)
+{
+    ek_moe_layer_config c = small_config();
+    float x[2][9 * HIDDEN], y[9 * HIDDEN], in_turn[EXPERTS * HIDDEN], *gradient;
+    ek_moe_layer *l;
+
+    c.dtype = "bf16";
+    c.act_slots = 2;
+    l = create(&c);
+    gradient = param(l, "router", 0).gradient;
+    for (int i = 0; i < 2; i++)
+        for (int j = 0; j < 9 * HIDDEN; j++)
+            x[i][j] = (float)number(1000 * i + j);
+    for (int i = 1; i >= 0; i--) {
+        MUST(ek_moe_layer_forward(l, 0, x[i], 9, 1, y));
+        MUST(ek_moe_layer_backward(l, 0, x[1 - i], NULL));
+    }
+    memcpy(in_turn, gradient, sizeof(in_turn));
+    MUST(ek_moe_layer_zero_gradients(l));
+    for (int i = 0; i < 2; i++)
+        MUST(ek_moe_layer_forward(l, i, x[i], 9, 1, y));
+    REFUSED(ek_moe_layer_pack(l), EK_ESTATE, "is due");
+    for (int i = 1; i >= 0; i--)
+        MUST(ek_moe_layer_backward(l, i, x[1 - i], NULL));
+    CHECK(memcmp(in_turn, gradient, sizeof(in_turn)) == 0);
+    ek_moe_layer_destroy(&l);
+}
+
+/* --- misuse ----------------------------------------------------------------------------------- */
 
 static void calls_out_of_order(void)
 {
@@ -582,21 +725,25 @@ static void calls_out_of_order(void)
     double x[HIDDEN] = {1, 2, 3}, y[HIDDEN];
     ek_moe_layer_weight w;
 
-    REFUSED(ek_moe_layer_backward(l, x, y), EK_ESTATE, "without a forward");
-    MUST(ek_moe_layer_forward(l, x, 1, 1, y));
-    REFUSED(ek_moe_layer_forward(l, x, 1, 1, y), EK_ESTATE, "backward of the last forward is due");
-    REFUSED(ek_moe_layer_pack(l), EK_ESTATE, "backward of the last forward is due");
-    REFUSED(ek_moe_layer_backward(l, NULL, y), EK_EINVAL, "dy must not be NULL");
-    MUST(ek_moe_layer_backward(l, x, NULL));
-    REFUSED(ek_moe_layer_backward(l, x, y), EK_ESTATE, "without a forward");
-    REFUSED(ek_moe_layer_forward(l, x, TOKENS_MAX + 1, 1, y), EK_EINVAL, "at most 64");
-    REFUSED(ek_moe_layer_forward(l, x, -1, 1, y), EK_EINVAL, "-1 tokens");
-    REFUSED(ek_moe_layer_forward(l, NULL, 1, 1, y), EK_EINVAL, "x must not be NULL");
+    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "without a forward");
+    MUST(ek_moe_layer_forward(l, 0, x, 1, 1, y));
+    REFUSED(ek_moe_layer_forward(l, 0, x, 1, 1, y), EK_ESTATE,
+            "backward of the last forward in activation slot 0 is due");
+    REFUSED(ek_moe_layer_pack(l), EK_ESTATE,
+            "backward of the last forward in activation slot 0 is due");
+    REFUSED(ek_moe_layer_backward(l, 0, NULL, y), EK_EINVAL, "dy must not be NULL");
+    MUST(ek_moe_layer_backward(l, 0, x, NULL));
+    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "without a forward");
+    REFUSED(ek_moe_layer_forward(l, 1, x, 1, 1, y), EK_EINVAL, "slot 1 of a layer with 1");
+    REFUSED(ek_moe_layer_backward(l, -1, x, y), EK_EINVAL, "slot -1 of a layer with 1");
+    REFUSED(ek_moe_layer_forward(l, 0, x, TOKENS_MAX + 1, 1, y), EK_EINVAL, "at most 64");
+    REFUSED(ek_moe_layer_forward(l, 0, x, -1, 1, y), EK_EINVAL, "-1 tokens");
+    REFUSED(ek_moe_layer_forward(l, 0, NULL, 1, 1, y), EK_EINVAL, "x must not be NULL");
     REFUSED(ek_moe_layer_param(l, "norm", 0, &w), EK_EINVAL, "no weight norm");
     REFUSED(ek_moe_layer_param(l, "bias", 0, &w), EK_EINVAL, "no weight bias");
     REFUSED(ek_moe_layer_param(l, "up", EXPERTS, &w), EK_EINVAL, "expert 5 of 5");
-    MUST(ek_moe_layer_forward(l, NULL, 0, 1, NULL));
-    MUST(ek_moe_layer_backward(l, NULL, NULL));
+    MUST(ek_moe_layer_forward(l, 0, NULL, 0, 1, NULL));
+    MUST(ek_moe_layer_backward(l, 0, NULL, NULL));
     ek_moe_layer_destroy(&l);
     CHECK(l == NULL);
 }
@@ -626,6 +773,9 @@ static void settings_that_do_not_fit(void)
     c.dtype = "fp8";
     REFUSED(ek_moe_layer_create(&c, &l), EK_EINVAL, "unknown dtype fp8");
     c = small_config();
+    c.act_slots = 0;
+    REFUSED(ek_moe_layer_create(&c, &l), EK_EINVAL, "act_slots 0: from 1");
+    c.act_slots = 1;
     c.z_coef = (double)NAN;
     REFUSED(ek_moe_layer_create(&c, &l), EK_EINVAL, "not finite");
 }
@@ -700,7 +850,7 @@ static void some_settings_may_differ(void)
     c.threads = rank == 1;
     c.watchdog = 300 + rank;
     l = create(&c);
-    MUST(ek_moe_layer_forward(l, x, 1, 0, y));
+    MUST(ek_moe_layer_forward(l, 0, x, 1, 0, y));
     ek_moe_layer_destroy(&l);
 }
 
@@ -714,15 +864,24 @@ static void one_rank_is_wrong(void)
     if (ranks == 1)
         SKIP("there is one rank");
     c.world = world;
+    c.act_slots = 2;
     c.seed += rank == ranks - 1;
     REFUSED(ek_moe_layer_create(&c, &l), EK_EINVAL, "has another ek_moe_layer_config than rank 0");
     c.seed = 7;
     l = create(&c);
-    REFUSED(ek_moe_layer_forward(l, x, rank == 1 ? TOKENS_MAX + 1 : 1, 1, y),
+    REFUSED(ek_moe_layer_forward(l, 0, x, rank == 1 ? TOKENS_MAX + 1 : 1, 1, y),
             rank == 1 ? EK_EINVAL : EK_EPEER, "65 tokens: this layer was created for at most 64");
-    REFUSED(ek_moe_layer_forward(l, x, 1, rank == 1, y), EK_EINVAL, "training is 0 on rank 0");
-    MUST(ek_moe_layer_forward(l, x, 1, 1, y));
-    MUST(ek_moe_layer_backward(l, x, y));
+    REFUSED(ek_moe_layer_forward(l, 0, x, 1, rank == 1, y), EK_EINVAL, "training is 0 on rank 0");
+    REFUSED(ek_moe_layer_forward(l, rank == 1, x, 1, 1, y), EK_EINVAL, "act_slot is 0 on rank 0");
+    MUST(ek_moe_layer_forward(l, 0, x, 1, 1, y));
+    MUST(ek_moe_layer_forward(l, 1, x, 1, 1, y));
+    REFUSED(ek_moe_layer_backward(l, 0, rank == 1 ? NULL : x, y), rank == 1 ? EK_EINVAL : EK_EPEER,
+            "dy must not be NULL");
+    REFUSED(ek_moe_layer_backward(l, rank == 1, x, y), EK_EINVAL, "act_slot is 0 on rank 0");
+    MUST(ek_moe_layer_backward(l, 0, x, y));
+    REFUSED(rank == 1 ? ek_moe_layer_backward(l, 1, x, y) : ek_moe_layer_forward(l, 0, x, 1, 1, y),
+            EK_EINVAL, "forward on rank 0 and backward on rank 1");
+    MUST(ek_moe_layer_backward(l, 1, x, y));
     ek_moe_layer_destroy(&l);
 }
 
@@ -735,6 +894,8 @@ static const ek_case cases[] = {EK_CASE(one_process_against_plain_loops),
                                 EK_CASE(replicas_relieve_the_busiest_rank),
                                 EK_CASE(policies_change_no_result),
                                 EK_CASE(planners_that_fail_are_named),
+                                EK_CASE(backwards_come_in_any_order),
+                                EK_CASE(backwards_come_in_any_order_in_bf16),
                                 EK_CASE(one_rank_cannot_create),
                                 EK_CASE(some_settings_may_differ),
                                 EK_CASE(one_rank_is_wrong)};
