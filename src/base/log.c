@@ -66,7 +66,7 @@ void ek_log(const char *component, ek_log_level level, const char *fmt, ...)
 
 const char *ek_log_level_name(ek_log_level level)
 {
-    static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
+    static const char *const names[] = {"error", "warning", "info", "debug", "trace"};
 
     return level <= EK_LOG_TRACE ? names[level] : "unknown";
 }

@@ -37,7 +37,7 @@ int ek_log_is_enabled(ek_log_level level);
  * logged. */
 void ek_log(const char *component, ek_log_level level, const char *fmt, ...) EK_PRINTF(3, 4);
 
-/* "error", "warn", "info", "debug" or "trace". */
+/* "error", "warning", "info", "debug" or "trace". */
 const char *ek_log_level_name(ek_log_level level);
 
 #endif

@@ -233,12 +233,12 @@ class Whole(Base):
         self.assertIn("it has taken 4 steps, and the manifest is of step 3",
                       self.check(copy, status=BAD_INPUT))
         r = self.train("run", "--resume", steps=6)
-        self.assertRegex(r.stderr, "warn: .*step-00000004.*of step 3")
+        self.assertRegex(r.stderr, "warning: .*step-00000004.*of step 3")
 
     def test_an_empty_manifest_is_passed_over(self):
         self.manifest(files={})
         r = self.train("run", "--resume", steps=6)
-        self.assertRegex(r.stderr, "warn: .*step-00000004.*lists no files")
+        self.assertRegex(r.stderr, "warning: .*step-00000004.*lists no files")
         self.assertEqual(self.check(self.path("run"), "--json")["step"], 6)
 
     def test_content_with_right_checksums(self):

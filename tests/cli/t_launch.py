@@ -302,12 +302,12 @@ line("the end")''')
 
     def test_the_live_line(self):
         command, env = self.fake(
-            'ready(3); put("\\x1d\\rstep 1\\n"); put("\\x1d\\rstep 2\\n"); line("warn: x")\n'
+            'ready(3); put("\\x1d\\rstep 1\\n"); put("\\x1d\\rstep 2\\n"); line("warning: x")\n'
             'put("\\x1d\\rstep 3\\n"); line(""); put(os.environ["EK_LAUNCHED"] + "\\n", 1)')
         said, out = self.on_a_terminal(command, env)
         self.assertEqual(out, "3 live\n")
         self.assertEqual(said.replace(b"\r\n", b"\n"),
-                         b"\rstep 1\033[K\rstep 2\033[K\nwarn: x\n\rstep 3\033[K\n")
+                         b"\rstep 1\033[K\rstep 2\033[K\nwarning: x\n\rstep 3\033[K\n")
 
 
 class Status(Case):

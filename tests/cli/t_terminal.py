@@ -139,12 +139,12 @@ class Quiet(ek_cli.Case):
         data[-1] ^= 1
         write(file, bytes(data))
         r = self.train("run", "--resume")
-        self.assertRegex(r.stderr, r"\Awarn: .*step-00000006.*\n\Z")
+        self.assertRegex(r.stderr, r"\Awarning: .*step-00000006.*\n\Z")
         self.assertEqual(r.stdout, "")
 
     def test_that_the_model_is_changed_is_not_hidden(self):
         r = self.train("run", "--reroute", "swipe")
-        self.assertRegex(r.stderr, r"\Awarn: .*--reroute swipe.*\n\Z")
+        self.assertRegex(r.stderr, r"\Awarning: .*--reroute swipe.*\n\Z")
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ class Output(ek_cli.Case):
         self.assertEqual(lines[60]["spike"], ["loss", "grad_norm"])
         told = [line for line in r.stderr.splitlines() if "far above the usual" in line]
         self.assertEqual(len(told), 1, r.stderr)
-        self.assertIn("warn: step 60: loss %.4g is" % lines[60]["loss"], told[0])
+        self.assertIn("warning: step 60: loss %.4g is" % lines[60]["loss"], told[0])
         self.assertIn("gradients were clipped to a norm of 1", told[0])
         self.assertEqual(json.loads(r.stdout)["spikes"], len(at))
 

@@ -152,7 +152,7 @@ class Ranks(ek_cli.Case):
                 1, "--out", self.path("out"), "--overwrite")
         r = run(*args, "--reroute", "topology")
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertRegex(r.stderr, "warn: --reroute topology changes the model.*losses depend")
+        self.assertRegex(r.stderr, "warning: --reroute topology changes the model.*losses depend")
         r = run(*args, "--reroute", "swipe", "--force-balance")
         self.assertEqual((r.returncode, r.stdout), (2, ""), r.stderr)
         self.assertRegex(r.stderr, "--reroute and --force-balance exclude each other")
@@ -388,10 +388,10 @@ class Ranks(ek_cli.Case):
                          "and no transient ones")
         self.assertRegex(said("--replicas-min", 2, "--spare-slots", 3), "info: --replicas-min 2: auto makes "
                          "persistent replicas, as replicate does, and transient ones in the last slot")
-        self.assertRegex(text, "warn: --replicas-min 2: some experts will be on 1 host only: their ranks "
+        self.assertRegex(text, "warning: --replicas-min 2: some experts will be on 1 host only: their ranks "
                          "are on 1, and have 6 slots for 4 experts")
         self.assertRegex(said("--replicas-min", 2, "--balance", "exact"),
-                         "warn: --replicas-min 2 has no effect with --balance exact")
+                         "warning: --replicas-min 2 has no effect with --balance exact")
         self.assertNotIn("replicas-min", said("--replicas-min", 1))
         self.assertRegex(said("--replicas-min", 2, "--plan-every", 0, status=USAGE),
                          "--replicas-min 2: with --plan-every 0 no replicas are placed")

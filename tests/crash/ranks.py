@@ -221,7 +221,7 @@ class Disaster(ek_cli.Case):
         """The job's one message matches them all, and (alone) is all it said, but for loss spikes."""
         got, out, err = ended
         self.assertEqual((got, out), (status, ""), err)
-        lines = [s for s in err.splitlines() if not s.startswith("warn: step ")]
+        lines = [s for s in err.splitlines() if not s.startswith("warning: step ")]
         self.assertEqual(len([s for s in lines if s.startswith("evenkeel train:")]), 1, err)
         if alone:
             self.assertEqual(len(lines), 1, err)

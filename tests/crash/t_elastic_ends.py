@@ -158,7 +158,7 @@ class OtherUsers(Elastic):
             self.assertNotEqual(self.as_nobody("ls %s" % folder)[0], 0)
         names = self.take_names(run, (1, 2))
         self.kill_rank(j, 1)
-        said = r"warn: /dev/shm/evenkeel-%s-1-0\S* belongs to user nobody, and is ignored" \
+        said = r"warning: /dev/shm/evenkeel-%s-1-0\S* belongs to user nobody, and is ignored" \
             % run
         self.assertRegex(self.assert_done(j, 1), said)
         names += self.take_names(run, (0,))

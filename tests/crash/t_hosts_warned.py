@@ -13,7 +13,7 @@ from hosts import Hosts, OwnMemory
 from ranks import DONE, INTERRUPTED, ek_cli
 
 LONGER = r" and steps that are predicted to take \d+(\.\d)? % longer"
-ALONE = r"warn: (\d+) of (\d+) experts are on one host only: if it is lost, %s are repeated; "
+ALONE = r"warning: (\d+) of (\d+) experts are on one host only: if it is lost, %s are repeated; "
 
 
 class Named(Hosts):

@@ -47,7 +47,7 @@ class Stopped(ranks.Disaster):
         os.kill(worker, signal.SIGSTOP)
         begin = time.monotonic()
         status, out, err = j.end(4 + 2 * SOON_S)
-        warning = re.compile(r"warn: .*: nothing has moved for 2(\.\d+)? s: .*\n")  # half of --watchdog
+        warning = re.compile(r"warning: .*: nothing has moved for 2(\.\d+)? s: .*\n")  # half of --watchdog
         ended = status, out, warning.sub("", err)
         self.assertGreater(time.monotonic() - begin, 3)
         self.assert_gone(j, worker)

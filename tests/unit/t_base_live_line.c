@@ -63,14 +63,14 @@ static void output_around_it(void)
     ek_command_set_err(f);
     CHECK(strcmp(ek_live_line_end(), "") == 0);
     ek_live_line_show("%s", step);
-    fprintf(f, "%swarn: x\n", ek_live_line_end());
-    fprintf(f, "%swarn: y\n", ek_live_line_end());
+    fprintf(f, "%swarning: x\n", ek_live_line_end());
+    fprintf(f, "%swarning: y\n", ek_live_line_end());
     ek_live_line_show("step 2");
     fputs(ek_live_line_end(), f);
     ek_command_set_err(NULL);
     CHECK(fclose(f) == 0);
     CHECK(text[0] == '\r' && strncmp(text + 1, step, sizeof(step) - 1) == 0);
-    CHECK(strcmp(text + sizeof(step), "\nwarn: x\nwarn: y\n\rstep 2\n") == 0);
+    CHECK(strcmp(text + sizeof(step), "\nwarning: x\nwarning: y\n\rstep 2\n") == 0);
     free(text);
 }
 

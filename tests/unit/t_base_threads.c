@@ -113,7 +113,7 @@ static void logging(void)
     ek_log_set_sink(keep_message, &calls, EK_LOG_INFO);
     CHECK(ek_log_is_enabled(EK_LOG_INFO) && !ek_log_is_enabled(EK_LOG_DEBUG));
     ek_log("store", EK_LOG_WARN, "step %d took %.1f ms", 3, 2.5);
-    CHECK(strcmp(logged, "warn store step 3 took 2.5 ms") == 0);
+    CHECK(strcmp(logged, "warning store step 3 took 2.5 ms") == 0);
     ek_log("store", EK_LOG_DEBUG, "too fine");
     CHECK_INT(calls, 1);
     before = ek_log_limit(EK_LOG_ERROR);
