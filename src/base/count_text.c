@@ -21,6 +21,15 @@ const char *ek_count_text(char *buf, size_t cap, double n)
     return buf;
 }
 
+const char *ek_bytes_text(char *buf, size_t cap, double bytes)
+{
+    char count[16];
+
+    ek_count_text(count, sizeof(count), bytes);
+    snprintf(buf, cap, bytes < 1000 ? "%s B" : "%sB", count);
+    return buf;
+}
+
 const char *ek_time_text(char *buf, size_t cap, double seconds)
 {
     static const struct {

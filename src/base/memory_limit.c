@@ -1,6 +1,7 @@
 /* Limits of cgroups (version 1 and 2) and free memory, from the Linux kernel's files. */
 #include "base/memory_limit.h"
 
+#include "base/count_text.h"
 #include "base/threads.h"
 
 #include <stdio.h>
@@ -132,12 +133,14 @@ int64_t ek_memory_limit_count(const ek_memory_limit *limit, int64_t more)
 
 const char *ek_memory_limit_source(const ek_memory_limit *limit, char *text)
 {
+    char bytes[32];
+
     switch (limit->kind) {
     case EK_LIMIT_UNKNOWN: snprintf(text, EK_LIMIT_TEXT, "unknown"); break;
     case EK_LIMIT_GIVEN: snprintf(text, EK_LIMIT_TEXT, "--memory-limit"); break;
     case EK_LIMIT_CGROUP:
-        snprintf(text, EK_LIMIT_TEXT, "the cgroup %.400s, limited to %.1f GB", limit->folder,
-                 (double)limit->of_group / 1e9);
+        snprintf(text, EK_LIMIT_TEXT, "the cgroup %.400s, limited to %s", limit->folder,
+                 ek_bytes_text(bytes, sizeof(bytes), (double)limit->of_group));
         break;
     case EK_LIMIT_FREE: snprintf(text, EK_LIMIT_TEXT, "free memory"); break;
     }
@@ -146,15 +149,16 @@ const char *ek_memory_limit_source(const ek_memory_limit *limit, char *text)
 
 const char *ek_memory_limit_describe(const ek_memory_limit *limit, char *text)
 {
-    char source[EK_LIMIT_TEXT];
+    int given = limit->kind == EK_LIMIT_GIVEN;
+    char source[EK_LIMIT_TEXT], bytes[32];
 
-    if (limit->kind == EK_LIMIT_GIVEN)
-        snprintf(text, EK_LIMIT_TEXT, "%.1f GB are allowed (--memory-limit)",
-                 (double)limit->bytes / 1e9);
+    ek_bytes_text(bytes, sizeof(bytes), (double)(given ? limit->bytes : limit->left));
+    if (given)
+        snprintf(text, EK_LIMIT_TEXT, "%s are allowed (--memory-limit)", bytes);
     else if (limit->kind == EK_LIMIT_CGROUP)
-        snprintf(text, EK_LIMIT_TEXT, "%.1f GB are available (%.450s)", (double)limit->left / 1e9,
+        snprintf(text, EK_LIMIT_TEXT, "%s are available (%.450s)", bytes,
                  ek_memory_limit_source(limit, source));
     else
-        snprintf(text, EK_LIMIT_TEXT, "%.1f GB are available", (double)limit->left / 1e9);
+        snprintf(text, EK_LIMIT_TEXT, "%s are available", bytes);
     return text;
 }

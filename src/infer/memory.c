@@ -1,6 +1,7 @@
 /* What inference needs, from the arenas of a model, a session and a pass that are only measured. */
 #include "infer/memory.h"
 
+#include "base/count_text.h"
 #include "base/memory_limit.h"
 #include "infer/evaluate.h"
 #include "infer/session.h"
@@ -166,29 +167,30 @@ static void find_fitting(const ek_memory_limit *limit, const ek_model_spec *spec
                          const ek_infer_bytes *b, char hint[HINT_CAP])
 {
     ek_expert_room fitting = {0};
+    char bytes[32], weights[32];
     ek_infer_bytes small;
 
+    ek_bytes_text(weights, sizeof(weights), (double)b->weights);
     find_room(limit, spec, k, positions, 0, &fitting);
 
     if (mode != EK_MODE_BF16 && fits_in_bf16(limit, spec, k->threads, positions, room, &small))
-        snprintf(hint, HINT_CAP, "--dtype bf16 would fit, with %.1f GB",
-                 (double)sum_bytes(&small) / 1e9);
+        snprintf(hint, HINT_CAP, "--dtype bf16 would fit, with %s",
+                 ek_bytes_text(bytes, sizeof(bytes), (double)sum_bytes(&small)));
     else if (fits(limit, b->weights + b->other))
-        snprintf(hint, HINT_CAP, "fewer --tokens would fit: weights take %.1f GB of it",
-                 (double)b->weights / 1e9);
+        snprintf(hint, HINT_CAP, "fewer --tokens would fit: weights take %s of it", weights);
     else if (fitting.slots > 0)
         snprintf(hint, HINT_CAP, "--expert-slots %lld would fit, with the other experts on disk",
                  (long long)fitting.slots);
     else
-        snprintf(hint, HINT_CAP, "weights take %.1f GB of it: use a smaller model%s",
-                 (double)b->weights / 1e9, mode == EK_MODE_BF16 ? "" : ", or try --dtype bf16");
+        snprintf(hint, HINT_CAP, "weights take %s of it: use a smaller model%s", weights,
+                 mode == EK_MODE_BF16 ? "" : ", or try --dtype bf16");
 }
 
 ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, ek_mode mode,
                                int64_t given, int64_t positions, ek_expert_room room,
                                int64_t *file_cache)
 {
-    char hint[HINT_CAP], text[EK_LIMIT_TEXT];
+    char hint[HINT_CAP], text[EK_LIMIT_TEXT], want[32];
     ek_memory_limit limit;
     ek_infer_bytes b;
     int64_t left;
@@ -206,9 +208,10 @@ ek_status ek_infer_check_model(const ek_model_spec *spec, const ek_kernels *k, e
         return EK_OK;
     }
     find_fitting(&limit, spec, k, mode, positions, room, &b, hint);
-    return EK_FAIL(EK_ENOMEM, "the model needs about %.1f GB of memory, and %s; %s",
-                   (double)ek_memory_limit_count(&limit, sum_bytes(&b)) / 1e9,
-                   ek_memory_limit_describe(&limit, text), hint);
+    return EK_FAIL(
+        EK_ENOMEM, "the model needs about %s of memory, and %s; %s",
+        ek_bytes_text(want, sizeof(want), (double)ek_memory_limit_count(&limit, sum_bytes(&b))),
+        ek_memory_limit_describe(&limit, text), hint);
 }
 
 ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t promised, int64_t prompt,

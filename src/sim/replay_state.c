@@ -1,4 +1,5 @@
 /* Sets up a replay: which entities there are, which groups they form, what their ops cost. */
+#include "base/count_text.h"
 #include "base/memory_limit.h"
 #include "sim/replay_priv.h"
 
@@ -185,14 +186,14 @@ static void price_op(const ek_sim_config *cfg, sim *s, sim_class *c, int32_t at)
 static ek_status check_memory(const sim *s)
 {
     double bytes = 0, have = (double)ek_memory_available();
+    char text[2][32];
 
     for (int32_t k = 0; k < s->n_classes; k++)
         bytes += 2.0 * sizeof(double) * s->classes[k].n * s->classes[k].of->graph->n_ops;
-    EK_REQUIRE(
-        have <= 0 || bytes <= have, EK_ENOMEM,
-        "the simulation needs up to %.1f GB of memory for the times of %d ranks, and %.1f GB "
-        "are free",
-        bytes / 1e9, (int)s->graphs->ranks, have / 1e9);
+    EK_REQUIRE(have <= 0 || bytes <= have, EK_ENOMEM,
+               "the simulation needs up to %s of memory for the times of %d ranks, and %s are free",
+               ek_bytes_text(text[0], sizeof(text[0]), bytes), (int)s->graphs->ranks,
+               ek_bytes_text(text[1], sizeof(text[1]), have));
     return EK_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "supervisor/reserve.h"
 
 #include "base/command.h"
+#include "base/count_text.h"
 #include "base/memory_limit.h"
 #include "elastic/prealloc.h"
 
@@ -16,6 +17,7 @@ static ek_status preallocate_ranks(const ek_segment_id *first, int ranks, uint64
                                    const char *out, const char *blocks)
 {
     double have = (double)ek_memory_available(), want;
+    char text[2][32];
     ek_segment_id id = *first;
     size_t bytes;
     ek_status st = EK_OK;
@@ -23,8 +25,9 @@ static ek_status preallocate_ranks(const ek_segment_id *first, int ranks, uint64
     EK_TRY(ek_prealloc_bytes(blocks, &bytes));
     want = (double)bytes * ranks;
     EK_REQUIRE(have == 0 || want <= have, EK_ENOMEM,
-               "%d joining ranks need about %.1f GB of memory, and %.1f GB are available", ranks,
-               want / 1e9, have / 1e9);
+               "%d joining ranks need about %s of memory, and %s are available", ranks,
+               ek_bytes_text(text[0], sizeof(text[0]), want),
+               ek_bytes_text(text[1], sizeof(text[1]), have));
     for (id.rank = EK_PREALLOC_RANK; id.rank < EK_PREALLOC_RANK + ranks && st == EK_OK; id.rank++)
         st = ek_prealloc_create(&id, supervisor_id, out, blocks);
     for (id.rank = EK_PREALLOC_RANK; id.rank < EK_PREALLOC_RANK + ranks && st < 0; id.rank++)

@@ -47,7 +47,7 @@ class DryRun(ek_cli.Case):
         self.assertIn("\npartners    on other hosts have copies of shards: ",
                       run(*self.train_args("run", "--dry-run", *words)).stdout)
         r = self.dry(*words, "--memory-limit", "1M", status=FAILED)
-        self.assertIn("GB a rank are copies of shards of other hosts, for --elastic; --elastic=false does without", r.stderr)
+        self.assertIn("B a rank are copies of shards of other hosts, for --elastic; --elastic=false does without", r.stderr)
         err = run(*self.train_args("run", "--dry-run", "--ranks", 4, "--ep", 4, "--hosts", hosts)).stderr
         self.assertIn("every expert is on two hosts (--replicas-min 2 --spare-slots", err)
         self.assertIn("unless they are predicted to lengthen a step by more than 5 %", err)
@@ -81,7 +81,7 @@ class DryRun(ek_cli.Case):
                                   intermediate_size=8192, num_local_experts=64,
                                   num_hidden_layers=8)
         r = self.dry("--model", big, "--ranks", 4, "--ep", 4, status=FAILED)
-        self.assertRegex(r.stderr, r"needs about [\d.]+ GB of memory, and [\d.]+ GB are available")
+        self.assertRegex(r.stderr, r"needs about [\d.]+ [kMGT]B of memory, and [\d.]+ [MGT]B are available")
         plan = self.dry("--model", big, "--ranks", 4, "--ep", 4, "--hosts", hosts)
         self.assertGreater(plan["memory"]["least_mb"], 100000)
 

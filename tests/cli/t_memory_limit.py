@@ -107,7 +107,7 @@ class MemoryLimit(ek_cli.Case):
         self.assertGreater(memory["limit_mb"], memory["most_mb"])
         limit = int(memory["most_mb"] * 0.75e6)
         r = run(*train, "--memory-limit", limit)
-        self.said(r, r"the run needs about [\d.]+ GB of memory, and [\d.]+ GB are allowed \(--memory-limit\); "
+        self.said(r, r"the run needs about [\d.]+ [MG]B of memory, and [\d.]+ [MG]B are allowed \(--memory-limit\); "
                      r"--micro-batch \d+ would fit$")
         micro = re.search(r"--micro-batch (\d+)", r.stderr).group(1)
         r = run(*train, "--memory-limit", limit, "--micro-batch", micro, "--dry-run", "--json")
@@ -128,7 +128,7 @@ class MemoryLimit(ek_cli.Case):
         model = self.path("run")
         for command in (self.generate(model)[:-2], ["eval", "--model", model, "--data", self.data]):
             self.said(run(*command, "--memory-limit", "1M"),
-                      r"the model needs about [\d.]+ GB of memory, and 0.0 GB are allowed \(--memory-limit\); "
+                      r"the model needs about [\d.]+ [MG]B of memory, and 1\.\d+ MB are allowed \(--memory-limit\); "
                       r"weights take")
             self.assertEqual(run(*command, "--memory-limit", "2G").returncode, DONE)
 
@@ -136,7 +136,7 @@ class MemoryLimit(ek_cli.Case):
         """Between what bf16 and what fp32 take."""
         model = self.big_model()
         self.said(run(*self.generate(model)[:-1], "fp32", "--memory-limit", "500M", "--expert-store", "memory"),
-                  r"--dtype bf16 would fit, with 0\.\d GB$")
+                  r"--dtype bf16 would fit, with [\d.]+ MB$")
         r = run(*self.generate(model, "--memory-limit", "250M", "--expert-store", "memory"))
         self.said(r, r"--expert-slots \d+ would fit, with the other experts on disk$")
         slots = re.search(r"--expert-slots (\d+)", r.stderr).group(1)
@@ -198,7 +198,7 @@ class MemoryLimit(ek_cli.Case):
         group.set_limit(64 << 20)
         model = self.big_model()
         self.said(group.run(*self.generate(model, "--expert-store", "memory")),
-                  r"0\.\d GB are available \(the cgroup /\S+/evenkeel-test-\d+, limited to 0\.1 GB\)")
+                  r"[\d.]+ [kM]?B are available \(the cgroup /\S+/evenkeel-test-\d+, limited to [\d.]+ MB\)")
         self.assertEqual(run(*self.generate(self.path("run"))).returncode, DONE)
 
 

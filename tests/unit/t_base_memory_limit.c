@@ -82,16 +82,16 @@ static void what_is_said(void)
     char text[EK_LIMIT_TEXT];
     ek_memory_limit limit = limit_for("4:memory:/x\n", 0);
 
-    CHECK(strncmp(ek_memory_limit_describe(&limit, text), "0.0 GB are available (the cgroup /tmp/",
-                  38) == 0);
-    CHECK(strstr(text, "memory/x, limited to 0.0 GB)") != NULL);
+    CHECK(strncmp(ek_memory_limit_describe(&limit, text), "5.04 MB are available (the cgroup /tmp/",
+                  39) == 0);
+    CHECK(strstr(text, "memory/x, limited to 6.00 MB)") != NULL);
     CHECK_INT(limit.bytes - limit.left, (limit.bytes - limit.left) / 4096 * 4096);
     CHECK(limit.bytes > limit.left); /* this process holds something already */
     limit = limit_for("4:memory:/x\n", 8000000000);
     CHECK_INT(limit.kind, EK_LIMIT_GIVEN);
     CHECK_INT(limit.bytes, 8000000000);
     CHECK(limit.left < 8000000000 && limit.left > 7000000000);
-    CHECK(strcmp(ek_memory_limit_describe(&limit, text), "8.0 GB are allowed (--memory-limit)") ==
+    CHECK(strcmp(ek_memory_limit_describe(&limit, text), "8.00 GB are allowed (--memory-limit)") ==
           0);
     limit = limit_for("nonsense\n", 0);
     CHECK(strcmp(ek_memory_limit_source(&limit, text), "free memory") == 0);

@@ -10,6 +10,7 @@
  *           checks that every element is stored exactly once, and writes the manifest */
 #include "base/arena.h"
 #include "base/c_locale.h"
+#include "base/count_text.h"
 #include "base/log.h"
 #include "base/memory_limit.h"
 #include "base/threads.h"
@@ -373,6 +374,7 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
 {
     const ek_mesh *mesh = cfg->model->cfg.mesh;
     ek_train_saving *s = calloc(1, sizeof(*s));
+    char copy[32];
     int waits = 0;
     ek_status st;
 
@@ -385,8 +387,8 @@ ek_status ek_train_save_begin(const ek_train_save_config *cfg, ek_train_saving *
     EK_TRY_OUT(broadcast_folder(s));
     if (cfg->background && !copy_own(s)) {
         ek_log("train", EK_LOG_WARN,
-               "no memory for a copy of %.1f GB: training waits until the checkpoint is written",
-               (double)ek_train_copy_bytes(cfg->model) / 1e9);
+               "no memory for a copy of %s: training waits until the checkpoint is written",
+               ek_bytes_text(copy, sizeof(copy), (double)ek_train_copy_bytes(cfg->model)));
         waits = 1;
     }
     if (waits)

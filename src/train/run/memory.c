@@ -1,4 +1,5 @@
 /* The memory that a run needs, its limit, and what would fit. */
+#include "base/count_text.h"
 #include "comm/agree.h"
 #include "elastic/segment.h"
 #include "model/offload.h"
@@ -222,13 +223,14 @@ static ek_status check_shared_memory(ek_run *r)
 static const char *copies_text(const ek_run *r, char *text)
 {
     double bytes = ek_param_buckets_copy_bytes(r->model);
+    char each[32];
 
     text[0] = '\0';
     if (bytes > 0)
         snprintf(text, HINT_CAP,
-                 " (%.2f GB a rank are copies of shards of other hosts, for --elastic; "
+                 " (%s a rank are copies of shards of other hosts, for --elastic; "
                  "--elastic=false does without)",
-                 bytes / 1e9);
+                 ek_bytes_text(each, sizeof(each), bytes));
     return text;
 }
 
@@ -237,7 +239,7 @@ static const char *copies_text(const ek_run *r, char *text)
 ek_status ek_run_check_memory(ek_run *r)
 {
     double copy = (double)ek_train_copy_bytes(r->model), copy_fits, all_fit, ranks = 1, spare;
-    char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT], copies[HINT_CAP];
+    char hint[HINT_CAP] = "", text[EK_LIMIT_TEXT], copies[HINT_CAP], want[32];
     memory_need need, with_copy;
 
     if (r->cfg->elastic)
@@ -262,8 +264,8 @@ ek_status ek_run_check_memory(ek_run *r)
     if (all_fit > 0)
         return EK_OK;
     EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));
-    EK_REQUIRE(need_fits(&need, 0), EK_ENOMEM,
-               "the run needs about %.1f GB of memory%s, and %s; %s", need.want / 1e9,
-               copies_text(r, copies), ek_memory_limit_describe(&need.limit, text), hint);
+    EK_REQUIRE(need_fits(&need, 0), EK_ENOMEM, "the run needs about %s of memory%s, and %s; %s",
+               ek_bytes_text(want, sizeof(want), need.want), copies_text(r, copies),
+               ek_memory_limit_describe(&need.limit, text), hint);
     return EK_OK;
 }
