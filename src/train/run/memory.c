@@ -1,5 +1,6 @@
 /* The memory that a run needs, its limit, and what would fit. */
 #include "base/count_text.h"
+#include "base/threads.h"
 #include "comm/agree.h"
 #include "elastic/segment.h"
 #include "model/offload.h"
@@ -234,6 +235,15 @@ static const char *copies_text(const ek_run *r, char *text)
     return text;
 }
 
+/* Measuring costs has freed what it used, which is more than a small run needs: the peak. */
+static void count_measuring(ek_run *r)
+{
+    size_t *predicted = &r->out->info.predicted_bytes, peak = (size_t)ek_rss_peak_bytes();
+
+    if (ek_run_is_executed(r) && !r->cfg->dry_run && peak > *predicted)
+        *predicted = peak;
+}
+
 /* Linux overcommits memory and kills a process that uses too much without a message; so this checks
  * before. */
 ek_status ek_run_check_memory(ek_run *r)
@@ -261,6 +271,7 @@ ek_status ek_run_check_memory(ek_run *r)
     EK_TRY(ek_minimum(r->world, &r->room.spare_bytes));
     all_fit = need_fits(&need, 0);
     EK_TRY(ek_minimum(r->world, &all_fit));
+    count_measuring(r);
     if (all_fit > 0)
         return EK_OK;
     EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));
