@@ -171,7 +171,7 @@ typedef struct {
     double silent_s;               /* and the time after which it was */
     int64_t kill_at;               /* mpiexec is killed then; 0: it is not */
     int kill_sent;                 /* it was */
-    int told, short_grace;         /* the interrupt was forwarded; workers have little time left */
+    int forwarded, short_grace;    /* the interrupt was forwarded; workers have little time left */
     int ended, code;               /* mpiexec has ended; exit status, -1: by a signal */
     int unreached;                 /* consecutive REACHED with failures */
     int64_t more_since;            /* step at which more hosts were first available; -1: none are */

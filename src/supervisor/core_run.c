@@ -258,9 +258,9 @@ static void forward_interrupt(ek_core *c, int64_t now)
 {
     ek_core_ending *g = &c->ending;
 
-    if (!g->told && g->kill_at == 0) {
+    if (!g->forwarded && g->kill_at == 0) {
         ek_core_act(&c->actions, &(ek_core_action){.kind = EK_CORE_FORWARD_INTERRUPT, .host = -1});
-        g->told = 1;
+        g->forwarded = 1;
         g->short_grace = c->cfg.elastic && c->progress.phase < EK_PHASE_STEP;
         g->kill_at = g->short_grace ? now + 3 * second / 4 : 0;
     } else if (g->short_grace && c->interrupts == 1 && c->progress.phase >= EK_PHASE_STEP) {

@@ -62,9 +62,9 @@ static void tokenising(void *context, int64_t bytes_done, int64_t bytes_total)
     ek_train_reports *r = context;
     int64_t now = ek_clock_ns();
 
-    if (now - r->told_ns > TOKENISING_NS) {
+    if (now - r->reported_ns > TOKENISING_NS) {
         ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_PHASE, .phase = {"tokenising"}});
-        r->told_ns = now;
+        r->reported_ns = now;
     }
     if (r->user.tokenising != NULL)
         r->user.tokenising(r->user.context, bytes_done, bytes_total);

@@ -14,7 +14,7 @@ typedef struct {
     ek_train_hooks user;
     int (*is_interrupted)(void);
     ek_supervised supervised; /* by which the run tells what a rank has in memory */
-    int64_t told_ns;          /* last report of tokenising, ek_clock_ns() */
+    int64_t reported_ns;      /* last report of tokenising, ek_clock_ns() */
     ek_train_hooks hooks;
 } ek_train_reports;
 

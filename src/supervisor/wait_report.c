@@ -46,7 +46,7 @@ static int describe_workers(const ek_supervisor *x, FILE *f)
     const ek_core_reported *r = &x->core.reported;
     ek_phase phase = x->core.progress.phase;
 
-    if (x->core.ending.told)
+    if (x->core.ending.forwarded)
         fprintf(f, "the workers to save and exit (interrupt again to terminate them at once)");
     else if (r->started < r->n && r->joined < r->n) {
         fprintf(f, "mpiexec to start workers");
@@ -102,7 +102,7 @@ static int wait_of(const ek_core *c)
 {
     if (c->state != EK_CORE_RUNNING)
         return c->state == EK_CORE_LISTING ? EK_CORE_LISTING : EK_CORE_PROBING;
-    return c->ending.told ? FORWARDED : FIRST_PHASE + (int)c->progress.phase;
+    return c->ending.forwarded ? FORWARDED : FIRST_PHASE + (int)c->progress.phase;
 }
 
 void ek_wait_report(ek_supervisor *x, int64_t now)

@@ -14,10 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The slowest expert rank and what a row costs there (balance/rank_speeds.h); 0: none was told. */
+/* The slowest expert rank and what a row costs there (balance/rank_speeds.h); 0: none was logged.
+ */
 typedef struct {
     int32_t rank, cost;
-} told_speed;
+} logged_speed;
 
 struct ek_trainer {
     ek_model *model;
@@ -30,7 +31,7 @@ struct ek_trainer {
     ek_warm_state_found recalled; /* from the warm state */
     ek_traffic traffic;
     double shared[EK_PASS_SHARED]; /* ek_trainer_share, of the last step or the warm state */
-    told_speed told;               /* in the last line about speeds of ranks */
+    logged_speed logged;           /* in the last line about speeds of ranks */
     int slow_plans;                /* consecutive steps in which planning took too long */
     ek_share_follower follower;
 
@@ -275,16 +276,16 @@ static void watch_planner(ek_trainer *tr, const ek_losses *l)
 static int is_slowest_new(ek_trainer *tr)
 {
     const ek_rank_speeds *s = &tr->pass->planning.speeds;
-    told_speed now = {0, EK_ROW_COST_ONE}, *told = &tr->told;
+    logged_speed now = {0, EK_ROW_COST_ONE}, *logged = &tr->logged;
 
     for (int32_t r = 0; r < s->ranks; r++)
         if (s->cost[r] > now.cost)
-            now = (told_speed){r, s->cost[r]};
-    if (now.rank == told->rank && told->cost > 0 &&
-        (now.cost > EK_ROW_COST_ONE) == (told->cost > EK_ROW_COST_ONE) &&
-        abs(now.cost - told->cost) <= now.cost / 10)
+            now = (logged_speed){r, s->cost[r]};
+    if (now.rank == logged->rank && logged->cost > 0 &&
+        (now.cost > EK_ROW_COST_ONE) == (logged->cost > EK_ROW_COST_ONE) &&
+        abs(now.cost - logged->cost) <= now.cost / 10)
         return 0;
-    *told = now;
+    *logged = now;
     return 1;
 }
 

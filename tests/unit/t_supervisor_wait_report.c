@@ -135,9 +135,9 @@ static void phases_in_which_workers_report_nothing_themselves_are_named(void)
     check_text("the workers to read the data and plan the recovery");
     sup.core.progress.phase = EK_PHASE_TRANSFER;
     check_text("the workers to restore the state");
-    sup.core.ending.told = 1;
+    sup.core.ending.forwarded = 1;
     check_text("the workers to save and exit (interrupt again to terminate them at once)");
-    sup.core.ending.told = 0;
+    sup.core.ending.forwarded = 0;
     sup.core.progress.phase = EK_PHASE_STEP;
     sup.said.wait_of = -1;
     check_wait(0, "");

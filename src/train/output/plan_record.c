@@ -16,16 +16,17 @@ static void on_plan(void *context, int layer, int ep_group, const ek_plan_limits
                     const int64_t *counts, const ek_plan *p)
 {
     ek_plan_record *r = context;
-    ek_plan told = *p;
+    ek_plan recorded = *p;
 
     if (ep_group < 0) {
         memcpy(r->reason[layer], p->reason, sizeof(p->reason));
         return;
     }
-    memcpy(r->both ? told.primary_reason : told.reason, r->reason[layer], sizeof(told.reason));
+    memcpy(r->both ? recorded.primary_reason : recorded.reason, r->reason[layer],
+           sizeof(recorded.reason));
     ek_plan_lines_add(&r->lines,
                       &(ek_plan_place){r->step, layer, r->plans[layer]++ / r->ep_groups, ep_group},
-                      l, counts, &told);
+                      l, counts, &recorded);
 }
 
 ek_status ek_plan_record_listener(ek_plan_record *r, int64_t layers, ek_moe_plan_listener *out)

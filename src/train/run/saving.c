@@ -15,7 +15,7 @@ _Static_assert(sizeof(ek_save_history) <= EK_PASS_SHARED * sizeof(double) &&
                "the history is shared as numbers");
 
 /* An interval that has changed by less is not logged again. */
-static const double told_ratio = 2;
+static const double logged_ratio = 2;
 
 int ek_run_saves_by_itself(const ek_run *r)
 {
@@ -79,10 +79,10 @@ static void find_interval(ek_run *r)
                                   .saved = s->n_paid,
                                   .paid_s = s->paid_s};
     ek_save_interval_text(&s->interval, &s->history, &s->risk, out->reason, sizeof(out->reason));
-    if (s->told_s > 0 && s->interval.seconds < told_ratio * s->told_s &&
-        s->told_s < told_ratio * s->interval.seconds)
+    if (s->logged_s > 0 && s->interval.seconds < logged_ratio * s->logged_s &&
+        s->logged_s < logged_ratio * s->interval.seconds)
         return;
-    s->told_s = s->interval.seconds;
+    s->logged_s = s->interval.seconds;
     ek_log("train", EK_LOG_INFO, "--save-every auto: %s", out->reason);
 }
 

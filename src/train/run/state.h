@@ -103,7 +103,7 @@ typedef struct {
     ek_save_history history;
     ek_loss_risk risk; /* by the placement of the last step, or an earlier one */
     ek_save_interval interval;
-    double told_s;    /* seconds of the interval that was logged last; 0: none */
+    double logged_s;  /* seconds of the interval that was logged last; 0: none */
     int timed;        /* 1: a save is under way whose cost is being measured: */
     double blocked_s; /* training waited this long when it began, */
     double excess_s;  /* steps since took this much longer than those without a save, */
