@@ -87,14 +87,23 @@ class Layer:
         self.lib.ek_moe_layer_destroy(ctypes.byref(self.layer))
 
 
+def join(lib):
+    """The job that mpiexec has started, this process's rank in it, and the number of ranks."""
+    world, started = ctypes.c_void_p(), os.environ.get("PMI_SIZE", os.environ.get("OMPI_COMM_WORLD_SIZE"))
+    if started and lib.ek_job_join(ctypes.byref(world)) < 0:
+        sys.exit(lib.ek_err_message().decode())
+    ranks = max(lib.ek_job_size(world), 1)
+    if started and int(started) != ranks:
+        lib.ek_job_launcher.restype = ctypes.c_char_p
+        sys.exit("%s processes were started, and MPI sees %d: start them with %s, the mpiexec of evenkeel's MPI"
+                 % (started, ranks, lib.ek_job_launcher().decode()))
+    return world, max(lib.ek_job_rank(world), 0), ranks
+
+
 def main():
     lib = ctypes.CDLL(sys.argv[1] if len(sys.argv) > 1 else "build/libevenkeel.so")
     lib.ek_err_message.restype = ctypes.c_char_p
-    world = ctypes.c_void_p()
-    if "PMI_RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ:
-        if lib.ek_job_join(ctypes.byref(world)) < 0:
-            sys.exit(lib.ek_err_message().decode())
-    rank, ranks = max(lib.ek_job_rank(world), 0), max(lib.ek_job_size(world), 1)
+    world, rank, ranks = join(lib)
     sizes = {"hidden": HIDDEN, "ff": FF, "experts": EXPERTS, "top_k": 2, "tokens": TOKENS, "threads": 1}
     teacher = Layer(lib, Config(world=world, seed=1, init_std=0.4, **sizes))
     student = Layer(lib, Config(world=world, seed=2, init_std=0.3, balance=b"exact", spare_slots=1, **sizes))
