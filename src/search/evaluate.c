@@ -336,7 +336,7 @@ ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside
 
 /* --- simulation ------------------------------------------------------------------------------- */
 
-static void take_result(const ek_simulation *sim, ek_search_layout *l, int loaded)
+static void take_result(const ek_simulation *sim, ek_search_layout *l, int loaded, int by_flow)
 {
     const ek_sim_result *r = ek_simulation_result(sim);
     const ek_sim_graphs *g = ek_simulation_graphs(sim);
@@ -345,9 +345,10 @@ static void take_result(const ek_simulation *sim, ek_search_layout *l, int loade
     for (int32_t k = 0; k < g->n_classes; k++)
         l->memory = fmax(l->memory, g->classes[k].memory);
     l->step_s = r->step_s;
-    if (!loaded)
+    if (!loaded && !by_flow)
         l->even_s = r->step_s;
     l->loaded = loaded;
+    l->by_flow = by_flow;
     l->flops = r->flops;
     l->parts = r->parts;
     l->outcome = EK_OUTCOME_SIMULATED;
@@ -375,10 +376,12 @@ ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, in
     ek_train_config train;
     ek_simulation_config cfg = config_of(s, l, loaded, &train);
     ek_simulation *sim = NULL;
-    ek_status st = ek_simulate(&cfg, &sim);
+    ek_status st;
 
+    cfg.engine = s->engine;
+    st = ek_simulate(&cfg, &sim);
     if (st == EK_OK)
-        take_result(sim, l, loaded);
+        take_result(sim, l, loaded, s->engine == EK_ENGINE_FLOW);
     if (st == EK_OK && s->memory > 0 && l->memory > s->memory)
         l->outcome = EK_OUTCOME_TOO_MUCH; /* of a stage in the middle, as layers differ */
     ek_simulation_close(&sim);

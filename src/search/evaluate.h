@@ -32,6 +32,7 @@ typedef struct {
     double even_s;       /* simulated: seconds of a step under even loads, */
     double step_s;       /* and with those of the trace, if it was simulated with them */
     int loaded;          /* 1: it was */
+    int by_flow;         /* 1: step_s is of EK_ENGINE_FLOW */
     double flops;        /* of the model, of all ranks, in a step */
     ek_sim_parts parts;  /* of step_s */
     const char *balance; /* policy with the trace's loads; NULL: that of the settings */
@@ -48,6 +49,7 @@ typedef struct {
     int64_t batch;      /* and sequences of a step */
     const ek_trace *trace;
     int64_t steps;          /* of the trace */
+    ek_engine engine;       /* of ek_search_simulate */
     const char *failures;   /* as of ek_simulate_failures; NULL: none */
     const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS */
 } ek_search_setting;

@@ -80,12 +80,12 @@ static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
 
 static json_t *counts_json(const ek_search *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "all", (json_int_t)s->n, "refused",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "all", (json_int_t)s->n, "refused",
                      (json_int_t)s->count[EK_OUTCOME_REFUSED], "too_large",
                      (json_int_t)s->count[EK_OUTCOME_TOO_MUCH], "dropped",
                      (json_int_t)s->count[EK_OUTCOME_BOUND], "simulated",
                      (json_int_t)s->count[EK_OUTCOME_SIMULATED], "simulated_with_trace",
-                     (json_int_t)s->n_loaded);
+                     (json_int_t)s->n_loaded, "simulated_by_flow", (json_int_t)s->n_flow);
 }
 
 static const char *const objectives[] = {"step", "goodput", "cost"};
@@ -197,6 +197,8 @@ static void put_counts(const ek_search *s, FILE *out)
             (long long)s->count[EK_OUTCOME_SIMULATED]);
     if (s->n_loaded > 0)
         fprintf(out, ", %lld times with the loads of the trace", (long long)s->n_loaded);
+    if (s->n_flow > 0)
+        fprintf(out, ", %lld by flow", (long long)s->n_flow);
     fprintf(out, "\n");
 }
 

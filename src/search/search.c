@@ -15,6 +15,7 @@
 #include <string.h>
 
 enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, FAILURES_FOR = 16 };
+enum { FLOWS_FOR = 8, FLOWS_LOADED_RANKS = 256 };
 enum { REFUSAL = 1024 };
 
 /* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
@@ -193,12 +194,15 @@ static ek_status list_corners(ek_search *o)
 typedef struct {
     double key;
     int64_t index;
+    int before; /* all with less of it, whatever the key */
 } keyed;
 
 static int compare_keys(const void *a, const void *b)
 {
     const keyed *x = a, *y = b;
 
+    if (x->before != y->before)
+        return x->before > y->before ? -1 : 1;
     if (x->key < y->key || x->key > y->key)
         return x->key < y->key ? -1 : 1;
     return (x->index > y->index) - (x->index < y->index);
@@ -240,8 +244,9 @@ double ek_search_step_price(const ek_search *s, const ek_search_layout *l)
     return s->cfg->cluster->node_s_price * node_seconds(s, l);
 }
 
-/* Indices of the eligible layouts, the best first; the caller frees *list [*n]. */
-static ek_status list_by_value(const searching *s, int64_t **list, int64_t *n)
+/* Indices of the eligible layouts, the best first; the caller frees *list [*n].  flow_first: those
+ * simulated by flow before all others. */
+static ek_status list_layouts_by(const searching *s, int flow_first, int64_t **list, int64_t *n)
 {
     const ek_search *o = s->out;
     keyed *keys = calloc((size_t)o->n, sizeof(*keys));
@@ -254,12 +259,18 @@ static ek_status list_by_value(const searching *s, int64_t **list, int64_t *n)
     }
     for (int64_t i = 0; i < o->n; i++)
         if (is_eligible(s, &o->layouts[i]))
-            keys[(*n)++] = (keyed){ek_search_value(o, &o->layouts[i]), i};
+            keys[(*n)++] =
+                (keyed){ek_search_value(o, &o->layouts[i]), i, flow_first && o->layouts[i].by_flow};
     qsort(keys, (size_t)*n, sizeof(*keys), compare_keys);
     for (int64_t i = 0; i < *n; i++)
         (*list)[i] = keys[i].index;
     free(keys);
     return EK_OK;
+}
+
+static ek_status list_by_value(const searching *s, int64_t **list, int64_t *n)
+{
+    return list_layouts_by(s, 1, list, n);
 }
 
 /* Those that fit, the most promising first. */
@@ -275,7 +286,7 @@ static ek_status order_layouts(searching *s)
     }
     for (int64_t i = 0; i < o->n; i++)
         if (o->layouts[i].outcome == EK_OUTCOME_BOUND)
-            keys[s->n_order++] = (keyed){o->layouts[i].bound, i};
+            keys[s->n_order++] = (keyed){o->layouts[i].bound, i, 0};
     qsort(keys, (size_t)s->n_order, sizeof(*keys), compare_keys);
     for (int64_t i = 0; i < s->n_order; i++)
         s->order[i] = keys[i].index;
@@ -379,7 +390,7 @@ static ek_status simulate_promising(searching *s, found *f)
 
 static ek_status simulate_all(searching *s)
 {
-    int64_t top = s->out->cfg->top > 0 ? s->out->cfg->top : 1;
+    int64_t top = s->out->cfg->top > FLOWS_FOR ? s->out->cfg->top : FLOWS_FOR;
     found f = {0};
     ek_status st = order_layouts(s);
 
@@ -395,6 +406,13 @@ static ek_status simulate_all(searching *s)
 
 /* --- loads of a trace ------------------------------------------------------------------------- */
 
+static int is_better(const ek_search *o, const ek_search_layout *a, const ek_search_layout *b)
+{
+    if (a->by_flow != b->by_flow)
+        return a->by_flow;
+    return ek_search_value(o, a) < ek_search_value(o, b);
+}
+
 /* Sets the best layout of each corner. */
 static void fill_corners(const searching *s)
 {
@@ -406,8 +424,7 @@ static void fill_corners(const searching *s)
         for (int k = 0; k < CORNERED && is_eligible(s, &o->layouts[i]); k++) {
             ek_search_corner *c = corner_of(o, &o->layouts[i], k);
 
-            if (c->best < 0 ||
-                ek_search_value(o, &o->layouts[i]) < ek_search_value(o, &o->layouts[c->best]))
+            if (c->best < 0 || is_better(o, &o->layouts[i], &o->layouts[c->best]))
                 c->best = i;
         }
 }
@@ -494,6 +511,27 @@ static ek_status try_policies(searching *s)
     for (size_t p = 0; p < sizeof(policies) / sizeof(policies[0]) && st == EK_OK; p++)
         if (strcmp(policies[p], s->setting.train->balance) != 0)
             st = try_policy(s, policies[p], some, n_some);
+    return st;
+}
+
+/* --- flows ------------------------------------------------------------------------------------ */
+
+/* The best so far, and those of each corner. */
+static ek_status simulate_flows(searching *s)
+{
+    int64_t *list = NULL, n = 0;
+    ek_status st;
+
+    if (s->setting.failures != NULL ||
+        (s->setting.trace != NULL && s->out->cfg->ranks > FLOWS_LOADED_RANKS))
+        return EK_OK;
+    st = list_promising(s, FLOWS_FOR, &list, &n);
+    s->setting.engine = EK_ENGINE_FLOW;
+    if (st == EK_OK)
+        st = simulate_round(s, list, n, s->setting.trace != NULL);
+    s->setting.engine = EK_ENGINE_REPLAY;
+    s->out->n_flow = n;
+    free(list);
     return st;
 }
 
@@ -610,15 +648,18 @@ static void count_outcomes(ek_search *o)
         o->count[o->layouts[i].outcome]++;
 }
 
-/* Which of the layouts, by time, need less memory than all before them. */
+/* Which of the layouts, by time, need less memory than all before them.  What replay takes for
+ * shorter than the best by flow is not. */
 static ek_status fill_pool(ek_search *o, const int64_t *order, int64_t n)
 {
+    const ek_search_layout *best = &o->layouts[o->best[0]];
     double least = INFINITY;
 
     o->pool = calloc((size_t)n + 1, sizeof(*o->pool));
     EK_REQUIRE(o->pool != NULL, EK_ENOMEM, "no memory for a pool of layouts");
     for (int64_t i = 0; i < n; i++)
-        if (o->layouts[order[i]].memory < least) {
+        if (o->layouts[order[i]].memory < least &&
+            ek_search_value(o, &o->layouts[order[i]]) >= ek_search_value(o, best)) {
             least = o->layouts[order[i]].memory;
             o->pool[o->n_pool++] = order[i];
         }
@@ -643,7 +684,7 @@ static int is_best_of_corner(const ek_search *o, int64_t index)
 /* order: all by time.  Where they are too many, the pool goes first. */
 static ek_status fill_pool_for_runs(ek_search *o, const int64_t *order, int64_t n)
 {
-    double most = NEAR_BEST * o->layouts[order[0]].step_s;
+    double most = NEAR_BEST * o->layouts[o->best[0]].step_s;
     int64_t others = EK_LAYOUT_POOL_MAX - o->n_pool;
 
     o->pool_for_runs = calloc((size_t)n, sizeof(*o->pool_for_runs));
@@ -658,15 +699,21 @@ static ek_status fill_pool_for_runs(ek_search *o, const int64_t *order, int64_t 
 static ek_status fill_answer(searching *s)
 {
     ek_search *o = s->out;
-    int64_t n;
+    int64_t *order = NULL, n;
+    ek_status st;
 
     fill_corners(s);
     count_outcomes(o);
     EK_TRY(list_by_value(s, &o->best, &n));
     EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
-    EK_TRY(fill_pool(o, o->best, n));
-    return fill_pool_for_runs(o, o->best, n);
+    st = list_layouts_by(s, 0, &order, &n);
+    if (st == EK_OK)
+        st = fill_pool(o, order, n);
+    if (st == EK_OK)
+        st = fill_pool_for_runs(o, order, n);
+    free(order);
+    return st;
 }
 
 static ek_status search(searching *s, const ek_search_config *cfg)
@@ -691,6 +738,7 @@ static ek_status search(searching *s, const ek_search_config *cfg)
         EK_TRY(simulate_loaded(s));
         EK_TRY(try_policies(s));
     }
+    EK_TRY(simulate_flows(s));
     EK_TRY(find_shortest(s));
     if (s->setting.failures != NULL)
         EK_TRY(simulate_failures(s));

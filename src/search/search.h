@@ -7,7 +7,10 @@
  *     recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
  *     best 8 of these with other balancing policies.
- *  4. With failures of nodes the best 16 by the time of a step, and the best of each value, are
+ *  4. The best 8, and the best of each value, are simulated by flows (sim/flow.h), which part from
+ *     replays where links and cores are shared: these are the answer's first.  Not with failures,
+ *     nor with a trace on more than 256 ranks, for its time.
+ *  5. With failures of nodes the best 16 by the time of a step, and the best of each value, are
  *     simulated in runs in which nodes fail, and the answer is of these.
  *
  * Rounds have a fixed size, so what is found, and how many are simulated, does not depend on the
@@ -51,12 +54,13 @@ typedef struct {
     ek_search_layout *layouts;   /* [n], pp outermost */
     int64_t count[EK_OUTCOME_SIMULATED + 1];
     int64_t n_loaded; /* simulated with the trace's loads */
+    int64_t n_flow;   /* simulated by flows */
     int64_t n_failures;
     ek_search_failures *failures; /* [n_failures] of the layouts with the shortest steps, and the
                                      best of each corner */
     int64_t shortest;             /* index of the layout with the shortest step */
     int64_t n_best;
-    int64_t *best; /* [n_best] indices, the shortest step first */
+    int64_t *best; /* [n_best] indices, the shortest step first, of those by flows before others */
     int64_t n_pool;
     int64_t *pool; /* [n_pool] indices of simulated layouts: no other has a shorter step and less
                       memory; the shortest step first */

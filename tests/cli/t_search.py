@@ -27,7 +27,7 @@ class Search(ek_cli.Case):
 
     def simulate(self, ranks, options, *words):
         flags = [w for name, value in options.items() for w in ("--" + name, value)]
-        r = run("simulate", "--cluster", self.cluster, "--model", "small", "--ranks", ranks, "--json", *flags, *words)
+        r = run("simulate", "--engine", "flow", "--cluster", self.cluster, "--model", "small", "--ranks", ranks, "--json", *flags, *words)
         self.assertEqual(r.returncode, DONE, r.stderr)
         return json.loads(r.stdout)
 

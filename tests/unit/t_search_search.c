@@ -107,6 +107,67 @@ static void what_is_found_is_what_simulating_all_finds(void)
     ek_search_close(&all);
 }
 
+/* By flow, where the ranks of a node share an adapter and cores: how much longer the step of the
+ * best layout is than the shortest of all; and of what replay says is best. */
+static double regret_of(const ek_search *all, ek_search_setting *s, double *by_replay)
+{
+    double best = INFINITY, chosen = 0, replay = INFINITY, of_replay = 0;
+
+    s->engine = EK_ENGINE_FLOW;
+    for (int64_t i = 0; i < all->n; i++) {
+        ek_search_layout l = all->layouts[i];
+
+        if (l.outcome != EK_OUTCOME_SIMULATED)
+            continue;
+        CHECK_INT(ek_search_simulate(s, &l, 0), EK_OK);
+        CHECK(l.by_flow && (!all->layouts[i].by_flow || l.step_s == all->layouts[i].step_s));
+        best = fmin(best, l.step_s);
+        if (i == all->best[0])
+            chosen = l.step_s;
+        if (all->layouts[i].even_s < replay) {
+            replay = all->layouts[i].even_s;
+            of_replay = l.step_s;
+        }
+    }
+    *by_replay = of_replay / best - 1;
+    return chosen / best - 1;
+}
+
+static void the_best_are_simulated_by_flow(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    int node_of[RANKS] = {0, 0, 0, 0, 1, 1, 1, 1};
+    ek_search_config cfg = {.train = &train,
+                            .cluster = &cluster,
+                            .ranks = RANKS,
+                            .fix = "etp=1,zero=0,zero=1,micro-batch=8,micro-batch=32",
+                            .top = 5,
+                            .everything = 1};
+    ek_search_setting setting = {
+        .train = &train, .cluster = &cluster, .ranks = RANKS, .node_of = node_of, .batch = 32};
+    ek_search *s;
+
+    set_cluster(&cluster);
+    cluster.level[0].bytes_s *= 0.1;
+    cluster.level[1].bytes_s *= 0.1;
+    cluster.level[1].shared_by = 4;
+    cluster.machine.ranks = RANKS;
+    cluster.machine.rank_alone = 2.5;
+    s = search_for(&cfg);
+    if (s != NULL) {
+        double by_replay, regret = regret_of(s, &setting, &by_replay);
+
+        CHECK(s->n_flow > s->n_best);
+        for (int64_t i = 0; i < s->n_best; i++) {
+            CHECK(s->layouts[s->best[i]].by_flow);
+            CHECK(i == 0 || s->layouts[s->best[i]].step_s >= s->layouts[s->best[i - 1]].step_s);
+        }
+        CHECK(regret == 0 && by_replay > 0.01);
+    }
+    ek_search_close(&s);
+}
+
 static void measured_memory_is_that_of_the_simulation(void)
 {
     ek_train_config train = small_run();
@@ -209,6 +270,7 @@ static void refusals_of_training_are_the_message_if_all_are_refused(void)
 
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
+    EK_CASE(the_best_are_simulated_by_flow),
     EK_CASE(measured_memory_is_that_of_the_simulation),
     EK_CASE(what_does_not_fit_is_not_chosen),
     EK_CASE(nothing_fits_says_what_the_smallest_needs),
