@@ -3,10 +3,12 @@
 #include "supervisor/elastic_default.h"
 
 #include "supervisor/host_list.h"
+#include "train/layout.h"
 #include "train/output/folder.h"
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int is_word(const ek_options *o, const char *name, const char *word)
@@ -48,24 +50,6 @@ ek_status ek_elastic_places(const ek_options *o, int *ranks, int **host_of, int 
     return st;
 }
 
-/* The first stage of which one host alone holds a tensor-parallel part; -1: none. */
-static int64_t stage_on_one_host(const ek_host_list *h, int64_t ranks, int64_t pp, int64_t tp)
-{
-    int64_t of_stage = ranks / pp;
-
-    for (int64_t stage = 0; stage < pp; stage++)
-        for (int64_t part = 0; part < tp; part++) {
-            int64_t first = stage * of_stage + part, at = first + tp;
-
-            while (at < (stage + 1) * of_stage &&
-                   ek_host_list_entry(h, at) == ek_host_list_entry(h, first))
-                at += tp;
-            if (at >= (stage + 1) * of_stage)
-                return stage;
-        }
-    return -1;
-}
-
 static int has_several(const ek_host_list *h)
 {
     for (int i = 1; i < h->n; i++)
@@ -93,26 +77,41 @@ static int has_run(const ek_options *o)
            found.s[0] != '\0';
 }
 
+/* Why a part of the model would be lost with a host. */
+static void explain_layout(const ek_options *o, const ek_host_list *h, int64_t ranks,
+                           char why[EK_ELASTIC_WHY])
+{
+    int64_t pp = ek_options_int(o, "pp"), tp = ek_options_int(o, "tp");
+    int *host_of = NULL, *rack_of = NULL, stage = -1;
+    ek_status st = ek_host_list_places(h, (int)ranks, &host_of, &rack_of);
+
+    if (st == EK_OK)
+        stage = ek_layout_stage_on_one_host((int)ranks, pp > 0 ? (int)pp : 1, tp > 0 ? (int)tp : 1,
+                                            host_of);
+    else
+        snprintf(why, EK_ELASTIC_WHY, "%s", ek_err_message());
+    if (stage >= 0)
+        snprintf(why, EK_ELASTIC_WHY, "one host alone would have a part of pipeline stage %d",
+                 stage);
+    free(host_of);
+    free(rack_of);
+}
+
 static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELASTIC_WHY])
 {
     const char *opposes = opposing_option(o);
-    int64_t ranks = ek_options_int(o, "ranks"), pp = ek_options_int(o, "pp");
-    int64_t tp = ek_options_int(o, "tp"), stage = -1;
+    int64_t ranks = ek_options_int(o, "ranks");
 
     ranks = ranks > 0 ? ranks : ek_host_list_slots(h);
-    if (is_word(o, "layout", "given") &&
-        (ek_options_given(o, "layout") || ek_options_text(o, "layout-pool") == NULL))
-        /* else only those are considered that survive */
-        stage = stage_on_one_host(h, ranks, pp > 0 ? pp : 1, tp > 0 ? tp : 1);
     if (opposes != NULL)
         snprintf(why, EK_ELASTIC_WHY, "it does not go with %s", opposes);
     else if (ranks > ek_host_list_slots(h))
         snprintf(why, EK_ELASTIC_WHY, "--ranks is more than the slots of the hosts");
     else if (is_any_twice(h))
         snprintf(why, EK_ELASTIC_WHY, "a host is in the list twice");
-    else if (stage >= 0)
-        snprintf(why, EK_ELASTIC_WHY, "one host alone would have a part of pipeline stage %lld",
-                 (long long)stage);
+    else if (is_word(o, "layout", "given") &&
+             (ek_options_given(o, "layout") || ek_options_text(o, "layout-pool") == NULL))
+        explain_layout(o, h, ranks, why); /* else only those are considered that survive */
 }
 
 int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])

@@ -125,16 +125,24 @@ int ek_layout_ranks_left(int ranks, const int *host_of)
     return ranks - most;
 }
 
+int ek_layout_stage_on_one_host(int ranks, int pp, int tp, const int *host_of)
+{
+    int stage = ranks / pp;
+
+    for (int s = 0; s < pp; s++)
+        for (int t = 0; t < tp; t++)
+            if (are_on_one_host(host_of, s * stage + t, tp, (s + 1) * stage))
+                return s;
+    return -1;
+}
+
 int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of, int left)
 {
     const int64_t *v = l->value;
     ek_mesh_sizes sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP], (int)v[EK_CHOICE_EP],
                            (int)v[EK_CHOICE_ETP]};
-    int stage = ranks / sizes.pp;
 
-    for (int s = 0; s < sizes.pp; s++)
-        for (int t = 0; t < sizes.tp; t++)
-            if (are_on_one_host(host_of, s * stage + t, sizes.tp, (s + 1) * stage))
-                return 0;
+    if (ek_layout_stage_on_one_host(ranks, sizes.pp, sizes.tp, host_of) >= 0)
+        return 0;
     return ek_mesh_elastic_ranks(&sizes, left) > 0; /* more ranks have room where fewer have */
 }

@@ -164,6 +164,9 @@ static void layouts_survive_without_any_host(void)
     CHECK_INT(survives(2, 1, 1, 6, three), 1);
     CHECK_INT(survives(3, 1, 1, 6, three), 0);
     CHECK_INT(survives(2, 2, 1, 4, mixed), 0); /* two ranks are left of four that it needs */
+    CHECK_INT(ek_layout_stage_on_one_host(4, 2, 1, (const int[]){0, 1, 1, 1}), 1);
+    CHECK_INT(ek_layout_stage_on_one_host(4, 1, 2, (const int[]){0, 1, 1, 1}), 0);
+    CHECK_INT(ek_layout_stage_on_one_host(4, 2, 1, (const int[]){0, 1, 1, 0}), -1);
     CHECK_INT(ek_layout_ranks_left(6, unlike), 2);
     CHECK_INT(ek_layout_ranks_left(4, mixed), 2);
     CHECK_INT(ek_layout_ranks_left(6, three), 4);
