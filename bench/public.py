@@ -63,12 +63,17 @@ def step_flops(model, tokens, seq):
 
 # What they do differently, as switches of `simulate --dialect`: GPT training of 2021 and 2022 by Megatron-LM and Megatron-DeepSpeed in fp16, with
 # scores that are stored and gradients that are reduced at the end; Megatron since, with fused attention, fp32 gradients, reduced during the backward
-# pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py); nanotron, likewise
-# (optim/clip_grads.py and zero_grad of optim/gradient_accumulator.py), with rows by kernels of PyTorch; FSDP reduces gradients in the type of weights.
-DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", "ring-steps"],
-            "megatron": ["low-messages", "ring-steps", "gradient-passes", "etp-gather"],
-            "nanotron": ["low-messages", "ring-steps", "gradient-passes", "unfused-rows"],
-            "fsdp": ["low-messages", "low-gradients", "ring-steps"]}
+# pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py), with weights that are
+# gathered in their own type (param_data there, and its FSDP) and counts that are gathered by the ranks of experts (token_dispatcher.py); nanotron, likewise
+# (optim/clip_grads.py, zero_grad of optim/gradient_accumulator.py, optim/zero.py), with rows by kernels of PyTorch, and gradients in buckets of PyTorch's
+# DistributedDataParallel (bucket_cap_mb 25); FSDP reduces gradients in the type of weights.  All call NCCL, and some rows say that they call DeepEP.
+NCCL = ["ring-steps", "tree-sums"]
+DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", *NCCL],
+            "megatron": ["low-messages", "low-weights", "gradient-passes", "etp-gather", "expert-counts", *NCCL],
+            "nanotron": ["low-messages", "low-weights", "gradient-passes", "unfused-rows", "ddp-buckets", *NCCL],
+            "fsdp": ["low-messages", "low-gradients", "expert-counts", *NCCL],
+            "megatron-fsdp": ["low-messages", "low-gradients", "low-weights", "expert-counts", *NCCL]}
+DIALECTS.update({name + ", deepep": DIALECTS[name] + ["node-once"] for name in ("megatron", "megatron-fsdp")})
 
 
 # --- tables ------------------------------------------------------------------------------------------------------------------------------------
@@ -143,7 +148,8 @@ def zoo(rows):
             gpus, tp, pp, ep, dp, vpp, micro, batch = (int(r[k]) for k in ("gpus", "tp", "pp", "ep", "dp", "vpp", "mbs", "gbs"))
             yield Case("tp %d pp %d vpp %d ep %d, %s" % (tp, pp, vpp, ep, r["note"].split(", ")[-1]), (gpus, batch), model, "h100-eos", gpus,
                        float(r["step_s"]), layout(4096, batch, micro, gpus // tp // pp, tp, pp, ep, 1, vpp, 3 if r["fsdp"] else 1,
-                                                  "full" if r["recompute"] == "full" else "off"), "fsdp" if r["fsdp"] else "megatron")
+                                                  "full" if r["recompute"] == "full" else "off"),
+                       ("megatron-fsdp" if r["fsdp"] else "megatron") + (", deepep" if r["dispatcher"] == "DeepEP" else ""))
 
 
 SIMUMAX = {"llama3-70b": lambda l: dense(8192, l, 64, 8, 28672, 128256, 4096), "llama3-405b": lambda l: dense(16384, l, 128, 8, 53248, 128256, 4096),

@@ -16,6 +16,10 @@ SIMUMAX = "SimuMax (MooreThreads/SimuMax, configs/system, commit 4dcaae513ba7, A
 VTRAIN = "vTrain (VIA-Research/vTrain, trace/*/AR_GPU*_LUT, commit f8dda8473a48, MIT)"
 SIMAI = "SimAI (aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio, commit cef83f9ddd96, Apache-2.0)"
 
+# What a step of a ring takes beside its bytes, by NCCL's own model of its times (hwLat in graph/tuning.cc of 2.18 and later: rings, protocol Simple), in us.
+NCCL = "NCCL (NVIDIA/nccl, src/graph/tuning.cc, 2.18)"
+RING_STEP_US = {"node": 3.4, "net": 14.0}
+
 OP_S = 5e-6  # of no source
 OP_NOTE = "op_s, of launching an op, is assumed: no source has it."
 ROWS_NOTE = "Kernels of rows take %d us beside their bytes: latency_us of SimuMax, which does not say how it was measured. "
@@ -228,14 +232,19 @@ def a100_rank(tables, note):
             "machine": machine("A100", ((5120, 1536), groups[(5120, 1536)]), kernels, copy, OP_S)}
 
 
+def with_ring_steps(levels):
+    return [dict(level, ring_step_us=RING_STEP_US[level["name"]], note=level["note"] + "; ring_step_us by " + NCCL) for level in levels]
+
+
 def a100(tables, name, adapters, gbytes_s, note):
     return {"evenkeel_cluster": 1, "name": name,
             "note": "Nodes of 8 A100 with NVSwitch and %s. Derived, changed: products, attention and copies from " % adapters + SIMUMAX +
                     ", on A100 PCIe; NVLink from all-reduces of " + VTRAIN + "; share of adapters from " + SIMAI + ". See docs/simulate.md.",
             "rank": a100_rank(tables, "copy_bytes_per_s is A100 PCIe's, 0.91 of 1.6 TB/s, by SimuMax: the memory of a DGX A100 80 GB has about 2.0 TB/s by "
                                       "its data sheet. "),
-            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 230, "us": 6.1, "note": "all-reduces of 1 GiB and 1 MiB on 8 A100"},
-                       {"name": "net", "ranks": 16384, "gbytes_s": gbytes_s, "us": 3.7, "shared_by": 8, "note": note}]}
+            "levels": with_ring_steps([
+                {"name": "node", "ranks": 8, "gbytes_s": 230, "us": 6.1, "note": "all-reduces of 1 GiB and 1 MiB on 8 A100"},
+                {"name": "net", "ranks": 16384, "gbytes_s": gbytes_s, "us": 3.7, "shared_by": 8, "note": note}])}
 
 
 def a100_dgx(tables):
@@ -274,9 +283,10 @@ def h100():
                              "rows each. Copies of the forward rate: input of 2048 x 2048, input and weight of 8192 x 8192 and of 50304 x 2048. Experts have "
                              "the rates of 2048 x 2048. Rates of fewer rows are computed (docs/simulate.md). " + OP_NOTE,
                      "machine": machine("H100", ((2048, 1024), rates[(2048, 2048)]), kernels, copy, OP_S)},
-            "levels": [{"name": "node", "ranks": 8, "gbytes_s": 328, "us": 3.3, "note": "0.73 of 450 GB/s, as 256 MiB on 8 GPUs (SimAI)"},
-                       {"name": "net", "ranks": 16384, "gbytes_s": 46, "us": 3.7, "shared_by": 8,
-                        "note": "400 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}]}
+            "levels": with_ring_steps([
+                {"name": "node", "ranks": 8, "gbytes_s": 328, "us": 3.3, "note": "0.73 of 450 GB/s, as 256 MiB on 8 GPUs (SimAI)"},
+                {"name": "net", "ranks": 16384, "gbytes_s": 46, "us": 3.7, "shared_by": 8,
+                 "note": "400 Gb/s for each GPU, of which long rings reach 0.92 (SimAI); latency across leaves"}])}
 
 
 def main():

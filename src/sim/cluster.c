@@ -190,8 +190,8 @@ static ek_status read_level(const json_t *o, const char *where, ek_cluster_level
 {
     static const char *const keys[] = {"name",       "ranks",   "gbytes_s",      "us",
                                        "message_us", "byte_ns", "collective_us", "peer_gbytes_s",
-                                       "gap_us",     "rails",   "shared_by",     "note",
-                                       NULL};
+                                       "gap_us",     "rails",   "shared_by",     "ring_step_us",
+                                       "note",       NULL};
 
     EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: expected an object, found %s", where,
                ek_json_type_name(o));
@@ -208,6 +208,7 @@ static ek_status read_level(const json_t *o, const char *where, ek_cluster_level
     l->byte_s *= 1e-3;
     EK_TRY(read_positive(o, where, "peer_gbytes_s", EK_JSON_OPTIONAL, 1e9, &l->peer_bytes_s));
     EK_TRY(read_us(o, where, "gap_us", EK_JSON_OPTIONAL, &l->gap_s));
+    EK_TRY(read_us(o, where, "ring_step_us", EK_JSON_OPTIONAL, &l->ring_step_s));
     EK_TRY(read_count(o, where, "rails", EK_JSON_OPTIONAL, &l->rails));
     return read_count(o, where, "shared_by", EK_JSON_OPTIONAL, &l->shared_by);
 }

@@ -32,6 +32,8 @@ typedef struct {
     double peer_bytes_s; /* bandwidth between two ranks: of a message, and of what an all-to-all has
                             for one rank; 0: bytes_s */
     double gap_s;        /* of the link for each such message, beside its bytes; 0: not given */
+    double ring_step_s;  /* of a step of a ring, beside its bytes, where each step pays it
+                            (ring_steps below); 0: latency_s */
 } ek_cluster_level;
 
 /* Plain data without pointers.  0: not given, but for sizes of lists. */
@@ -43,7 +45,8 @@ typedef struct {
     ek_machine machine; /* of a rank: measured tables, or constant rates */
     double peak;        /* FLOP/s of a rank by its data sheet, with constant rates */
     double speed;       /* factor on the speed at which a rank computes (sim/what_if.h); 0 is 1 */
-    int ring_steps;     /* 1: each step of a ring pays the latency (sim/dialect.h) */
+    int ring_steps;     /* 1: each step of a ring pays ring_step_s (sim/dialect.h) */
+    int tree_sums;      /* 1: all-reduces over nodes may be trees (sim/dialect.h) */
     int staged_2dh;     /* 1: 2DH in two phases with copies (sim/dialect.h) */
     int32_t n_levels;
     ek_cluster_level level[EK_CLUSTER_LEVELS]; /* [n_levels] */

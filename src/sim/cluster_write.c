@@ -60,6 +60,10 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
         fputs(", ", f);
         write_member(f, "gap_us", l->gap_s * 1e6);
     }
+    if (l->ring_step_s > 0) {
+        fputs(", ", f);
+        write_member(f, "ring_step_us", l->ring_step_s * 1e6);
+    }
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
     if (l->shared_by > 1)

@@ -21,7 +21,12 @@ static const struct {
                 {"staged-2dh", EK_DIALECT_STAGED_2DH},
                 {"gradient-passes", EK_DIALECT_GRADIENT_PASSES},
                 {"unfused-rows", EK_DIALECT_UNFUSED_ROWS},
-                {"etp-gather", EK_DIALECT_ETP_GATHER}};
+                {"etp-gather", EK_DIALECT_ETP_GATHER},
+                {"low-weights", EK_DIALECT_LOW_WEIGHTS},
+                {"expert-counts", EK_DIALECT_EXPERT_COUNTS},
+                {"node-once", EK_DIALECT_NODE_ONCE},
+                {"ddp-buckets", EK_DIALECT_DDP_BUCKETS},
+                {"tree-sums", EK_DIALECT_TREE_SUMS}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -58,7 +63,8 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
                    "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
-                   "gradient-passes, unfused-rows and etp-gather are known",
+                   "gradient-passes, unfused-rows, etp-gather, low-weights, expert-counts, "
+                   "node-once, ddp-buckets and tree-sums are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -95,17 +101,25 @@ static int is_low_message(const ek_op *op)
             op->kind == EK_OP_RECEIVE_GRADIENT);
 }
 
-static void rewrite(unsigned dialect, const ek_machine *m, ek_op *op)
+static int is_weights(const ek_op *op)
+{
+    return op->kind == EK_OP_GATHER_WEIGHTS && op->work.kind == EK_WORK_NET;
+}
+
+static void rewrite(unsigned dialect, const ek_machine *m, const ek_dialect_layout *l, ek_op *op)
 {
     double low = (double)ek_machine_comp_bytes(m) / ek_machine_real_bytes(m);
 
     if ((dialect & EK_DIALECT_UNFUSED_ATTENTION) != 0 && op->work.kind == EK_WORK_ATTENTION)
         store_scores(op);
     if (((dialect & EK_DIALECT_LOW_MESSAGES) != 0 && is_low_message(op)) ||
-        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && is_gradient_sum(op))) {
+        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && is_gradient_sum(op)) ||
+        ((dialect & EK_DIALECT_LOW_WEIGHTS) != 0 && is_weights(op))) {
         op->work.net.bytes *= low;
         op->bytes *= low;
     }
+    if ((dialect & EK_DIALECT_EXPERT_COUNTS) != 0)
+        ek_dialect_gather_few_counts(l, op);
 }
 
 enum { GRADIENT_PASSES = 3 }; /* set to zero; scaled: read and written */
@@ -327,7 +341,7 @@ static void gather_rows(const ek_machine *m, int32_t etp, const ek_graph *from, 
 }
 
 /* A reordered copy, by the only switch of the four that is set. */
-static ek_status copy_reordered(unsigned change, const ek_machine *m, int32_t etp,
+static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_dialect_layout *l,
                                 const ek_graph *from, ek_graph *to)
 {
     scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
@@ -346,7 +360,7 @@ static ek_status copy_reordered(unsigned change, const ek_machine *m, int32_t et
         pass_again(m, from, x.id, x.deps, to);
         st = ek_graph_check(to);
     } else {
-        gather_rows(m, etp, from, x.id, x.deps, to);
+        gather_rows(m, l->etp, from, x.id, x.deps, to);
         st = ek_graph_check(to);
     }
 out:
@@ -356,23 +370,34 @@ out:
     return st;
 }
 
-/* A copy with the ops, and in the order, of the switches that are set, of the four that change
- * them; each is applied to what the one before left. */
-static ek_status copy_ordered(unsigned dialect, const ek_machine *m, int32_t etp,
+static ek_status copy_changed(unsigned change, const ek_machine *m, const ek_dialect_layout *l,
                               const ek_graph *from, ek_graph *to)
 {
-    static const unsigned changes[] = {EK_DIALECT_WEIGHTS_FIRST, EK_DIALECT_LATE_GRADIENTS,
-                                       EK_DIALECT_UNFUSED_ROWS, EK_DIALECT_ETP_GATHER};
+    if (change == EK_DIALECT_NODE_ONCE)
+        return ek_dialect_send_once(l, from, to);
+    if (change == EK_DIALECT_DDP_BUCKETS)
+        return ek_dialect_sum_buckets(m, from, to);
+    return copy_reordered(change, m, l, from, to);
+}
+
+/* A copy with the ops, and in the order, of the switches that are set, of those that change them;
+ * each is applied to what the one before left. */
+static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_dialect_layout *l,
+                              const ek_graph *from, ek_graph *to)
+{
+    static const unsigned changes[] = {EK_DIALECT_DDP_BUCKETS,    EK_DIALECT_WEIGHTS_FIRST,
+                                       EK_DIALECT_LATE_GRADIENTS, EK_DIALECT_UNFUSED_ROWS,
+                                       EK_DIALECT_ETP_GATHER,     EK_DIALECT_NODE_ONCE};
     ek_status st = ek_graph_copy(to, from);
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]) && st == EK_OK; i++) {
         ek_graph last;
 
-        if ((dialect & changes[i]) == 0 || (changes[i] == EK_DIALECT_ETP_GATHER && etp < 2))
+        if ((dialect & changes[i]) == 0 || (changes[i] == EK_DIALECT_ETP_GATHER && l->etp < 2))
             continue;
         last = *to;
         ek_graph_init(to);
-        st = copy_reordered(changes[i], m, etp, &last, to);
+        st = copy_changed(changes[i], m, l, &last, to);
         ek_graph_fini(&last);
     }
     return st;
@@ -380,14 +405,14 @@ static ek_status copy_ordered(unsigned dialect, const ek_machine *m, int32_t etp
 
 /* --- graphs ----------------------------------------------------------------------------------- */
 
-static ek_status translate(unsigned dialect, const ek_machine *m, int32_t etp, const ek_graph *from,
-                           ek_graph *to)
+static ek_status translate(unsigned dialect, const ek_machine *m, const ek_dialect_layout *l,
+                           const ek_graph *from, ek_graph *to)
 {
-    EK_TRY(copy_ordered(dialect, m, etp, from, to));
+    EK_TRY(copy_ordered(dialect, m, l, from, to));
     if ((dialect & EK_DIALECT_GRADIENT_PASSES) != 0)
         pass_over_gradients(m, to);
     for (int32_t i = 0; i < to->n_ops; i++)
-        rewrite(dialect, m, &to->ops[i]);
+        rewrite(dialect, m, l, &to->ops[i]);
     return EK_OK;
 }
 
@@ -400,7 +425,7 @@ static int32_t count_stages(const ek_sim_graphs *g)
     return n;
 }
 
-ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, int32_t etp,
+ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, const ek_dialect_layout *l,
                           const ek_sim_graphs *from, ek_dialect_graphs *out)
 {
     size_t n = (size_t)from->n_classes;
@@ -418,7 +443,7 @@ ek_status ek_dialect_open(unsigned dialect, const ek_machine *m, int32_t etp,
     for (size_t k = 0; k < n && (dialect & EK_DIALECT_UNFUSED_ROWS) != 0; k++)
         out->classes[k].memory += ek_unfused_memory(m, &from->classes[k], count_stages(from));
     for (size_t k = 0; k < n; k++)
-        EK_TRY(translate(dialect, m, etp, from->classes[k].graph, &out->copies[k]));
+        EK_TRY(translate(dialect, m, l, from->classes[k].graph, &out->copies[k]));
     return EK_OK;
 }
 

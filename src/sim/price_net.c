@@ -434,6 +434,58 @@ static double ring_hop(const ek_cluster_level *l, const ek_net_work *w, double b
     return flow_time(l, bytes, interleaved(w->group));
 }
 
+static double ring_step_of(const ek_cluster_level *l)
+{
+    return l->ring_step_s > 0 ? l->ring_step_s : l->latency_s;
+}
+
+/* What the steps of a pass take beside their bytes: a chunk takes all hops of the ring but one, and
+ * that which misses the least is last. */
+static double pass_of_steps(const ek_cluster *c, const int32_t *hops)
+{
+    double sum = 0, least = HUGE_VAL;
+
+    for (int l = 0; l < c->n_levels; l++) {
+        sum += hops[l] * ring_step_of(&c->level[l]);
+        if (hops[l] > 0)
+            least = fmin(least, ring_step_of(&c->level[l]));
+    }
+    return sum - least;
+}
+
+/* The part of a ring's bandwidth that trees reach: NCCL's own figure (graph/tuning.cc). */
+#define TREE_BANDWIDTH 0.92
+
+/* A sum up two binary trees of nodes, each of half of the vector, and down again, in which the
+ * ranks of a node are a chain; HUGE_VAL latency: inside a node. */
+static ek_net_time tree_time(const ek_cluster *c, const ek_net_work *w, const int32_t *hops,
+                             double slowest)
+{
+    double inside = 0, between = 0;
+    int32_t nodes = 0;
+
+    for (int l = 0; l < c->n_levels; l++) {
+        double step = hops[l] > 0 ? ring_step_of(&c->level[l]) : 0;
+
+        if (ek_level_is_inside_node(c, l)) {
+            inside = fmax(inside, step);
+        } else {
+            between = fmax(between, step);
+            nodes += hops[l];
+        }
+    }
+    if (nodes < 2)
+        return (ek_net_time){.latency_s = HUGE_VAL};
+    return (ek_net_time){.wire_s = 2 * w->bytes * slowest / TREE_BANDWIDTH,
+                         .latency_s = 2 * ((ceil((double)w->group.n / nodes) - 1) * inside +
+                                           ceil(log2(nodes)) * between)};
+}
+
+static double seconds_of(ek_net_time t)
+{
+    return t.overhead_s + t.wire_s + t.latency_s;
+}
+
 /* A pass is as long as its slowest link carries one chunk after the other, or as a segment takes
  * around the ring, with the latency of each hop, and the rest of its chunk. */
 static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
@@ -441,6 +493,7 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     double passes = w->collective == EK_COLLECTIVE_ALL_REDUCE ? 2 : 1;
     double chunk = w->bytes / w->group.n, segment = fmin(chunk, EK_COLL_SEGMENT);
     double around = 0, least = HUGE_VAL, slowest = 0, latency = 0, collective = 0, steady;
+    ek_net_time ring, tree = {.latency_s = HUGE_VAL};
     int32_t hops[EK_CLUSTER_LEVELS];
 
     count_hops(c, w->group, hops);
@@ -458,10 +511,15 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     }
     steady = passes * (w->group.n - 1) * chunk * slowest;
     if (c->ring_steps)
-        latency *= passes * (w->group.n - 1);
+        latency = passes * pass_of_steps(c, hops);
     around = passes * (around - least) + (chunk - segment) * slowest;
-    return (ek_net_time){.wire_s = steady,
-                         .latency_s = collective + fmax(latency, around - steady)};
+    ring = (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
+    if (c->tree_sums && w->collective == EK_COLLECTIVE_ALL_REDUCE)
+        tree = tree_time(c, w, hops, slowest);
+    if (seconds_of(tree) < seconds_of(ring))
+        ring = tree;
+    ring.latency_s += collective;
+    return ring;
 }
 
 /* Rounds, each as long as its slowest pair.  In round k every rank sends to the k-th after it: of
@@ -625,7 +683,7 @@ ek_net_time ek_price_traffic(const ek_cluster *c, const ek_net_traffic *t)
 
 static ek_net_time slower(ek_net_time a, ek_net_time b)
 {
-    return a.overhead_s + a.wire_s + a.latency_s >= b.overhead_s + b.wire_s + b.latency_s ? a : b;
+    return seconds_of(a) >= seconds_of(b) ? a : b;
 }
 
 /* Of the group's ranks i in [0, n): the time of the slowest so far, and of rank i. */

@@ -70,6 +70,7 @@ static int change_levels(ek_cluster *c, const char *text, size_t n, double facto
             changed = 1;
         } else if (is_level(text, n, "latency", x->name)) {
             x->latency_s *= factor;
+            x->ring_step_s *= factor;
             changed = 1;
         }
     }

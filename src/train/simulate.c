@@ -420,6 +420,8 @@ static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, c
                "--engine messages simulates even loads: use flow with --trace");
     EK_REQUIRE((cfg->dialect & EK_DIALECT_RING_STEPS) == 0, EK_EUNSUPPORTED,
                "--engine messages sends what evenkeel does: use flow with --dialect ring-steps");
+    EK_REQUIRE((cfg->dialect & EK_DIALECT_TREE_SUMS) == 0, EK_EUNSUPPORTED,
+               "--engine messages sends what evenkeel does: use flow with --dialect tree-sums");
     EK_REQUIRE((cfg->dialect & EK_DIALECT_STAGED_2DH) == 0, EK_EUNSUPPORTED,
                "--engine messages sends what evenkeel does: use flow with --dialect staged-2dh");
     return ek_net_calls_open(cfg->ranks, node_of, &s->calls);
@@ -427,7 +429,23 @@ static ek_status open_calls(ek_simulation *s, const ek_simulation_config *cfg, c
 
 int ek_simulates_even_loads_only(const ek_simulation_config *cfg)
 {
-    return (cfg->dialect & EK_DIALECT_ETP_GATHER) != 0 && cfg->train->etp > 1;
+    return ((cfg->dialect & EK_DIALECT_ETP_GATHER) != 0 && cfg->train->etp > 1) ||
+           (cfg->dialect & EK_DIALECT_NODE_ONCE) != 0;
+}
+
+static ek_status translate_graphs(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    const ek_sim_layout *of = ek_imagined_layout(s->imagined);
+    ek_dialect_layout l = {.ep = of->ep,
+                           .etp = of->etp,
+                           .experts = of->spec.experts,
+                           .top_k = of->spec.top_k,
+                           .groups = of->spec.gate.groups,
+                           .group_top = of->spec.gate.group_top,
+                           .node_ranks = (int32_t)ek_cluster_node_ranks(cfg->cluster)};
+
+    return ek_dialect_open(cfg->dialect, &s->cluster.machine, &l, ek_imagined_graphs(s->imagined),
+                           &s->dialect);
 }
 
 static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, const int *node_of)
@@ -447,15 +465,14 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_REQUIRE((cfg->dialect & EK_DIALECT_PADDED) == 0 || cfg->trace != NULL, EK_EINVAL,
                "--dialect padded: fills up loads of --trace, which is not given");
     EK_REQUIRE(cfg->trace == NULL || !ek_simulates_even_loads_only(cfg), EK_EINVAL,
-               "--dialect etp-gather simulates even loads only: leave out --trace");
+               "--dialect %s simulates even loads only: leave out --trace",
+               (cfg->dialect & EK_DIALECT_NODE_ONCE) != 0 ? "node-once" : "etp-gather");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
                       cfg->every_rank, &s->imagined));
     choose_recorded(s, cfg);
     if (cfg->dialect != 0)
-        EK_TRY(ek_dialect_open(cfg->dialect, &s->cluster.machine,
-                               ek_imagined_layout(s->imagined)->etp,
-                               ek_imagined_graphs(s->imagined), &s->dialect));
+        EK_TRY(translate_graphs(s, cfg));
     if (cfg->trace != NULL)
         EK_TRY(open_loads(s, cfg, cfg->trace));
     else
@@ -477,6 +494,7 @@ ek_status ek_simulate(const ek_simulation_config *cfg, ek_simulation **out)
     EK_REQUIRE(s != NULL, EK_ENOMEM, "no memory for a simulation");
     s->cluster = *cfg->cluster;
     s->cluster.ring_steps = (cfg->dialect & EK_DIALECT_RING_STEPS) != 0;
+    s->cluster.tree_sums = (cfg->dialect & EK_DIALECT_TREE_SUMS) != 0;
     s->cluster.staged_2dh = (cfg->dialect & EK_DIALECT_STAGED_2DH) != 0;
     s->ranks = cfg->ranks;
     s->engine = cfg->engine;

@@ -113,6 +113,8 @@ class Simulate(ek_cli.Case):
         err = self.simulate(4, "--ep", 2, "--etp", 2, "--trace", trace, "--dialect", "etp-gather", status=USAGE).stderr
         self.assertIn("--dialect etp-gather simulates even loads only", err)
         self.simulate(4, "--ep", 2, "--etp", 2, "--dialect", "etp-gather", "--report", self.path("etp.html"))
+        err = self.simulate(4, "--ep", 2, "--trace", trace, "--dialect", "node-once", status=USAGE).stderr
+        self.assertIn("--dialect node-once simulates even loads only", err)
 
     def test_a_timeline_has_the_ops_of_the_step(self):
         path = self.path("step.json")
@@ -187,6 +189,13 @@ class Simulate(ek_cli.Case):
         each, once = self.json(*words), self.json(*words, "--dialect", "etp-gather")
         self.assertLess(once["sent_mb"]["net"], 0.75 * each["sent_mb"]["net"])  # gradients, too, are sent
         self.assertLess(once["step_ms"], each["step_ms"])
+
+    def test_rows_cross_nodes_once_for_each_node(self):
+        words = [16, "--ep", 8, "--batch", 64]  # 4 ranks a node
+        for engine in ("replay", "flow", "messages"):
+            each, once = self.json(*words, "--engine", engine), self.json(*words, "--engine", engine, "--dialect", "node-once")
+            self.assertLess(once["sent_mb"]["net"], each["sent_mb"]["net"])
+            self.assertLess(once["step_ms"], each["step_ms"])
 
     def test_copies_of_a_run_that_survives_cost(self):
         words = [8, "--ep", 4, "--zero", 1, "--batch", 64]  # 4 ranks a node

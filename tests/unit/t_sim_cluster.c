@@ -13,7 +13,7 @@ static const char whole[] =
     "  {\"name\": \"leaf\", \"ranks\": 256, \"gbytes_s\": 50, \"us\": 2.5, \"rails\": 8,\n"
     "   \"shared_by\": 2, \"collective_us\": 20},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1, "
-    "\"byte_ns\": 2, \"peer_gbytes_s\": 14, \"gap_us\": 2.5}],\n"
+    "\"byte_ns\": 2, \"peer_gbytes_s\": 14, \"gap_us\": 2.5, \"ring_step_us\": 9}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
     " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"rack_share\": 0.25, \"back_s\": "
     "600,\n"
@@ -63,6 +63,7 @@ static void read_in_units(void)
     CHECK_NEAR(c.level[2].byte_s, 2e-9);
     CHECK_NEAR(c.level[2].peer_bytes_s, 14e9);
     CHECK_NEAR(c.level[2].gap_s, 2.5e-6);
+    CHECK_NEAR(c.level[2].ring_step_s, 9e-6);
     CHECK(c.level[1].peer_bytes_s == 0 && c.level[1].gap_s == 0);
     CHECK(c.n_slow == 2 && c.slow[1] == 700 && c.slow_factor == 0.9);
     CHECK(c.node_mtbf_s == 4000 * 3600.0 && c.rack_nodes == 4 && c.back_s == 600);
@@ -171,6 +172,7 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
         CHECK_NEAR(a->level[l].byte_s, b->level[l].byte_s);
         CHECK_NEAR(a->level[l].peer_bytes_s, b->level[l].peer_bytes_s);
         CHECK_NEAR(a->level[l].gap_s, b->level[l].gap_s);
+        CHECK_NEAR(a->level[l].ring_step_s, b->level[l].ring_step_s);
     }
     CHECK(a->n_slow == b->n_slow && a->slow_factor == b->slow_factor);
     CHECK(memcmp(a->slow, b->slow, sizeof(a->slow)) == 0);
@@ -272,6 +274,7 @@ static void malformed_levels(void)
     refused("\"peer_gbytes_s\": 14", "\"peer_gbytes_s\": 0",
             "levels[2]: key `peer_gbytes_s`: 0 is");
     refused("\"gap_us\": 2.5", "\"gap_us\": -1", "levels[2]: key `gap_us`: -1 is not");
+    refused("\"ring_step_us\": 9", "\"ring_step_us\": -9", "levels[2]: key `ring_step_us`: -9");
     refused("\"shared_by\": 2", "\"shared_by\": 0", "levels[1]: key `shared_by`: 0 is not between");
     refused(
         "\"shared_by\": 2", "\"shared_by\": 3",
@@ -333,8 +336,8 @@ static void level_between_ranks(void)
     CHECK_INT(ek_cluster_node_ranks(&c), 1);
 }
 
-/* Also what a message of a level reaches. */
-static void changed_bandwidth(void)
+/* Also what a message of a level reaches, and what a step of a ring takes. */
+static void changed_links(void)
 {
     ek_cluster c;
 
@@ -346,13 +349,17 @@ static void changed_bandwidth(void)
     CHECK_NEAR(c.level[2].peer_bytes_s, 14e9);
     CHECK_NEAR(c.level[1].bytes_s, 100e9);
     CHECK(c.level[1].peer_bytes_s == 0);
+    CHECK(ek_cluster_change(&c, "latency[*] x0.5") == EK_OK);
+    CHECK_NEAR(c.level[2].ring_step_s, 4.5e-6);
+    CHECK_NEAR(c.level[2].latency_s, 2e-6);
+    CHECK(c.level[1].ring_step_s == 0);
 }
 
 static const ek_case cases[] = {
-    EK_CASE(read_in_units),     EK_CASE(constant_machine), EK_CASE(measured_machine),
-    EK_CASE(optional_keys),     EK_CASE(example_files),    EK_CASE(written_and_read_again),
-    EK_CASE(malformed_root),    EK_CASE(malformed_rank),   EK_CASE(malformed_levels),
-    EK_CASE(number_of_levels),  EK_CASE(malformed_rest),   EK_CASE(level_between_ranks),
-    EK_CASE(changed_bandwidth),
+    EK_CASE(read_in_units),    EK_CASE(constant_machine), EK_CASE(measured_machine),
+    EK_CASE(optional_keys),    EK_CASE(example_files),    EK_CASE(written_and_read_again),
+    EK_CASE(malformed_root),   EK_CASE(malformed_rank),   EK_CASE(malformed_levels),
+    EK_CASE(number_of_levels), EK_CASE(malformed_rest),   EK_CASE(level_between_ranks),
+    EK_CASE(changed_links),
 };
 EK_TEST_MAIN(cases)

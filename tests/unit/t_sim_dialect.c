@@ -5,6 +5,7 @@
 #include <math.h>
 
 static const ek_machine machine = {.dtype = "bf16"};
+static const ek_dialect_layout one = {.ep = 1, .etp = 1}, expert_of_two = {.ep = 3, .etp = 2};
 
 static int32_t add(ek_graph *g, ek_op_kind kind, ek_lane lane, int32_t micro, ek_work work,
                    int32_t dep)
@@ -49,7 +50,7 @@ static void translate(unsigned dialect, ek_graph *g, ek_dialect_graphs *d)
     ek_sim_graphs all = {1, 1, &c};
 
     build(g);
-    CHECK_INT(ek_dialect_open(dialect, &machine, 1, &all, d), EK_OK);
+    CHECK_INT(ek_dialect_open(dialect, &machine, &one, &all, d), EK_OK);
 }
 
 static void without_switches_graphs_are_the_same(void)
@@ -146,7 +147,7 @@ static void check_order(unsigned dialect, const ek_op_kind *order)
     ek_sim_graphs all = {1, 1, &c};
 
     build_experts(&g);
-    CHECK_INT(ek_dialect_open(dialect, &machine, 1, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(dialect, &machine, &one, &all, &d), EK_OK);
     to = d.graphs.classes[0].graph;
     CHECK_INT(to->n_ops, g.n_ops);
     for (int32_t i = 0; i < to->n_ops; i++)
@@ -186,7 +187,7 @@ static void gradients_are_passed_over(void)
     add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sharded, -1);
     add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_ALL_REDUCE), 0);
     add(&g, EK_OP_GRADIENT_NORM, EK_LANE_COMPUTE, -1, ek_work_of_rows(62.5 + 1000, 1), 1);
-    CHECK_INT(ek_dialect_open(EK_DIALECT_GRADIENT_PASSES | EK_DIALECT_LOW_GRADIENTS, &machine, 1,
+    CHECK_INT(ek_dialect_open(EK_DIALECT_GRADIENT_PASSES | EK_DIALECT_LOW_GRADIENTS, &machine, &one,
                               &all, &d),
               EK_OK);
     CHECK(d.graphs.classes[0].graph->ops[2].bytes == 1000 + 3 * 4 * (250 + 1000));
@@ -231,7 +232,7 @@ static void rows_pass_memory_again(void)
     add(&g, EK_OP_SHARED_EXPERT_BACKWARD, EK_LANE_COMPUTE, 0,
         ek_work_of_products(product_of_passes(5, 10, BOTH), product_of_passes(20, 5, BOTH)), 3);
     add(&g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 4);
-    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, 1, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, &one, &all, &d), EK_OK);
     to = d.graphs.classes[0].graph;
     CHECK_INT(to->n_ops, 11);
     for (int32_t i = 0; i < 5; i++) {
@@ -244,7 +245,7 @@ static void rows_pass_memory_again(void)
     CHECK(fabs(d.graphs.classes[0].memory - 1000 - fmax(150 * 2 - 100, 32 * 2)) < 1e-9);
     ek_dialect_close(&d);
     c.weights = 0;
-    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, 1, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_UNFUSED_ROWS, &machine, &one, &all, &d), EK_OK);
     CHECK(fabs(d.graphs.classes[0].memory - 1000 - 32 * 2) < 1e-9);
     ek_dialect_close(&d);
     ek_graph_fini(&g);
@@ -270,7 +271,7 @@ static void rows_are_gathered_by_the_ranks_of_an_expert(void)
     for (int i = 0; i < 2; i++)
         add(&g, kinds[i], EK_LANE_NET, 0, exchange, i - 1);
     add(&g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 1);
-    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, 2, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, &expert_of_two, &all, &d), EK_OK);
     to = d.graphs.classes[0].graph;
     CHECK_INT(to->n_ops, 5);
     for (int i = 0; i < 4; i++) {
@@ -288,8 +289,139 @@ static void rows_are_gathered_by_the_ranks_of_an_expert(void)
         CHECK_INT(to->deps[to->ops[i + 1].dep], i);
     }
     ek_dialect_close(&d);
-    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, 1, &all, &d), EK_OK);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER, &machine, &one, &all, &d), EK_OK);
     CHECK_INT(d.graphs.classes[0].graph->n_ops, 3);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+/* Counts of an expert-parallel group of 6 of 12 ranks, and weights in the type of products. */
+static void gathers_are_shorter(void)
+{
+    static const int32_t rank = 0;
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work gather = of_net(EK_COLLECTIVE_ALL_GATHER);
+    ek_dialect_graphs d;
+    const ek_op *op;
+
+    gather.net.group = (ek_ranks){0, 1, 12};
+    gather.net.bytes = 1200;
+    ek_graph_init(&g);
+    add(&g, EK_OP_GATHER_COUNTS, EK_LANE_NET, 0, gather, -1);
+    add(&g, EK_OP_GATHER_WEIGHTS, EK_LANE_NET, -1, gather, 0);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_EXPERT_COUNTS | EK_DIALECT_LOW_WEIGHTS, &machine,
+                              &expert_of_two, &all, &d),
+              EK_OK);
+    op = d.graphs.classes[0].graph->ops;
+    CHECK(op[0].work.net.group.n == 6 && op[0].work.net.bytes == 600 && op[0].bytes == 500);
+    CHECK(op[1].work.net.group.n == 12 && op[1].work.net.bytes == 600 && op[1].bytes == 500);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+/* Whether a token with two of 8 experts may have both: its groups, of 2 experts, are any two. */
+static double parts_of_pairs(const ek_dialect_layout *l, int parts, int limited)
+{
+    double sum = 0, n = 0;
+
+    for (int g = 0; g < 4; g++)
+        for (int h = g + 1; h < 4; h++)
+            for (int a = 0; a < 8; a++)
+                for (int b = a + 1; b < 8; b++) {
+                    int in = (a / 2 == g || a / 2 == h) && (b / 2 == g || b / 2 == h);
+
+                    if (!limited || in) {
+                        sum += 1 + (a * parts / (int)l->experts != b * parts / (int)l->experts);
+                        n++;
+                    }
+                }
+    return sum / n;
+}
+
+/* 8 of 16 ranks exchange 100 bytes each with the 7 others, of tokens with two experts: between two
+ * nodes and inside them, at once, by the mean over all pairs of experts. */
+static void rows_are_sent_once(void)
+{
+    static const int32_t rank = 0;
+    ek_dialect_layout l = {
+        .ep = 8, .etp = 1, .experts = 8, .top_k = 2, .groups = 4, .node_ranks = 4};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work exchange = of_net(EK_COLLECTIVE_A2A_LINEAR);
+    const ek_net_work *w[2];
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    exchange.net.group = (ek_ranks){0, 1, 16};
+    exchange.net.span = 8;
+    exchange.net.bytes = 700;
+    ek_graph_init(&g);
+    add(&g, EK_OP_DISPATCH_A2A, EK_LANE_NET, 0, exchange, -1);
+    add(&g, EK_OP_UNPACK, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 0);
+    for (l.group_top = 0; l.group_top <= 2; l.group_top += 2) {
+        CHECK_INT(ek_dialect_open(EK_DIALECT_NODE_ONCE, &machine, &l, &all, &d), EK_OK);
+        to = d.graphs.classes[0].graph;
+        CHECK(to->n_ops == 3 && to->ops[1].n_deps == 0 && to->ops[2].n_deps == 2);
+        for (int i = 0; i < 2; i++)
+            w[i] = &to->ops[i].work.net;
+        CHECK(w[0]->group.stride == 4 && w[0]->group.n == 4 && w[0]->span == 2);
+        CHECK(w[1]->group.stride == 1 && w[1]->group.n == 4 && w[1]->span == 4);
+        /* 800 bytes with a rank's own are 400 a token */
+        CHECK(fabs(w[0]->bytes - 400 * parts_of_pairs(&l, 2, l.group_top) / 2) < 1e-9);
+        CHECK(fabs(w[1]->bytes - 400 * parts_of_pairs(&l, 8, l.group_top) * 3 / 4) < 1e-9);
+        CHECK(fabs(to->ops[0].bytes - 1000 * w[0]->bytes / 700) < 1e-9);
+        ek_dialect_close(&d);
+    }
+    l.group_top = 0;
+    l.node_ranks = 16; /* all in a node */
+    CHECK_INT(ek_dialect_open(EK_DIALECT_NODE_ONCE, &machine, &l, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK(to->n_ops == 2 && to->ops[0].work.net.group.n == 16 && to->ops[0].work.net.span == 8);
+    CHECK(fabs(to->ops[0].work.net.bytes - 400 * parts_of_pairs(&l, 8, 0) * 7 / 8) < 1e-9);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+/* Of a layer with 20, 5 and 10 million weights two sums, the first of 20; of one with 6 a single
+ * one; each waits for that before. */
+static void gradients_are_reduced_in_buckets(void)
+{
+    static const int32_t rank = 0, outs[] = {20000, 5000, 10000, 6000};
+    static const double bytes[] = {140e6 * 20 / 35, 140e6 * 15 / 35, 24e6};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work sum = of_net(EK_COLLECTIVE_ALL_REDUCE);
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    ek_graph_init(&g);
+    for (int i = 0; i < 4; i++) {
+        add(&g, EK_OP_SHARED_EXPERT_BACKWARD, EK_LANE_COMPUTE, 0,
+            ek_work_of_product(ek_product_of(10, outs[i], 1000, EK_PRODUCT_WEIGHT)), g.n_ops - 1);
+        g.ops[g.n_ops - 1].layer = i < 3;
+        sum.net.bytes = i < 3 ? 140e6 : 24e6;
+        if (i >= 2) {
+            add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, -1, sum, g.n_ops - 1);
+            g.ops[g.n_ops - 1].layer = i < 3;
+        }
+    }
+    add(&g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 3);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_DDP_BUCKETS, &machine, &one, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, 8);
+    for (int i = 0, at = 3; i < 3; at += 1 + (i > 0), i++) { /* ops 3, 4 and 6 */
+        const ek_op *op = &to->ops[at];
+
+        CHECK(op->kind == EK_OP_REDUCE_GRADIENTS && op->lane == EK_LANE_SUMS);
+        CHECK(fabs(op->work.net.bytes - bytes[i]) < 1);
+        CHECK_INT(op->n_deps, 1 + (i == 2));
+        CHECK_INT(to->deps[op->dep + op->n_deps - 1], i == 0 ? 2 : i == 1 ? 3 : 4);
+    }
+    CHECK_INT(to->deps[to->ops[7].dep], 4); /* the update waits for the last */
     ek_dialect_close(&d);
     ek_graph_fini(&g);
 }
@@ -314,6 +446,9 @@ static const ek_case cases[] = {
     EK_CASE(gradients_are_passed_over),
     EK_CASE(rows_pass_memory_again),
     EK_CASE(rows_are_gathered_by_the_ranks_of_an_expert),
+    EK_CASE(gathers_are_shorter),
+    EK_CASE(rows_are_sent_once),
+    EK_CASE(gradients_are_reduced_in_buckets),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)

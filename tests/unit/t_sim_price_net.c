@@ -201,6 +201,47 @@ static void two_nodes(void)
 }
 
 /* Latencies of all hops but one, where chunks are short. */
+/* Each of 7 steps is paid: 6 hops inside nodes and 2 between, but for a quick one. */
+static void ring_of_steps(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks group = {0, 1, 8};
+
+    c.ring_steps = 1;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_GATHER, group, 8e6), 7 * 100e-6 + 5 * 2e-6 + 2 * 5e-6);
+    c.level[0].ring_step_s = 1e-6;
+    c.level[1].ring_step_s = 9e-6;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6),
+               2 * (7 * 100e-6 + 5 * 1e-6 + 2 * 9e-6));
+}
+
+/* 16 nodes of 4: up a chain of 4 ranks and 4 levels of a tree, and down; a ring has 126 steps. */
+static void all_reduce_by_trees(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks group = {0, 1, 64};
+    double tree = 2 * 8e6 / 5e9 / 0.92 + 2 * (3 * 2e-6 + 4 * 8e-6), ring;
+
+    c.ring_steps = 1;
+    ring = seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6);
+    CHECK_NEAR(ring, 2 * (63 * 8e6 / 64 / 5e9 + 47 * 2e-6 + 12 * 5e-6 + 4 * 8e-6));
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e6),
+               2 * (63 * 1e6 / 64 / 5e9 + 47 * 2e-6 + 12 * 5e-6 + 4 * 8e-6));
+    c.tree_sums = 1;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6), fmin(ring, tree));
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e6),
+               2 * 1e6 / 5e9 / 0.92 + 2 * (3 * 2e-6 + 4 * 8e-6));
+    c.tree_sums = 0; /* long vectors, gathers, and sums inside a node are rings all the same */
+    ring = seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e9) +
+           seconds(&c, EK_COLLECTIVE_ALL_GATHER, group, 1e6) +
+           seconds(&c, EK_COLLECTIVE_ALL_REDUCE, (ek_ranks){0, 1, 4}, 1e6);
+    c.tree_sums = 1;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e9) +
+                   seconds(&c, EK_COLLECTIVE_ALL_GATHER, group, 1e6) +
+                   seconds(&c, EK_COLLECTIVE_ALL_REDUCE, (ek_ranks){0, 1, 4}, 1e6),
+               ring);
+}
+
 static void short_ring_over_two_nodes(void)
 {
     ek_cluster c = three_levels();
@@ -451,6 +492,8 @@ static const ek_case cases[] = {
     EK_CASE(staged_2dh_copies_before_each_phase),
     EK_CASE(all_ranks_in_one_node),
     EK_CASE(two_nodes),
+    EK_CASE(ring_of_steps),
+    EK_CASE(all_reduce_by_trees),
     EK_CASE(short_ring_over_two_nodes),
     EK_CASE(links_of_the_network_carry_what_goes_higher),
     EK_CASE(shared_links_are_faster_for_few),

@@ -63,7 +63,8 @@ static const ek_option own[] = {
      .offset = offsetof(simulate_settings, dialect),
      .help = "what another program does differently: unfused-attention, low-messages, "
              "low-gradients, late-gradients, ring-steps, padded, weights-first, gradient-passes, "
-             "staged-2dh, unfused-rows, etp-gather (docs/simulate.md)"},
+             "staged-2dh, unfused-rows, etp-gather, low-weights, expert-counts, node-once, "
+             "ddp-buckets, tree-sums (docs/simulate.md)"},
     {"every-rank", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(simulate_settings, every_rank),
      .help = "build the step graph of every rank, instead of letting the first of each pipeline "
