@@ -31,8 +31,8 @@ class Config(ctypes.Structure):
     )
 
     def __init__(self, **settings):
-        super().__init__(size=ctypes.sizeof(Config), act_slots=1, gate=b"softmax", normalise=1,
-                         **{"dtype": b"fp32", "balance": b"off", "watchdog": 300, **settings})
+        super().__init__(size=ctypes.sizeof(Config), gate=b"softmax", normalise=1, dtype=b"fp32",
+                         **{"act_slots": 1, "balance": b"off", "watchdog": 300, **settings})
 
 
 class Weight(ctypes.Structure):
