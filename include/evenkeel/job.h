@@ -29,7 +29,8 @@ typedef struct ek_comm ek_comm;
 
 /** Joins the job in which this process was started.  Once per process.  Collective.
  *
- *  @param[out] world  its processes; a process started without a launcher is a job of one
+ *  @param[out] world  its processes; a process started without a launcher, or with that of another
+ *                     MPI than ek_job_launcher() names, is a job of one
  *  @return EK_EUNSUPPORTED in a build without MPI, or where its module or MPI library is missing;
  *          EK_ECOMM if MPI does not start */
 EK_CHECKED EK_API ek_status ek_job_join(ek_comm **world);
