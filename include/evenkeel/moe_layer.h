@@ -79,8 +79,8 @@
  *  EK_EOVERFLOW sizes beyond the limits, EK_ENOMEM; with several ranks also EK_EPEER another rank
  *  failed, EK_ETIMEOUT the watchdog, EK_ECOMM MPI.  A forward or backward with an argument or in
  *  a state that it refuses has no effect; the other ranks then get EK_EPEER.  After any other
- * failure of forward, backward or the sum the layer can only be destroyed (EK_ESTATE), and the
- * world left. */
+ *  failure of forward, backward or the sum the layer can only be destroyed (EK_ESTATE), and the
+ *  world left. */
 #ifndef EK_MOE_LAYER_H
 #define EK_MOE_LAYER_H
 
@@ -254,7 +254,7 @@ EK_CHECKED EK_API ek_status ek_moe_layer_forward(ek_moe_layer *layer, int act_sl
                                                  int64_t tokens, int training, void *y);
 
 /** Computes the gradients of the last forward in an activation slot, and adds those of weights to
- * what they have.  Collective.
+ *  what they have.  Collective.
  *
  *  @param[in]  layer  the layer
  *  @param[in]  act_slot  of the forward; the same on all ranks
