@@ -25,6 +25,9 @@ struct ek_backend {
     bool no_others; /* no other rank exists: what ranks agree on (comm/agree.h) is this one's */
     ek_status (*send)(void *self, const void *buf, int64_t bytes, int to, int tag, ek_message *m);
     ek_status (*recv)(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m);
+    /* A send that is done only once the peer has called recv for the message; NULL: send is one. */
+    ek_status (*send_matched)(void *self, const void *buf, int64_t bytes, int to, int tag,
+                              ek_message *m);
     /* *done: the send buffer may be reused, or the message has been received. */
     ek_status (*test)(void *self, ek_message *m, int *done);
     /* State of the subgroup of these n ranks of `self`.  Collective over them. */

@@ -160,17 +160,32 @@ static ek_status fail_transfer(const ek_coll *op, ek_status st, const ek_transfe
                    peer_text(c, t->peer, peer, sizeof(peer)), ek_err_message());
 }
 
-ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to)
+/* matched: it is done only once the peer receives it. */
+static ek_status start_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to,
+                            bool matched)
 {
     ek_comm *c = op->comm;
+    const ek_backend *b = c->world->backend;
     ek_status st;
 
     *t = (ek_transfer){.bytes = bytes, .peer = to, .open = true};
-    st = c->world->backend->send(c->state, buf, bytes, to, op->tag, &t->m);
+    st = (matched && b->send_matched != NULL ? b->send_matched : b->send)(c->state, buf, bytes, to,
+                                                                          op->tag, &t->m);
     if (st < 0)
         return fail_transfer(op, st, t);
     c->world->bytes_sent += bytes;
     return EK_OK;
+}
+
+ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes, int to)
+{
+    return start_send(op, t, buf, bytes, to, false);
+}
+
+ek_status ek_transfer_send_matched(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes,
+                                   int to)
+{
+    return start_send(op, t, buf, bytes, to, true);
 }
 
 ek_status ek_transfer_recv(ek_coll *op, ek_transfer *t, void *buf, int64_t bytes, int from)

@@ -13,8 +13,11 @@
 #include <stdbool.h>
 
 enum {
-    WINDOW = 4,        /* segments in flight in one direction */
-    CHILDREN_MAX = 31, /* of a rank in a binomial tree over up to 2^31 ranks */
+    WINDOW = 4,              /* receives of a stream in flight, and its sends at least */
+    SENDS_MAX = 32,          /* its sends to one peer in flight, at most, */
+    SENDS_BYTES = 512 << 10, /* and their bytes, where they are more than WINDOW */
+    MATCH_EVERY = 8,         /* of so many sends in a row the last is matched */
+    CHILDREN_MAX = 31,       /* of a rank in a binomial tree over up to 2^31 ranks */
     REASON_CAP = 1024,
     TAG_MULTICAST = EK_COMM_TAGS, /* below: send and recv */
     TAG_MULTIREDUCE = 2 * EK_COMM_TAGS,
@@ -88,6 +91,7 @@ typedef struct {
     int out_end;          /* chunks of the steps before this one are sent */
     int reduce_end;       /* chunks received before this step are added, later ones replace */
     int n_out;
+    int sends;       /* in flight to each peer, at most */
     int64_t segment; /* bytes of a segment; the last one of a chunk may be shorter */
     int64_t slot;    /* bytes of scratch for each segment that is to be added */
     ek_stream_lane in, out[CHILDREN_MAX];
@@ -154,6 +158,9 @@ EK_CHECKED ek_status ek_coll_launch(ek_coll *op, ek_coll **out);
 /* Starts one message of at most message_max bytes as the operation's transfer t. */
 EK_CHECKED ek_status ek_transfer_send(ek_coll *op, ek_transfer *t, const void *buf, int64_t bytes,
                                       int to);
+/* The same, by ek_backend.send_matched. */
+EK_CHECKED ek_status ek_transfer_send_matched(ek_coll *op, ek_transfer *t, const void *buf,
+                                              int64_t bytes, int to);
 EK_CHECKED ek_status ek_transfer_recv(ek_coll *op, ek_transfer *t, void *buf, int64_t bytes,
                                       int from);
 /* Sets t->open to false when the transfer is finished. */
@@ -197,8 +204,10 @@ EK_CHECKED ek_status ek_call_test(ek_coll *op);
 /* post and step of an operation that is a stream, op->stream. */
 EK_CHECKED ek_status ek_stream_post(ek_coll *op);
 EK_CHECKED ek_status ek_stream_step(ek_coll *op, int *done);
-/* Transfers needed by a stream with n_out outgoing lanes. */
-int ek_stream_transfers(int n_out);
+/* Sends to one peer that a stream keeps in flight, at most. */
+int ek_stream_sends(int64_t segment);
+/* Transfers needed by a stream with n_out outgoing lanes of so many sends. */
+int ek_stream_transfers(int n_out, int sends);
 
 /* --- coll_reduce.c ---------------------------------------------------------------------------- */
 

@@ -9,6 +9,12 @@ enum { CHAIN_SEGMENTS = 8 };
 
 /* --- broadcast -------------------------------------------------------------------------------- */
 
+/* To each child in flight; a tree's vectors are short. */
+static int sends_of(int64_t segment, bool chain)
+{
+    return chain ? ek_stream_sends(segment) : WINDOW;
+}
+
 /* Sets up the stream from ranks[0] to ranks[1 .. n - 1]; ranks NULL: the group's n ranks, counted
  * from `root`.  The caller has index `at`. */
 static void setup_stream(ek_coll *op, const int *ranks, int root, int n, int at, bool chain)
@@ -17,6 +23,7 @@ static void setup_stream(ek_coll *op, const int *ranks, int root, int n, int at,
     int to[CHILDREN_MAX], from, low;
 
     s->segment = ek_coll_segment(op->comm, ranks, n);
+    s->sends = sends_of(s->segment, chain);
     s->chunks = 1;
     s->start = s->reduce_end = s->n_out = 0;
     op->kept.table[0] = 0;
@@ -49,13 +56,15 @@ static ek_status start_broadcast(ek_comm *c, const char *name, const char *site,
                                  int64_t bytes, const int *ranks, int root, int n, int at,
                                  ek_coll **op)
 {
-    bool chain = bytes > CHAIN_SEGMENTS * ek_coll_segment(c, ranks, n);
+    int64_t segment = ek_coll_segment(c, ranks, n);
+    bool chain = bytes > CHAIN_SEGMENTS * segment;
     int children = 1;
     ek_coll *o;
 
     while (!chain && 1LL << children < n)
         children++;
-    EK_TRY(ek_coll_begin(c, name, site, tag, ek_stream_transfers(children),
+    EK_TRY(ek_coll_begin(c, name, site, tag,
+                         ek_stream_transfers(children, sends_of(segment, chain)),
                          ranks != NULL ? 2 + n : 2, 0, &o));
     o->buf = buf;
     o->bytes = o->amount = bytes;

@@ -149,6 +149,11 @@ static ek_status step_two_phases(ek_coll *op, int *done)
 
 /* --- around the ring -------------------------------------------------------------------------- */
 
+static int ring_transfers(const ek_comm *c)
+{
+    return ek_stream_transfers(1, ek_stream_sends(ek_coll_segment(c, NULL, c->size)));
+}
+
 /* Sets up the stream over the ring: chunk start - u at step u, the first one the rank's own.  The
  * first `reduced` chunks received are added, the next `replaced` ones replace the buffer's. */
 static void setup_ring(ek_coll *op, int start, int reduced, int replaced)
@@ -157,6 +162,7 @@ static void setup_ring(ek_coll *op, int start, int reduced, int replaced)
     ek_stream *s = &op->stream;
 
     s->segment = ek_coll_segment(c, NULL, c->size);
+    s->sends = ek_stream_sends(s->segment);
     s->chunks = c->size;
     s->start = start % c->size;
     s->in_first = 1;
@@ -233,7 +239,7 @@ ek_status ek_comm_all_reduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how,
     direct = bytes <= EK_COLL_DIRECT_MAX;
     segment = ek_coll_segment(c, NULL, c->size);
     slot = part < segment ? part : segment;
-    messages = direct ? 4 * c->size * ek_coll_n_transfers(c, bytes) : ek_stream_transfers(1);
+    messages = direct ? 4 * c->size * ek_coll_n_transfers(c, bytes) : ring_transfers(c);
     EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1,
                          whole    ? c->size * bytes
                          : direct ? c->size * part
@@ -275,8 +281,7 @@ ek_status ek_comm_reduce_scatter_at(ek_comm *c, void *buf, const int64_t *first,
     } else {
         int64_t slot = longest_segment(c, first, size);
 
-        EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, WINDOW * slot,
-                             &o));
+        EK_TRY(ek_coll_begin(c, name, site, -1, ring_transfers(c), c->size + 1, WINDOW * slot, &o));
         o->stream.slot = slot;
         setup_ring(o, c->rank + c->size - 1, c->size - 1, 0);
     }
@@ -304,7 +309,7 @@ ek_status ek_comm_all_gather_at(ek_comm *c, void *buf, const int64_t *first, siz
         EK_TRY(ek_coll_begin(c, name, site, -1, messages, c->size + 1, 0, &o));
         o->post = post_all_gather;
     } else {
-        EK_TRY(ek_coll_begin(c, name, site, -1, ek_stream_transfers(1), c->size + 1, 0, &o));
+        EK_TRY(ek_coll_begin(c, name, site, -1, ring_transfers(c), c->size + 1, 0, &o));
         setup_ring(o, c->rank, 0, c->size - 1);
     }
     memcpy(o->kept.table, first, (size_t)(c->size + 1) * sizeof(*first));
@@ -331,13 +336,15 @@ ek_status ek_comm_multireduce_at(ek_comm *c, void *buf, int64_t n, ek_reduce how
     slot = n * size < segment ? n * size : segment;
     if (at + 1 == n_ranks) /* receives nothing */
         slot = 0;
-    EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag, ek_stream_transfers(1), 2 + n_ranks,
+    EK_TRY(ek_coll_begin(c, name, site, TAG_MULTIREDUCE + tag,
+                         ek_stream_transfers(1, ek_stream_sends(segment)), 2 + n_ranks,
                          WINDOW * slot, &o));
     o->kept.table[0] = 0;
     o->kept.table[1] = n;
     ek_coll_set_ring(o, ranks, n_ranks, at);
     setup_chain(o, ranks, n_ranks, at);
     o->stream.segment = segment;
+    o->stream.sends = ek_stream_sends(segment);
     o->stream.slot = slot;
     o->amount = n;
     o->peer = ranks[0];

@@ -4,7 +4,23 @@
  * Chunks of the steps before in_first are the rank's own; later ones are received, and forwarded
  * (up to out_end) as soon as they are complete.  With the ranks in a ring this is reduce_scatter
  * (received chunks are added), all_gather (they replace), and all_reduce (both in turn); with a
- * tree or a chain, broadcast. */
+ * tree or a chain, broadcast.
+ *
+ * A transport that buffers short messages reports a send as done at once, so the number of sends in
+ * flight alone would not hold back a sender whose peer is not ready: thousands of segments would
+ * wait there, and some transports search them all for every receive.  So every MATCH_EVERY-th send
+ * to a peer is done only once the peer has called recv for it, which bounds the segments that
+ * arrive before their receives: ek_stream.sends + MATCH_EVERY - 1.
+ *
+ * That cannot deadlock.  Take a segment that a rank sends in step u of a ring, and its peer
+ * receives in step u + 1.  The send waits for sends of earlier segments to this peer, and for the
+ * rank's receive of the segment, which was sent in step u - 1.  The peer's receive waits for its
+ * receives of earlier segments and, in the second pass over the ring, for its sends of step u + 1 -
+ * chunks < u, whose chunk it replaces.  So all that a segment waits for, on any rank, is of earlier
+ * steps or before it in its step.  On a chain or a tree a segment waits for earlier segments, and
+ * for itself on its way from the first rank.  Operations do not wait for each other: the test of
+ * one advances all that the rank has started.  Ranks start them in an order that needs no buffered
+ * sends, as over threads (comm/threads.c), where every send is matched. */
 #include "comm/coll.h"
 
 #include <string.h>
@@ -47,15 +63,22 @@ static bool is_before(ek_stream_pos a, ek_stream_pos b)
     return a.step != b.step ? a.step < b.step : a.at < b.at;
 }
 
-int ek_stream_transfers(int n_out)
+int ek_stream_sends(int64_t segment)
 {
-    return (1 + n_out) * WINDOW;
+    int64_t sends = SENDS_BYTES / segment;
+
+    return sends < WINDOW ? WINDOW : sends > SENDS_MAX ? SENDS_MAX : (int)sends;
+}
+
+int ek_stream_transfers(int n_out, int sends)
+{
+    return WINDOW + n_out * sends;
 }
 
 ek_status ek_stream_post(ek_coll *op)
 {
     ek_stream *s = &op->stream;
-    int slots = ek_stream_transfers(s->n_out);
+    int slots = ek_stream_transfers(s->n_out, s->sends);
 
     s->in.posted = s->in.done = skip_empty(op, (ek_stream_pos){s->in_first, 0}, s->in_end);
     s->in.n_posted = s->in.n_done = 0;
@@ -124,11 +147,12 @@ static ek_status step_sends(ek_coll *op, int i, bool *moved)
 {
     ek_stream *s = &op->stream;
     ek_stream_lane *out = &s->out[i];
-    ek_transfer *slots = &op->kept.transfers[(1 + i) * WINDOW];
+    ek_transfer *slots = &op->kept.transfers[WINDOW + i * s->sends];
+    unsigned sends = (unsigned)s->sends;
     ek_transfer *t;
 
     if (out->n_done != out->n_posted) {
-        t = &slots[out->n_done % WINDOW];
+        t = &slots[out->n_done % sends];
         EK_TRY(ek_transfer_test(op, t));
         if (!t->open) {
             out->done = next_segment(op, out->done, s->out_end);
@@ -136,11 +160,13 @@ static ek_status step_sends(ek_coll *op, int i, bool *moved)
             *moved = true;
         }
     }
-    if (out->posted.step < s->out_end && out->n_posted - out->n_done < WINDOW &&
+    if (out->posted.step < s->out_end && out->n_posted - out->n_done < sends &&
         (out->posted.step < s->in_first || is_before(out->posted, s->in.done))) {
-        t = &slots[out->n_posted % WINDOW];
-        EK_TRY(ek_transfer_send(op, t, segment_address(op, out->posted),
-                                segment_bytes(op, out->posted), out->peer));
+        bool match = out->n_posted % MATCH_EVERY == MATCH_EVERY - 1;
+
+        t = &slots[out->n_posted % sends];
+        EK_TRY((match ? ek_transfer_send_matched : ek_transfer_send)(
+            op, t, segment_address(op, out->posted), segment_bytes(op, out->posted), out->peer));
         out->posted = next_segment(op, out->posted, s->out_end);
         out->n_posted++;
         *moved = true;

@@ -17,7 +17,8 @@ typedef struct fault_message {
     const void *buf;
     int64_t bytes;
     int to, tag;
-    int tests; /* remaining tests of delay */
+    int matched; /* sent by send_matched */
+    int tests;   /* remaining tests of delay */
     enum { DELAYED, POSTED, DROPPED } state;
 } fault_message;
 
@@ -66,13 +67,18 @@ static fault_message *new_message(fault_world *f)
 
 static ek_status post_send(fault_group *g, fault_message *l)
 {
+    const ek_backend *b = g->fault->inner;
+
     l->state = POSTED;
-    EK_TRY(g->fault->inner->send(g->inner, l->buf, l->bytes, l->to, l->tag, &l->inner));
+    if (l->matched && b->send_matched != NULL)
+        EK_TRY(b->send_matched(g->inner, l->buf, l->bytes, l->to, l->tag, &l->inner));
+    else
+        EK_TRY(b->send(g->inner, l->buf, l->bytes, l->to, l->tag, &l->inner));
     return EK_OK;
 }
 
-static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, int tag,
-                            ek_message *m)
+static ek_status start_send(void *self, const void *buf, int64_t bytes, int to, int tag,
+                            int matched, ek_message *m)
 {
     fault_group *g = self;
     fault_world *f = g->fault;
@@ -88,6 +94,7 @@ static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, 
     l->bytes = bytes;
     l->to = to;
     l->tag = tag;
+    l->matched = matched;
     if (draw_uniform(f, DROP) < f->how.drop) {
         l->state = DROPPED;
         return EK_OK;
@@ -101,6 +108,18 @@ static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, 
         g->last->next = l;
     g->last = l;
     return EK_OK;
+}
+
+static ek_status fault_send(void *self, const void *buf, int64_t bytes, int to, int tag,
+                            ek_message *m)
+{
+    return start_send(self, buf, bytes, to, tag, 0, m);
+}
+
+static ek_status fault_send_matched(void *self, const void *buf, int64_t bytes, int to, int tag,
+                                    ek_message *m)
+{
+    return start_send(self, buf, bytes, to, tag, 1, m);
 }
 
 static ek_status fault_recv(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m)
@@ -207,6 +226,7 @@ static const ek_backend backend = {
     .name = "fault",
     .message_max = INT64_MAX,
     .send = fault_send,
+    .send_matched = fault_send_matched,
     .recv = fault_recv,
     .test = fault_test,
     .group = fault_make_group,

@@ -37,7 +37,7 @@ typedef struct {
 } ek_mpi_module;
 
 #define EK_MPI_MODULE_SYMBOL  "ek_mpi_module_entry"
-#define EK_MPI_MODULE_VERSION EK_VERSION ", module interface 1"
+#define EK_MPI_MODULE_VERSION EK_VERSION ", module interface 2"
 extern const ek_mpi_module ek_mpi_module_entry;
 
 /* Loads the module of this MPI on the first call, and joins the job.  Restores the caller's signal

@@ -1,5 +1,6 @@
-/* The cases of comm_cases.h over MPI, with whole and with split messages; and sums in segments of
- * both lengths.  Rank 0 reports. */
+/* The cases of comm_cases.h over MPI, with whole and with split messages; sums in segments of both
+ * lengths; and late receivers.  Rank 0 reports. */
+#include "comm_ahead.h"
 #include "comm_segments.h"
 
 #include <unistd.h>
@@ -57,6 +58,9 @@ int main(int argc, char **argv)
     ek_comm_set_message_max(world, 808);
     failed += run_all(world, rank, only);
     compare_segments(&over_nodes);
+    late_receivers(&over_nodes);
+    for (over_nodes.seed = 1; over_nodes.seed <= 5; over_nodes.seed++)
+        opposite_orders(&over_nodes);
     failed += agree(world, over_nodes.failed);
     ek_comm_close(&world);
     return failed > 0;

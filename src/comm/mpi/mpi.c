@@ -61,6 +61,18 @@ static ek_status mpi_send(void *self, const void *buf, int64_t bytes, int to, in
     return EK_OK;
 }
 
+static ek_status mpi_send_matched(void *self, const void *buf, int64_t bytes, int to, int tag,
+                                  ek_message *m)
+{
+    const mpi_group *g = self;
+    mpi_message sent = {.expected = -1};
+
+    EK_TRY(check_mpi(MPI_Issend(buf, (int)bytes, MPI_BYTE, to, tag, g->comm, &sent.request),
+                     "MPI_Issend"));
+    memcpy(m, &sent, sizeof(sent));
+    return EK_OK;
+}
+
 static ek_status mpi_recv(void *self, void *buf, int64_t bytes, int from, int tag, ek_message *m)
 {
     const mpi_group *g = self;
@@ -166,6 +178,7 @@ static const ek_backend backend = {
     .name = "mpi",
     .message_max = message_max,
     .send = mpi_send,
+    .send_matched = mpi_send_matched,
     .recv = mpi_recv,
     .test = mpi_test,
     .group = mpi_make_group,
