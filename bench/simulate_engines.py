@@ -3,9 +3,11 @@
 
 Layouts of up to 64 ranks of the preset small are drawn from a fixed seed and simulated on every
 cluster with each engine; loads are even.  The tables have the step of replay and flow over that of
-messages, over layouts; and where the steps that differ most go.
+messages, over layouts; and where the steps that differ most go.  With --uneven the table has the step
+of replay over that of flow, with loads of two synthetic workloads and several policies.
 
     bench/simulate_engines.py
+    bench/simulate_engines.py --uneven
 """
 
 import argparse
@@ -25,6 +27,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--layouts", type=int, default=60, help="how many (default: %(default)s)")
+    p.add_argument("--uneven", action="store_true", help="replay against flow, with uneven loads")
     p.add_argument("--seed", type=int, default=1, help="of the draws (default: %(default)s)")
     return p.parse_args()
 
@@ -64,6 +67,36 @@ def simulate(command, file, words, engine):
     return json.loads(r.stdout)
 
 
+def uneven_clusters():
+    every = clusters()
+    return {"nodes of 2 with an adapter": cluster(("node", 2, 10, 2), ("net", 64, 1, 8, 2)),
+            "the same, a tenth as quick": cluster(("node", 2, 1, 2), ("net", 64, 0.1, 8, 2)),
+            "a twentieth, adapters for 4 ranks": cluster(("node", 4, 0.5, 2), ("net", 64, 0.05, 8, 4)),
+            **{name: every[name] for name in ("adapters for 4 ranks", "links of their own", "each rank a node", "a spine of half the bandwidth")}}
+
+
+def write_workload(command, folder, name):
+    file = os.path.join(folder, name + ".npy")
+    subprocess.run([command, "workload", "--name", name, "--ranks", "8", "--experts", "8", "--layers", "4", "--iterations", "2",
+                    "--out", file], check=True, stdout=subprocess.DEVNULL)
+    return file
+
+
+def compare_uneven(o, layouts, folder):
+    traces = [write_workload(o.command, folder, name) for name in ("W1", "W2")]
+    rng = random.Random(o.seed + 1)
+    layouts = [words + ["--trace", rng.choice(traces), "--balance", rng.choice(("off", "exact", "prophet", "auto"))]
+               for words in layouts if words[words.index("--ep") + 1] > 1]
+    print("%d layouts\n\n| cluster | replay over flow: mean, signed, most |\n|---|---|" % len(layouts))
+    for name, c in uneven_clusters().items():
+        file = os.path.join(folder, "cluster.json")
+        with open(file, "w", encoding="utf-8") as f:
+            json.dump(c, f)
+        of = [100 * (simulate(o.command, file, words, "replay")["step_ms"] / simulate(o.command, file, words, "flow")["step_ms"] - 1)
+              for words in layouts]
+        print(f"| {name} | {statistics.mean(map(abs, of)):.1f} %, {statistics.mean(of):+.1f} %, {max(of, key=abs):+.1f} % |", flush=True)
+
+
 def differences(a, b, prefix=""):
     """Milliseconds of each part of a step in a over those in b."""
     found = {}
@@ -81,6 +114,10 @@ def main():
     rng = random.Random(o.seed)
     layouts = [draw(rng) for _ in range(o.layouts)]
     worst = []
+    if o.uneven:
+        with tempfile.TemporaryDirectory() as folder:
+            compare_uneven(o, layouts, folder)
+        return
     print("| cluster | replay: mean, signed, most | flow: mean, signed, most |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, c in clusters().items():
