@@ -51,8 +51,8 @@ def options():
     return p.parse_args()
 
 
-def first_iterations(path, out, n):
-    """Writes the first n iterations of a trace."""
+def cut_iterations(path, out, first, n):
+    """Writes n iterations of a trace."""
     with open(path, "rb") as f:
         start = f.read(10)
         header = f.read(start[8] + 256 * start[9]).decode()
@@ -61,7 +61,8 @@ def first_iterations(path, out, n):
     cut = header.replace("(%d," % shape[0], "(%d," % n, 1)
     cut = cut.rstrip("\n").ljust(len(header) - 1)[:len(header) - 1] + "\n"
     with open(out, "wb") as f:
-        f.write(start + cut.encode() + rest[:len(rest) // shape[0] * n])
+        each = len(rest) // shape[0]
+        f.write(start + cut.encode() + rest[each * first:each * (first + n)])
 
 
 class Group:
@@ -92,11 +93,17 @@ class Group:
         if load == "trace" and not os.path.exists(path):
             if not self.o.traces:
                 sys.exit("group %s has a recorded trace: give its folder by --traces" % self.name)
-            first_iterations(os.path.join(self.o.traces, "gpt_moe_e32_r16.npy"), path, self.o.skip + self.o.steps)
+            cut_iterations(os.path.join(self.o.traces, "gpt_moe_e32_r16.npy"), path, 0, self.o.skip + self.o.steps)
         if not os.path.exists(path):
             self.evenkeel("workload", "--name", load, "--ranks", self.ranks, "--experts", of["num_local_experts"], "--layers",
                           of["num_hidden_layers"], "--iterations", self.o.skip + self.o.steps, "--tokens",
                           self.of["batch"] * self.of["seq"] // self.ranks, "--out", path)
+        return path
+
+    def counted_trace(self):
+        """Its iterations of the steps that count."""
+        path = self.path("counted.npy")
+        cut_iterations(self.trace(), path, self.o.skip, self.o.steps)
         return path
 
     def words(self, layout):
@@ -109,10 +116,10 @@ class Group:
     def load_words(self, command):
         if not self.of["load"]:
             return ["--force-balance"] if command == "train" else []
-        return ["--replay-routing" if command == "train" else "--trace", self.trace()]
+        return ["--replay-routing", self.trace()] if command == "train" else ["--trace", self.counted_trace()]
 
     def predict(self, layout, engine, *more):
-        steps = ["--steps", self.o.skip + self.o.steps] if self.of["load"] else []
+        steps = ["--steps", self.o.steps] if self.of["load"] else []
         return json.loads(self.evenkeel("simulate", "--cluster", self.file, "--ranks", self.ranks, "--engine", engine, *self.words(layout),
                                         *self.load_words("simulate"), *steps, "--json", *more))
 

@@ -53,8 +53,10 @@ static inline ek_machine by_hand(void)
 
         m.rate[p] = table_of(2, rows, rate);
     }
-    m.link[EK_LINK_NODE] = (ek_link_cost){2, table_of(2, bytes, near), table_of(2, bytes, near), 0};
-    m.link[EK_LINK_NET] = (ek_link_cost){2, table_of(2, bytes, far), table_of(2, bytes, far), 0};
+    m.link[EK_LINK_NODE] =
+        (ek_link_cost){2, table_of(2, bytes, near), table_of(2, bytes, near), 0, 0, 0};
+    m.link[EK_LINK_NET] =
+        (ek_link_cost){2, table_of(2, bytes, far), table_of(2, bytes, far), 0, 0, 0};
     return m;
 }
 

@@ -64,6 +64,14 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
         fputs(", ", f);
         write_member(f, "ring_step_us", l->ring_step_s * 1e6);
     }
+    if (l->meeting_s > 0) {
+        fputs(", ", f);
+        write_member(f, "meeting_us", l->meeting_s * 1e6);
+    }
+    if (l->burst > 0) {
+        fputs(", ", f);
+        write_member(f, "burst_kbytes", l->burst / 1e3);
+    }
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
     if (l->shared_by > 1)

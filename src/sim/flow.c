@@ -5,10 +5,11 @@
 #include "sim/flow_cores.h"
 #include "sim/flow_links.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum { MESSAGE_ARRIVES, GROUP_ENDS } event_kind;
+typedef enum { MESSAGE_ARRIVES, GROUP_BEGINS, GROUP_ENDS } event_kind;
 
 /* Owners of flows that are no meetings. */
 enum { OF_MESSAGE = -1, OF_CORES = -2 };
@@ -19,7 +20,8 @@ typedef struct {
     int32_t n_arrived, n_flowing;
     int32_t *entities, *ops; /* [members] that have arrived */
     double begun, end;
-    int32_t next; /* of this leader; -1 */
+    double computed; /* by the one of them that has computed longest without a wait */
+    int32_t next;    /* of this leader; -1 */
 } meeting;
 
 typedef struct {
@@ -234,8 +236,29 @@ static ek_status find_meeting(engine *e, int32_t channel, int32_t entity, int32_
     return EK_OK;
 }
 
+static ek_status begin_group(engine *e, int32_t index)
+{
+    meeting *m = &e->meetings[index];
+
+    m->begun = m->end = e->loop.now;
+    m->n_flowing = m->n_arrived;
+    for (int32_t i = 0; i < m->n_arrived; i++)
+        EK_TRY(begin_group_flow(e, m, i, index));
+    return EK_OK;
+}
+
+/* How long a rank that comes to a meeting has computed without a wait until now. */
+static double computed(const engine *e, int32_t entity)
+{
+    const sim_entity *x = &e->loop.s.entity[entity];
+    double now = e->loop.now;
+
+    return x->lane[EK_LANE_COMPUTE] >= now * (1 - 1e-12) ? now - x->busy_since : 0;
+}
+
 static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
+    double late;
     int32_t index, channel = c->channel_of[op];
     meeting *m;
 
@@ -243,13 +266,14 @@ static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32
     m = &e->meetings[index];
     m->entities[m->n_arrived] = entity;
     m->ops[m->n_arrived++] = op;
+    m->computed = fmax(m->computed, computed(e, entity));
     if (m->n_arrived < e->groups[channel].members[m->leader])
         return EK_OK;
-    m->begun = m->end = e->loop.now;
-    m->n_flowing = m->n_arrived;
-    for (int32_t i = 0; i < m->n_arrived; i++)
-        EK_TRY(begin_group_flow(e, m, i, index));
-    return EK_OK;
+    late = fmin(c->price[op].meeting, m->computed);
+    if (late <= 0)
+        return begin_group(e, index);
+    return ek_loop_push(
+        &e->loop, (sim_event){.time = e->loop.now + late, .kind = GROUP_BEGINS, .entity = index});
 }
 
 static ek_status end_group_flow(engine *e, int32_t index, double latency)
@@ -294,8 +318,11 @@ static ek_status start_net(sim_loop *l, sim_class *c, int32_t entity, int32_t op
 
 static ek_status handle_event(sim_loop *l, const sim_event *x)
 {
-    return x->kind == GROUP_ENDS ? end_group((engine *)l, x->entity)
-                                 : arrive_message((engine *)l, x);
+    switch (x->kind) {
+    case GROUP_BEGINS: return begin_group((engine *)l, x->entity);
+    case GROUP_ENDS: return end_group((engine *)l, x->entity);
+    default: return arrive_message((engine *)l, x);
+    }
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */
@@ -335,8 +362,10 @@ static ek_status open_engine(const ek_sim_config *cfg, const ek_cluster *c, engi
     EK_TRY(ek_flow_links_open(s, c, &e->links));
     if (shared)
         e->cores = ek_flow_cores_of(c, s->graphs->ranks, ek_flow_links_count(e->links));
-    return ek_flows_open(ek_flow_links_count(e->links) + ek_flow_cores_count(&e->cores),
-                         &e->loop.flows);
+    EK_TRY(ek_flows_open(ek_flow_links_count(e->links) + ek_flow_cores_count(&e->cores),
+                         &e->loop.flows));
+    ek_flow_links_set_bursts(e->links, e->loop.flows);
+    return EK_OK;
 }
 
 static void close_engine(engine *e)

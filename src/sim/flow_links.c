@@ -204,6 +204,14 @@ int32_t ek_flow_links_count(const ek_flow_links *l)
     return l->n_links;
 }
 
+void ek_flow_links_set_bursts(const ek_flow_links *l, ek_flows *flows)
+{
+    for (int i = 0; i < l->c->n_levels; i++)
+        for (int32_t j = 0; j < 2 * l->level[i].n; j++)
+            ek_flows_set_burst(flows, l->level[i].link_of[j / 2] + j % 2,
+                               l->c->level[i].burst / l->c->level[i].bytes_s);
+}
+
 /* --- bytes ------------------------------------------------------------------------------------ */
 
 /* Bytes that a rank's links carry.  factor: on the bytes of each level; NULL: 1. */

@@ -25,6 +25,8 @@ EK_CHECKED ek_status ek_flow_links_open(const sim *s, const ek_cluster *c, ek_fl
 void ek_flow_links_close(ek_flow_links **l);
 
 int32_t ek_flow_links_count(const ek_flow_links *l);
+/* Gives flows, whose first links they are, their bursts. */
+void ek_flow_links_set_bursts(const ek_flow_links *l, ek_flows *flows);
 
 /* What the flow of a network op of entity x of a class uses that takes p->wire seconds at full
  * speed.  Borrowed until the next call.  *growth: for ek_flows_begin.  EK_ENOMEM. */

@@ -20,6 +20,9 @@ typedef struct {
 typedef struct {
     int32_t *flows; /* [n] that use it */
     int32_t n, cap;
+    double burst;    /* seconds of its capacity, */
+    double saved;    /* of these saved */
+    double saved_at; /* at this time */
     double taken;    /* by flows whose rate is found */
     double growth;   /* of what the others use, */
     int32_t growing; /* and how many they are */
@@ -94,6 +97,11 @@ void ek_flows_close(ek_flows **pf)
     free(f->near_links.list);
     free(f->changed.list);
     free(f);
+}
+
+void ek_flows_set_burst(ek_flows *f, int32_t link, double seconds)
+{
+    f->link[link].burst = f->link[link].saved = seconds;
 }
 
 /* --- flows ------------------------------------------------------------------------------------ */
@@ -193,10 +201,43 @@ double ek_flows_due(const ek_flows *f, int32_t id)
     return x->left > 0 ? x->at + x->left / x->rate : x->at;
 }
 
+/* --- bursts ----------------------------------------------------------------------------------- */
+
+/* What a link has saved until now, with the rates so far. */
+static void save(flow_link *l, double now)
+{
+    l->saved = fmin(l->saved + fmax(1 - l->taken, 0) * (now - l->saved_at), l->burst);
+    l->saved_at = now;
+}
+
+/* Part of a new flow's work that passes at once. */
+static double part_at_once(const ek_flows *f, const flow *x)
+{
+    double part = x->n_uses > 0 && x->left > 0 ? 1 : 0;
+
+    for (int32_t u = 0; u < x->n_uses; u++)
+        if (x->uses[u].use > 0)
+            part = fmin(part, f->link[x->uses[u].link].saved / (x->uses[u].use * x->left));
+    return part;
+}
+
+/* A new flow uses what its links have saved. */
+static void pass_at_once(ek_flows *f, flow *x)
+{
+    double work = part_at_once(f, x) * x->left;
+
+    for (int32_t u = 0; u < x->n_uses && work > 0; u++) {
+        flow_link *l = &f->link[x->uses[u].link];
+
+        l->saved = fmax(l->saved - x->uses[u].use * work, 0);
+    }
+    x->left -= work;
+}
+
 /* --- updates ---------------------------------------------------------------------------------- */
 
 /* The flows and links that are connected with a link. */
-static ek_status collect_near(ek_flows *f, int32_t link)
+static ek_status collect_near(ek_flows *f, int32_t link, double now)
 {
     f->near_flows.n = f->near_links.n = 0;
     f->link[link].seen = f->update;
@@ -204,6 +245,7 @@ static ek_status collect_near(ek_flows *f, int32_t link)
     for (int32_t i = 0; i < f->near_links.n; i++) {
         flow_link *l = &f->link[f->near_links.list[i]];
 
+        save(l, now);
         l->taken = l->growth = 0;
         l->growing = 0;
         for (int32_t k = 0; k < l->n; k++) {
@@ -296,6 +338,8 @@ static ek_status fill_near(ek_flows *f, double now)
     for (int32_t i = 0; i < f->near_flows.n; i++) {
         flow *x = &f->flow[f->near_flows.list[i]];
 
+        if (x->rate < 0)
+            pass_at_once(f, x);
         x->state = GROWS;
         for (int32_t u = 0; u < x->n_uses; u++) {
             f->link[x->uses[u].link].growth += x->uses[u].use * x->growth;
@@ -338,7 +382,7 @@ ek_status ek_flows_update(ek_flows *f, double now, const int32_t **changed, int3
         f->link[link].dirty = 0;
         if (f->link[link].seen == f->update)
             continue;
-        EK_TRY(collect_near(f, link));
+        EK_TRY(collect_near(f, link, now));
         EK_TRY(fill_near(f, now));
     }
     f->dirty.n = 0;

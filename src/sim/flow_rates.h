@@ -6,6 +6,10 @@
  * 1 / bandwidth at full speed as growth, flows that share a link get equal bandwidths, unless
  * something else slows them down more.
  *
+ * A link may have a burst: what it lets pass at once after a pause.  While less than its capacity
+ * is used, it saves the rest, up to its burst; a flow that begins has done at once what all its
+ * links have saved.
+ *
  * Complexity   an update takes O(flows * links) of the flows that share links with those that began
  *              or ended, directly or through others, for each level at which some are held back. */
 #ifndef SIM_FLOW_RATES_H
@@ -25,6 +29,9 @@ typedef struct ek_flows ek_flows;
 /* The caller closes *out, also after a failure.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_flows_open(int32_t n_links, ek_flows **out);
 void ek_flows_close(ek_flows **f);
+
+/* In seconds of the link's capacity, which it has saved when time begins; 0 without this. */
+void ek_flows_set_burst(ek_flows *f, int32_t link, double seconds);
 
 /* A flow begins at the time of the next update; *id: until it is ended.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_flows_begin(ek_flows *f, double seconds, double growth,

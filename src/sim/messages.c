@@ -63,7 +63,14 @@ static ek_status open_links(engine *e)
         e->first_link[l] = n;
         n += 2 * (int32_t)links;
     }
-    return ek_flows_open(n, &e->loop.flows);
+    EK_TRY(ek_flows_open(n, &e->loop.flows));
+    for (int l = 0; l < e->c->n_levels; l++) {
+        int32_t end = l + 1 < e->c->n_levels ? e->first_link[l + 1] : n;
+
+        for (int32_t i = e->first_link[l]; i < end; i++)
+            ek_flows_set_burst(e->loop.flows, i, e->c->level[l].burst / e->c->level[l].bytes_s);
+    }
+    return EK_OK;
 }
 
 /* The links of a message, and the least bandwidth of them, which it has alone. */

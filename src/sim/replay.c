@@ -134,8 +134,10 @@ void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
     double *lane = &e->lane[op->lane], ready = deps_done(c, op, column);
     double took = seconds_of(s, c, at, column, larger(*lane, ready));
 
-    if (op->lane == EK_LANE_COMPUTE && ready > *lane)
+    if (op->lane == EK_LANE_COMPUTE && ready > *lane) {
         add_idle(s, c, op, column, *lane, ready);
+        e->busy_since = ready;
+    }
     *lane = larger(*lane, ready) + took;
     *ek_sim_end_of(c, at, column) = *lane;
     if (op->lane == EK_LANE_COMPUTE)

@@ -31,8 +31,9 @@ typedef struct {
     double last;             /* end of its ops so far */
     sim_flight flights[SIM_FLOWS]; /* [n_flights] that end after the compute lane is free */
     int32_t n_flights;
-    double slow;    /* factor on its seconds */
-    int32_t column; /* of factors */
+    double busy_since; /* end of the last wait of its compute lane */
+    double slow;       /* factor on its seconds */
+    int32_t column;    /* of factors */
 } sim_entity;
 
 typedef struct {

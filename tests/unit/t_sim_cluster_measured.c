@@ -26,9 +26,9 @@ static ek_machine measured(void)
     m.ranks = 8;
     m.nodes = 4;
     m.threads = 3;
-    m.link[EK_LINK_NODE] = (ek_link_cost){2, line_of(22e-6, 1e9), line_of(22e-6, 2e9), 0};
-    m.link[EK_LINK_NET] =
-        (ek_link_cost){2, line_of(50e-6 / 6 + 4e-6, 0.1e9), line_of(54e-6, 0.19e9), 3e-9};
+    m.link[EK_LINK_NODE] = (ek_link_cost){2, line_of(22e-6, 1e9), line_of(22e-6, 2e9), 0, 1e-3, 0};
+    m.link[EK_LINK_NET] = (ek_link_cost){
+        2, line_of(50e-6 / 6 + 4e-6, 0.1e9), line_of(54e-6, 0.19e9), 3e-9, 2e-3, 60e3};
     return m;
 }
 
@@ -49,6 +49,8 @@ static void lines_are_found_exactly(void)
     CHECK(is_close(c.level[0].bytes_s, 1e9) && is_close(c.level[1].bytes_s, 0.1e9));
     CHECK(is_close(c.level[0].latency_s, 22e-6) && c.level[0].overhead_s == 0);
     CHECK(c.level[0].byte_s == 0 && c.level[1].byte_s == 3e-9);
+    CHECK(c.level[0].meeting_s == 1e-3 && c.level[1].meeting_s == 2e-3);
+    CHECK(c.level[0].burst == 0 && c.level[1].burst == 60e3);
     CHECK(is_close(c.level[1].latency_s, 50e-6) && is_close(c.level[1].overhead_s, 4e-6));
     CHECK(memcmp(&c.machine, &m, sizeof(m)) == 0 && c.cores == 3);
     CHECK(c.level[0].shared_by == 1 &&
@@ -113,7 +115,7 @@ static void tables_that_are_no_lines(void)
             char *text = NULL;
             size_t bytes = 0;
 
-            m.link[EK_LINK_NET] = (ek_link_cost){2, tables[a], tables[b], 0};
+            m.link[EK_LINK_NET] = (ek_link_cost){2, tables[a], tables[b], 0, 0, 0};
             CHECK(ek_cluster_of_machine(&m, &c) == EK_OK);
             CHECK(c.level[1].latency_s >= 0 && c.level[1].overhead_s >= 0);
             CHECK(ek_cluster_text(&c, &text, &bytes) == EK_OK);

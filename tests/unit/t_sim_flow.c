@@ -33,6 +33,7 @@ static void price_on(const void *context, const ek_sim_class *c, const ek_op *op
         w.group = ek_ranks_around(c->ranks[0], w.group.stride, w.group.n);
         t = w.peer < 0 ? ek_price_net(alone, &w) : ek_price_net_of(alone, &w, c->ranks[0]);
         out->wire = t.wire_s;
+        out->meeting = w.peer < 0 ? alone->level[0].meeting_s : 0;
     } else if (op->work.kind != EK_WORK_NONE) {
         out->seconds = op->bytes;
     }
@@ -374,6 +375,43 @@ static void busy_ranks_share_nothing(void)
     close_world(&w);
 }
 
+/* Four ranks that compute, sum, compute for less, sum, and sum once more. */
+static double summing_seconds(double meeting)
+{
+    static const ek_ranks all = {0, 1, 4};
+    ek_cluster c = own;
+    double seconds;
+    world w;
+
+    c.level[0].meeting_s = meeting;
+    open_world(&w, 4, 1);
+    for (int32_t k = 0; k < 4; k++) {
+        ek_graph *g = &w.graph[k];
+        int32_t first = all_reduce(g, all, 1, compute(g, 3 - 0.5 * (k == 2), -1));
+
+        all_reduce(g, all, 1, all_reduce(g, all, 1, compute(g, 0.25, first)));
+    }
+    seconds = step_of(&w, &c, NULL);
+    close_world(&w);
+    return seconds;
+}
+
+/* By no more than what they have computed since they waited, and no message does. */
+static void ranks_that_have_computed_meet_late(void)
+{
+    double without = summing_seconds(0);
+    ek_cluster c = own;
+    world w;
+
+    CHECK_SECONDS(summing_seconds(0.125), without + 2 * 0.125);
+    CHECK_SECONDS(summing_seconds(0.5), without + 0.5 + 0.25);
+    c.level[0].meeting_s = 0.5;
+    open_world(&w, 4, 1);
+    message(&w, 0, 2, 1, 4);
+    CHECK_SECONDS(step_of(&w, &c, NULL), 5);
+    close_world(&w);
+}
+
 static void alone_is_all_of_a_shared_link(void)
 {
     ek_cluster alone = ek_cluster_alone(&spine);
@@ -412,6 +450,7 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(ranks_that_wait_leave_their_cores_to_the_others),
                                 EK_CASE(work_that_begins_together_ends_as_cores_are_shared),
                                 EK_CASE(busy_ranks_share_nothing),
+                                EK_CASE(ranks_that_have_computed_meet_late),
                                 EK_CASE(alone_is_all_of_a_shared_link),
                                 EK_CASE(ranks_that_wait_for_one_another_are_named)};
 EK_TEST_MAIN(cases)

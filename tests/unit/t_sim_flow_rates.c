@@ -214,6 +214,65 @@ static void rates_of_drawn_flows_are_max_min(void)
     }
 }
 
+/* What a link has saved passes at once; it saves again while it is not used, up to its burst. */
+static void a_burst_passes_at_once_after_a_pause(void)
+{
+    ek_flows *f = open_flows(1);
+    int32_t a;
+
+    ek_flows_set_burst(f, 0, 2);
+    a = begin(f, 3, 0, -1);
+    update(f, 5);
+    CHECK(is_near(ek_flows_due(f, a), 6)); /* two of three at once */
+    ek_flows_end(f, a);
+    a = begin(f, 3, 0, -1);
+    update(f, 6);
+    CHECK(is_near(ek_flows_due(f, a), 9)); /* nothing was saved meanwhile */
+    ek_flows_end(f, a);
+    update(f, 9);
+    a = begin(f, 3, 0, -1);
+    update(f, 10);
+    CHECK(is_near(ek_flows_due(f, a), 12)); /* one was */
+    ek_flows_end(f, a);
+    update(f, 12);
+    a = begin(f, 1, 0, -1);
+    update(f, 100);
+    CHECK(is_near(ek_flows_due(f, a), 100)); /* one of two is left */
+    ek_flows_end(f, a);
+    a = begin(f, 3, 0, -1);
+    update(f, 100);
+    CHECK(is_near(ek_flows_due(f, a), 102));
+    ek_flows_close(&f);
+}
+
+/* Of several links the one that has saved least; half of a link that is half used is saved. */
+static void all_links_of_a_flow_have_to_let_it_pass(void)
+{
+    ek_flows *f = open_flows(3);
+    ek_flow_use half = {0, 0.5};
+    int32_t a, b;
+
+    ek_flows_set_burst(f, 0, 4);
+    ek_flows_set_burst(f, 1, 1);
+    a = begin(f, 4, 0, 1);
+    update(f, 0);
+    CHECK(is_near(ek_flows_due(f, a), 3));
+    ek_flows_end(f, a);
+    b = begin(f, 4, 1, 2); /* nothing passes link 2 at once */
+    update(f, 3);
+    CHECK(is_near(ek_flows_due(f, b), 7));
+    ek_flows_close(&f);
+    f = open_flows(1);
+    ek_flows_set_burst(f, 0, 1);
+    CHECK_INT(ek_flows_begin(f, 4, 1, &half, 1, &a), EK_OK);
+    update(f, 0);
+    CHECK(is_near(ek_flows_due(f, a), 2)); /* half of the work at once, as it needs half the link */
+    b = begin(f, 1, 0, -1);
+    update(f, 1); /* half a second was saved */
+    CHECK(is_near(ek_flows_rate(f, b), 2.0 / 3) && is_near(ek_flows_due(f, b), 1.75));
+    ek_flows_close(&f);
+}
+
 static const ek_case cases[] = {EK_CASE(a_flow_alone_has_full_speed),
                                 EK_CASE(two_on_a_link_halve_and_the_rest_is_alone),
                                 EK_CASE(pairs_on_other_links_do_not_interact),
@@ -222,5 +281,7 @@ static const ek_case cases[] = {EK_CASE(a_flow_alone_has_full_speed),
                                 EK_CASE(slow_flows_have_what_they_need),
                                 EK_CASE(a_shared_spine_bounds_all_that_cross_it),
                                 EK_CASE(a_flow_may_need_more_than_a_link_has),
+                                EK_CASE(a_burst_passes_at_once_after_a_pause),
+                                EK_CASE(all_links_of_a_flow_have_to_let_it_pass),
                                 EK_CASE(rates_of_drawn_flows_are_max_min)};
 EK_TEST_MAIN(cases)

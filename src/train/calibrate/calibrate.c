@@ -144,7 +144,7 @@ static void describe_machine(ek_calibration *c)
              cpu, c->ranks, c->ranks > 1 ? "s" : "", c->nodes, c->nodes > 1 ? "s" : "",
              cfg->k->threads, cfg->k->threads > 1 ? "s" : "", m->dtype);
     snprintf(m->key, sizeof(m->key),
-             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 5",
+             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 6",
              m->name, (unsigned long long)hosts_fingerprint(c),
              c->ranks > 1 ? ek_comm_library(EK_COMM_MPI) : "one rank", cfg->k->name,
              cfg->k->products, cfg->k->threads, (long long)m->experts, (long long)m->hidden,
@@ -234,6 +234,7 @@ static ek_status measure_step_costs(ek_calibration *c)
     double took;
 
     EK_TRY(ek_calibrate_cores(c));
+    EK_TRY(ek_calibrate_burst(c));
     EK_TRY(ek_calibrate_progress(c));
     took = (double)(ek_clock_ns() - start) * 1e-9;
     EK_TRY(ek_calibrate_largest(c, &took, 1));
@@ -301,7 +302,7 @@ static int lacks_training(const ek_calibration *c)
 
 ek_status ek_calibrate(const ek_calibrate_config *cfg, ek_machine *out, int *cached)
 {
-    ek_calibration c = {.cfg = cfg, .world = cfg->world, .ranks = 1, .m = out};
+    ek_calibration c = {.cfg = cfg, .world = cfg->world, .ranks = 1, .m = out, .busy_share = 1};
     int found;
 
     if (cfg->world != NULL) {

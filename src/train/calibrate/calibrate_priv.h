@@ -6,6 +6,7 @@
  *   kernel_rows.c  the calls of kernels that are not products
  *   links.c      messages
  *   progress.c   what messages take from products
+ *   burst.c      what links let pass at once after a pause
  *   cores.c      what ranks that wait leave of shared cores to the others
  *   sizes.c      choice of message sizes and repetitions
  *   training.c   what training does between messages, in wall time */
@@ -23,6 +24,8 @@ typedef struct {
     int nodes, a_node; /* ranks of the fullest node */
     int64_t experts;   /* of a rank */
     ek_machine *m;
+    double
+        busy_share; /* of the time in which a rank runs while all compute; of ek_calibrate_cores */
 } ek_calibration;
 
 static inline int ek_calibrate_node(const ek_calibration *c, int rank)
@@ -105,8 +108,10 @@ EK_CHECKED ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s);
 /* Fills c->m->polling and seconds_a_byte_beside of the links, after the link tables; nothing where
  * a rank has a core for the network.  Collective. */
 EK_CHECKED ek_status ek_calibrate_progress(ek_calibration *c);
-/* Fills rank_alone and node_alone of c->m; nothing where ranks do not share cores, or have several
- * threads or an accelerator.  Collective. */
+/* Fills c->m->link[EK_LINK_NET].burst, after the link tables.  Collective. */
+EK_CHECKED ek_status ek_calibrate_burst(ek_calibration *c);
+/* Sets c->busy_share, and fills rank_alone and node_alone of c->m; nothing where ranks do not share
+ * cores, or have several threads or an accelerator.  Collective. */
 EK_CHECKED ek_status ek_calibrate_cores(ek_calibration *c);
 /* Whether a machine's kernels were measured, as far as there was time, with weights of this model.
  */

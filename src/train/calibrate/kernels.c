@@ -90,7 +90,8 @@ typedef struct {
     int64_t packed_at, gradient_at;
     int64_t start;
     double budget;
-    ek_cpu_share share;
+    ek_cpu_share share; /* of timed calls, */
+    ek_cpu_share whole; /* and of all that is done from the first to the last */
 } bench;
 
 static int64_t at_most(int64_t x, int64_t most)
@@ -553,10 +554,12 @@ static ek_status repeat_unsettled(bench *b, int *calls)
 static ek_status measure_probes(bench *b)
 {
     int calls = 1;
+    ek_stopwatch watch = ek_stopwatch_start();
 
     EK_TRY(time_all(b));
     while (calls > 0 && isfinite(b->budget))
         EK_TRY(repeat_unsettled(b, &calls));
+    (void)ek_stopwatch_stop(&watch, b->k->threads, &b->whole);
     return EK_OK;
 }
 
@@ -629,27 +632,70 @@ static void add_point(ek_kernel_costs *c, const probe *p)
     k->rate.y[k->rate.n++] = ek_cost_round(p->work / fmax(p->seconds, 1e-9));
 }
 
-/* Keeps the points that every rank has measured, with the slowest rank's time.  Collective. */
-static ek_status agree_on_kernels(bench *b, double op_s)
+static ek_status sum_over_ranks(const ek_calibration *c, double *x, int64_t n)
 {
-    double all[2 * PROBES_MAX + 1];
-    double share = ek_cpu_share_of(&b->share);
-    ek_machine *m = b->c->m;
+    ek_coll *op;
+
+    if (c->ranks == 1)
+        return EK_OK;
+    EK_TRY(ek_comm_all_reduce(c->world, x, n, EK_SUM_F64, &op));
+    return ek_coll_wait(&op);
+}
+
+/* How much longer than in the mean of the ranks probes take on the slowest one, over all probes.
+ * mean [n_probes] of the logarithms of seconds; *factor: a logarithm, too. */
+static ek_status find_slowest(const bench *b, const double *mean, double *factor)
+{
+    double sum = 0;
+    int n = 0;
+
+    for (int i = 0; i < b->n_probes; i++)
+        if (b->probes[i].missing == 0) {
+            sum += log(b->probes[i].seconds) - mean[i];
+            n++;
+        }
+    *factor = n > 0 ? sum / n : 0;
+    return ek_calibrate_largest(b->c, factor, 1);
+}
+
+/* Keeps the probes that every rank has timed.  seconds: the geometric mean of the ranks, as a probe
+ * is timed few times and which rank is slowest is chance, times how much slower the slowest rank is
+ * in the mean of all probes. */
+static ek_status agree_on_seconds(bench *b)
+{
+    double missing[PROBES_MAX], mean[PROBES_MAX], factor, share = ek_cpu_share_of(&b->whole);
 
     for (int i = 0; i < b->n_probes; i++) {
-        all[2 * i] = b->probes[i].seconds / share;
-        all[2 * i + 1] = b->probes[i].missing;
+        probe *p = &b->probes[i];
+
+        missing[i] = p->missing;
+        p->seconds = fmax(p->seconds / share, 1e-9);
+        mean[i] = log(p->seconds) / b->c->ranks;
     }
-    all[2 * b->n_probes] = op_s / share;
-    EK_TRY(ek_calibrate_largest(b->c, all, 2 * b->n_probes + 1));
-    for (int i = 0; i < b->n_probes; i++) {
-        b->probes[i].seconds = all[2 * i];
-        if (all[2 * i + 1] == 0)
+    EK_TRY(ek_calibrate_largest(b->c, missing, b->n_probes));
+    EK_TRY(sum_over_ranks(b->c, mean, b->n_probes));
+    for (int i = 0; i < b->n_probes; i++)
+        b->probes[i].missing = missing[i];
+    EK_TRY(find_slowest(b, mean, &factor));
+    for (int i = 0; i < b->n_probes; i++)
+        b->probes[i].seconds = exp(mean[i] + factor);
+    return EK_OK;
+}
+
+/* Collective. */
+static ek_status agree_on_kernels(bench *b, double op_s)
+{
+    ek_machine *m = b->c->m;
+
+    op_s /= ek_cpu_share_of(&b->whole);
+    EK_TRY(ek_calibrate_largest(b->c, &op_s, 1));
+    EK_TRY(agree_on_seconds(b));
+    for (int i = 0; i < b->n_probes; i++)
+        if (b->probes[i].missing == 0)
             add_point(&m->kernels, &b->probes[i]);
-    }
     for (int32_t i = 0; i < m->kernels.n; i++)
         ek_cost_smooth_rates(&m->kernels.cost[i].rate);
-    m->op_s = ek_cost_round(all[2 * b->n_probes]);
+    m->op_s = ek_cost_round(op_s);
     return EK_OK;
 }
 
@@ -660,7 +706,9 @@ ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s)
     double op_s = 0;
     ek_status st;
 
-    EK_TRY_OUT(bench_open(c, budget_s, &b));
+    st = bench_open(c, budget_s, &b);
+    /* and none measures while another writes its operands */
+    EK_TRY_OUT(ek_agree(c->ranks > 1 ? c->world : NULL, "measure kernels", st));
     EK_TRY_OUT(measure_probes(&b));
     EK_TRY_OUT(measure_op(&op_s));
 out:

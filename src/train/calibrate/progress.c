@@ -253,7 +253,7 @@ static ek_status measure_bytes(probe *p, ek_link link)
         EK_TRY_OUT(time_products(p, PRODUCTS, &after));
         longer[i] = beside - n * (before + after) / (2 * PRODUCTS) * (1 + p->c->m->polling);
     }
-    *most = sent > 0 ? median(longer) / sent / ek_cpu_share_of(&p->share) : 0;
+    *most = sent > 0 ? median(longer) / sent / p->c->busy_share : 0;
 out:
     return agree_on(p, st, most);
 }
