@@ -44,18 +44,21 @@
  *  before a backward (1F1B, a sum of losses).  Backwards may come in any order; all of them before
  *  the weights change.  Gradient accumulation with each backward after its forward, and forwards
  *  that are repeated before their backward (activation checkpointing: the first with training 0),
- *  need one.
+ *  need one.  A forward with training 0 uses a slot in which no backward is due, so one more is
+ *  needed to evaluate between a forward and its backward.
  *
  *  @par Memory
- *  Of each weight of a rank: value, gradient, and what products read of it, in one form or two;
- *  buffers of the forward or backward at work; and for each activation slot
- *  - of each of the rank's tokens: hidden + experts + 2 shared_ff numbers,
- *  - of each row that it computes, top_k a token where loads are even: 2 ff numbers, with several
- *    ranks 2 ff + hidden,
- *  - for each spare slot: an expert as products read it.
+ *  Of each weight of a rank: value, gradient, and the weight packed for products, where those of
+ *  backward read it in another order, twice; buffers of the forward or backward at work; and for
+ *  each activation slot, in numbers of 8 bytes with fp64, 4 with fp32 and 2 with bf16, about
+ *  - for each of the rank's tokens: hidden + experts + 2 shared_ff, with bf16 3 hidden instead of
+ *    one, as the tokens are kept as float, too,
+ *  - for each row that it computes, top_k a token where loads are even: 2 ff, with several ranks
+ *    2 ff + hidden,
+ *  - for each spare slot: a packed expert.
  *
- *  Create reserves address space for all rows of all ranks, of which a rank uses as much as it has
- *  rows.
+ *  For each activation slot, create reserves address space for all rows of all ranks, of which a
+ *  rank uses as much memory as it has rows.
  *
  *  @par Placement of experts
  *  In block order: with 10 experts on 4 ranks, rank 0 has experts 0 to 2, rank 1 3 to 5, rank 2 6
@@ -78,9 +81,10 @@
  *  EK_EINVAL an argument or setting, EK_ESTATE a call that does not follow the ones before,
  *  EK_EOVERFLOW sizes beyond the limits, EK_ENOMEM; with several ranks also EK_EPEER another rank
  *  failed, EK_ETIMEOUT the watchdog, EK_ECOMM MPI.  A forward or backward with an argument or in
- *  a state that it refuses has no effect; the other ranks then get EK_EPEER.  After any other
- *  failure of forward, backward or the sum the layer can only be destroyed (EK_ESTATE), and the
- *  world left. */
+ *  a state that it refuses has no effect; the other ranks then get EK_EPEER (if several refuse, all
+ *  but the lowest of these).  If some ranks call forward and others backward, or with different
+ *  act_slot or training, all get EK_EINVAL, without effect.  After any other failure of forward,
+ *  backward or the sum the layer can only be destroyed (EK_ESTATE), and the world left. */
 #ifndef EK_MOE_LAYER_H
 #define EK_MOE_LAYER_H
 
@@ -107,7 +111,7 @@ typedef struct {
     int64_t shared_ff;     /**< inner width of the shared expert, which gets every token; 0: none */
     int shared_gated;      /**< 1: its output is multiplied by sigmoid(shared_gate x) */
     int64_t tokens;        /**< the most tokens that a rank gives to one forward, at least 1 */
-    int act_slots;         /**< forwards whose backward may be due at the same time, at least 1 */
+    int act_slots;         /**< the most forwards whose backward is due at one time, 1 to 65536 */
     const char *gate;      /**< "softmax": over all experts, then the top_k largest; "sigmoid":
                               sigmoid scores, to which "bias" is added for the choice alone */
     int normalise;         /**< 1: a token's weights are divided by their sum */
@@ -254,7 +258,7 @@ EK_CHECKED EK_API ek_status ek_moe_layer_forward(ek_moe_layer *layer, int act_sl
                                                  int64_t tokens, int training, void *y);
 
 /** Computes the gradients of the last forward in an activation slot, and adds those of weights to
- *  what they have.  Collective.
+ * what they have.  Collective.
  *
  *  @param[in]  layer  the layer
  *  @param[in]  act_slot  of the forward; the same on all ranks

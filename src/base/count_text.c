@@ -8,15 +8,15 @@ const char *ek_count_text(char *buf, size_t cap, double n)
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};
     size_t u = 0;
 
-    while (n >= 1000 && u + 1 < sizeof(units) / sizeof(units[0])) {
+    while (n >= 999.5 && u + 1 < sizeof(units) / sizeof(units[0])) { /* which is printed as 1000 */
         n /= 1000;
         u++;
     }
     snprintf(buf, cap,
-             u == 0    ? "%.0f%s"
-             : n < 10  ? "%.2f%s"
-             : n < 100 ? "%.1f%s"
-                       : "%.0f%s",
+             u == 0      ? "%.0f%s"
+             : n < 9.995 ? "%.2f%s"
+             : n < 99.95 ? "%.1f%s"
+                         : "%.0f%s",
              n, units[u]);
     return buf;
 }
@@ -26,7 +26,7 @@ const char *ek_bytes_text(char *buf, size_t cap, double bytes)
     char count[16];
 
     ek_count_text(count, sizeof(count), bytes);
-    snprintf(buf, cap, bytes < 1000 ? "%s B" : "%sB", count);
+    snprintf(buf, cap, bytes < 999.5 ? "%s B" : "%sB", count);
     return buf;
 }
 

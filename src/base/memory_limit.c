@@ -151,8 +151,9 @@ const char *ek_memory_limit_describe(const ek_memory_limit *limit, char *text)
 {
     int given = limit->kind == EK_LIMIT_GIVEN;
     char source[EK_LIMIT_TEXT], bytes[32];
+    int64_t left = given ? limit->bytes : limit->left; /* below 0: more was promised */
 
-    ek_bytes_text(bytes, sizeof(bytes), (double)(given ? limit->bytes : limit->left));
+    ek_bytes_text(bytes, sizeof(bytes), left > 0 ? (double)left : 0);
     if (given)
         snprintf(text, EK_LIMIT_TEXT, "%s are allowed (--memory-limit)", bytes);
     else if (limit->kind == EK_LIMIT_CGROUP)

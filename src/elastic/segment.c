@@ -3,6 +3,7 @@
  * The file "front" holds the head, the byte offsets of the blocks in the body, and the front of the
  * body, each aligned to EK_SEGMENT_ALIGN; "0", "1", ... are the blocks. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/file.h"
 #include "base/random.h"
 #include "elastic/segment_priv.h"
@@ -108,13 +109,15 @@ void ek_segment_close(ek_segment *s)
 ek_status ek_segment_too_small(const char *what, double bytes)
 {
     size_t available = 0;
+    char need[32], left[32];
 
     if (ek_segment_available(&available) < 0)
         available = 0;
     return EK_FAIL(EK_ENOSPC,
-                   "%s needs %.1f MB of shared memory, and %s has %.1f MB free; enlarge it (mount "
-                   "-o remount,size=...), or start with --elastic=false",
-                   what, bytes / 1e6, EK_SEGMENT_ROOT, (double)available / 1e6);
+                   "%s needs %s of shared memory, and %s has %s free; enlarge it (mount -o "
+                   "remount,size=...), or start with --elastic=false",
+                   what, ek_bytes_text(need, sizeof(need), bytes), EK_SEGMENT_ROOT,
+                   ek_bytes_text(left, sizeof(left), (double)available));
 }
 
 static ek_status reserve_error(int error, size_t bytes, const char *name)

@@ -218,7 +218,7 @@ ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t promised, i
                                  int64_t tokens)
 {
     ek_session_config sc = {.capacity = prompt + tokens};
-    char hint[HINT_CAP] = "give a shorter prompt", text[EK_LIMIT_TEXT];
+    char hint[HINT_CAP] = "give a shorter prompt", text[EK_LIMIT_TEXT], need[32];
     ek_memory_limit limit;
     int64_t most;
     size_t bytes;
@@ -234,8 +234,9 @@ ek_status ek_infer_check_session(ek_model *m, int64_t given, int64_t promised, i
     if (most > prompt)
         snprintf(hint, sizeof(hint), "--tokens %lld would fit", (long long)(most - prompt));
     return EK_FAIL(
-        EK_ENOMEM, "the model and a text of %lld tokens need about %.2f GB of memory, and %s; %s",
-        (long long)sc.capacity, (double)ek_memory_limit_count(&limit, (int64_t)bytes) / 1e9,
+        EK_ENOMEM, "the model and a text of %lld tokens need about %s of memory, and %s; %s",
+        (long long)sc.capacity,
+        ek_bytes_text(need, sizeof(need), (double)ek_memory_limit_count(&limit, (int64_t)bytes)),
         ek_memory_limit_describe(&limit, text), hint);
 }
 
@@ -243,7 +244,7 @@ ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t promised
                                     int64_t seq)
 {
     ek_pass_config pc = {.max_seqs = batch, .max_seq = seq}, shorter = {.max_seqs = 1};
-    char hint[HINT_CAP] = "use a smaller model", text[EK_LIMIT_TEXT];
+    char hint[HINT_CAP] = "use a smaller model", text[EK_LIMIT_TEXT], need[32];
     ek_memory_limit limit;
     size_t bytes, less;
 
@@ -259,10 +260,11 @@ ek_status ek_infer_check_evaluation(ek_model *m, int64_t given, int64_t promised
             snprintf(hint, sizeof(hint), "--seq %lld would fit", (long long)shorter.max_seq);
             break;
         }
-    return EK_FAIL(EK_ENOMEM,
-                   "the model and an evaluation of %lld tokens at a time need about %.2f GB of "
-                   "memory, and %s; %s",
-                   (long long)(batch * seq),
-                   (double)ek_memory_limit_count(&limit, (int64_t)bytes) / 1e9,
-                   ek_memory_limit_describe(&limit, text), hint);
+    return EK_FAIL(
+        EK_ENOMEM,
+        "the model and an evaluation of %lld tokens at a time need about %s of memory, "
+        "and %s; %s",
+        (long long)(batch * seq),
+        ek_bytes_text(need, sizeof(need), (double)ek_memory_limit_count(&limit, (int64_t)bytes)),
+        ek_memory_limit_describe(&limit, text), hint);
 }

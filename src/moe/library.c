@@ -12,8 +12,8 @@
 static ek_status check_slot(const ek_moe_layer *l, int act_slot)
 {
     EK_REQUIRE(act_slot >= 0 && act_slot < l->act_slots, EK_EINVAL,
-               "activation slot %d of a layer with %d (ek_moe_layer_config.act_slots)", act_slot,
-               l->act_slots);
+               "act_slot %d: this layer has slots 0 to %d (ek_moe_layer_config.act_slots)",
+               act_slot, l->act_slots - 1);
     return EK_OK;
 }
 
@@ -27,8 +27,8 @@ static ek_status check_forward(const ek_moe_layer *l, int act_slot, const void *
     EK_REQUIRE(tokens == 0 || x != NULL, EK_EINVAL, "x must not be NULL");
     EK_REQUIRE(tokens == 0 || y != NULL, EK_EINVAL, "y must not be NULL");
     EK_REQUIRE(!l->act_slot[act_slot].due, EK_ESTATE,
-               "the backward of the last forward in activation slot %d is due, which reads it "
-               "(training 0: without a backward)",
+               "the backward of the last forward in activation slot %d is due: call it first, or "
+               "use another slot (a forward without a backward has training 0)",
                act_slot);
     return EK_OK;
 }
@@ -37,8 +37,8 @@ static ek_status check_backward(const ek_moe_layer *l, int act_slot, const void 
 {
     EK_TRY(check_slot(l, act_slot));
     EK_REQUIRE(l->act_slot[act_slot].due, EK_ESTATE,
-               "backward in activation slot %d without a forward before it (with training 1) whose "
-               "gradients are wanted",
+               "no backward is due in activation slot %d: call ek_moe_layer_forward with training "
+               "1 and this act_slot first",
                act_slot);
     EK_REQUIRE(l->micro[act_slot].n == 0 || dy != NULL, EK_EINVAL, "dy must not be NULL");
     return EK_OK;

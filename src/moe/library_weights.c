@@ -194,7 +194,7 @@ ek_status ek_moe_layer_pack(ek_moe_layer *layer)
     for (int i = 0; i < layer->act_slots; i++)
         EK_REQUIRE(!layer->act_slot[i].due, EK_ESTATE,
                    "the backward of the last forward in activation slot %d is due, which needs the "
-                   "weights of the forward",
+                   "weights of that forward: call it before the weights change",
                    i);
     return ek_moe_layer_pack_weights(layer);
 }

@@ -1,6 +1,7 @@
 /* Fills the state of a rank from survivors: adopts blocks in place, copies within the host,
  * receives the rest.  Shard tables are small compared with the state, so all ranks get all of them
  * and make the same copy plan. */
+#include "base/count_text.h"
 #include "comm/agree.h"
 #include "elastic/adopt_blocks.h"
 #include "recover/recover_priv.h"
@@ -283,6 +284,7 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
     unsigned char *send, *recv, *at;
     ek_coll *op = NULL;
     ek_status st = EK_OK;
+    char text[32];
 
     for (int i = 0; i < r->ranks; i++) {
         out += bytes_to[r->rank * r->ranks + i];
@@ -293,8 +295,8 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
     EK_TRY_OUT(ek_agree(r->world, "allocate buffers for recovery",
                         send != NULL && recv != NULL
                             ? EK_OK
-                            : EK_FAIL(EK_ENOMEM, "no memory for %.1f MB of state to exchange",
-                                      (double)(out + in) / 1e6)));
+                            : EK_FAIL(EK_ENOMEM, "no memory for %s of state to exchange",
+                                      ek_bytes_text(text, sizeof(text), (double)(out + in)))));
     for (int i = 0; i < r->ranks; i++)
         at = pack_copies(r, x, s, i, 0, at);
     EK_TRY_OUT(ek_comm_all_to_all(r->world, EK_A2A_LINEAR, bytes_to, 1, send, recv, &op));

@@ -60,14 +60,16 @@ static int shows_internal(const ek_job_output *t)
  * own: part of mpiexec's report of a worker's end. */
 static void hold_line(ek_job_output *t, const char *line, size_t n, int own)
 {
-    ek_worker_complaint complaint;
+    ek_lost_peer lost;
     ek_mpiexec_line kind;
     char text[LINE_CAP];
 
     ek_printable_bytes(text, sizeof(text), line, n, "\t");
     ek_mpiexec_read_death(text, &t->job->death);
-    if (ek_mpiexec_read_complaint(text, &complaint))
-        ek_job_state_complain(t->job, &complaint);
+    if (ek_mpiexec_read_lost_peer(text, &lost)) {
+        ek_job_state_lost_peer(t->job, &lost);
+        return;
+    }
     kind = ek_mpiexec_classify(text);
     if (kind == EK_MPIEXEC_BOILERPLATE || (t->hide_mpiexec_reports && own) ||
         (kind == EK_MPIEXEC_INTERNAL && !shows_internal(t)))

@@ -58,29 +58,41 @@ static int rank_of_process(const ek_job_state *s, int pid, const char *host)
     return -1;
 }
 
-void ek_job_state_complain(ek_job_state *s, const ek_worker_complaint *c)
+void ek_job_state_lost_peer(ek_job_state *s, const ek_lost_peer *c)
 {
     int rank = rank_of_process(s, c->pid, c->host);
 
-    if (rank < 0 || s->workers[rank].missed > 0)
+    if (rank < 0 || s->workers[rank].lost > 0)
         return;
-    s->workers[rank].missed = c->missed;
-    if (s->complaints++ == 0)
-        s->complainer = rank;
+    s->workers[rank].lost = c->lost;
+    if (s->lost_reports++ == 0)
+        s->first_reporter = rank;
 }
 
-/* The worker that ended before `rank`: MPICH ends a process that cannot connect to a dying one, and
- * may do so before the last thread of the latter has ended, which closes its connections. */
-static int first_missed(const ek_job_state *s, int rank)
+/* The worker with this process on this host; -1: none. */
+static int rank_on_host(const ek_job_state *s, int pid, const char *host)
 {
-    for (int i = 0; i < s->ranks && rank >= 0 && s->workers[rank].missed > 0; i++) {
-        int missed = rank_of_process(s, s->workers[rank].missed, s->workers[rank].host);
+    for (int r = 0; r < s->ranks; r++)
+        if (s->workers[r].pid == pid && strcmp(s->workers[r].host, host) == 0)
+            return r;
+    return -1;
+}
 
-        if (missed < 0)
-            break;
-        rank = missed;
+/* The worker that ended before `rank`, followed from one to the next; `rank` if they lead in a
+ * circle.  MPICH ends a process that cannot connect to a dying one, and may do so before the last
+ * thread of the latter has ended, which closes its connections. */
+static int first_lost(const ek_job_state *s, int rank)
+{
+    int first = rank, followed = 0;
+
+    while (first >= 0 && s->workers[first].lost > 0 && followed++ < s->ranks) {
+        int next = rank_on_host(s, s->workers[first].lost, s->workers[first].host);
+
+        if (next < 0)
+            return first;
+        first = next;
     }
-    return rank;
+    return followed > s->ranks ? rank : first;
 }
 
 /* The worker whose connection closed first, if all workers are watched or it is on the same host as
@@ -97,7 +109,7 @@ static int first_watched_death(const ek_job_state *s, int named)
     return named;
 }
 
-/* The worker that died first, as far as mpiexec, connections and complaints tell; -1: not known.
+/* The worker that died first, as far as mpiexec, connections and lost_reports tell; -1: not known.
  * *seen: mpiexec reports how it ended. */
 static int dead_rank(const ek_job_state *s, int *seen)
 {
@@ -109,9 +121,9 @@ static int dead_rank(const ek_job_state *s, int *seen)
 
     if (unseen || (d->rank < 0 && d->signal == SIGKILL))
         first = first_watched_death(s, named);
-    if (unseen && first < 0 && s->complaints > 0) /* mpiexec may end before the workers have */
-        first = s->complainer;
-    dead = first_missed(s, first);
+    if (unseen && first < 0 && s->lost_reports > 0) /* mpiexec may end before the workers have */
+        first = s->first_reporter;
+    dead = first_lost(s, first);
     *seen = dead == named || d->signal == SIGKILL;
     return dead;
 }

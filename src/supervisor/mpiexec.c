@@ -211,14 +211,14 @@ int ek_mpiexec_is_ucx_error(const char *line, size_t n)
 
 /* "... [vm:7928 :0]  mm_posix.c:219  UCX  ERROR   open(file_name=/proc/7927/fd/28 flags=0x0)
  * failed: No such file or directory". */
-int ek_mpiexec_read_complaint(const char *line, ek_worker_complaint *out)
+int ek_mpiexec_read_lost_peer(const char *line, ek_lost_peer *out)
 {
     const char *who = find_after(line, "] ["), *what = find_after(line, "open(file_name=/proc/");
 
     return ek_mpiexec_is_ucx_error(line, strlen(line)) && who != NULL && what != NULL &&
            strstr(what, "No such file") != NULL &&
            sscanf(who, "%255[^:]:%d", out->host, &out->pid) == 2 &&
-           sscanf(what, "%d/", &out->missed) == 1;
+           sscanf(what, "%d/", &out->lost) == 1;
 }
 
 /* --- hangs ------------------------------------------------------------------------------------ */

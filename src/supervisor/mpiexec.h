@@ -46,15 +46,15 @@ int ek_mpiexec_begins_report(const char *line, size_t n);
  * rank that has just died. */
 int ek_mpiexec_is_ucx_error(const char *line, size_t n);
 
-/* A worker, by host and process, that found no process `missed` on its host. */
+/* A worker, by host and process, that could not reach process `lost` of its host. */
 typedef struct {
     char host[256];
-    int pid, missed;
-} ek_worker_complaint;
+    int pid, lost;
+} ek_lost_peer;
 
-/* Reads such a complaint from a line, as of ek_mpiexec_read_death(): UCX prints it when a worker
- * connects to another that is dying. */
-int ek_mpiexec_read_complaint(const char *line, ek_worker_complaint *out);
+/* Reads that from a line, as of ek_mpiexec_read_death(): UCX prints it when a worker connects to
+ * another that is dying. */
+int ek_mpiexec_read_lost_peer(const char *line, ek_lost_peer *out);
 
 /* MPICH's mpiexec hangs when its remote launcher (ssh or a replacement) cannot reach a host.
  * Whether one of its launchers has failed; whether all have, and mpiexec sleeps.  Look several

@@ -120,7 +120,7 @@ static void describe_end(ek_supervisor *x, FILE *f)
     } else if (c->ending.reason == EK_REASON_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (ek_job_state_death(&x->generation.job, who, sizeof(who))) {
-        if (x->generation.job.death.signal <= 0 && x->generation.job.complaints == 0)
+        if (x->generation.job.death.signal <= 0)
             ek_job_output_release(t); /* may contain the reason */
         fprintf(f, "%s", who);
     } else {

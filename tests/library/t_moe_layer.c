@@ -418,9 +418,7 @@ static void replicas_relieve_the_busiest_rank(void)
     run_on_ranks(&s, "exact", 1);
     CHECK(s.stats.replicas > 0);
     CHECK(s.stats.busiest < s.stats.busiest_before && s.stats.busiest < 1.1);
-    fill(x, first_token(rank) * HIDDEN, s.n * HIDDEN, 4);
-    for (int64_t t = 0; t < s.n; t++)
-        x[t * HIDDEN] = 1 + fabs(x[t * HIDDEN]);
+    fill_tokens(x, first_token(rank), s.n, 4);
     MUST(ek_moe_layer_forward(s.l, 0, x, s.n, 0, y));
     check_numbers("y without training", y, s.y, s.n * HIDDEN);
     MUST(ek_moe_layer_get_stats(s.l, &plain_stats));

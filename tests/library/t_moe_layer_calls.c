@@ -146,7 +146,7 @@ static void calls_out_of_order(void)
     double x[HIDDEN] = {1, 2, 3}, y[HIDDEN];
     ek_moe_layer_weight w;
 
-    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "without a forward");
+    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "no backward is due");
     MUST(ek_moe_layer_forward(l, 0, x, 1, 1, y));
     REFUSED(ek_moe_layer_forward(l, 0, x, 1, 1, y), EK_ESTATE,
             "backward of the last forward in activation slot 0 is due");
@@ -154,9 +154,11 @@ static void calls_out_of_order(void)
             "backward of the last forward in activation slot 0 is due");
     REFUSED(ek_moe_layer_backward(l, 0, NULL, y), EK_EINVAL, "dy must not be NULL");
     MUST(ek_moe_layer_backward(l, 0, x, NULL));
-    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "without a forward");
-    REFUSED(ek_moe_layer_forward(l, 1, x, 1, 1, y), EK_EINVAL, "slot 1 of a layer with 1");
-    REFUSED(ek_moe_layer_backward(l, -1, x, y), EK_EINVAL, "slot -1 of a layer with 1");
+    REFUSED(ek_moe_layer_backward(l, 0, x, y), EK_ESTATE, "no backward is due");
+    REFUSED(ek_moe_layer_forward(l, 1, x, 1, 1, y), EK_EINVAL,
+            "act_slot 1: this layer has slots 0 to 0");
+    REFUSED(ek_moe_layer_backward(l, -1, x, y), EK_EINVAL,
+            "act_slot -1: this layer has slots 0 to 0");
     REFUSED(ek_moe_layer_forward(l, 0, x, TOKENS_MAX + 1, 1, y), EK_EINVAL, "at most 64");
     REFUSED(ek_moe_layer_forward(l, 0, x, -1, 1, y), EK_EINVAL, "-1 tokens");
     REFUSED(ek_moe_layer_forward(l, 0, NULL, 1, 1, y), EK_EINVAL, "x must not be NULL");

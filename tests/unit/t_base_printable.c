@@ -1,7 +1,6 @@
 /* Names from untrusted files in messages: control characters are escaped, all else is kept. */
 #include "evenkeel/err.h"
 
-#include "base/count_text.h"
 #include "base/log.h"
 #include "base/printable.h"
 #include "ek_test.h"
@@ -89,26 +88,7 @@ static void log_lines(void)
     CHECK(strcmp(logged, "host a\\x1b[1A\\r") == 0);
 }
 
-static void check_bytes(double bytes, const char *want)
-{
-    char text[32];
-
-    if (strcmp(ek_bytes_text(text, sizeof(text), bytes), want) != 0)
-        EK_T_FAIL("%g bytes are \"%s\", expected \"%s\"", bytes, text, want);
-}
-
-static void bytes_have_units(void)
-{
-    check_bytes(0, "0 B");
-    check_bytes(999, "999 B");
-    check_bytes(1000, "1.00 kB");
-    check_bytes(1 << 20, "1.05 MB");
-    check_bytes(23.42e9, "23.4 GB");
-    check_bytes(2e15, "2.00 PB");
-}
-
-static const ek_case cases[] = {EK_CASE(bytes_have_units),
-                                EK_CASE(printable_text_is_kept),
+static const ek_case cases[] = {EK_CASE(printable_text_is_kept),
                                 EK_CASE(controls_are_escaped),
                                 EK_CASE(bytes_that_are_not_utf8_are_escaped),
                                 EK_CASE(limits),

@@ -111,22 +111,22 @@ static void errors_of_ucx(void)
     CHECK(!ek_mpiexec_is_ucx_error("", 0) && !ek_mpiexec_is_ucx_error("[", 1));
 }
 
-static void ucx_names_the_process_that_it_missed(void)
+static void ucx_names_the_process_that_it_lost(void)
 {
     static const char line[] = "[1795790773.605079] [vm:2387 :0]        mm_posix.c:219  UCX  ERROR "
                                "  open(file_name=/proc/2388/fd/28 flags=0x0) failed: %s";
-    ek_worker_complaint c = {"", 0, 0};
+    ek_lost_peer c = {"", 0, 0};
     char text[256];
 
     snprintf(text, sizeof(text), line, "No such file or directory");
-    CHECK(ek_mpiexec_read_complaint(text, &c));
-    CHECK(strcmp(c.host, "vm") == 0 && c.pid == 2387 && c.missed == 2388);
+    CHECK(ek_mpiexec_read_lost_peer(text, &c));
+    CHECK(strcmp(c.host, "vm") == 0 && c.pid == 2387 && c.lost == 2388);
     snprintf(text, sizeof(text), line, "Permission denied");
-    CHECK(!ek_mpiexec_read_complaint(text, &c));
-    CHECK(!ek_mpiexec_read_complaint("[1795790746.980153] [vm:1065 :0]         mm_sysv.c:57   UCX  "
+    CHECK(!ek_mpiexec_read_lost_peer(text, &c));
+    CHECK(!ek_mpiexec_read_lost_peer("[1795790746.980153] [vm:1065 :0]         mm_sysv.c:57   UCX  "
                                      "ERROR   shmat(shmid=113016853) failed: Invalid argument",
                                      &c));
-    CHECK(!ek_mpiexec_read_complaint("open(file_name=/proc/1/fd/2) failed: No such file", &c));
+    CHECK(!ek_mpiexec_read_lost_peer("open(file_name=/proc/1/fd/2) failed: No such file", &c));
 }
 
 static int has_word(const ek_mpiexec_args *a, const char *word)
@@ -168,7 +168,7 @@ static const ek_case cases[] = {
     EK_CASE(other_lines_name_nobody),
     EK_CASE(lines_have_a_kind),
     EK_CASE(errors_of_ucx),
-    EK_CASE(ucx_names_the_process_that_it_missed),
+    EK_CASE(ucx_names_the_process_that_it_lost),
     EK_CASE(command_line),
 };
 EK_TEST_MAIN(cases)

@@ -235,13 +235,14 @@ static const char *copies_text(const ek_run *r, char *text)
     return text;
 }
 
-/* Measuring costs has freed what it used, which is more than a small run needs: the peak. */
-static void count_measuring(ek_run *r)
+/* The prediction is of the process: what it had before, and freed, can be more than a small model
+ * needs. */
+static void count_memory_before(ek_run *r)
 {
-    size_t *predicted = &r->out->info.predicted_bytes, peak = (size_t)ek_rss_peak_bytes();
+    size_t *predicted = &r->out->info.predicted_bytes;
 
-    if (ek_run_is_executed(r) && !r->cfg->dry_run && peak > *predicted)
-        *predicted = peak;
+    if (r->kernels->memory == NULL && (size_t)r->room.peak_before > *predicted)
+        *predicted = (size_t)r->room.peak_before;
 }
 
 /* Linux overcommits memory and kills a process that uses too much without a message; so this checks
@@ -271,7 +272,7 @@ ek_status ek_run_check_memory(ek_run *r)
     EK_TRY(ek_minimum(r->world, &r->room.spare_bytes));
     all_fit = need_fits(&need, 0);
     EK_TRY(ek_minimum(r->world, &all_fit));
-    count_measuring(r);
+    count_memory_before(r);
     if (all_fit > 0)
         return EK_OK;
     EK_TRY(find_fitting(r, &need, hint, sizeof(hint)));

@@ -130,7 +130,8 @@ typedef struct {
 
 /* The memory of this process. */
 typedef struct {
-    int64_t base_rss;            /* bytes before the model was laid out */
+    int64_t base_rss;            /* bytes before the model was laid out, ... */
+    int64_t peak_before;         /* ... and the most until then: measuring costs, earlier layouts */
     double spare_bytes;          /* what each rank could use besides, before it trained */
     ek_file_reader_config files; /* how weights are read, by what the limit leaves */
     double replicas; /* bytes that keeping the weights of transient replicas for backward

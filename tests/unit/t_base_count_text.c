@@ -1,0 +1,36 @@
+/* Counts and bytes as people read them. */
+#include "base/count_text.h"
+#include "ek_test.h"
+
+#include <string.h>
+
+static void check_bytes(double bytes, const char *want)
+{
+    char text[32];
+
+    if (strcmp(ek_bytes_text(text, sizeof(text), bytes), want) != 0)
+        EK_T_FAIL("%g bytes are \"%s\", expected \"%s\"", bytes, text, want);
+}
+
+static void bytes_have_units(void)
+{
+    check_bytes(0, "0 B");
+    check_bytes(999, "999 B");
+    check_bytes(1000, "1.00 kB");
+    check_bytes(1 << 20, "1.05 MB");
+    check_bytes(23.42e9, "23.4 GB");
+    check_bytes(2e15, "2.00 PB");
+}
+
+static void rounding_reaches_the_next_unit(void)
+{
+    check_bytes(999.4, "999 B");
+    check_bytes(999.6, "1.00 kB");
+    check_bytes(999499, "999 kB");
+    check_bytes(999999, "1.00 MB");
+    check_bytes(9996, "10.0 kB");
+    check_bytes(99960, "100 kB");
+}
+
+static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit)};
+EK_TEST_MAIN(cases)
