@@ -16,8 +16,8 @@ SIMUMAX = "SimuMax (MooreThreads/SimuMax, configs/system, commit 4dcaae513ba7, A
 VTRAIN = "vTrain (VIA-Research/vTrain, trace/*/AR_GPU*_LUT, commit f8dda8473a48, MIT)"
 SIMAI = "SimAI (aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio, commit cef83f9ddd96, Apache-2.0)"
 
-# What a step of a ring takes beside its bytes, by NCCL's own model of its times (hwLat in graph/tuning.cc of 2.18 and later: rings, protocol Simple), in us.
-NCCL = "NCCL (NVIDIA/nccl, src/graph/tuning.cc, 2.18)"
+# What a step of a ring takes beside its bytes, by NCCL's own model of its times (hwLat in graph/tuning.cc: rings, protocol Simple), in us.
+NCCL = "NCCL (NVIDIA/nccl, src/graph/tuning.cc)"
 RING_STEP_US = {"node": 3.4, "net": 14.0}
 
 OP_S = 5e-6  # of no source

@@ -7,21 +7,25 @@
  *   low-gradients      gradients are reduced in the type of products
  *   low-weights        weights are gathered in the type of products (ZeRO 1 to 3); here masters
  *   late-gradients     gradients are reduced after the last backward pass; here during it
- *   ring-steps         each step of a ring pays what its link takes beside bytes; here segments of
- * a long vector follow one another (of the cluster: sim/price_net.h) tree-sums          an
- * all-reduce of several nodes is a double binary tree of nodes where that is quicker than a ring
- * (of the cluster: sim/price_net.h); here always a ring padded             every rank sends as many
- * rows to each expert as its capacity, or, dropless, as the most that any rank has for any (of
- * loads: sim/capacity.h) weights-first      gradients of expert weights are computed before those
- * of rows are sent back; here while they are sent gradient-passes    gradients are set to zero
- * before the step, and scaled after it, which is a write, and a read and a write of all; here
- * neither unfused-rows       ops on rows are kernels of their own, logits are kept whole in the
- * real type, and gradients of weights, in the type of products, are added after the backward pass
- * (sim/unfused.h); here none of this etp-gather         rows are sent to one rank of an expert
- * (--etp), and the others gather them from it; sums go back likewise. Here each has them from their
- * source expert-counts      counts of rows are gathered by the ranks of an expert-parallel group;
- * here by all of the stage node-once          a row is sent once to each node that has experts of
- * its token, and there once to each rank that has (sim/dialect_net.h); here once for each expert
+ *   ring-steps         each step of a ring pays what its link takes beside bytes; here segments
+ *                      of a long vector follow one another (of the cluster: sim/price_net.h)
+ *   tree-sums          an all-reduce of several nodes is a double binary tree of nodes where that
+ *                      is quicker than a ring (of the cluster: sim/price_net.h); here always a ring
+ *   padded             every rank sends as many rows to each expert as its capacity, or, dropless,
+ *                      as the most that any rank has for any (of loads: sim/capacity.h)
+ *   weights-first      gradients of expert weights are computed before those of rows are sent back;
+ *                      here while they are sent
+ *   gradient-passes    gradients are set to zero before the step, and scaled after it, which is a
+ *                      write, and a read and a write of all; here neither
+ *   unfused-rows       ops on rows are kernels of their own, logits are kept whole in the real
+ *                      type, and gradients of weights, in the type of products, are added after
+ *                      the backward pass (sim/unfused.h); here none of this
+ *   etp-gather         rows are sent to one rank of an expert (--etp), and the others gather them
+ *                      from it; sums go back likewise. Here each has them from their source
+ *   expert-counts      counts of rows are gathered by the ranks of an expert-parallel group; here
+ *                      by all of the stage
+ *   node-once          a row is sent once to each node that has experts of its token, and there
+ *                      once to each rank that has (sim/dialect_net.h); here once for each expert
  *   ddp-buckets        gradients of a layer are reduced in buckets of 25 MiB, one after the other
  *                      (sim/dialect_net.h); here in one
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
