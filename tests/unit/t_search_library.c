@@ -99,6 +99,7 @@ static void a_search_agrees_with_a_simulation(void)
     best = json_array_get(json_object_get(answer, "best"), 0);
     options = json_deep_copy(json_object_get(best, "options"));
     json_object_set_new(options, "ranks", json_integer(4));
+    json_object_set_new(options, "engine", json_string("flow")); /* as the search does the best */
     more = json_dumps(options, 0);
     CHECK_INT(call(ek_simulate_json, made_up("80G"), more, &report), EK_OK);
     CHECK_NEAR(number(report, "step_ms"), number(best, "step_ms"));
