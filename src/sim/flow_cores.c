@@ -71,8 +71,8 @@ static ek_status run_until_done(ek_flows *f, int32_t ranks, int32_t *flow, doubl
     }
 }
 
-ek_status ek_flow_cores_done(const ek_flow_cores *c, int32_t ranks, const double *seconds,
-                             double *done)
+ek_status ek_flow_cores_finish(const ek_flow_cores *c, int32_t ranks, const double *seconds,
+                               double *done)
 {
     int32_t *flow = calloc((size_t)ranks, sizeof(*flow));
     ek_flows *f = NULL;

@@ -31,10 +31,10 @@ static inline int32_t ek_flow_cores_count(const ek_flow_cores *f)
     return f->n_nodes + f->n_hosts;
 }
 
-/* Of ranks that begin work at the same time, which takes `seconds` [ranks] with all ranks busy,
- * when each has done it: done [ranks].  EK_ENOMEM. */
-EK_CHECKED ek_status ek_flow_cores_done(const ek_flow_cores *c, int32_t ranks,
-                                        const double *seconds, double *done);
+/* All ranks begin work at time 0, which takes rank r seconds[r] with all ranks busy.  done[r]: when
+ * it has finished, as ranks that finish leave cores to the others.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_flow_cores_finish(const ek_flow_cores *c, int32_t ranks,
+                                          const double *seconds, double *done);
 
 /* What an op of a rank uses at full speed, rank_alone times that of its price. */
 void ek_flow_cores_uses(const ek_flow_cores *f, int32_t rank, ek_flow_use uses[EK_CORES_USES]);

@@ -53,9 +53,8 @@ static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stri
     return sum;
 }
 
-/* rows NULL: an even spread. */
-static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t rank,
-                       ek_level_rows *out)
+/* Of an even spread. */
+static void count_even(const ek_level_group *g, int32_t rank, ek_level_rows *out)
 {
     int64_t self = (int64_t)rank * g->shards;
     span within = {self, self + 1};
@@ -63,18 +62,35 @@ static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t ran
     memset(out, 0, sizeof(*out));
     for (int l = 0; l < g->cluster->n_levels; l++) {
         span s = below_switch(g, l, (int64_t)rank * g->etp);
-        const int64_t *to = rows + (int64_t)rank * g->ep, *from = rows + rank;
 
-        if (rows == NULL) {
-            double n = (double)(within.first - s.first + s.end - within.end);
+        out->sent[l] = out->got[l] =
+            g->each * (double)(within.first - s.first + s.end - within.end);
+        within = s;
+    }
+}
 
-            out->sent[l] = out->got[l] = g->each * n;
-        } else {
-            out->sent[l] = (double)(sum_rows(g, to, 1, s.first, within.first) +
-                                    sum_rows(g, to, 1, within.end, s.end));
-            out->got[l] = (double)(sum_rows(g, from, g->ep, s.first, within.first) +
-                                   sum_rows(g, from, g->ep, within.end, s.end));
-        }
+/* rows NULL: an even spread. */
+static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t rank,
+                       ek_level_rows *out)
+{
+    int64_t self = (int64_t)rank * g->shards;
+    const int64_t *to, *from;
+    span within = {self, self + 1};
+
+    if (rows == NULL) {
+        count_even(g, rank, out);
+        return;
+    }
+    to = rows + (int64_t)rank * g->ep;
+    from = rows + rank;
+    memset(out, 0, sizeof(*out));
+    for (int l = 0; l < g->cluster->n_levels; l++) {
+        span s = below_switch(g, l, (int64_t)rank * g->etp);
+
+        out->sent[l] = (double)(sum_rows(g, to, 1, s.first, within.first) +
+                                sum_rows(g, to, 1, within.end, s.end));
+        out->got[l] = (double)(sum_rows(g, from, g->ep, s.first, within.first) +
+                               sum_rows(g, from, g->ep, within.end, s.end));
         within = s;
     }
 }
@@ -128,8 +144,8 @@ static void count_carried(const ek_level_group *g, const int64_t *rows, ek_level
     }
 }
 
-/* Rows that the ranks [first, end) of the world, which share a link of a level, have of it in the
- * mean, in the busier direction. */
+/* Rows that the link of a level carries in its busier direction, over the ranks [first, end) of the
+ * world that share it. */
 static double carried_by(const ek_level_group *g, const ek_level_rows *carried, int level,
                          int64_t first, int64_t end)
 {

@@ -27,14 +27,14 @@ typedef struct {
 void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *out,
                       ek_level_rows *back);
 
-/* Whether what passes a level stays in a node, all of whose ranks it has. */
+/* Whether a level connects ranks of one node. */
 static inline int ek_level_is_inside_node(const ek_cluster *c, int level)
 {
     return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
 }
 
-/* Of what passes each level, what the link of a rank through each level carries: that of the higher
- * levels, too, up to the node or in the network. */
+/* What a rank's link to each level carries, of what passes each level: links inside a node carry
+ * all that passes this and higher levels of the node, links of the network likewise. */
 void ek_level_carried(const ek_cluster *c, const double *passed, double *carried);
 
 /* How long the links that each rank [ep] passes carry these rows, or as many that come back, over

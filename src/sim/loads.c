@@ -15,27 +15,27 @@
 enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 /* Rows to experts and back; weights of transient replicas, and gradients back. */
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
-/* Both directions of an exchange have the same; what serves rows. */
-enum { ROWS_WIRE, WEIGHTS_WIRE, SERVED_DONE, REPLAYED };
+/* Times of ek_sim_loads_replayed: of exchanges, the same there and back, and of expert products. */
+enum { ROWS_WIRE, WEIGHTS_WIRE, PRODUCTS, REPLAYED };
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
-    int32_t *node_of;         /* [ep] */
-    int64_t steps, step;      /* samples; the chosen one */
-    double *factors;          /* [steps][trace layers][KINDS][ep] */
-    ek_copy_sums *copies;     /* [steps][trace layers] */
-    ek_level_rows *exchanged; /* [steps][trace layers][EXCHANGES][ep] */
-    double *replayed;         /* [steps][trace layers][REPLAYED][ep] */
-    ek_level_rows *counted;   /* [ep] scratch */
-    int64_t *passed;          /* [ep][ep] scratch: from rank to rank */
-    int32_t core_ranks;       /* ranks of the groups that share cores with one; 0: none do */
-    double *work;             /* [2][core_ranks] scratch: seconds, and when they are done */
-    double *rows_sent;        /* [steps][trace layers] ek_sim_loads_rows_sent */
-    ek_copy_scratch scratch;  /* of ek_copy_sums_of */
-    int32_t *layer_of;        /* [model layers] of the trace; -1: a dense layer */
+    int32_t *node_of;             /* [ep] */
+    int64_t steps, step;          /* samples; the chosen one */
+    double *factors;              /* [steps][trace layers][KINDS][ep] */
+    ek_copy_sums *copies;         /* [steps][trace layers] */
+    ek_level_rows *exchanged;     /* [steps][trace layers][EXCHANGES][ep] */
+    double *replayed;             /* [steps][trace layers][REPLAYED][ep] */
+    ek_level_rows *level_scratch; /* [ep] */
+    int64_t *passed;              /* [ep][ep] scratch: from rank to rank */
+    int32_t core_ranks;           /* ranks of the groups that share cores with one; 0: none do */
+    double *core_seconds;         /* [2][core_ranks] scratch: of work, and until it is done */
+    double *rows_sent;            /* [steps][trace layers] ek_sim_loads_rows_sent */
+    ek_copy_scratch scratch;      /* of ek_copy_sums_of */
+    int32_t *layer_of;            /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
@@ -127,7 +127,7 @@ static void set_exchanged(ek_sim_loads *l, int64_t step, int64_t layer, int whic
         ek_level_rows_of(&g, l->passed, exchanged_at(l, step, layer, which),
                          exchanged_at(l, step, layer, which + 1));
     else
-        ek_level_wires_of(&g, l->passed, l->counted,
+        ek_level_wires_of(&g, l->passed, l->level_scratch,
                           replayed_at(l, step, layer, which == ROWS ? ROWS_WIRE : WEIGHTS_WIRE));
 }
 
@@ -204,17 +204,17 @@ static void set_exchanges(ek_sim_loads *l, int64_t step, int64_t layer, const in
 }
 
 /* Groups that share cores with the first do the same as it. */
-static ek_status set_done(ek_sim_loads *l, int64_t step, int64_t layer)
+static ek_status set_products(ek_sim_loads *l, int64_t step, int64_t layer)
 {
     const double *served = factors_at(l, step, layer, SERVED);
-    double *done = replayed_at(l, step, layer, SERVED_DONE), *when = l->work + l->core_ranks;
+    double *done = replayed_at(l, step, layer, PRODUCTS), *when = l->core_seconds + l->core_ranks;
     ek_flow_cores cores = ek_flow_cores_of(l->cfg.cluster, l->core_ranks, 0);
 
     if (l->core_ranks == 0)
         return EK_OK;
     for (int32_t r = 0; r < l->core_ranks; r++)
-        l->work[r] = served[r / l->cfg.etp % l->cfg.ep];
-    EK_TRY(ek_flow_cores_done(&cores, l->core_ranks, l->work, when));
+        l->core_seconds[r] = served[r / l->cfg.etp % l->cfg.ep];
+    EK_TRY(ek_flow_cores_finish(&cores, l->core_ranks, l->core_seconds, when));
     for (int32_t r = 0; r < l->cfg.ep; r++)
         done[r] = when[r * l->cfg.etp];
     return EK_OK;
@@ -250,7 +250,7 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
     set_copies(l, step, layer, served);
     l->planned++;
-    return set_done(l, step, layer);
+    return set_products(l, step, layer);
 }
 
 /* Tokens of a rank in a micro-batch; at least one. */
@@ -294,8 +294,8 @@ static ek_status allocate(ek_sim_loads *l)
                sizeof(*l->exchanged));
     l->replayed = calloc(c->by_level ? 1 : (size_t)(REPLAYED * l->steps * c->trace->layers * c->ep),
                          sizeof(*l->replayed));
-    l->counted = calloc((size_t)c->ep, sizeof(*l->counted));
-    l->work = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->work));
+    l->level_scratch = calloc((size_t)c->ep, sizeof(*l->level_scratch));
+    l->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->core_seconds));
     l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
     l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
@@ -304,7 +304,7 @@ static ek_status allocate(ek_sim_loads *l)
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
-                   l->counted != NULL && l->work != NULL && l->passed != NULL &&
+                   l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
                    l->rows_sent != NULL && l->scratch.traffic != NULL &&
                    l->scratch.passed != NULL && l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
@@ -343,7 +343,7 @@ ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts)
     return EK_OK;
 }
 
-/* Whole groups, nodes and hosts. */
+/* Of whole groups, nodes and hosts, as far as there are ranks. */
 static int32_t count_core_ranks(const ek_sim_loads_config *c)
 {
     int64_t group = (int64_t)c->ep * c->etp, node = ek_cluster_node_ranks(c->cluster);
@@ -352,7 +352,8 @@ static int32_t count_core_ranks(const ek_sim_loads_config *c)
     if (c->by_level || !ek_flow_cores_are_shared(c->cluster))
         return 0;
     n = (n + node - 1) / node * node;
-    return (int32_t)((n + host - 1) / host * host);
+    n = (n + host - 1) / host * host;
+    return (int32_t)(n < c->ranks ? n : c->ranks);
 }
 
 static ek_status open_loads(ek_sim_loads *l)
@@ -412,8 +413,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->scratch.passed);
     free(l->exchanged);
     free(l->replayed);
-    free(l->counted);
-    free(l->work);
+    free(l->level_scratch);
+    free(l->core_seconds);
     free(l->passed);
     free(l->memory);
     free(l->slots);
@@ -501,7 +502,7 @@ static int replayed_of(const ek_sim_loads *l, const ek_op *op)
     int kind = kind_of(op);
 
     if (kind == SERVED)
-        return l->core_ranks > 0 ? SERVED_DONE : -1;
+        return l->core_ranks > 0 ? PRODUCTS : -1;
     if (op->work.kind != EK_WORK_NET || op->work.net.collective == EK_COLLECTIVE_A2A_2DH)
         return -1;
     return kind == TRAFFIC ? ROWS_WIRE : kind == REPLICAS ? WEIGHTS_WIRE : -1;

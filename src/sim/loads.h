@@ -31,7 +31,7 @@ typedef struct {
     const ek_planner *planner;
     const ek_model_spec *spec;
     const ek_cluster *cluster;
-    int32_t ep, etp;
+    int32_t ranks, ep, etp; /* ranks: of the world */
     int32_t spare_slots, replicas_min;
     int keep_all_slots;       /* ek_plan_limits */
     int all_serve;            /* ek_copy_sums_config */
@@ -76,10 +76,12 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
  * Borrowed likewise. */
 const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
 
-/* Factors [ep] of an op for an engine in which ranks have no part of what others leave: of
- * exchanges but 2DH, how much longer links take that ranks share (ek_level_wires_of); of what ranks
- * do with the rows that they serve, how much longer they compute, of shared cores more the fewer
- * compute still (sim/flow_cores.h).  NULL: those of ek_sim_loads_factors.  Borrowed likewise. */
+/* Factors [ep] of an op for an engine that does not simulate shared links and cores, over the time
+ * under even loads.  Of exchanges but 2DH: of the slowest link that the rank uses, with the rows of
+ * all ranks that share it (ek_level_wires_of).  Of what ranks do with the rows that they serve,
+ * where they share cores: until the rank has finished, as ranks that finish earlier leave their
+ * part of the cores to the others (sim/flow_cores.h).  NULL: those of ek_sim_loads_factors.
+ * Borrowed likewise. */
 const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op);
 
 /* What an op that sums gradients of persistent copies, or sends the sums, has the ranks of a group

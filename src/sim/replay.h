@@ -17,8 +17,8 @@
  * - messages: leave when the sender has them, whether or not the receiver waits.
  *
  * Ranks of a class share a graph and prices; their times are a vector, of one element if nothing
- * distinguishes them.  Other engines may refine what this one leaves out: bytes of different
- * ranks share no link here. */
+ * distinguishes them.  Bytes of different ranks share no link here, and ranks no cores; `replayed`
+ * has what that adds under uneven loads. */
 #ifndef SIM_REPLAY_H
 #define SIM_REPLAY_H
 

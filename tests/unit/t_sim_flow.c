@@ -350,11 +350,11 @@ static void work_that_begins_together_ends_as_cores_are_shared(void)
     c.machine.rank_alone = 2;
     c.machine.node_alone = 1.25;
     cores = ek_flow_cores_of(&c, 4, 0);
-    CHECK_INT(ek_flow_cores_done(&cores, 4, seconds, done), EK_OK);
+    CHECK_INT(ek_flow_cores_finish(&cores, 4, seconds, done), EK_OK);
     CHECK_SECONDS(done[1], 2);
     CHECK_SECONDS(done[0], 2 + 2 / 1.5);
     CHECK_SECONDS(done[2], 3.6);
-    CHECK_INT(ek_flow_cores_done(&cores, 4, alone, done), EK_OK);
+    CHECK_INT(ek_flow_cores_finish(&cores, 4, alone, done), EK_OK);
     CHECK(done[0] == 0 && done[3] == 0);
     CHECK_SECONDS(done[1], 1.5);
 }
