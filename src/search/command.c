@@ -139,12 +139,16 @@ static int may_go_on(ek_status st)
 static ek_status search_all(const search_settings *s, const ek_simulation_files *files, searches *x)
 {
     ek_status st = EK_OK;
+    int most = 0;
 
+    for (int64_t i = 0; i < x->n; i++)
+        most = x->at[i].ranks > most ? x->at[i].ranks : most;
     for (int64_t i = 0; i < x->n; i++) {
         x->cfg[i] = (ek_search_config){
             .train = &s->train,
             .cluster = &files->cluster,
             .ranks = x->at[i].ranks,
+            .most_ranks = most,
             .fix = s->fix,
             .memory = (double)s->memory,
             .top = s->top,

@@ -5,6 +5,33 @@
 
 #include <stdio.h>
 
+static double node_count(const ek_search *s)
+{
+    int64_t each = ek_cluster_node_ranks(s->cfg->cluster);
+
+    return (double)((s->cfg->ranks + each - 1) / each);
+}
+
+static double node_seconds(const ek_search *s, const ek_search_layout *l)
+{
+    return l->failures != NULL ? l->failures->node_s : l->step_s * node_count(s);
+}
+
+double ek_search_value(const ek_search *s, const ek_search_layout *l)
+{
+    switch (s->cfg->objective) {
+    case EK_OBJECTIVE_COST: return node_seconds(s, l);
+    case EK_OBJECTIVE_GOODPUT: return l->failures != NULL ? l->failures->step_s : l->step_s;
+    case EK_OBJECTIVE_STEP: break;
+    }
+    return l->step_s;
+}
+
+double ek_search_step_price(const ek_search *s, const ek_search_layout *l)
+{
+    return s->cfg->cluster->node_s_price * node_seconds(s, l);
+}
+
 double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l)
 {
     return l->step_s > 0 ? (double)s->model.step_tokens / l->step_s : 0;

@@ -187,14 +187,14 @@ typedef struct {
     int n_dots, n_left_out;
 } chart_points;
 
-/* Simulated, also under failures if others were, and shown: not far worse than what is of
- * interest. */
+/* Simulated as the best was, by flow or under failures too, and shown: not far worse than what is
+ * of interest. */
 static int is_shown(const ek_search *s, const ek_search_layout *l)
 {
     double worst = ek_search_value(s, layout_of(s, s->pool[s->n_pool - 1]));
 
     return l->outcome == EK_OUTCOME_SIMULATED && l->step_s > 0 &&
-           (s->n_failures == 0 || l->failures != NULL) &&
+           l->by_flow == best_layout(s)->by_flow && (s->n_failures == 0 || l->failures != NULL) &&
            ek_search_value(s, l) <= fmax(worst, SLOWEST * ek_search_value(s, best_layout(s)));
 }
 
@@ -277,8 +277,8 @@ static void put_chart_and_table(const ek_search *s, chart_points *p, FILE *f)
     if (p->n_left_out > 0) {
         (void)snprintf(text, sizeof(text),
                        "%d simulated layouts are not shown: they are worse than %d times the "
-                       "best, were not simulated with the trace or under failures, or are too "
-                       "many.",
+                       "best, were not simulated by flow, with the trace or under failures, or "
+                       "are too many.",
                        p->n_left_out, SLOWEST);
         ek_html_paragraph(f, text);
     }

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, FAILURES_FOR = 16 };
-enum { FLOWS_FOR = 8, FLOWS_LOADED_RANKS = 256 };
+enum { FLOWS_FOR = 8, FLOWS_POOL = 64, FLOWS_LOADED_RANKS = 256 };
 enum { REFUSAL = 1024 };
 
 /* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
@@ -217,33 +217,6 @@ static int is_eligible(const searching *s, const ek_search_layout *l)
            (s->out->n_failures == 0 || l->failures != NULL);
 }
 
-static double node_count(const ek_search *s)
-{
-    int64_t each = ek_cluster_node_ranks(s->cfg->cluster);
-
-    return (double)((s->cfg->ranks + each - 1) / each);
-}
-
-static double node_seconds(const ek_search *s, const ek_search_layout *l)
-{
-    return l->failures != NULL ? l->failures->node_s : l->step_s * node_count(s);
-}
-
-double ek_search_value(const ek_search *s, const ek_search_layout *l)
-{
-    switch (s->cfg->objective) {
-    case EK_OBJECTIVE_COST: return node_seconds(s, l);
-    case EK_OBJECTIVE_GOODPUT: return l->failures != NULL ? l->failures->step_s : l->step_s;
-    case EK_OBJECTIVE_STEP: break;
-    }
-    return l->step_s;
-}
-
-double ek_search_step_price(const ek_search *s, const ek_search_layout *l)
-{
-    return s->cfg->cluster->node_s_price * node_seconds(s, l);
-}
-
 /* Indices of the eligible layouts, the best first; the caller frees *list [*n].  flow_first: those
  * simulated by flow before all others. */
 static ek_status list_layouts_by(const searching *s, int flow_first, int64_t **list, int64_t *n)
@@ -437,15 +410,17 @@ static void add_once(int64_t *list, int64_t *n, int64_t index)
     list[(*n)++] = index;
 }
 
-/* The best so many, or the top, and those of each corner; the caller frees *list [*n]. */
-static ek_status list_promising(searching *s, int64_t most, int64_t **list, int64_t *n)
+/* The best so many, or the top, and those of each corner; the caller frees *list [*n], which has
+ * room for so many more. */
+static ek_status list_promising(searching *s, int64_t most, int64_t room, int64_t **list,
+                                int64_t *n)
 {
     int64_t *order = NULL, n_order = 0;
     ek_status st;
 
     most = most > s->out->cfg->top ? most : s->out->cfg->top;
     *n = 0;
-    *list = calloc((size_t)(most + s->out->n_corners), sizeof(**list));
+    *list = calloc((size_t)(most + s->out->n_corners + room), sizeof(**list));
     EK_REQUIRE(*list != NULL, EK_ENOMEM, "no memory for %lld layouts", (long long)most);
     st = list_by_value(s, &order, &n_order);
     for (int64_t i = 0; i < n_order && i < most; i++)
@@ -462,7 +437,7 @@ static ek_status list_promising(searching *s, int64_t most, int64_t **list, int6
 static ek_status simulate_loaded(searching *s)
 {
     int64_t *list = NULL, n = 0;
-    ek_status st = list_promising(s, LOADED, &list, &n);
+    ek_status st = list_promising(s, LOADED, 0, &list, &n);
 
     if (st == EK_OK)
         st = simulate_round(s, list, n, 1);
@@ -516,16 +491,62 @@ static ek_status try_policies(searching *s)
 
 /* --- flows ------------------------------------------------------------------------------------ */
 
-/* The best so far, and those of each corner. */
+/* Of layouts, by time, those of one engine that need less memory than all of it before them; list
+ * may be order. */
+static int64_t list_unbeaten(const ek_search *o, int by_flow, const int64_t *order, int64_t n,
+                             int64_t *list)
+{
+    double least = INFINITY;
+    int64_t n_list = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        const ek_search_layout *l = &o->layouts[order[i]];
+
+        if (l->by_flow == by_flow && l->memory < least) {
+            least = l->memory;
+            list[n_list++] = order[i];
+        }
+    }
+    return n_list;
+}
+
+/* Adds what no other beats in both time and memory, or at most so many of it, evenly spaced. */
+static ek_status add_unbeaten(searching *s, int64_t most, int64_t *list, int64_t *n)
+{
+    int64_t *order = NULL, n_order = 0;
+    ek_status st = list_layouts_by(s, 0, &order, &n_order);
+
+    if (st == EK_OK) {
+        int64_t all = list_unbeaten(s->out, 0, order, n_order, order);
+        int64_t some = all < most ? all : most;
+
+        for (int64_t i = 0; i < some; i++)
+            add_once(list, n, order[some > 1 ? i * (all - 1) / (some - 1) : 0]);
+    }
+    free(order);
+    return st;
+}
+
+/* Steps by flow and by replay are not to be compared: either all numbers of ranks have them. */
+static int has_flows(const searching *s)
+{
+    const ek_search_config *c = s->out->cfg;
+    int ranks = c->most_ranks > c->ranks ? c->most_ranks : c->ranks;
+
+    return s->setting.failures == NULL && (s->setting.trace == NULL || ranks <= FLOWS_LOADED_RANKS);
+}
+
+/* The best so far, those of each corner, and the pool. */
 static ek_status simulate_flows(searching *s)
 {
     int64_t *list = NULL, n = 0;
     ek_status st;
 
-    if (s->setting.failures != NULL ||
-        (s->setting.trace != NULL && s->out->cfg->ranks > FLOWS_LOADED_RANKS))
+    if (!has_flows(s))
         return EK_OK;
-    st = list_promising(s, FLOWS_FOR, &list, &n);
+    st = list_promising(s, FLOWS_FOR, FLOWS_POOL, &list, &n);
+    if (st == EK_OK)
+        st = add_unbeaten(s, FLOWS_POOL, list, &n);
     s->setting.engine = EK_ENGINE_FLOW;
     if (st == EK_OK)
         st = simulate_round(s, list, n, s->setting.trace != NULL);
@@ -566,7 +587,7 @@ static ek_status simulate_failures(searching *s)
 {
     ek_search *o = s->out;
     int64_t *list = NULL, n = 0, n_left = 0;
-    ek_status st = list_promising(s, FAILURES_FOR, &list, &n);
+    ek_status st = list_promising(s, FAILURES_FOR, 0, &list, &n);
 
     EK_TRY_OUT(st);
     o->failures = calloc((size_t)n + 1, sizeof(*o->failures));
@@ -648,21 +669,12 @@ static void count_outcomes(ek_search *o)
         o->count[o->layouts[i].outcome]++;
 }
 
-/* Which of the layouts, by time, need less memory than all before them.  What replay takes for
- * shorter than the best by flow is not. */
+/* order: all by time.  The pool is of the engine that the best is of. */
 static ek_status fill_pool(ek_search *o, const int64_t *order, int64_t n)
 {
-    const ek_search_layout *best = &o->layouts[o->best[0]];
-    double least = INFINITY;
-
     o->pool = calloc((size_t)n + 1, sizeof(*o->pool));
     EK_REQUIRE(o->pool != NULL, EK_ENOMEM, "no memory for a pool of layouts");
-    for (int64_t i = 0; i < n; i++)
-        if (o->layouts[order[i]].memory < least &&
-            ek_search_value(o, &o->layouts[order[i]]) >= ek_search_value(o, best)) {
-            least = o->layouts[order[i]].memory;
-            o->pool[o->n_pool++] = order[i];
-        }
+    o->n_pool = list_unbeaten(o, o->layouts[o->best[0]].by_flow, order, n, o->pool);
     return EK_OK;
 }
 

@@ -7,9 +7,10 @@
  *     recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
  *     best 8 of these with other balancing policies.
- *  4. The best 8, and the best of each value, are simulated by flows (sim/flow.h), which part from
- *     replays where links and cores are shared: these are the answer's first.  Not with failures,
- *     nor with a trace on more than 256 ranks, for its time.
+ *  4. The best 8 (or `top`, if that is more), the best of each value, and up to 64 of those that no
+ *     other beats in both time and memory, are simulated by flows (sim/flow.h), which differ from
+ *     replays where links and cores are shared: these are the answer's first, and the pool is of
+ *     them.  Not with failures, nor with a trace on more than 256 ranks, for its time.
  *  5. With failures of nodes the best 16 by the time of a step, and the best of each value, are
  *     simulated in runs in which nodes fail, and the answer is of these.
  *
@@ -24,6 +25,8 @@ typedef struct {
     const ek_train_config *train; /* --model, --batch and so on; what is searched is ignored */
     const ek_cluster *cluster;
     int ranks;
+    int most_ranks;        /* of the searches that this one is compared with, whose steps are then
+                              simulated alike; 0: it is not */
     const int *host_of;    /* [ranks]; only layouts that survive the loss of any host
                               (ek_layout_survives); NULL: all */
     const char *fix;       /* "pp=8,tp=1" (ek_candidates_fix); NULL: nothing */
@@ -62,8 +65,8 @@ typedef struct {
     int64_t n_best;
     int64_t *best; /* [n_best] indices, the shortest step first, of those by flows before others */
     int64_t n_pool;
-    int64_t *pool; /* [n_pool] indices of simulated layouts: no other has a shorter step and less
-                      memory; the shortest step first */
+    int64_t *pool; /* [n_pool] indices of layouts simulated by flows, if the best is: no other of
+                      these has a shorter step and less memory; the shortest step first */
     int64_t n_pool_for_runs;
     int64_t *pool_for_runs; /* [n_pool_for_runs] the pool, and the best of each corner if its step
                         takes at most 1.5 times the shortest: layouts for a run to choose among as
@@ -74,7 +77,7 @@ typedef struct {
 } ek_search;
 
 /* What the objective makes small: seconds of a step, of a run for each completed step, or of nodes
- * for each. */
+ * for each (search/figures.c). */
 double ek_search_value(const ek_search *s, const ek_search_layout *l);
 
 /* Money for a step, with failures if they were simulated; 0: the cluster has no price. */

@@ -114,6 +114,9 @@ class Search(ek_cli.Case):
             again = self.simulate(8, {"balance": "off", **b["options"]}, "--batch", 64, "--trace", trace, "--steps", 2)
             self.assertAlmostEqual(again["step_ms"], b["step_ms"], delta=1e-6 * b["step_ms"])
         model = ek_cli.write_config(self.path("model.json"))
+        # Steps of several numbers of ranks are of one engine, though 512 are too many for this cluster.
+        self.assertGreater(s["layouts"]["simulated_by_flow"], 0)
+        self.assertEqual(self.json(8, 512, *words[1:])["layouts"]["simulated_by_flow"], 0)
         err = self.search(4, "--seq", 16, "--trace", trace, "--fix", "ep=4", status=BAD_INPUT, model=model).stderr
         self.assertIn("the trace is of 8 experts, and the model has 4", err)
 

@@ -27,6 +27,17 @@ static void set_cluster(ek_cluster *c)
         .name = "net", .ranks = 64, .bytes_s = 1e9, .latency_s = 8e-6, .rails = 1};
 }
 
+/* Adapters that ranks share, so that flow and replay differ. */
+static void set_shared_cluster(ek_cluster *c)
+{
+    set_cluster(c);
+    c->level[0].bytes_s *= 0.1;
+    c->level[1].bytes_s *= 0.1;
+    c->level[1].shared_by = 4;
+    c->machine.ranks = RANKS;
+    c->machine.rank_alone = 2.5;
+}
+
 static ek_train_config small_run(void)
 {
     ek_train_config c = EK_TRAIN_CONFIG_INIT;
@@ -148,12 +159,7 @@ static void the_best_are_simulated_by_flow(void)
         .train = &train, .cluster = &cluster, .ranks = RANKS, .node_of = node_of, .batch = 32};
     ek_search *s;
 
-    set_cluster(&cluster);
-    cluster.level[0].bytes_s *= 0.1;
-    cluster.level[1].bytes_s *= 0.1;
-    cluster.level[1].shared_by = 4;
-    cluster.machine.ranks = RANKS;
-    cluster.machine.rank_alone = 2.5;
+    set_shared_cluster(&cluster);
     s = search_for(&cfg);
     if (s != NULL) {
         double by_replay, regret = regret_of(s, &setting, &by_replay);
@@ -164,6 +170,67 @@ static void the_best_are_simulated_by_flow(void)
             CHECK(i == 0 || s->layouts[s->best[i]].step_s >= s->layouts[s->best[i - 1]].step_s);
         }
         CHECK(regret == 0 && by_replay > 0.01);
+    }
+    ek_search_close(&s);
+}
+
+static int is_in_pool(const ek_search *s, int64_t index)
+{
+    for (int64_t i = 0; i < s->n_pool; i++)
+        if (s->pool[i] == index)
+            return 1;
+    return 0;
+}
+
+/* Whether another layout, simulated by flow, has neither a longer step nor more memory. */
+static int is_beaten_by_flow(const ek_search *s, int64_t index)
+{
+    const ek_search_layout *l = &s->layouts[index];
+
+    for (int64_t i = 0; i < s->n; i++) {
+        const ek_search_layout *x = &s->layouts[i];
+
+        if (i != index && x->by_flow && x->step_s <= l->step_s && x->memory <= l->memory)
+            return 1;
+    }
+    return 0;
+}
+
+/* Whether another layout has, by replay, neither a longer step nor more memory. */
+static int is_beaten_by_replay(const ek_search *s, int64_t index)
+{
+    const ek_search_layout *l = &s->layouts[index];
+
+    for (int64_t i = 0; i < s->n; i++) {
+        const ek_search_layout *x = &s->layouts[i];
+
+        if (i != index && x->outcome == EK_OUTCOME_SIMULATED && x->even_s <= l->even_s &&
+            x->memory <= l->memory)
+            return 1;
+    }
+    return 0;
+}
+
+static void a_pool_is_of_one_engine(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {
+        .train = &train, .cluster = &cluster, .ranks = RANKS, .fix = some, .top = 1};
+    ek_search *s;
+
+    set_shared_cluster(&cluster);
+    s = search_for(&cfg);
+    if (s != NULL) {
+        CHECK(s->n_pool > 2 && s->pool[0] == s->best[0]);
+        for (int64_t i = 0; i < s->n_pool; i++)
+            CHECK(s->layouts[s->pool[i]].by_flow);
+        for (int64_t i = 0; i < s->n; i++) {
+            if (s->layouts[i].outcome == EK_OUTCOME_SIMULATED && !is_beaten_by_replay(s, i))
+                CHECK(s->layouts[i].by_flow);
+            if (s->layouts[i].by_flow && !is_beaten_by_flow(s, i))
+                CHECK(is_in_pool(s, i));
+        }
     }
     ek_search_close(&s);
 }
@@ -271,6 +338,7 @@ static void refusals_of_training_are_the_message_if_all_are_refused(void)
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
     EK_CASE(the_best_are_simulated_by_flow),
+    EK_CASE(a_pool_is_of_one_engine),
     EK_CASE(measured_memory_is_that_of_the_simulation),
     EK_CASE(what_does_not_fit_is_not_chosen),
     EK_CASE(nothing_fits_says_what_the_smallest_needs),
