@@ -83,7 +83,8 @@ void ek_dialect_gather_few_counts(const ek_dialect_layout *l, ek_op *op)
 {
     int32_t n = l->ep * l->etp;
 
-    if (op->kind == EK_OP_GATHER_COUNTS && op->work.kind == EK_WORK_NET && n < op->work.net.group.n)
+    if (op->kind == EK_OP_GATHER_COUNTS && op->work.kind == EK_WORK_NET &&
+        n < op->work.net.group.n && op->work.net.bytes > 0)
         *op = with_group(op, 1, n, n, op->work.net.bytes * n / op->work.net.group.n);
 }
 
@@ -141,10 +142,15 @@ static int32_t ranks_of_node(const ek_dialect_layout *l, const ek_net_work *w)
     return l->node_ranks % stride == 0 && w->span % n == 0 ? n : n > w->span ? w->span : 1;
 }
 
+/* The gather and the sum that etp-gather makes of an exchange keep its kind: not these. */
 static int is_exchange(const ek_op *op)
 {
+    ek_collective c = op->work.net.collective;
+
     return (op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A ||
             op->kind == EK_OP_COMBINE_A2A_BACKWARD || op->kind == EK_OP_DISPATCH_A2A_BACKWARD) &&
+           (c == EK_COLLECTIVE_A2A_LINEAR || c == EK_COLLECTIVE_A2A_PAIRWISE ||
+            c == EK_COLLECTIVE_A2A_2DH) &&
            op->work.net.span > 1 && op->work.net.bytes > 0;
 }
 
@@ -223,14 +229,16 @@ static matrices matrices_before(const ek_graph *g, int32_t i)
     return m;
 }
 
-/* Matrices as buckets: a bucket is closed by the matrix with which it is full. */
-static matrices buckets_of(const matrices *m, double full)
+/* Matrices as buckets of a sum of so many numbers, of which each has its part: a bucket is closed
+ * by the matrix with which it is full. */
+static matrices buckets_of(const matrices *m, double numbers, double full_numbers)
 {
     matrices b = {0};
-    double sum = 0, left = 0;
+    double sum = 0, left = 0, full;
 
     for (int i = 0; i < m->n; i++)
         left += m->numbers[i];
+    full = left * full_numbers / numbers;
     for (int i = 0; i < m->n; i++) {
         sum += m->numbers[i];
         left -= m->numbers[i];
@@ -280,9 +288,12 @@ ek_status ek_dialect_sum_buckets(const ek_machine *m, const ek_graph *from, ek_g
 
     EK_TRY_OUT(open_splitting(from, to, &s));
     for (int32_t i = 0; i < from->n_ops; i++) {
-        if (is_sum(&from->ops[i]) && from->ops[i].work.net.bytes > 0) {
+        const ek_net_work *w = &from->ops[i].work.net;
+
+        if (is_sum(&from->ops[i]) && w->bytes > 0) {
             matrices of = matrices_before(from, i);
-            matrices b = buckets_of(&of, (double)BUCKET_BYTES / ek_machine_comp_bytes(m));
+            matrices b = buckets_of(&of, w->bytes / fmax(w->element, 1),
+                                    (double)BUCKET_BYTES / ek_machine_comp_bytes(m));
 
             before = sum_buckets(&s, &b, i, before);
         } else {

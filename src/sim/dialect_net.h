@@ -26,8 +26,8 @@ EK_CHECKED ek_status ek_dialect_send_once(const ek_dialect_layout *l, const ek_g
                                           ek_graph *to);
 
 /* ddp-buckets: the sum of a layer's gradients is one sum after the other, each of matrices in the
- * order of their gradients until they have 25 MiB in the type of products; what is left of a layer
- * goes with its last one.  A sum begins when the one before has ended.  *to is empty; EK_ENOMEM. */
+ * order of their gradients until they have 25 MiB of the sum in the type of products; what is left
+ * goes with the last one.  A sum begins when the one before has ended.  *to is empty; EK_ENOMEM. */
 EK_CHECKED ek_status ek_dialect_sum_buckets(const ek_machine *m, const ek_graph *from,
                                             ek_graph *to);
 

@@ -453,7 +453,8 @@ static double pass_of_steps(const ek_cluster *c, const int32_t *hops)
     return sum - least;
 }
 
-/* The part of a ring's bandwidth that trees reach: NCCL's own figure (graph/tuning.cc). */
+/* The part of a ring's bandwidth that trees reach: NCCL's own figure (graph/tuning.cc), without
+ * the factors by which it corrects it for sizes. */
 #define TREE_BANDWIDTH 0.92
 
 /* A sum up two binary trees of nodes, each of half of the vector, and down again, in which the

@@ -311,12 +311,15 @@ static void gathers_are_shorter(void)
     ek_graph_init(&g);
     add(&g, EK_OP_GATHER_COUNTS, EK_LANE_NET, 0, gather, -1);
     add(&g, EK_OP_GATHER_WEIGHTS, EK_LANE_NET, -1, gather, 0);
+    gather.net.bytes = 0;
+    add(&g, EK_OP_GATHER_COUNTS, EK_LANE_NET, 0, gather, 1);
     CHECK_INT(ek_dialect_open(EK_DIALECT_EXPERT_COUNTS | EK_DIALECT_LOW_WEIGHTS, &machine,
                               &expert_of_two, &all, &d),
               EK_OK);
     op = d.graphs.classes[0].graph->ops;
     CHECK(op[0].work.net.group.n == 6 && op[0].work.net.bytes == 600 && op[0].bytes == 500);
     CHECK(op[1].work.net.group.n == 12 && op[1].work.net.bytes == 600 && op[1].bytes == 500);
+    CHECK(op[2].work.net.bytes == 0 && op[2].bytes == 1000); /* of nothing: as it was */
     ek_dialect_close(&d);
     ek_graph_fini(&g);
 }
@@ -385,6 +388,38 @@ static void rows_are_sent_once(void)
     ek_graph_fini(&g);
 }
 
+/* Experts of two ranks: rows are sent once to each node and each expert's first rank, and the
+ * gather of them by the other is as it was. */
+static void only_exchanges_are_sent_once(void)
+{
+    static const int32_t rank = 0;
+    static const ek_dialect_layout l = {
+        .ep = 4, .etp = 2, .experts = 8, .top_k = 2, .node_ranks = 4};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_work exchange = of_net(EK_COLLECTIVE_A2A_LINEAR);
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    exchange.net.group = (ek_ranks){0, 1, 16};
+    exchange.net.span = 8;
+    exchange.net.bytes = 700;
+    ek_graph_init(&g);
+    add(&g, EK_OP_DISPATCH_A2A, EK_LANE_NET, 0, exchange, -1);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_ETP_GATHER | EK_DIALECT_NODE_ONCE, &machine, &l, &all, &d),
+              EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, 3);
+    CHECK(to->ops[0].work.net.group.stride == 4 && to->ops[0].work.net.span == 2);
+    CHECK(to->ops[1].work.net.group.stride == 2 && to->ops[1].work.net.span == 2);
+    CHECK_INT(to->ops[2].work.net.collective, EK_COLLECTIVE_ALL_GATHER);
+    CHECK(to->ops[2].n_deps == 2 && to->ops[2].work.net.group.n == 2);
+    CHECK(fabs(to->ops[2].work.net.bytes - 800) < 1e-9);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
 /* Of a layer with 20, 5 and 10 million weights two sums, the first of 20; of one with 6 a single
  * one; each waits for that before. */
 static void gradients_are_reduced_in_buckets(void)
@@ -398,6 +433,7 @@ static void gradients_are_reduced_in_buckets(void)
     ek_dialect_graphs d;
     const ek_graph *to;
 
+    sum.net.element = 4;
     ek_graph_init(&g);
     for (int i = 0; i < 4; i++) {
         add(&g, EK_OP_SHARED_EXPERT_BACKWARD, EK_LANE_COMPUTE, 0,
@@ -426,6 +462,38 @@ static void gradients_are_reduced_in_buckets(void)
     ek_graph_fini(&g);
 }
 
+/* A layer's weights have two buckets, and its norms, which others sum, one. */
+static void short_sums_are_not_split(void)
+{
+    static const int32_t rank = 0;
+    static const double sums[] = {160e6, 8e3}, bytes[] = {80e6, 80e6, 8e3};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_product weights = ek_product_of(10, 20000, 1000, EK_PRODUCT_WEIGHT);
+    ek_work sum = of_net(EK_COLLECTIVE_ALL_REDUCE);
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    sum.net.element = 4;
+    ek_graph_init(&g);
+    add(&g, EK_OP_SHARED_EXPERT_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_products(weights, weights),
+        -1);
+    for (int i = 0; i < 2; i++) {
+        sum.net.bytes = sums[i];
+        add(&g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, -1, sum, 0);
+    }
+    for (int32_t i = 0; i < g.n_ops; i++)
+        g.ops[i].layer = 0;
+    CHECK_INT(ek_dialect_open(EK_DIALECT_DDP_BUCKETS, &machine, &one, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, 4);
+    for (int i = 0; i < 3; i++)
+        CHECK(fabs(to->ops[i + 1].work.net.bytes - bytes[i]) < 1e-6);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
 static void unknown_switches_are_refused(void)
 {
     const char *words[] = {"late-gradients", "ring-steps", "megatron"};
@@ -448,7 +516,9 @@ static const ek_case cases[] = {
     EK_CASE(rows_are_gathered_by_the_ranks_of_an_expert),
     EK_CASE(gathers_are_shorter),
     EK_CASE(rows_are_sent_once),
+    EK_CASE(only_exchanges_are_sent_once),
     EK_CASE(gradients_are_reduced_in_buckets),
+    EK_CASE(short_sums_are_not_split),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)

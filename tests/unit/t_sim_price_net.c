@@ -200,7 +200,6 @@ static void two_nodes(void)
     CHECK_NEAR(seconds(&c, EK_COLLECTIVE_A2A_LINEAR, ((ek_ranks){0, 4, 2}), 1e6), 1e-4 + 5e-6);
 }
 
-/* Latencies of all hops but one, where chunks are short. */
 /* Each of 7 steps is paid: 6 hops inside nodes and 2 between, but for a quick one. */
 static void ring_of_steps(void)
 {
@@ -220,7 +219,7 @@ static void all_reduce_by_trees(void)
 {
     ek_cluster c = three_levels();
     ek_ranks group = {0, 1, 64};
-    double tree = 2 * 8e6 / 5e9 / 0.92 + 2 * (3 * 2e-6 + 4 * 8e-6), ring;
+    double ring;
 
     c.ring_steps = 1;
     ring = seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6);
@@ -228,7 +227,7 @@ static void all_reduce_by_trees(void)
     CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e6),
                2 * (63 * 1e6 / 64 / 5e9 + 47 * 2e-6 + 12 * 5e-6 + 4 * 8e-6));
     c.tree_sums = 1;
-    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6), fmin(ring, tree));
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 8e6), ring); /* 3.522 ms; tree 3.554 */
     CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 1e6),
                2 * 1e6 / 5e9 / 0.92 + 2 * (3 * 2e-6 + 4 * 8e-6));
     c.tree_sums = 0; /* long vectors, gathers, and sums inside a node are rings all the same */
@@ -242,6 +241,7 @@ static void all_reduce_by_trees(void)
                ring);
 }
 
+/* Latencies of all hops but one, where chunks are short. */
 static void short_ring_over_two_nodes(void)
 {
     ek_cluster c = three_levels();
