@@ -13,10 +13,10 @@
 #include <stdbool.h>
 
 enum {
-    WINDOW = 4,              /* receives of a stream in flight, and its sends at least */
-    SENDS_MAX = 32,          /* its sends to one peer in flight, at most, */
-    SENDS_BYTES = 512 << 10, /* and their bytes, where they are more than WINDOW */
-    MATCH_EVERY = 8,         /* of so many sends in a row the last is matched */
+    WINDOW = 4,              /* receives of a stream in flight; its least limit of sends */
+    SENDS_MAX = 32,          /* the largest limit of a stream's sends in flight to a peer */
+    SENDS_BYTES = 512 << 10, /* over a segment's bytes: that limit, within the two above */
+    MATCH_EVERY = 8,         /* every such send to a peer is matched */
     CHILDREN_MAX = 31,       /* of a rank in a binomial tree over up to 2^31 ranks */
     REASON_CAP = 1024,
     TAG_MULTICAST = EK_COMM_TAGS, /* below: send and recv */

@@ -10,7 +10,8 @@
  * flight alone would not hold back a sender whose peer is not ready: thousands of segments would
  * wait there, and some transports search them all for every receive.  So every MATCH_EVERY-th send
  * to a peer is done only once the peer has called recv for it, which bounds the segments that
- * arrive before their receives: ek_stream.sends + MATCH_EVERY - 1.
+ * arrive before their receives: ek_stream.sends + MATCH_EVERY - 1 of each stream; those of streams
+ * at the same time add up.
  *
  * That cannot deadlock.  Take a segment that a rank sends in step u of a ring, and its peer
  * receives in step u + 1.  The send waits for sends of earlier segments to this peer, and for the

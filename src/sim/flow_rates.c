@@ -210,15 +210,22 @@ static void save(flow_link *l, double now)
     l->saved_at = now;
 }
 
-/* Part of a new flow's work that passes at once. */
+/* Part of a new flow's work that passes at once: as much as each link with a burst has saved, and
+ * of one without what leaves it the time for all the flow's bytes. */
 static double part_at_once(const ek_flows *f, const flow *x)
 {
-    double part = x->n_uses > 0 && x->left > 0 ? 1 : 0;
+    double saved = INFINITY, part = 1;
 
-    for (int32_t u = 0; u < x->n_uses; u++)
-        if (x->uses[u].use > 0)
-            part = fmin(part, f->link[x->uses[u].link].saved / (x->uses[u].use * x->left));
-    return part;
+    for (int32_t u = 0; u < x->n_uses && x->left > 0; u++) {
+        const flow_link *l = &f->link[x->uses[u].link];
+        double use = x->uses[u].use;
+
+        if (use > 0 && l->burst > 0)
+            saved = fmin(saved, l->saved / (use * x->left));
+        else
+            part = fmin(part, fmax(1 - use, 0));
+    }
+    return isfinite(saved) ? fmin(part, saved) : 0;
 }
 
 /* A new flow uses what its links have saved. */

@@ -125,10 +125,14 @@ class Job:
             time.sleep(0.005)
 
     def rank(self, r):
-        """The process of a rank, by the variables that mpiexec has set for it."""
-        for pid in self.members()[1]:
-            if rank_of(pid) == r:
-                return pid
+        """The process of a rank, by the variables that mpiexec has set for it; waits for it, as one may
+        just be starting again, or another be counted twice while it forks."""
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while self.process.poll() is None and time.monotonic() < end:
+            for pid in self.members()[1]:
+                if rank_of(pid) == r:
+                    return pid
+            time.sleep(0.005)
         raise AssertionError("there is no rank %d" % r)
 
     def wait_for_steps(self, n):

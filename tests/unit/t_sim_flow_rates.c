@@ -249,7 +249,7 @@ static void a_burst_passes_at_once_after_a_pause(void)
 static void all_links_of_a_flow_have_to_let_it_pass(void)
 {
     ek_flows *f = open_flows(3);
-    ek_flow_use half = {0, 0.5};
+    ek_flow_use half = {0, 0.5}, both[] = {{0, 1}, {1, 0.25}};
     int32_t a, b;
 
     ek_flows_set_burst(f, 0, 4);
@@ -261,6 +261,12 @@ static void all_links_of_a_flow_have_to_let_it_pass(void)
     b = begin(f, 4, 1, 2); /* nothing passes link 2 at once */
     update(f, 3);
     CHECK(is_near(ek_flows_due(f, b), 7));
+    ek_flows_close(&f);
+    f = open_flows(2);
+    ek_flows_set_burst(f, 0, 4);
+    CHECK_INT(ek_flows_begin(f, 4, 1, both, 2, &a), EK_OK);
+    update(f, 0);
+    CHECK(is_near(ek_flows_due(f, a), 1)); /* link 1, which saves nothing, takes a second for it */
     ek_flows_close(&f);
     f = open_flows(1);
     ek_flows_set_burst(f, 0, 1);
