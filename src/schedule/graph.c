@@ -53,8 +53,10 @@ ek_status ek_graph_copy(ek_graph *to, const ek_graph *from)
     ok = ok && reserve_elements(&deps, &to->cap_deps, from->n_deps, sizeof(*to->deps));
     to->deps = deps;
     EK_REQUIRE(ok, EK_ENOMEM, "no memory for a step graph of %d ops", (int)from->n_ops);
-    memcpy(to->ops, from->ops, (size_t)from->n_ops * sizeof(*to->ops));
-    memcpy(to->deps, from->deps, (size_t)from->n_deps * sizeof(*to->deps));
+    if (from->n_ops > 0) /* else the arrays may be NULL */
+        memcpy(to->ops, from->ops, (size_t)from->n_ops * sizeof(*to->ops));
+    if (from->n_deps > 0)
+        memcpy(to->deps, from->deps, (size_t)from->n_deps * sizeof(*to->deps));
     to->n_ops = from->n_ops;
     to->n_deps = from->n_deps;
     return EK_OK;
