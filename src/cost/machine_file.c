@@ -67,9 +67,9 @@ static ek_status check_link(const ek_link_cost *l, ek_link link, const char *fil
                    l->seconds_a_byte_beside <= 1,
                EK_EFORMAT, "%s: key `%s.seconds_a_byte_beside`: %g is not a time of a byte", file,
                ek_link_name(link), l->seconds_a_byte_beside);
-    EK_REQUIRE(isfinite(l->meeting_s) && l->meeting_s >= 0, EK_EFORMAT,
-               "%s: key `%s.seconds_a_meeting`: %g is no time", file, ek_link_name(link),
-               l->meeting_s);
+    EK_REQUIRE(isfinite(l->arrival_skew_s) && l->arrival_skew_s >= 0, EK_EFORMAT,
+               "%s: key `%s.seconds_of_arrival_skew`: %g is no time", file, ek_link_name(link),
+               l->arrival_skew_s);
     EK_REQUIRE(isfinite(l->burst) && l->burst >= 0, EK_EFORMAT,
                "%s: key `%s.burst_bytes`: %g is no number of bytes", file, ek_link_name(link),
                l->burst);
@@ -198,9 +198,9 @@ static void write_link(FILE *f, const ek_machine *m, ek_link link)
         fputs(",\n    \"seconds_a_byte_beside\": ", f);
         ek_json_write_real(f, l->seconds_a_byte_beside);
     }
-    if (l->meeting_s > 0) {
-        fputs(",\n    \"seconds_a_meeting\": ", f);
-        ek_json_write_real(f, l->meeting_s);
+    if (l->arrival_skew_s > 0) {
+        fputs(",\n    \"seconds_of_arrival_skew\": ", f);
+        ek_json_write_real(f, l->arrival_skew_s);
     }
     if (l->burst > 0) {
         fputs(",\n    \"burst_bytes\": ", f);
@@ -382,9 +382,13 @@ static ek_status read_expert(const json_t *root, const char *file, ek_machine *m
 
 static ek_status read_link(const json_t *root, const char *file, ek_link link, ek_machine *m)
 {
-    static const char *const keys[] = {
-        "ranks_a_node",      "all_to_all",  "multicast", "seconds_a_byte_beside",
-        "seconds_a_meeting", "burst_bytes", NULL};
+    static const char *const keys[] = {"ranks_a_node",
+                                       "all_to_all",
+                                       "multicast",
+                                       "seconds_a_byte_beside",
+                                       "seconds_of_arrival_skew",
+                                       "burst_bytes",
+                                       NULL};
     ek_link_cost *l = &m->link[link];
     json_t *o = NULL;
 
@@ -395,7 +399,7 @@ static ek_status read_link(const json_t *root, const char *file, ek_link link, e
     EK_TRY(read_count(o, file, "ranks_a_node", &l->ranks_a_node));
     EK_TRY(ek_json_real(o, file, "seconds_a_byte_beside", EK_JSON_OPTIONAL,
                         &l->seconds_a_byte_beside));
-    EK_TRY(ek_json_real(o, file, "seconds_a_meeting", EK_JSON_OPTIONAL, &l->meeting_s));
+    EK_TRY(ek_json_real(o, file, "seconds_of_arrival_skew", EK_JSON_OPTIONAL, &l->arrival_skew_s));
     EK_TRY(ek_json_real(o, file, "burst_bytes", EK_JSON_OPTIONAL, &l->burst));
     EK_TRY(read_table(o, file, "all_to_all", "message_bytes", "seconds_a_message", &l->message));
     return read_table(o, file, "multicast", "message_bytes", "seconds_a_hop", &l->hop);

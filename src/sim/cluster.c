@@ -189,9 +189,10 @@ static ek_status read_rank(const json_t *root, const char *file, ek_cluster *c)
 static ek_status read_level(const json_t *o, const char *where, ek_cluster_level *l)
 {
     static const char *const keys[] = {
-        "name",          "ranks",         "gbytes_s", "us",    "message_us", "byte_ns",
-        "collective_us", "peer_gbytes_s", "gap_us",   "rails", "shared_by",  "burst_kbytes",
-        "meeting_us",    "ring_step_us",  "note",     NULL};
+        "name",      "ranks",         "gbytes_s",        "us",           "message_us",
+        "byte_ns",   "collective_us", "peer_gbytes_s",   "gap_us",       "rails",
+        "shared_by", "burst_kbytes",  "arrival_skew_us", "ring_step_us", "note",
+        NULL};
 
     EK_REQUIRE(json_is_object(o), EK_EFORMAT, "%s: expected an object, found %s", where,
                ek_json_type_name(o));
@@ -206,7 +207,7 @@ static ek_status read_level(const json_t *o, const char *where, ek_cluster_level
     EK_TRY(read_us(o, where, "collective_us", EK_JSON_OPTIONAL, &l->collective_s));
     EK_TRY(read_us(o, where, "byte_ns", EK_JSON_OPTIONAL, &l->byte_s));
     l->byte_s *= 1e-3;
-    EK_TRY(read_us(o, where, "meeting_us", EK_JSON_OPTIONAL, &l->meeting_s));
+    EK_TRY(read_us(o, where, "arrival_skew_us", EK_JSON_OPTIONAL, &l->arrival_skew_s));
     EK_TRY(read_positive(o, where, "burst_kbytes", EK_JSON_OPTIONAL, 1e3, &l->burst));
     EK_TRY(read_positive(o, where, "peer_gbytes_s", EK_JSON_OPTIONAL, 1e9, &l->peer_bytes_s));
     EK_TRY(read_us(o, where, "gap_us", EK_JSON_OPTIONAL, &l->gap_s));

@@ -59,7 +59,7 @@ static void fit_level(const ek_link_cost *cost, double messages, int64_t ranks, 
     l->latency_s = ek_cost_round(messages * (message.constant - overhead));
     l->byte_s = cost->seconds_a_byte_beside;
     l->burst = cost->burst;
-    l->meeting_s = cost->meeting_s;
+    l->arrival_skew_s = cost->arrival_skew_s;
     l->rails = 1;
     l->shared_by = cost->hop.n > 0 ? sharers(message.slope / hop.slope, ranks) : 1;
 }

@@ -32,6 +32,15 @@ static ek_status write_rank(FILE *f, const ek_cluster *c)
     return EK_OK;
 }
 
+/* A number that is 0 where it is left out. */
+static void write_if_given(FILE *f, const char *key, double x)
+{
+    if (x > 0) {
+        fputs(", ", f);
+        write_member(f, key, x);
+    }
+}
+
 static ek_status write_level(FILE *f, const ek_cluster_level *l)
 {
     fputs("    {\"name\": ", f);
@@ -40,38 +49,14 @@ static ek_status write_level(FILE *f, const ek_cluster_level *l)
     write_member(f, "gbytes_s", l->bytes_s / 1e9);
     fputs(", ", f);
     write_member(f, "us", l->latency_s * 1e6);
-    if (l->overhead_s > 0) {
-        fputs(", ", f);
-        write_member(f, "message_us", l->overhead_s * 1e6);
-    }
-    if (l->collective_s > 0) {
-        fputs(", ", f);
-        write_member(f, "collective_us", l->collective_s * 1e6);
-    }
-    if (l->byte_s > 0) {
-        fputs(", ", f);
-        write_member(f, "byte_ns", l->byte_s * 1e9);
-    }
-    if (l->peer_bytes_s > 0) {
-        fputs(", ", f);
-        write_member(f, "peer_gbytes_s", l->peer_bytes_s / 1e9);
-    }
-    if (l->gap_s > 0) {
-        fputs(", ", f);
-        write_member(f, "gap_us", l->gap_s * 1e6);
-    }
-    if (l->ring_step_s > 0) {
-        fputs(", ", f);
-        write_member(f, "ring_step_us", l->ring_step_s * 1e6);
-    }
-    if (l->meeting_s > 0) {
-        fputs(", ", f);
-        write_member(f, "meeting_us", l->meeting_s * 1e6);
-    }
-    if (l->burst > 0) {
-        fputs(", ", f);
-        write_member(f, "burst_kbytes", l->burst / 1e3);
-    }
+    write_if_given(f, "message_us", l->overhead_s * 1e6);
+    write_if_given(f, "collective_us", l->collective_s * 1e6);
+    write_if_given(f, "byte_ns", l->byte_s * 1e9);
+    write_if_given(f, "peer_gbytes_s", l->peer_bytes_s / 1e9);
+    write_if_given(f, "gap_us", l->gap_s * 1e6);
+    write_if_given(f, "ring_step_us", l->ring_step_s * 1e6);
+    write_if_given(f, "arrival_skew_us", l->arrival_skew_s * 1e6);
+    write_if_given(f, "burst_kbytes", l->burst / 1e3);
     if (l->rails > 1)
         fprintf(f, ", \"rails\": %lld", (long long)l->rails);
     if (l->shared_by > 1)

@@ -269,7 +269,7 @@ static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32
     m->computed = fmax(m->computed, computed(e, entity));
     if (m->n_arrived < e->groups[channel].members[m->leader])
         return EK_OK;
-    late = fmin(c->price[op].meeting, m->computed);
+    late = fmin(c->price[op].skew, m->computed);
     if (late <= 0)
         return begin_group(e, index);
     return ek_loop_push(

@@ -35,7 +35,7 @@ typedef struct {
     int outside;     /* 1: it leaves the node, and uses another link than what stays there */
     double wire;     /* of the rank's busiest link, */
     double latency;  /* and after that */
-    double meeting;  /* for ek_sim_flow: until ranks that have computed for as long have all come to
+    double skew;     /* for ek_sim_flow: until ranks that have computed for as long have all come to
                         a collective, after the time at which all should have */
     const ek_net_traffic *sends; /* in units of `unit` bytes, what a rank sends whose factor is 1;
                                     NULL: what the op's work says */

@@ -150,7 +150,7 @@ static int leaves_node(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 }
 
 /* Of the level at which the ends of a rank's group meet. */
-static double meeting_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
+static double skew_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
 {
     ek_ranks g = ek_ranks_around(rank, w->group.stride, w->group.n);
     int32_t span = w->span > 0 && w->span < g.n ? w->span : g.n;
@@ -158,7 +158,7 @@ static double meeting_of(const ek_cluster *c, const ek_net_work *w, int32_t rank
     int32_t last = first + span < g.n ? first + span - 1 : g.n - 1;
 
     return c->level[ek_cluster_level_between(c, ek_ranks_at(g, first), ek_ranks_at(g, last))]
-        .meeting_s;
+        .arrival_skew_s;
 }
 
 static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op, ek_sim_price *out)
@@ -197,7 +197,7 @@ static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op
     out->wire = t.wire_s;
     out->latency = t.latency_s;
     if (op->work.net.peer < 0)
-        out->meeting = meeting_of(c, &op->work.net, of->ranks[0]);
+        out->skew = skew_of(c, &op->work.net, of->ranks[0]);
 }
 
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,

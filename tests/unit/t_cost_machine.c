@@ -121,7 +121,7 @@ static void kernels_round_trip(void)
     m.rank_alone = 5.0 / 3;
     m.node_alone = 1;
     m.link[EK_LINK_NET].seconds_a_byte_beside = 1e-9 / 3;
-    m.link[EK_LINK_NODE].meeting_s = 1e-3 / 3;
+    m.link[EK_LINK_NODE].arrival_skew_s = 1e-3 / 3;
     m.link[EK_LINK_NET].burst = 1e5 / 3;
     m.kernels.n = 1;
     memset(&m.kernels.cost[1], 0, (EK_KERNEL_COSTS_MAX - 1) * sizeof(m.kernels.cost[0]));
@@ -313,8 +313,8 @@ static void malformed_kernels(void)
             "key `node_alone`: -1 is not between 1 and 1000");
     refused("\"ranks_a_node\": 2", "\"seconds_a_byte_beside\": 2, \"ranks_a_node\": 2",
             "key `node.seconds_a_byte_beside`: 2 is not a time of a byte");
-    refused("\"ranks_a_node\": 2", "\"seconds_a_meeting\": -1, \"ranks_a_node\": 2",
-            "key `node.seconds_a_meeting`: -1 is no time");
+    refused("\"ranks_a_node\": 2", "\"seconds_of_arrival_skew\": -1, \"ranks_a_node\": 2",
+            "key `node.seconds_of_arrival_skew`: -1 is no time");
     refused("\"ranks_a_node\": 2", "\"burst_bytes\": -1, \"ranks_a_node\": 2",
             "key `node.burst_bytes`: -1 is no number of bytes");
     refused("\"kernels\": [", "\"kernels\": 7, \"x\": [", "key `x` is unknown");

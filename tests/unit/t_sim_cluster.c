@@ -14,7 +14,7 @@ static const char whole[] =
     "   \"shared_by\": 2, \"collective_us\": 20},\n"
     "  {\"name\": \"spine\", \"ranks\": 8192, \"gbytes_s\": 25, \"us\": 4, \"message_us\": 1, "
     "\"byte_ns\": 2, \"peer_gbytes_s\": 14, \"gap_us\": 2.5, \"ring_step_us\": 9, "
-    "\"burst_kbytes\": 50, \"meeting_us\": 900}],\n"
+    "\"burst_kbytes\": 50, \"arrival_skew_us\": 900}],\n"
     " \"slow\": {\"ranks\": [3, 700], \"factor\": 0.9},\n"
     " \"failures\": {\"node_mtbf_h\": 4000, \"rack_nodes\": 4, \"rack_share\": 0.25, \"back_s\": "
     "600,\n"
@@ -57,8 +57,8 @@ static void read_in_units(void)
     CHECK_NEAR(c.level[1].bytes_s, 50e9);
     CHECK_NEAR(c.level[1].latency_s, 2.5e-6);
     CHECK(c.level[1].shared_by == 2 && c.level[2].shared_by == 1);
-    CHECK(c.level[2].burst == 50e3 && fabs(c.level[2].meeting_s - 900e-6) < 1e-9);
-    CHECK(c.level[1].burst == 0 && c.level[1].meeting_s == 0);
+    CHECK(c.level[2].burst == 50e3 && fabs(c.level[2].arrival_skew_s - 900e-6) < 1e-9);
+    CHECK(c.level[1].burst == 0 && c.level[1].arrival_skew_s == 0);
     CHECK(c.level[1].overhead_s == 0 && c.level[1].rails == 8 && c.level[0].rails == 1);
     CHECK_NEAR(c.level[2].overhead_s, 1e-6);
     CHECK_NEAR(c.level[1].collective_s, 20e-6);
@@ -169,7 +169,7 @@ static void check_same(const ek_cluster *a, const ek_cluster *b)
         CHECK(a->level[l].ranks == b->level[l].ranks && a->level[l].rails == b->level[l].rails);
         CHECK(a->level[l].shared_by == b->level[l].shared_by);
         CHECK(a->level[l].burst == b->level[l].burst);
-        CHECK(a->level[l].meeting_s == b->level[l].meeting_s);
+        CHECK(a->level[l].arrival_skew_s == b->level[l].arrival_skew_s);
         CHECK_NEAR(a->level[l].bytes_s, b->level[l].bytes_s);
         CHECK_NEAR(a->level[l].latency_s, b->level[l].latency_s);
         CHECK_NEAR(a->level[l].overhead_s, b->level[l].overhead_s);
@@ -278,7 +278,8 @@ static void malformed_levels(void)
     refused("\"byte_ns\": 2", "\"byte_ns\": -2", "levels[2]: key `byte_ns`: -2 is not");
     refused("\"burst_kbytes\": 50", "\"burst_kbytes\": -2",
             "levels[2]: key `burst_kbytes`: -2 is not");
-    refused("\"meeting_us\": 900", "\"meeting_us\": -2", "levels[2]: key `meeting_us`: -2 is not");
+    refused("\"arrival_skew_us\": 900", "\"arrival_skew_us\": -2",
+            "levels[2]: key `arrival_skew_us`: -2 is not");
     refused("\"peer_gbytes_s\": 14", "\"peer_gbytes_s\": 0",
             "levels[2]: key `peer_gbytes_s`: 0 is");
     refused("\"gap_us\": 2.5", "\"gap_us\": -1", "levels[2]: key `gap_us`: -1 is not");

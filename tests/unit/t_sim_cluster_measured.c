@@ -49,7 +49,7 @@ static void lines_are_found_exactly(void)
     CHECK(is_close(c.level[0].bytes_s, 1e9) && is_close(c.level[1].bytes_s, 0.1e9));
     CHECK(is_close(c.level[0].latency_s, 22e-6) && c.level[0].overhead_s == 0);
     CHECK(c.level[0].byte_s == 0 && c.level[1].byte_s == 3e-9);
-    CHECK(c.level[0].meeting_s == 1e-3 && c.level[1].meeting_s == 2e-3);
+    CHECK(c.level[0].arrival_skew_s == 1e-3 && c.level[1].arrival_skew_s == 2e-3);
     CHECK(c.level[0].burst == 0 && c.level[1].burst == 60e3);
     CHECK(is_close(c.level[1].latency_s, 50e-6) && is_close(c.level[1].overhead_s, 4e-6));
     CHECK(memcmp(&c.machine, &m, sizeof(m)) == 0 && c.cores == 3);

@@ -33,7 +33,7 @@ static void price_on(const void *context, const ek_sim_class *c, const ek_op *op
         w.group = ek_ranks_around(c->ranks[0], w.group.stride, w.group.n);
         t = w.peer < 0 ? ek_price_net(alone, &w) : ek_price_net_of(alone, &w, c->ranks[0]);
         out->wire = t.wire_s;
-        out->meeting = w.peer < 0 ? alone->level[0].meeting_s : 0;
+        out->skew = w.peer < 0 ? alone->level[0].arrival_skew_s : 0;
     } else if (op->work.kind != EK_WORK_NONE) {
         out->seconds = op->bytes;
     }
@@ -383,7 +383,7 @@ static double summing_seconds(double meeting)
     double seconds;
     world w;
 
-    c.level[0].meeting_s = meeting;
+    c.level[0].arrival_skew_s = meeting;
     open_world(&w, 4, 1);
     for (int32_t k = 0; k < 4; k++) {
         ek_graph *g = &w.graph[k];
@@ -405,7 +405,7 @@ static void ranks_that_have_computed_meet_late(void)
 
     CHECK_SECONDS(summing_seconds(0.125), without + 2 * 0.125);
     CHECK_SECONDS(summing_seconds(0.5), without + 0.5 + 0.25);
-    c.level[0].meeting_s = 0.5;
+    c.level[0].arrival_skew_s = 0.5;
     open_world(&w, 4, 1);
     message(&w, 0, 2, 1, 4);
     CHECK_SECONDS(step_of(&w, &c, NULL), 5);

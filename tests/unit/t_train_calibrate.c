@@ -314,7 +314,7 @@ static void products_beside_messages_are_measured_on_shared_cores(void)
     }
     how.kernels_s = 0;
     run(ranks, 2, how); /* planners need none of this */
-    CHECK(m->link[EK_LINK_NET].meeting_s == 0 && m->link[EK_LINK_NET].burst == 0);
+    CHECK(m->link[EK_LINK_NET].arrival_skew_s == 0 && m->link[EK_LINK_NET].burst == 0);
     CHECK(m->rank_alone == 0);
     CHECK(m->link[EK_LINK_NET].seconds_a_byte_beside == 0 && m->polling == 0);
 }

@@ -132,7 +132,7 @@ static ek_status measure_meetings(ek_calibration *c, ek_link link, const work *d
         EK_TRY(time_meetings(c, done, rows, bytes, &longer[i]));
         longer[i] -= BETWEEN_S / c->busy_share;
     }
-    c->m->link[link].meeting_s = ek_cost_round(fmax(mean(longer), 0));
+    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean(longer), 0));
     return EK_OK;
 }
 
