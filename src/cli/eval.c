@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/live_line.h"
 #include "cli/cli.h"
+#include "cli/model_options.h"
 #include "data/tokens.h"
 #include "supervisor/limits.h"
 
@@ -17,16 +18,12 @@
 enum { DATA_MAX = 4096 };
 
 typedef struct {
-    const char *model;
-    int json;
-    ek_lm_config lm;
+    cli_model_settings of; /* first, as cli/model_options.h says */
     ek_lm_eval_config eval;
+    int json;
 } eval_settings;
 
-static const ek_option options[] = {
-    {"model", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .field = EK_FIELD_TEXT,
-     .offset = offsetof(eval_settings, model),
-     .help = "Hugging Face folder, checkpoint, or folder of a run"},
+static const ek_option own[] = {
     {"data", EK_OPTION_LIST, .unit = "PATH", .required = 1, .field = EK_FIELD_LIST,
      .offset = offsetof(eval_settings, eval.data),
      .help = "text, .jsonl and .ndjson files (also compressed: .gz, .zst), folders of them "
@@ -40,54 +37,14 @@ static const ek_option options[] = {
     {"token-bytes", EK_OPTION_CHOICE, .fallback = "2", .unit = "bytes", .allowed = "2|4",
      .field = EK_FIELD_INT, .offset = offsetof(eval_settings, eval.token_bytes),
      .help = "token size in .bin files (little endian)"},
-    {"tokenizer", EK_OPTION_TEXT, .shown = "the model's", .unit = "FILE", .field = EK_FIELD_TEXT,
-     .offset = offsetof(eval_settings, lm.tokenizer),
-     .help = "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
     {"seq", EK_OPTION_INT, .shown = "256, or the model's maximum if that is less", .unit = "tokens",
      .allowed = "[1,10000000]", .field = EK_FIELD_INT64,
      .offset = offsetof(eval_settings, eval.seq), .help = "window length"},
-    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 with AVX2 or more, else fp32",
-     .allowed = "bf16|fp32|fp64", .field = EK_FIELD_TEXT,
-     .offset = offsetof(eval_settings, lm.dtype), .help = "type of matrix products"},
-    {"device", EK_OPTION_CHOICE, .fallback = "cpu", .allowed = "cpu|cuda", .field = EK_FIELD_TEXT,
-     .offset = offsetof(eval_settings, lm.device), .help = "compute device"},
-    {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
-     .field = EK_FIELD_INT, .offset = offsetof(eval_settings, lm.threads),
-     .help = "compute threads"},
-    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache|ring|mmap",
-     .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_store),
-     .help =
-         "where experts' weights are: memory: all in memory; cache: in the model's files, and "
-         "some of them in memory, read when needed; ring: in the files, read layer by layer in a "
-         "circle, for long prompts; mmap: in mapped files, of which the kernel keeps what it "
-         "wants, "
-         "for comparisons; auto: memory if the model fits, else cache"},
-    {"expert-slots", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "experts",
-     .allowed = "[1,)", .field = EK_FIELD_INT64, .offset = offsetof(eval_settings, lm.expert_slots),
-     .help = "experts of all layers that a cache has in memory at a time"},
-    {"ring", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "layers",
-     .allowed = "[2,)", .field = EK_FIELD_INT64, .offset = offsetof(eval_settings, lm.ring),
-     .help =
-         "layers of a ring: one computes, one is read, the experts of the others stay in memory "
-         "(with an --expert-eviction none stay)"},
-    {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
-     .field = EK_FIELD_TEXT, .offset = offsetof(eval_settings, lm.expert_eviction),
-     .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
-             "auto: whichever would have had more hits lately"},
-    {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
-     .field = EK_FIELD_SIZE, .offset = offsetof(eval_settings, lm.memory_limit),
-     .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "
-             "1.5GiB; auto: what its cgroups allow, else what is free. A model that needs more is "
-             "not read"},
     {"json", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(eval_settings, json),
      .help = "print JSON on stdout"},
 };
 
-static const ek_option_table table = {
-    .command = "eval",
-    .summary = "Compute loss, perplexity and expert load of a model on data.",
-    .options = options,
-    .n_options = sizeof(options) / sizeof(options[0])};
+enum { OWN = sizeof(own) / sizeof(own[0]) };
 
 static void print_json(const ek_lm_eval_result *e)
 {
@@ -134,7 +91,7 @@ static ek_status run_eval(const ek_options *o)
     /* tokens are kept in an unnamed file, which disappears when interrupted */
     const char *temporary = getenv("TMPDIR");
     eval_settings s = {
-        .lm = {.size = sizeof(s.lm)},
+        .of.lm = {.size = sizeof(s.of.lm)},
         .eval = {.size = sizeof(s.eval),
                  .scratch_dir = temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
                  .context = &shown,
@@ -146,11 +103,11 @@ static ek_status run_eval(const ek_options *o)
     EK_TRY(ek_options_store(o, &s));
     EK_REQUIRE(s.eval.n_data <= DATA_MAX, EK_EINVAL,
                "more than %d paths in --data; give their folder", DATA_MAX);
-    s.lm.progress = s.eval.progress;
-    s.lm.context = s.eval.context;
-    s.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
-    EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
-    EK_TRY(ek_lm_open(s.model, &s.lm, &lm));
+    s.of.lm.progress = s.eval.progress;
+    s.of.lm.context = s.eval.context;
+    s.of.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
+    EK_TRY(ek_limits_check_threads(s.of.lm.threads, 1));
+    EK_TRY(ek_lm_open(s.of.model, &s.of.lm, &lm));
     st = ek_lm_eval(lm, &s.eval, &e);
     fputs(ek_live_line_end(), stderr);
     ek_lm_close(&lm);
@@ -165,5 +122,12 @@ static ek_status run_eval(const ek_options *o)
 
 int cli_eval(int argc, char **argv)
 {
+    ek_option rows[CLI_MODEL_OPTIONS + OWN];
+    ek_option_table table = {.command = "eval",
+                             .summary =
+                                 "Compute loss, perplexity and expert load of a model on data.",
+                             .options = rows,
+                             .n_options = cli_model_options(own, OWN, rows)};
+
     return ek_command_run(&table, argc, argv, run_eval);
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/live_line.h"
 #include "cli/cli.h"
+#include "cli/model_options.h"
 #include "supervisor/limits.h"
 
 #include <errno.h>
@@ -17,17 +18,13 @@
 enum { PROMPT_PIECE = 1 << 16, PROMPT_BYTES_MAX = 64 << 20 };
 
 typedef struct {
-    const char *model;
+    cli_model_settings of;            /* first, as cli/model_options.h says */
     const char *prompt, *prompt_file; /* NULL: not given */
-    int quiet;
-    ek_lm_config lm;
     ek_lm_generate_config text;
+    int quiet;
 } generate_settings;
 
-static const ek_option options[] = {
-    {"model", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .field = EK_FIELD_TEXT,
-     .offset = offsetof(generate_settings, model),
-     .help = "Hugging Face folder, checkpoint, or folder of a run"},
+static const ek_option own[] = {
     {"prompt", EK_OPTION_TEXT, .shown = "stdin, if that is not a terminal", .unit = "TEXT",
      .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, prompt),
      .help = "text to continue; - reads it from stdin"},
@@ -60,55 +57,15 @@ static const ek_option options[] = {
      .help = "stop before the first occurrence of any of these strings, which is not printed"},
     {"seed", EK_OPTION_UINT, .fallback = "0", .field = EK_FIELD_UINT64,
      .offset = offsetof(generate_settings, text.seed), .help = "seed of the sampler"},
-    {"tokenizer", EK_OPTION_TEXT, .shown = "the model's", .unit = "FILE", .field = EK_FIELD_TEXT,
-     .offset = offsetof(generate_settings, lm.tokenizer),
-     .help = "\"bytes\", or a Hugging Face tokenizer.json (BPE)"},
-    {"dtype", EK_OPTION_CHOICE, .shown = "bf16 with AVX2 or more, else fp32",
-     .allowed = "bf16|fp32|fp64", .field = EK_FIELD_TEXT,
-     .offset = offsetof(generate_settings, lm.dtype), .help = "type of matrix products"},
-    {"device", EK_OPTION_CHOICE, .fallback = "cpu", .allowed = "cpu|cuda", .field = EK_FIELD_TEXT,
-     .offset = offsetof(generate_settings, lm.device), .help = "compute device"},
-    {"threads", EK_OPTION_INT, .shown = "all cores", .unit = "threads", .allowed = "[1,1024]",
-     .field = EK_FIELD_INT, .offset = offsetof(generate_settings, lm.threads),
-     .help = "compute threads"},
-    {"expert-store", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|memory|cache|ring|mmap",
-     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_store),
-     .help =
-         "where experts' weights are: memory: all in memory; cache: in the model's files, and "
-         "some of them in memory, read when needed; ring: in the files, read layer by layer in a "
-         "circle, for long prompts; mmap: in mapped files, of which the kernel keeps what it "
-         "wants, "
-         "for comparisons; auto: memory if the model fits, else cache"},
-    {"expert-slots", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "experts",
-     .allowed = "[1,)", .field = EK_FIELD_INT64,
-     .offset = offsetof(generate_settings, lm.expert_slots),
-     .help = "experts of all layers that a cache has in memory at a time"},
-    {"ring", EK_OPTION_INT, .shown = "what --memory-limit leaves", .unit = "layers",
-     .allowed = "[2,)", .field = EK_FIELD_INT64, .offset = offsetof(generate_settings, lm.ring),
-     .help =
-         "layers of a ring: one computes, one is read, the experts of the others stay in memory "
-         "(with an --expert-eviction none stay)"},
-    {"expert-eviction", EK_OPTION_CHOICE, .fallback = "auto", .allowed = "auto|lru|lfu",
-     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_eviction),
-     .help = "expert that gives way to another: lru: used longest ago; lfu: used least often; "
-             "auto: whichever would have had more hits lately"},
     {"expert-lookahead", EK_OPTION_CHOICE, .fallback = "off", .allowed = "on|off",
-     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, lm.expert_lookahead),
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, of.lm.expert_lookahead),
      .help = "predict the next layer's experts for each new token and read them while the disk "
              "is idle"},
-    {"memory-limit", EK_OPTION_SIZE, .fallback = "auto", .unit = "SIZE|auto",
-     .field = EK_FIELD_SIZE, .offset = offsetof(generate_settings, lm.memory_limit),
-     .help = "most memory of the process, page cache of the model's files included: 8G, 512M, "
-             "1.5GiB; auto: what its cgroups allow, else what is free. A model that needs more is "
-             "not read"},
     {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(generate_settings, quiet),
      .help = "print only the text; no speed on stderr"},
 };
 
-static const ek_option_table table = {.command = "generate",
-                                      .summary = "Generate text from a prompt.",
-                                      .options = options,
-                                      .n_options = sizeof(options) / sizeof(options[0])};
+enum { OWN = sizeof(own) / sizeof(own[0]) };
 
 /* Reads a prompt from a file or stdin, without a trailing line break; to be freed by the caller. */
 static ek_status read_prompt(FILE *f, const char *name, char **out)
@@ -211,10 +168,10 @@ static ek_status generate(generate_settings *s, const char *prompt)
     ek_status st;
 
     if (!s->quiet && isatty(STDERR_FILENO)) {
-        s->lm.progress = cli_show_progress;
-        s->lm.context = &shown;
+        s->of.lm.progress = cli_show_progress;
+        s->of.lm.context = &shown;
     }
-    st = ek_lm_open(s->model, &s->lm, &lm);
+    st = ek_lm_open(s->of.model, &s->of.lm, &lm);
     fputs(ek_live_line_end(), stderr);
     EK_TRY(st);
     s->text.times = &times;
@@ -237,15 +194,15 @@ static ek_status generate(generate_settings *s, const char *prompt)
 /* All arguments are checked before the model is opened. */
 static ek_status run_generate(const ek_options *o)
 {
-    generate_settings s = {.lm = {.size = sizeof(s.lm), .needs_tokenizer = 1},
+    generate_settings s = {.of.lm = {.size = sizeof(s.of.lm), .needs_tokenizer = 1},
                            .text = {.size = sizeof(s.text)}};
     char *prompt = NULL;
     ek_status st;
 
     EK_TRY(ek_options_store(o, &s));
-    EK_TRY(ek_limits_check_threads(s.lm.threads, 1));
+    EK_TRY(ek_limits_check_threads(s.of.lm.threads, 1));
     EK_TRY(find_prompt(&s, &prompt));
-    s.lm.positions = s.text.tokens;
+    s.of.lm.positions = s.text.tokens;
     st = generate(&s, prompt);
     free(prompt);
     return st;
@@ -253,5 +210,11 @@ static ek_status run_generate(const ek_options *o)
 
 int cli_generate(int argc, char **argv)
 {
+    ek_option rows[CLI_MODEL_OPTIONS + OWN];
+    ek_option_table table = {.command = "generate",
+                             .summary = "Generate text from a prompt.",
+                             .options = rows,
+                             .n_options = cli_model_options(own, OWN, rows)};
+
     return ek_command_run(&table, argc, argv, run_generate);
 }
