@@ -183,12 +183,15 @@ typedef struct {
      * balance, whatever these are here) is one of a pool: the file of `evenkeel search --pool`, or
      * its JSON text, which begins with a brace (of a file so named, give ./ before it).  The first,
      * or with a micro_batch the first that has it; with resume the one in use before.  A policy of
-     * the pool is taken instead of balance.  Rank 0 reads it.  NULL: the layout is as given.  Not
-     * with elastic. */
+     * the pool is taken instead of balance.  Rank 0 reads it.  NULL: the layout is as given.  With
+     * elastic only with layout_every: the first that survives the loss of any host, or, if `out`
+     * has a run, the one that its run.json says; on another number of ranks than the pool is of
+     * that stays.  Not with ek_elastic_train(). */
     const char *layout_pool;
     int64_t layout_every; /**< steps after which the run may change to another layout of the pool
-                             with the same micro_batch, if one is simulated to take less under the
-                             present loads of experts by twice what the change costs; 0: never.  Not
+                             with the same micro_batch (with elastic one that survives the loss of
+                             any host), if one is simulated to take less under the present loads of
+                             experts by twice what the change costs; 0: never.  Not
                              with timeline, record_routing, record_plans, offload, and reroute
                              "topology" */
     const char *cluster;  /**< with layout_every: the file of the cluster to simulate on

@@ -161,7 +161,7 @@ int cli_bench(int argc, char **argv)
 {
     ek_options *o = NULL;
     ek_command_job job;
-    int status = ek_command_job_enter(&table, argc, argv, &o, &job);
+    int status = ek_command_job_enter(&table, argc, argv, 0, &o, &job);
     ek_status st;
 
     if (status >= 0)

@@ -30,9 +30,10 @@ static ek_status search(cli_layout *x, const ek_options *o, int elastic)
 
     EK_TRY(ek_options_store(o, &cfg));
     cfg.elastic = elastic;
-    EK_REQUIRE(cfg.layout_every == 0, EK_EINVAL,
-               "--layout-every does not work with --elastic, which keeps a run's layout: leave one "
-               "of them out");
+    EK_REQUIRE(
+        cfg.layout_every == 0 || cfg.layout_pool != NULL, EK_EINVAL,
+        "--layout-every with --elastic does not work with --layout auto: give --layout-pool, "
+        "a file of evenkeel search --pool");
     EK_REQUIRE(ek_options_text(o, "discover") == NULL, EK_EINVAL,
                "a layout that survives the loss of a host can only be chosen for known hosts: give "
                "--hosts instead of --discover, or the options of a layout of evenkeel search");

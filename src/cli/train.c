@@ -131,7 +131,8 @@ int cli_train(int argc, char **argv)
     ek_worker_catch(on_signal);
     status = cli_layout_choose(&laid_out);
     if (status < 0)
-        status = ek_command_job_enter(&ek_train_options, laid_out.argc, laid_out.argv, &o, &job);
+        status = ek_command_job_enter(&ek_train_options, laid_out.argc, laid_out.argv,
+                                      laid_out.layout.n_own, &o, &job);
     if (status < 0) {
         status = run_train(o, &job, laid_out.argc, laid_out.argv);
         ek_options_destroy(o);

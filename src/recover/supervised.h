@@ -21,7 +21,10 @@ typedef struct ek_supervised {
     void (*no_room)(void); /* before a failure, on rank 0: the shared memory of a host is too small
                               for the state of its ranks; or NULL */
 
-    /* to the supervisor, before the first step */
+    void (*changed)(const struct ek_supervised *e); /* after a change of the layout, with what the
+                                                       following says of it; or NULL */
+
+    /* to the supervisor, before the first step, and that after a change of the layout */
     uint64_t run;                  /* id of the run */
     char blocks[EK_PREALLOC_TEXT]; /* a rank's block sizes, which a joining host preallocates; "":
                                       too many sizes */
@@ -40,6 +43,12 @@ static inline int64_t ek_supervised_least_step(const ek_supervised *e)
 static inline int ek_supervised_draining(const ek_supervised *e)
 {
     return e != NULL ? e->n_draining : 0;
+}
+
+static inline void ek_supervised_changed(const ek_supervised *e)
+{
+    if (e != NULL && e->changed != NULL)
+        e->changed(e);
 }
 
 #endif

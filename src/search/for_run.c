@@ -4,7 +4,7 @@
 #include "base/command_child.h"
 #include "base/log.h"
 #include "search/report.h"
-#include "train/layout_pool.h"
+#include "train/output/run_layout.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,28 +166,41 @@ static ek_status find_any_layout(const run_of_child *x, ek_layout_pool *pool, in
     return EK_OK;
 }
 
+static void add_layout(ek_run_layout *l, const ek_pool_layout *best)
+{
+    char value[EK_RUN_LAYOUT_WORD];
+
+    for (int c = 0; c < EK_CHOICES; c++)
+        add_option(l, ek_choice_name((ek_choice)c),
+                   ek_choice_text((ek_choice)c, best->choice.value[c], value, sizeof(value)));
+    add_option(l, "layout", "given");
+    if (best->balance[0] != '\0')
+        add_option(l, "balance", best->balance);
+}
+
 /* In the child. */
 static ek_status choose_layout(const void *arg, void *result)
 {
     const run_of_child *x = arg;
     ek_run_layout *out = result;
     ek_layout_pool *pool = calloc(1, sizeof(*pool));
-    const ek_pool_layout *best;
-    char value[EK_RUN_LAYOUT_WORD];
+    ek_pool_layout in_use;
+    const ek_pool_layout *best = &in_use;
     int64_t first = 0;
-    int without = 0;
+    int changes = x->cfg->layout_every > 0, continues = 0, without = 0;
     ek_status st = EK_OK;
 
     EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
-    EK_TRY_OUT(find_any_layout(x, pool, &first, &without));
-    best = &pool->layout[first];
+    if (changes)
+        EK_TRY_OUT(ek_run_layout_read(x->cfg->out, &in_use, &continues));
+    if (!continues) {
+        EK_TRY_OUT(find_any_layout(x, pool, &first, &without));
+        best = &pool->layout[first];
+    }
     out->n = 0;
-    for (int c = 0; c < EK_CHOICES; c++)
-        add_option(out, ek_choice_name((ek_choice)c),
-                   ek_choice_text((ek_choice)c, best->choice.value[c], value, sizeof(value)));
-    add_option(out, "layout", "given");
-    if (best->balance[0] != '\0')
-        add_option(out, "balance", best->balance);
+    if (!changes || !without) /* else workers choose it, and change it, without --elastic */
+        add_layout(out, best);
+    out->n_own = changes ? out->n : 0;
     if (without)
         (void)snprintf(out->word[out->n++], EK_RUN_LAYOUT_WORD, "--elastic=false");
     (void)ek_layout_words(&best->choice, best->balance, out->shown, sizeof(out->shown));

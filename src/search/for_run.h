@@ -20,14 +20,17 @@ typedef char ek_run_layout_word[EK_RUN_LAYOUT_WORD];
 typedef struct {
     int n;
     ek_run_layout_word word[EK_RUN_LAYOUT_WORDS]; /* [n] "--pp", "2", ..., "--layout", "given" */
-    char shown[256];                              /* for people */
+    int n_own;       /* so many words are not for workers, which choose the layout, and change it,
+                        themselves */
+    char shown[256]; /* for people */
 } ek_run_layout;
 
 /* The same search in a child process (base/command_child.h): a command that then starts ranks keeps
  * neither its threads, which would take the command's signals, nor its memory.  The best layout,
  * for that command; with cfg->layout_pool the first of the pool.  Where cfg->elastic is
  * EK_ELASTIC_BY_DEFAULT and there is no such layout that survives and fits, the best of all, with
- * "--elastic=false" and a warning.  stop: as of ek_child_compute. */
+ * "--elastic=false" and a warning.  With layout_every a run that is in cfg->out has the layout that
+ * its run.json says.  stop: as of ek_child_compute. */
 EK_CHECKED ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks,
                                               const int *host_of, int (*stop)(void),
                                               ek_run_layout *out);

@@ -66,7 +66,8 @@ static int is_elastic(const ek_option_table *table, const ek_options *o)
     return by_default ? EK_ELASTIC_BY_DEFAULT : ek_options_flag(o, "elastic");
 }
 
-static int start_job(const ek_option_table *table, int argc, char **argv, const ek_options *o)
+static int start_job(const ek_option_table *table, int argc, char **argv, int own,
+                     const ek_options *o)
 {
     ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
                            (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
@@ -84,11 +85,12 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
                                    .elastic = elastic,
                                    .unit = ek_mesh_rank_multiple(&sizes),
                                    .sizes = sizes,
+                                   .layout_changes = own > 0,
                                    .watchdog = ek_options_real(o, "watchdog"),
                                    .live = isatty(STDERR_FILENO),
                                    .quiet = ek_options_flag(o, "quiet"),
                                    .no_room = &no_room,
-                                   .argc = argc,
+                                   .argc = argc - own,
                                    .argv = args};
 
     if (st == EK_OK && config.hosts == NULL && config.discover == NULL)
@@ -102,7 +104,7 @@ static int start_job(const ek_option_table *table, int argc, char **argv, const 
         free(args);
         return ek_command_fail(table->command, st);
     }
-    memcpy(args, argv, (size_t)argc * sizeof(*args));
+    memcpy(args, argv, (size_t)config.argc * sizeof(*args));
     if (out != NULL && ek_options_is_stored(o, "out")) { /* workers would choose another default */
         args[config.argc++] = (char *)(uintptr_t) "--out";
         args[config.argc++] = (char *)(uintptr_t)out;
@@ -173,8 +175,8 @@ static int join_job(const ek_worker_environment *s, ek_status parsed, const ek_o
     return st < 0 ? ek_command_job_fail_arguments(job, st) : -1;
 }
 
-int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o,
-                         ek_command_job *job)
+int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, int own,
+                         ek_options **o, ek_command_job *job)
 {
     ek_worker_environment s = ek_worker_environment_read();
     ek_status parsed;
@@ -192,7 +194,7 @@ int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, ek
         }
         if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
             ek_options_flag(*o, "elastic") || ek_options_text(*o, "discover") != NULL) {
-            status = start_job(table, argc, argv, *o);
+            status = start_job(table, argc, argv, own, *o);
             ek_options_destroy(*o);
             return status;
         }

@@ -24,9 +24,11 @@ typedef struct {
 
 /* Call ek_worker_catch() before.  Parses the arguments and joins or starts the job.  Returns -1 to
  * continue; else an exit status: of an error, of --help, or of the job that this process launched.
+ * own: so many words at the end, of the layout that a run begins with, are for the process that
+ * launches its workers alone, as those change it.
  * Collective inside a job. */
-int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, ek_options **o,
-                         ek_command_job *job);
+int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, int own,
+                         ek_options **o, ek_command_job *job);
 
 /* --threads, or an even share of this host's cores among its ranks.  Collective. */
 EK_CHECKED ek_status ek_command_job_threads(const ek_command_job *job, const ek_options *o,

@@ -17,6 +17,8 @@ typedef struct {
                                  ek_train_config */
     int unit;
     ek_mesh_sizes sizes; /* that also fit them; zeros: any number does */
+    int layout_changes;  /* the layout in use, and so unit and sizes, may change in a run: run.json
+                            in  `out` says which it is */
     double watchdog;     /* timeout in seconds where no better estimate is known */
     int live;            /* stderr is a terminal */
     int quiet;           /* no progress output */

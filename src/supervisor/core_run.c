@@ -105,6 +105,10 @@ static void note(ek_core *c, const ek_core_event *e)
         r->begins = e->step;
         break;
     case EK_CORE_SIZES: c->hosts.can_prealloc = e->result; break;
+    case EK_CORE_LAYOUT:
+        c->cfg.sizes = e->sizes;
+        c->cfg.unit = ek_mesh_rank_multiple(&e->sizes);
+        break;
     case EK_CORE_NOTICE: ek_core_hosts_notice(&c->hosts, e->rank); break;
     case EK_CORE_ALIVE: ek_heartbeats_hear(&c->heartbeats, e->rank, e->now); break;
     case EK_CORE_LEAVING: ek_heartbeats_leave(&c->heartbeats, e->rank); break;

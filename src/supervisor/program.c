@@ -151,6 +151,8 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
     EK_REQUIRE(summary != NULL, EK_EINVAL, "summary must not be NULL");
     EK_REQUIRE(cfg->size == sizeof(own), EK_EINVAL, "ek_train_config: size is %zu, not %zu",
                cfg->size, sizeof(own));
+    EK_REQUIRE(cfg->layout_pool == NULL, EK_EINVAL,
+               "ek_train_config: layout_pool does not work here, where `unit` is of one layout");
     own = *cfg;
     ek_train_reports_init(&reports, hooks, is_interrupted);
     own.world = e->job.world;

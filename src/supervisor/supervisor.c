@@ -15,6 +15,7 @@
 #include "supervisor/run_steps.h"
 #include "supervisor/state.h"
 #include "supervisor/wait_report.h"
+#include "train/output/run_layout.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -224,6 +225,21 @@ static void look_at_mpiexec(ek_supervisor *x, int64_t now)
                                       ek_mpiexec_has_failed_launcher(x->generation.child) > 0});
 }
 
+/* The next generation goes on with the layout in use. */
+static void take_layout(ek_supervisor *x)
+{
+    ek_pool_layout l;
+    const int64_t *v = l.choice.value;
+    int found;
+
+    if (!x->config->layout_changes || !x->config->elastic ||
+        ek_run_layout_read(x->config->out, &l, &found) < 0 || !found)
+        return; /* what is wrong with the file its workers say */
+    feed(x, (ek_core_event){.kind = EK_CORE_LAYOUT,
+                            .sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP],
+                                      (int)v[EK_CHOICE_EP], (int)v[EK_CHOICE_ETP]}});
+}
+
 /* The end of a generation, once mpiexec and its output have ended. */
 static void take_end(ek_supervisor *x)
 {
@@ -232,6 +248,7 @@ static void take_end(ek_supervisor *x)
     ek_generation_flush(&x->generation);
     if (x->generation.job.death.signal > 0)
         feed_kind(x, EK_CORE_DEATH);
+    take_layout(x);
     feed(x,
          (ek_core_event){.kind = EK_CORE_OUTPUT_ENDED, .step = ek_run_steps(l->out, x->begin - 1)});
     ek_generation_close(&x->generation);

@@ -19,6 +19,16 @@ static void report_no_room(void)
     ek_worker_report(&(ek_worker_message){.kind = EK_MESSAGE_NO_ROOM});
 }
 
+static void report_memory(const ek_supervised *s)
+{
+    ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
+
+    memory.memory.run = s->run;
+    memcpy(memory.memory.blocks, s->blocks, sizeof(s->blocks));
+    if (s->blocks[0] != '\0')
+        ek_worker_report(&memory);
+}
+
 /* Where the state of this run comes from, and what a rank has in memory. */
 static void report_state(const ek_supervised *s, const ek_train_info *i)
 {
@@ -27,14 +37,10 @@ static void report_state(const ek_supervised *s, const ek_train_info *i)
                                                  .copied = (int64_t)i->memory_copied,
                                                  .received = (int64_t)i->memory_received,
                                                  .prealloc = (int64_t)i->memory_prealloc}};
-    ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
 
     if (i->from_memory)
         ek_worker_report(&recovered);
-    memory.memory.run = s->run;
-    memcpy(memory.memory.blocks, s->blocks, sizeof(s->blocks));
-    if (s->blocks[0] != '\0')
-        ek_worker_report(&memory);
+    report_memory(s);
     if (i->memory_lacks)
         report_lacking(i->first_step);
 }
@@ -124,7 +130,8 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
                                            .n_draining = ek_worker_n_draining(),
                                            .least_step = ek_worker_least_step(),
                                            .lacking = report_lacking,
-                                           .no_room = report_no_room}};
+                                           .no_room = report_no_room,
+                                           .changed = report_memory}};
     r->hooks = (ek_train_hooks){.context = r,
                                 .started = started,
                                 .step = step,

@@ -48,7 +48,7 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--embed-columns",), True, "info: several hosts")
         for args, name in ((("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
-                           (("--layout-every", 5), "--layout-every"),
+                           (("--layout-every", 5), "--layout-every without --layout-pool"),
                            (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):
             with self.subTest(name):
                 self.check(self.TWO, args, False, "as it does not go with " + name)
@@ -141,6 +141,22 @@ class ElasticByDefault(t_launch.Case):
         argv = json.loads(r.stdout)[0]
         self.assertEqual({k: dict(zip(argv, argv[1:]))["--" + k] for k in first}, {k: str(v) for k, v in first.items()})
         shutil.rmtree(self.path("run"), ignore_errors=True)
+        changes = (*from_pool, "--layout-every", 5, "--cluster", cluster)
+        r = self.launch_plain(*changes)  # workers choose the layout, and change it
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("info: several hosts: --elastic is on", r.stderr)
+        argv = json.loads(r.stdout)[0]
+        self.assertIn("--elastic", argv)
+        self.assertFalse(({"--" + k for k in first} | {"--layout"}) & set(argv), argv)
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+        write(self.path("pool.json"), json.dumps({**pools[0], "layouts": pools[0]["layouts"][:1]}))  # that does not
+        r = self.launch_plain(*changes)
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertIn("as no layout can be chosen that survives it", r.stderr)
+        argv = json.loads(r.stdout)[0]
+        self.assertIn("--elastic=false", argv)
+        self.assertNotIn("--layout", argv)
+        shutil.rmtree(self.path("run"), ignore_errors=True)
         r = self.launch_plain(*from_pool, "--ranks", 2, "--elastic")
         self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
         self.assertIn("its layouts are of 4 ranks, and there are 2", r.stderr)
@@ -156,7 +172,7 @@ class ElasticByDefault(t_launch.Case):
             self.assertEqual(dict(zip(argv, argv[1:]))["--micro-batch"], str(micro))
             self.train("run", "--batch", 8, "--micro-batch", 4)
         shutil.rmtree(self.path("run"))
-        for args, words in ((("--layout-every", 3, "--elastic"), "--layout-every does not work with --elastic"),
+        for args, words in ((("--layout-every", 3, "--elastic"), "--layout-every with --elastic does not work with --layout auto"),
                             (("--discover", "true", "--elastic"), "give --hosts instead of --discover")):
             r = self.launch_plain(*(("--hosts", hosts) if args[0] != "--discover" else ()), *layout, *args)
             self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)

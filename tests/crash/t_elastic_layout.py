@@ -1,5 +1,5 @@
-"""A run with --layout auto and --elastic, whose layout the command has chosen: it goes on after a killed worker and a
-lost host.
+"""Runs with --elastic whose layout is chosen: by the command, with --layout auto, or from a pool by the run itself, which
+changes it.  They go on after a killed worker and a lost host, also when that happens during a change.
 
 Losses are those of a run on one rank without failures."""
 
@@ -52,8 +52,103 @@ class Layout(hosts.OwnMemory):
         self.assertIn("info: the run's layout: --pp 2 ", err)
 
 
-ranks.both(globals(), Layout, first=True)
-del Layout
+class Changes(hosts.OwnMemory):
+    """By simulation messages alone take time, of which --ep 4 has most.  A pipeline of four stages has none to spare."""
+
+    EVERY = 100
+
+    def setUp(self):
+        super().setUp()
+        self.stop_at = self.path("stop-at")
+        ranks.QUIET["EK_STOP_AT"] = self.stop_at
+        self.addCleanup(ranks.QUIET.pop, "EK_STOP_AT")
+
+    def pool(self):
+        params = ek_cli.run(*self.args((1, "--dry-run --json"), out=self.path("none")))
+        self.assertEqual(params.returncode, ranks.DONE, params.stderr)
+        options = ({"pp": 4}, {"ep": 4}, {"pp": 2})
+        return ek_cli.write(self.path("pool.json"), json.dumps(
+            {"evenkeel_pool": 1, "ranks": 4, "batch": 4, "seq": 16, "params": json.loads(params.stdout)["params"],
+             "layouts": [{"options": {**o, "micro-batch": 2}, "step_ms": i + 1, "memory_mb": 1} for i, o in enumerate(options)]}))
+
+    def layout(self):
+        told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
+        return told["pp"], told["ep"]
+
+    def wait_for_stopped(self, j):
+        """Rank 0 has stopped itself."""
+        self.wait_until(j, lambda: (ranks.status_of(j.rank(0), "State") or "?")[0] == "T", "stopped")
+
+    def lose_during_change(self, j, phase, rank, removed=0):
+        """In this phase of rank 0, with the memory of so many ranks removed."""
+        starts = len(self.generations())
+        ek_cli.write(self.stop_at, phase)
+        self.wait_for_stopped(j)
+        for segment in self.segments()[:removed]:
+            self.remove_segment(segment)
+        told = self.told()
+        os.unlink(self.stop_at)
+        self.kill_rank(j, rank)
+        self.wait_for_starts(j, starts + 1)
+        j.wait_for_steps(told.count(b"\n") + 5)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertEqual((self.layout(), self.generations()[-1]["from"]), ((1, 4), "checkpoint"))  # that before the change
+
+    def test_losses(self):
+        cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
+            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e13, "memory_bytes_s": 1e13, "efficiency": 0.5}},
+             "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1000, "us": 1e5}]}))
+        j = self.on_hosts("--quiet=false --save-every 0 --layout-every %d --layout-pool %s --cluster %s" % (
+            self.EVERY, self.pool(), cluster))
+        self.used = list(self.NAMES)
+        self.wait_for_ranks(j, 4)
+        j.wait_for_steps(5)
+        self.assertEqual(self.layout(), (1, 4))  # the first that survives
+        self.kill_rank(j, 1)
+        self.wait_for_starts(j, 2)
+        j.wait_for_steps(self.told().count(b"\n") + 5)
+        self.assertEqual(self.layout(), (1, 4))
+        told = self.told()
+        self.lose_during_change(j, "end", 2, 3)  # the checkpoint is complete; three ranks have removed their memory
+        self.lose_during_change(j, "transfer", 3)  # memory is laid out anew, and not filled yet
+        self.wait_until(j, lambda: self.layout() == (2, 1), "changed")
+        j.wait_for_steps(self.told().count(b"\n") + 5)
+        worker = j.rank(2)
+        self.set("down", "c")
+        os.kill(worker, signal.SIGKILL)
+        shutil.rmtree(self.memories[2])
+        self.wait_for_ranks(j, 2)  # of three: two stages of one rank
+        j.wait_for_steps(self.told().count(b"\n") + 5)
+        self.assertEqual(self.layout(), (2, 1))
+        self.unset("down", "c")
+        self.wait_for_ranks(j, 4)
+        err = self.assert_done(j)
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertEqual(self.layout(), (2, 1), err)
+        self.assertEqual([g["from"] for g in self.generations()][:3], ["start", "memory", "checkpoint"], err)
+        self.assertEqual({g["from"] for g in self.generations()[4:]}, {"memory"}, err)
+        self.assertEqual({g["steps_again"] for g in self.generations()}, {0}, err)
+        self.assertEqual(err.count("changing to the layout --pp 2 --micro-batch 2: by simulation"), 3, err)
+        self.assertIn("which stays: the layouts of the pool are of 4 ranks, and there are 2", err)
+        j = self.resume()
+        starts = len(self.generations())
+        self.wait_for_starts(j, starts + 1)
+        j.wait_for_steps(self.told().count(b"\n") + 5)
+        self.kill_rank(j, 3)
+        self.wait_for_starts(j, starts + 2)
+        err = self.assert_done(j)
+        self.assertEqual(err.count("layout --pp 2 --micro-batch 2: number 3 of 3 in the pool"), 2, err)
+
+    def resume(self):
+        """By its settings alone."""
+        j = ranks.Job(self.command, ["train", "--resume", "--out", self.out, "--quiet=false"], self.out)
+        for end in (j.process.stdout.close, j.process.stderr.close, j.kill):
+            self.addCleanup(end)
+        return j
+
+
+ranks.both(globals(), Layout, Changes, first=True)
+del Layout, Changes
 
 if __name__ == "__main__":
     ek_cli.main()

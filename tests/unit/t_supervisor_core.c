@@ -32,6 +32,22 @@ static void core_leaves_slots_idle_for_which_no_ep_fits(void)
     CHECK_INT(ek_core_idle_on(&sup.core, 17), 2);
 }
 
+static void core_goes_on_with_the_layout_in_use(void)
+{
+    ek_core_config cfg = elastic_config();
+
+    cfg.sizes.ep = 4;
+    step_on(&cfg, "1111", 2);
+    CHECK_INT(sup.core.ranks, 4);
+    feed((ek_core_event){.kind = EK_CORE_LAYOUT, .sizes = {2, 1, 1, 1}});
+    CHECK_INT(sup.core.ranks, 4); /* of this generation */
+    lose_generation();
+    end_task(1, EK_RESULT_KILLED, 0.1);
+    answer_all(0);
+    CHECK_INT(sup.core.ranks, 2); /* of three */
+    CHECK_INT(sup.core.idle, 1);
+}
+
 /* --- the first list --------------------------------------------------------------------------- */
 
 static void core_that_begins_reads_the_list(void)
@@ -300,6 +316,7 @@ static void state_exists_once_steps_are_written_or_recovered(void)
 
 static const ek_case cases[] = {
     EK_CASE(core_leaves_slots_idle_for_which_no_ep_fits),
+    EK_CASE(core_goes_on_with_the_layout_in_use),
     EK_CASE(core_that_begins_reads_the_list),
     EK_CASE(core_whose_first_list_is_read_probes_all_hosts),
     EK_CASE(core_whose_first_list_fails_exits),

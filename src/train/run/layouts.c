@@ -4,7 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "comm/agree.h"
+#include "comm/mesh.h"
 #include "model/hf/names.h"
+#include "recover/supervised.h"
+#include "train/output/run_layout.h"
 #include "train/simulate.h"
 
 #include <math.h>
@@ -41,8 +44,9 @@ static ek_status check_settings(const ek_train_config *c)
     EK_REQUIRE(c->layout_every == 0 || c->cluster != NULL, EK_EINVAL,
                "--layout-every: give --cluster, the file of the cluster that layouts are simulated "
                "on (docs/simulate.md)");
-    EK_REQUIRE(c->layout_pool == NULL || !c->elastic, EK_EINVAL,
-               "a run with elastic keeps its layout: set that instead of layout_pool");
+    EK_REQUIRE(c->layout_pool == NULL || !c->elastic || c->layout_every > 0, EK_EINVAL,
+               "a run with elastic and without layout_every keeps its layout: set that instead of "
+               "layout_pool");
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->offload, "off") == 0, EK_EINVAL,
                "--layout-every does not work with --offload %s", c->offload);
     EK_REQUIRE(c->layout_every == 0 || strcmp(c->reroute, "topology") != 0, EK_EINVAL,
@@ -77,34 +81,124 @@ static int has_micro_batch(const ek_pool_layout *l, int64_t micro_batch)
     return micro_batch == 0 || l->choice.value[EK_CHOICE_MICRO_BATCH] == micro_batch;
 }
 
-/* The first that the run may have; a run that continues goes on with the layout that it had. */
-static ek_status choose_first(ek_run_layouts *l)
+/* Without draining ranks. */
+static int64_t ranks_of(const ek_train_config *c)
+{
+    int draining = ek_supervised_draining(c->supervised);
+
+    return c->world != NULL ? ek_comm_size(c->world) - draining : 1;
+}
+
+/* With elastic on several hosts: the hosts of ranks. */
+static ek_status find_hosts(ek_run_layouts *l)
 {
     const ek_train_config *c = l->given;
-    ek_layout_pool *p = l->pool;
-    int64_t ranks = c->world != NULL ? ek_comm_size(c->world) : 1, first = -1;
+    int ranks = (int)ranks_of(c), several = 0;
 
-    EK_REQUIRE(p->ranks == ranks, EK_EINVAL,
+    for (int r = 1; r < ranks && c->elastic; r++)
+        several |= ek_comm_node(c->world, r) != ek_comm_node(c->world, 0);
+    if (!several)
+        return EK_OK;
+    l->host_of = calloc((size_t)ranks, sizeof(*l->host_of));
+    EK_REQUIRE(l->host_of != NULL, EK_ENOMEM, "no memory for the hosts of %d ranks", ranks);
+    for (int r = 0; r < ranks; r++)
+        l->host_of[r] = ek_comm_node(c->world, r);
+    l->left = ek_layout_ranks_left(ranks, l->host_of);
+    return EK_OK;
+}
+
+/* Whether ranks can have a layout, with --ep adapted if elastic, and can go on with it without any
+ * one of their hosts. */
+static int is_possible(const ek_run_layouts *l, const ek_layout *x)
+{
+    const int64_t *v = x->value;
+    ek_mesh_sizes sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP], (int)v[EK_CHOICE_EP],
+                           (int)v[EK_CHOICE_ETP]};
+    int ranks = (int)ranks_of(l->given);
+
+    if (!l->given->elastic)
+        return 1; /* what does not fit is refused by name */
+    return ranks % ek_mesh_rank_multiple(&sizes) == 0 &&
+           (l->host_of == NULL || ek_layout_survives(x, ranks, l->host_of, l->left));
+}
+
+/* With elastic: the layout of the run in `out`, if there is one, which rank 0 reads for all. */
+static ek_status find_in_use(ek_run_layouts *l)
+{
+    const ek_train_config *c = l->given;
+    struct {
+        ek_pool_layout layout;
+        int found;
+    } x = {.found = 0};
+    ek_coll *op = NULL;
+    ek_status st = EK_OK;
+
+    l->continues = c->resume;
+    if (!c->elastic)
+        return EK_OK;
+    if (rank_of(c) == 0)
+        st = ek_run_layout_read(c->out, &x.layout, &x.found);
+    EK_TRY(ek_agree(c->world, "read the layout in use", st));
+    if (c->world != NULL) {
+        EK_TRY(ek_comm_broadcast(c->world, &x, sizeof(x), 0, &op));
+        EK_TRY(ek_coll_wait(&op));
+    }
+    l->continues = x.found;
+    l->in_use = x.layout;
+    if (x.found)
+        ek_pool_layout_apply(&l->in_use, &l->cfg);
+    return EK_OK;
+}
+
+/* The first that the run may have; a run that continues goes on with the layout that it had.  With
+ * elastic also on another number of ranks than the pool is of: the layout then stays. */
+static ek_status choose_first(ek_run_layouts *l)
+{
+    const ek_train_config *c = &l->cfg;
+    ek_layout_pool *p = l->pool;
+    int64_t ranks = ranks_of(c), first = -1, others = 0;
+
+    EK_REQUIRE(p->ranks == ranks || c->elastic, EK_EINVAL,
                "--layout-pool: its layouts are of %lld ranks, and there are %lld",
                (long long)p->ranks, (long long)ranks);
-    for (int64_t i = p->n - 1; i >= 0; i--)
-        if (has_micro_batch(&p->layout[i], c->micro_batch) &&
-            !(first >= 0 && c->resume && is_in_use(&p->layout[first], c)))
+    l->stays = p->ranks != ranks;
+    l->decision = (ek_layout_decision){.n = p->n, .current = -1};
+    if (l->stays && l->continues)
+        return EK_OK;
+    for (int64_t i = p->n - 1; i >= 0; i--) {
+        int had = l->continues && is_in_use(&p->layout[i], c);
+
+        if (!has_micro_batch(&p->layout[i], c->micro_batch) ||
+            (first >= 0 && l->continues && is_in_use(&p->layout[first], c)))
+            continue;
+        others += !had && !is_possible(l, &p->layout[i].choice);
+        if (had || is_possible(l, &p->layout[i].choice))
             first = i;
-    if (first >= 0 && c->resume && !is_in_use(&p->layout[first], c) && rank_of(c) == 0)
+    }
+    if (first >= 0 && l->continues && !is_in_use(&p->layout[first], c) && rank_of(c) == 0)
         ek_log("layout", EK_LOG_INFO, "the pool does not have the layout that the run had");
+    EK_REQUIRE(first >= 0 || others == 0, EK_EINVAL,
+               "--layout-pool: none of its %lld layouts goes with the hosts that there are and "
+               "survives the loss of any one",
+               (long long)p->n);
     EK_REQUIRE(first >= 0, EK_EINVAL,
                "--layout-pool: none of its %lld layouts has --micro-batch %lld, which affects "
                "losses: search with --fix micro-batch=%lld",
                (long long)p->n, (long long)c->micro_batch, (long long)c->micro_batch);
-    l->decision = (ek_layout_decision){.n = p->n, .current = first};
+    l->decision.current = first;
     return EK_OK;
+}
+
+/* The layout that ranks have: of the pool, or the one that stays. */
+static const ek_pool_layout *current_layout(const ek_run_layouts *l)
+{
+    return l->decision.current >= 0 ? &l->pool->layout[l->decision.current] : &l->in_use;
 }
 
 static void apply_current(ek_run_layouts *l)
 {
     l->cfg = *l->given;
-    ek_pool_layout_apply(&l->pool->layout[l->decision.current], &l->cfg);
+    ek_pool_layout_apply(current_layout(l), &l->cfg);
 }
 
 /* Rank 0 reads the pool, for all. */
@@ -146,10 +240,18 @@ static ek_status open_decisions(ek_run_layouts *l)
 static void log_first(const ek_run_layouts *l)
 {
     const ek_layout_pool *p = l->pool;
-    const ek_pool_layout *now = &p->layout[l->decision.current];
+    const ek_pool_layout *now = current_layout(l);
     int64_t may = 0;
     char words[WORDS];
 
+    if (l->stays) {
+        ek_log("layout", EK_LOG_INFO,
+               "layout %s, which stays: the layouts of the pool are of %lld ranks, and there are "
+               "%lld",
+               options_text(now, words, sizeof(words)), (long long)p->ranks,
+               (long long)ranks_of(l->given));
+        return;
+    }
     for (int64_t i = 0; i < p->n; i++)
         may += has_micro_batch(&p->layout[i], now->choice.value[EK_CHOICE_MICRO_BATCH]);
     ek_log("layout", EK_LOG_INFO,
@@ -165,6 +267,8 @@ ek_status ek_run_layouts_open(ek_run_layouts *l, const ek_train_config *cfg)
     if (cfg->layout_pool == NULL)
         return EK_OK;
     EK_TRY(read_pool(l));
+    EK_TRY(find_hosts(l));
+    EK_TRY(find_in_use(l));
     EK_TRY(choose_first(l));
     if (cfg->layout_every > 0)
         EK_TRY(
@@ -178,6 +282,7 @@ ek_status ek_run_layouts_open(ek_run_layouts *l, const ek_train_config *cfg)
 void ek_run_layouts_close(ek_run_layouts *l)
 {
     free(l->pool);
+    free(l->host_of);
     free(l->cluster);
     free(l->loads);
     free(l->simulated);
@@ -206,7 +311,9 @@ ek_status ek_run_layouts_check(const ek_run *r)
 
 static int decides(const ek_run *r)
 {
-    return r->layouts != NULL && r->layouts->pool != NULL && r->layouts->given->layout_every > 0;
+    const ek_run_layouts *l = r->layouts;
+
+    return l != NULL && l->pool != NULL && l->given->layout_every > 0 && !l->stays;
 }
 
 /* The first step of a start ends it; what it took tells what a change costs. */
@@ -307,6 +414,7 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     ek_pool_layout_apply(&l->pool->layout[i], &c);
     forget_pool(&c);
     c.world = NULL;
+    c.supervised = NULL;
     c.replay_routing = NULL;             /* its loads are what was measured */
     logged = ek_log_limit(EK_LOG_ERROR); /* what a run with this layout would tell */
     st = ek_simulate(&cfg, &s);
@@ -322,14 +430,15 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     return step_s;
 }
 
-/* Whether a layout has the micro-batch of the run, and memory for it is left. */
+/* Whether a layout has the micro-batch of the run, survives what the run is to survive, and memory
+ * for it is left. */
 static int may_use(const ek_run *r, int64_t i)
 {
     const ek_run_layouts *l = r->layouts;
     const ek_pool_layout *now = &l->pool->layout[l->decision.current], *p = &l->pool->layout[i];
 
     return !l->refused[i] && has_micro_batch(p, now->choice.value[EK_CHOICE_MICRO_BATCH]) &&
-           p->memory <= now->memory + r->room.spare_bytes;
+           is_possible(l, &p->choice) && p->memory <= now->memory + r->room.spare_bytes;
 }
 
 static void simulate_pool(ek_run *r)
@@ -461,6 +570,5 @@ void ek_run_layouts_describe(const ek_run_layouts *l, ek_train_summary *out)
         return;
     out->layouts.n = l->pool->n;
     out->layouts.changes = l->changes;
-    (void)options_text(&l->pool->layout[l->decision.current], out->layouts.options,
-                       sizeof(out->layouts.options));
+    (void)options_text(current_layout(l), out->layouts.options, sizeof(out->layouts.options));
 }

@@ -3,7 +3,9 @@
  * (train/layout_decision.h).
  *
  * A run changes its layout by a checkpoint: it is written, the run is closed, and opened again from
- * it with other settings, in the same processes. */
+ * it with other settings, in the same processes.  With elastic the state in memory is removed when
+ * the checkpoint is complete, and written anew; run.json says which layout is in use, once its
+ * start is ready: processes that a supervisor starts after a loss go on with that one. */
 #ifndef TRAIN_RUN_LAYOUTS_H
 #define TRAIN_RUN_LAYOUTS_H
 
@@ -15,23 +17,29 @@ struct ek_run_layouts {
     const ek_train_config *given; /* the caller's */
     ek_train_config cfg;          /* the same with the layout in use; a run's cfg */
     ek_layout_pool *pool;         /* NULL: none, and nothing below is used */
-    ek_layout_decision decision;
+    ek_pool_layout in_use;        /* with elastic: the layout that the run had; */
+    int continues;                /* 1: it had one */
+    int stays;                   /* 1: it has another number of ranks than the pool, and keeps it */
+    int *host_of;                /* [ranks]; NULL: a layout need not survive the loss of a host */
+    int left;                    /* ek_layout_ranks_left */
+    ek_layout_decision decision; /* current: -1 if the layout in use stays */
     int64_t changes;
     int changing;        /* 1: the run is to be opened again */
     int lock;            /* descriptor of the lock of --out, from one start to the next; -1: none */
     int64_t changing_ns; /* start of a change whose cost is being measured; 0: none is */
     double change_s;     /* what the last one cost; 0: there was none */
-    int64_t began_ns;    /* the first step of the process; 0: not yet */
-    int64_t opened_ns;   /* when the model in use began to be laid out, */
-    double start_s;      /* and the time from there to the end of its first step */
-    int64_t next;        /* steps done at the next decision */
-    ek_cluster *cluster; /* on rank 0, with --layout-every */
-    double *loads;       /* on rank 0: [MoE layers][experts] assignments since the last decision */
-    double *simulated;   /* on rank 0: [n] */
-    int *refused;        /* on rank 0: [n] 1: it could not be simulated */
-    double step_s;       /* sum over the steps since the last decision, but the first after a
-                            start, */
-    int64_t n_steps;     /* and their number */
+    ek_save_history saves; /* what an earlier layout has measured of checkpoints and losses */
+    int64_t began_ns;      /* the first step of the process; 0: not yet */
+    int64_t opened_ns;     /* when the model in use began to be laid out, */
+    double start_s;        /* and the time from there to the end of its first step */
+    int64_t next;          /* steps done at the next decision */
+    ek_cluster *cluster;   /* on rank 0, with --layout-every */
+    double *loads;     /* on rank 0: [MoE layers][experts] assignments since the last decision */
+    double *simulated; /* on rank 0: [n] */
+    int *refused;      /* on rank 0: [n] 1: it could not be simulated */
+    double step_s;     /* sum over the steps since the last decision, but the first after a
+                          start, */
+    int64_t n_steps;   /* and their number */
 };
 
 /* Chooses the first layout.  Closed by ek_run_layouts_close, also after a failure.  EK_EINVAL: the

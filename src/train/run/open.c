@@ -185,7 +185,9 @@ ek_status ek_run_open(ek_run *r)
     fill_info(r);
     ek_run_describe_memory(r);
     warn_of_gates(r);
-    if (r->hooks->started != NULL && r->layouts->changes == 0)
+    if (r->layouts->changes > 0)
+        ek_supervised_changed(r->cfg->supervised);
+    else if (r->hooks->started != NULL)
         r->hooks->started(r->hooks->context, &r->out->info);
     return EK_OK;
 }

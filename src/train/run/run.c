@@ -524,6 +524,7 @@ static void close_all(ek_run *r, ek_status st)
     ek_run_close_state(r, st);
     if (r->world != r->all)
         ek_comm_close(&r->world);
+    r->layouts->saves = r->saves.history;
     r->layouts->lock = r->layouts->changing && st == EK_OK ? r->folder.lock : -1;
     if (r->folder.lock >= 0 && r->layouts->lock < 0)
         close(r->folder.lock);
@@ -559,6 +560,8 @@ static ek_status execute_start(ek_run_layouts *layouts, const ek_train_hooks *ho
 
     if (r.ranks > 1)
         ek_comm_set_watchdog(r.world, 0); /* an earlier start has set it */
+    if (layouts->changes > 0)
+        ek_run_report_phase(&r, "plan");
     EK_TRY_OUT(ek_run_split_draining(&r, &draining));
     EK_TRY_OUT(draining ? ek_run_drain(&r) : ek_run_open(&r));
     if (!out->finished_before && ek_supervised_draining(cfg->supervised) == 0 && !cfg->dry_run) {

@@ -5,7 +5,7 @@
  * was measured in the warm state, so that the next generation goes on from it whoever is lost. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/run/state.h"
+#include "train/run/layouts.h"
 
 #include <math.h>
 #include <string.h>
@@ -91,6 +91,8 @@ ek_status ek_run_begin_saves(ek_run *r)
     r->saves.saving_step = r->saves.checkpoint_step;
     if (!r->cfg->elastic)
         return EK_OK;
+    if (r->layouts->changes > 0)
+        r->saves.history = r->layouts->saves;
     EK_TRY(ek_run_find_risk(r, &r->saves.risk));
     r->saves.history.hosts = r->saves.risk.hosts;
     return EK_OK;

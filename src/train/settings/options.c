@@ -164,7 +164,8 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = FIELD(layout_every),
      .help = "simulate the layouts of the pool that have the run's --micro-batch with the present "
              "loads of experts at this interval, and change to another one where that saves twice "
-             "what the change costs; 0: never; not with --elastic"},
+             "what the change costs; with --elastic only with --layout-pool, and to those that "
+             "survive the loss of any host; 0: never"},
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT, .offset = FIELD(cluster),
      .flags = EK_SETTING_PATH,
      .help = "--layout auto, --layout-every: the cluster to simulate layouts on "
