@@ -16,6 +16,8 @@ SIMUMAX = "SimuMax (MooreThreads/SimuMax, configs/system, commit 4dcaae513ba7, A
 VTRAIN = "vTrain (VIA-Research/vTrain, trace/*/AR_GPU*_LUT, commit f8dda8473a48, MIT)"
 SIMAI = "SimAI (aliyun/SimAI, astra-sim-alibabacloud/inputs/ratio, commit cef83f9ddd96, Apache-2.0)"
 
+VIDUR = "Vidur (microsoft/vidur, data/profiling/compute/h100/meta-llama/Llama-2-70b-hf/mlp.csv, commit 683364e91288, MIT)"
+
 # What a step of a ring takes beside its bytes, by NCCL's own model of its times (hwLat in graph/tuning.cc: rings, protocol Simple), in us.
 NCCL = "NCCL (NVIDIA/nccl, src/graph/tuning.cc)"
 RING_STEP_US = {"node": 3.4, "net": 14.0}
@@ -265,23 +267,57 @@ def a100_pcie(tables):
             "levels": [{"name": "node", "ranks": 4, "gbytes_s": 20.8, "us": 3.5, "note": "all-reduces of 4 GPUs: 0.692 of 30 GB/s"}]}
 
 
+# Vidur's products of Llama 2 70B in fp16 on one H100: mean ms by tokens.
+H100_TOKENS = (512, 1008, 1536, 4096)
+H100_PRODUCTS_MS = {(10240, 8192): (0.1559, 0.2634, 0.3650, 0.9796), (8192, 8192): (0.0944, 0.2566, 0.3585, 0.7889),
+                    (57344, 8192): (0.6504, 1.3358, 1.9754, 5.6365), (8192, 28672): (0.2711, 0.8381, 1.2245, 2.5861)}
+
+
+def h100_products(own):
+    """With Vidur's, for all passes: it has forward ones."""
+    for (out, size), times in H100_PRODUCTS_MS.items():
+        for name in ("forward", "input", "weight"):
+            points = own.setdefault((out, size), {}).setdefault(name, {})
+            points.update({rows: 2 * rows * out * size / (ms * 1e-3) for rows, ms in zip(H100_TOKENS, times)})
+    return own
+
+
+# Kernels of rows of evenkeel on one H100, by the op: ms and GB/s of a step in bench/results/cuda.md.
+H100_ROWS = {"norm": [(0.646, 2494.3)], "norm backward": [(1.234, 1740.3)], "rope": [(0.637, 1264.0), (1.010, 797.2)], "swiglu": [(0.545, 2956.1)],
+             "swiglu backward": [(1.132, 2845.3)], "cross entropy": [(3.124, 1583.2)], "gather": [(1.513, 1419.0), (1.073, 3002.7)],
+             "combine": [(0.559, 2883.7), (0.481, 2790.7)], "embed": [(0.286, 940.4)], "embed backward": [(0.380, 1060.4)], "adamw": [(16.368, 2388.6)],
+             "sum squares": [(1.520, 2750.6)]}
+
+
+def h100_row_tables():
+    """The same rate for all sizes: one of each was measured, of hundreds of MB."""
+    tables = []
+    for kernel, ops in H100_ROWS.items():
+        rate = 1e9 * sum(ms * gbytes_s for ms, gbytes_s in ops) / sum(ms for ms, _ in ops)
+        tables.append({"kernel": kernel, "bytes": [1e6, 1e10], "bytes_per_s": [rate, rate]})
+    return tables
+
+
 def h100():
-    """What bench/results/cuda.md has of PyTorch on one H100, and data sheets.  Passes that were not measured are copies of the forward one."""
+    """What bench/results/cuda.md has of PyTorch and of evenkeel's kernels of rows on one H100, Vidur's products, and data sheets.  Passes of products that were
+    not measured are copies of the forward one."""
     rates = {(6144, 2048): {"forward": {16384: 688e12}, "input": {16384: 704e12}, "weight": {16384: 783e12}},
              (8192, 8192): {"forward": {8192: 769e12}, "input": {8192: 769e12}, "weight": {8192: 769e12}},
              (50304, 2048): {"forward": {4096: 763e12}, "input": {4096: 763e12}, "weight": {4096: 763e12}},
              (2048, 2048): {"forward": {2048: 694e12}, "input": {2048: 694e12}, "weight": {2048: 608e12}}}
     copy = 2.98e12
-    kernels = product_tables(rates, copy)
+    kernels = product_tables(h100_products(rates), copy)
     for kernel, rate in (("attention", 383e12), ("attention backward", 272e12)):
         kernels.append({"kernel": kernel, "heads": 16, "kv_heads": 16, "head_dim": 128, "tokens_a_sequence": [1024], "flops_per_s": [rate]})
+    kernels += h100_row_tables()
     return {"evenkeel_cluster": 1, "name": "h100-eos",
             "note": "Nodes of 8 H100 SXM with a 400 Gb/s adapter for each GPU. Products and attention: PyTorch (cuBLAS, cuDNN) on one H100, "
-                    "bench/results/cuda.md; links: data sheets, and shares derived, changed, from " + SIMAI + ". See docs/simulate.md.",
+                    "bench/results/cuda.md, and products derived, changed, from " + VIDUR + "; kernels of rows: evenkeel's, cuda.md; links: data sheets, and shares "
+                    "derived, changed, from " + SIMAI + ". See docs/simulate.md.",
             "rank": {"memory": "80G", "device": "cuda",
                      "note": "Measured: all passes of 6144 x 2048; forward and weight of 2048 x 2048; forward of 8192 x 8192 and of 50304 x 2048; one number of "
-                             "rows each. Copies of the forward rate: input of 2048 x 2048, input and weight of 8192 x 8192 and of 50304 x 2048. Experts have "
-                             "the rates of 2048 x 2048. Rates of fewer rows are computed (docs/simulate.md). " + OP_NOTE,
+                             "rows each; by Vidur, forward of 10240 x 8192, 8192 x 8192, 57344 x 8192 and 8192 x 28672 with four. Copies of the forward rate: "
+                             "input of 2048 x 2048, input and weight of the others. Experts have the rates of 2048 x 2048. Rates of fewer rows are computed (docs/simulate.md). Kernels of rows: one size of each, of hundreds of MB. " + OP_NOTE,
                      "machine": machine("H100", ((2048, 1024), rates[(2048, 2048)]), kernels, copy, OP_S)},
             "levels": with_ring_steps([
                 {"name": "node", "ranks": 8, "gbytes_s": 328, "us": 3.3, "note": "0.73 of 450 GB/s, as 256 MiB on 8 GPUs (SimAI)"},

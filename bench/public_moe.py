@@ -260,7 +260,7 @@ def prophet_cluster(gpus):
 
 
 def prophet(o, r):
-    trace, seq = smart_trace(o), 512
+    trace, seq, heads = smart_trace(o), 256, 16  # these, and the vocabulary, of the script that is released with Pro-Prophet
     first = [i for i, n in enumerate(trace.iterations) if n <= 100]  # the paper's
     traces = {n: [[folded(trace.layer(i, l), n) for l in range(trace.shape[1])] for i in first] for n in (8, 16)}
     rows = [(16, t["model"], int(t["top_k"]), float(t["fastermoe_over_deepspeed"]), float(t["pro_prophet_over_deepspeed"]))
@@ -268,9 +268,9 @@ def prophet(o, r):
     errors = {}
     for gpus, name, k, *published in rows:
         layers, hidden, ff = PROPHET[name]
-        model = moe(hidden, layers, hidden // 64, hidden // 64, gpus, k, round(ff * 2 / 3 / 64) * 64, 51200, seq, head=64)
+        model = moe(hidden, layers, heads, heads, gpus, k, round(ff * 2 / 3 / 64) * 64, 50304, seq, head=hidden // heads)
         tokens = 16384 if gpus == 16 else 4096
-        programs = (("off", ["padded"]), ("shadow", []), ("prophet", []))
+        programs = (("off", ["padded"]), ("shadow", ["replicas-alone"]), ("prophet", []))
         options = [{"ep": gpus, "batch": tokens // seq, "seq": seq, "steps": 10, "engine": "flow", "dtype": "fp32", "balance": policy,
                     "dialect": ["unfused-attention", "late-gradients", "weights-first"] + more} for policy, more in programs]
         deepspeed, *others = [x["step_ms"] for x in r.all([r.words(prophet_cluster(gpus), model, gpus, x, traces[gpus]) for x in options])]

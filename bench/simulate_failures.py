@@ -9,12 +9,13 @@ as those of --on-failure:
   DS(FT)    groups: goes on while a whole set of experts is left; checkpoints every 250 steps
   Lazarus   recover: every node, copies of each expert on two nodes or more, six slots a GPU
 
-Steps are simulated with a generated routing workload, as the paper's is not published.  Seconds are
-from what the paper says of its cluster: a reconfiguration takes 20 to 40 s (30 here); checkpoints
-are on NFS over 10 Gb/s, with 14 bytes a parameter.  A save writes them once; a restart is a
-reconfiguration, and every GPU reads the dense part and its own experts.
+Steps are simulated with the routing that the paper emulates, SmartMoE's trace (--traces), whose 32
+experts a layer are taken together, or with a generated workload.  Seconds are from what the paper
+says of its cluster: a reconfiguration takes 20 to 40 s (30 here); checkpoints are on NFS over
+10 Gb/s, with 14 bytes a parameter, so that gradients are of 2 bytes.  A save writes them once; a restart is a reconfiguration, and
+every GPU reads the dense part and its own experts (or --restart-s).
 
-    bench/simulate_failures.py --record p3-trace.csv
+    bench/simulate_failures.py --record p3-trace.csv --traces DIR
 """
 
 import argparse
@@ -23,7 +24,10 @@ import os
 import subprocess
 import tempfile
 
+from public_moe import Trace, folded, write_trace
+
 RECOVER_S, NFS_BYTES_S, STATE_BYTES, LAYERS = 30, 1.25e9, 14, 12
+STEPS = 10  # samples of the routing
 
 # hidden, experts, --ep of DeepSpeed
 MODELS = {"GPT-S": (768, 8, 2), "GPT-L": (1024, 16, 4)}
@@ -38,7 +42,10 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--record", required=True, help="Bamboo's trace of AWS P3 spot instances")
-    p.add_argument("--workload", default="W5", help="routing of `evenkeel workload` (default: %(default)s)")
+    p.add_argument("--traces", help="folder with the routing trace gpt_moe_e32_r16.npy and index.json")
+    p.add_argument("--workload", default="W5",
+                   help="without --traces: routing of `evenkeel workload` (default: %(default)s)")
+    p.add_argument("--restart-s", type=float, help="seconds of a restart (default: by bytes)")
     return p.parse_args()
 
 
@@ -106,17 +113,30 @@ class Comparison:
         r = subprocess.run([self.o.command, *map(str, words)], stdout=subprocess.PIPE, text=True, check=True)
         return r.stdout
 
+    def trace(self, experts):
+        """A file with the routing."""
+        path = os.path.join(self.folder, "%d.npy" % experts)
+        if os.path.exists(path):
+            return path
+        if self.o.traces:
+            t = Trace(self.o.traces, "gpt_moe_e32_r16.npy")
+            write_trace(path, [[folded(t.layer(i, layer), experts) for layer in range(t.shape[1])]
+                               for i in range(t.shape[0])])
+        else:
+            self.evenkeel("workload", "--name", self.o.workload, "--ranks", 10, "--experts", experts,
+                          "--layers", LAYERS, "--iterations", 40, "--out", path)
+        return path
+
     def samples(self, model, record, words):
         """Samples of a run, and the simulated step of ten nodes in milliseconds."""
         hidden, experts, _ = MODELS[model]
-        trace = os.path.join(self.folder, "%d.npy" % experts)
-        if not os.path.exists(trace):
-            self.evenkeel("workload", "--name", self.o.workload, "--ranks", 10, "--experts", experts,
-                          "--layers", 12, "--iterations", 40, "--out", trace)
+        save_s, restart_s = seconds(*MODELS[model])
+        machines = cluster(save_s, self.o.restart_s or restart_s)
         s = json.loads(self.evenkeel(
-            "simulate", "--cluster", self.write("cluster.json", json.dumps(cluster(*seconds(*MODELS[model])))), "--ranks", 10, "--batch", 40, "--seq", 1024, "--micro-batch", 40,
-            "--model", self.write(model + ".json", json.dumps(config(hidden, experts))), "--trace", trace,
-            "--steps", 2, "--failures", record, "--json", *words))
+            "simulate", "--cluster", self.write("cluster.json", json.dumps(machines)), "--ranks", 10, "--batch", 40,
+            "--seq", 1024, "--micro-batch", 40, "--model", self.write(model + ".json", json.dumps(config(hidden, experts))),
+            "--trace", self.trace(experts), "--steps", STEPS, "--failures", record, "--dialect", "low-gradients", "--json",
+            *words))
         return s["failures"], s["step_ms"]
 
     def systems(self, model, saves):

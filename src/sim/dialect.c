@@ -26,7 +26,8 @@ static const struct {
                 {"expert-counts", EK_DIALECT_EXPERT_COUNTS},
                 {"node-once", EK_DIALECT_NODE_ONCE},
                 {"ddp-buckets", EK_DIALECT_DDP_BUCKETS},
-                {"tree-sums", EK_DIALECT_TREE_SUMS}};
+                {"tree-sums", EK_DIALECT_TREE_SUMS},
+                {"replicas-alone", EK_DIALECT_REPLICAS_ALONE}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -64,7 +65,7 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
                    "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
                    "gradient-passes, unfused-rows, etp-gather, low-weights, expert-counts, "
-                   "node-once, ddp-buckets and tree-sums are known",
+                   "node-once, ddp-buckets, tree-sums and replicas-alone are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -93,6 +94,13 @@ static int is_gradient_sum(const ek_op *op)
     return op->kind == EK_OP_REDUCE_GRADIENTS && op->work.kind == EK_WORK_NET;
 }
 
+/* Of transient and persistent copies of experts, and those sums on their way back. */
+static int is_copy_sum(const ek_op *op)
+{
+    return (op->kind == EK_OP_REPLICA_GRADIENTS || op->kind == EK_OP_SHARE_GRADIENTS) &&
+           op->work.kind == EK_WORK_NET;
+}
+
 static int is_low_message(const ek_op *op)
 {
     return op->work.kind == EK_WORK_NET &&
@@ -113,7 +121,7 @@ static void rewrite(unsigned dialect, const ek_machine *m, const ek_dialect_layo
     if ((dialect & EK_DIALECT_UNFUSED_ATTENTION) != 0 && op->work.kind == EK_WORK_ATTENTION)
         store_scores(op);
     if (((dialect & EK_DIALECT_LOW_MESSAGES) != 0 && is_low_message(op)) ||
-        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && is_gradient_sum(op)) ||
+        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && (is_gradient_sum(op) || is_copy_sum(op))) ||
         ((dialect & EK_DIALECT_LOW_WEIGHTS) != 0 && is_weights(op))) {
         op->work.net.bytes *= low;
         op->bytes *= low;
@@ -340,7 +348,31 @@ static void gather_rows(const ek_machine *m, int32_t etp, const ek_graph *from, 
     }
 }
 
-/* A reordered copy, by the only switch of the four that is set. */
+static int is_of_replicas(const ek_op *op)
+{
+    return op->work.kind == EK_WORK_NET &&
+           (op->kind == EK_OP_REPLICAS || op->kind == EK_OP_LATE_REPLICAS ||
+            op->kind == EK_OP_REPLICA_GRADIENTS);
+}
+
+/* The same ops, of which those that send replicas or sum their gradients wait for what is computed
+ * before them, and are waited for by all after them. */
+static void leave_replicas_alone(const ek_graph *from, int32_t *id, int32_t *deps, ek_graph *to)
+{
+    int32_t computed = -1, sent = -1;
+
+    for (int32_t i = 0; i < from->n_ops; i++) {
+        int alone = is_of_replicas(&from->ops[i]);
+
+        append(from, i, alone && computed >= 0 ? computed : sent, id, deps, to);
+        if (alone)
+            sent = id[i];
+        else if (from->ops[i].lane == EK_LANE_COMPUTE)
+            computed = id[i];
+    }
+}
+
+/* A reordered copy, by the only switch of the five that is set. */
 static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_dialect_layout *l,
                                 const ek_graph *from, ek_graph *to)
 {
@@ -355,6 +387,9 @@ static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_d
         st = reduce_late(from, x, to);
     } else if (change == EK_DIALECT_WEIGHTS_FIRST) {
         put_weights_first(from, x.id, x.deps, to);
+        st = ek_graph_check(to);
+    } else if (change == EK_DIALECT_REPLICAS_ALONE) {
+        leave_replicas_alone(from, x.id, x.deps, to);
         st = ek_graph_check(to);
     } else if (change == EK_DIALECT_UNFUSED_ROWS) {
         pass_again(m, from, x.id, x.deps, to);
@@ -386,8 +421,9 @@ static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_di
                               const ek_graph *from, ek_graph *to)
 {
     static const unsigned changes[] = {EK_DIALECT_DDP_BUCKETS,    EK_DIALECT_WEIGHTS_FIRST,
-                                       EK_DIALECT_LATE_GRADIENTS, EK_DIALECT_UNFUSED_ROWS,
-                                       EK_DIALECT_ETP_GATHER,     EK_DIALECT_NODE_ONCE};
+                                       EK_DIALECT_LATE_GRADIENTS, EK_DIALECT_REPLICAS_ALONE,
+                                       EK_DIALECT_UNFUSED_ROWS,   EK_DIALECT_ETP_GATHER,
+                                       EK_DIALECT_NODE_ONCE};
     ek_status st = ek_graph_copy(to, from);
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]) && st == EK_OK; i++) {

@@ -4,7 +4,8 @@
  *                      over the scores of all heads (softmax, dropout): 6 forward, 9 backward
  *   low-messages       sums over tensor parallel ranks, and the residual stream between pipeline
  *                      stages, are sent in the type of products; here in the real type
- *   low-gradients      gradients are reduced in the type of products
+ *   low-gradients      gradients are reduced in the type of products, those of copies of experts
+ *                      likewise
  *   low-weights        weights are gathered in the type of products (ZeRO 1 to 3); here masters
  *   late-gradients     gradients are reduced after the last backward pass; here during it
  *   ring-steps         each step of a ring pays what its link takes beside bytes; here segments
@@ -28,6 +29,8 @@
  *                      once to each rank that has (sim/dialect_net.h); here once for each expert
  *   ddp-buckets        gradients of a layer are reduced in buckets of 25 MiB, one after the other
  *                      (sim/dialect_net.h); here in one
+ *   replicas-alone     nothing goes on while replicas are sent or their gradients summed; here they
+ *                      are beside what does not need them
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
  *                      with a copy of all before each; here rows of the node go with those between
  *                      nodes (of the cluster: sim/price_net.h) */
@@ -54,7 +57,8 @@ enum {
     EK_DIALECT_EXPERT_COUNTS = 4096,
     EK_DIALECT_NODE_ONCE = 8192,
     EK_DIALECT_DDP_BUCKETS = 16384,
-    EK_DIALECT_TREE_SUMS = 32768
+    EK_DIALECT_TREE_SUMS = 32768,
+    EK_DIALECT_REPLICAS_ALONE = 65536
 };
 
 enum { EK_DIALECT_TEXT = 256 };

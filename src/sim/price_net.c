@@ -453,9 +453,23 @@ static double pass_of_steps(const ek_cluster *c, const int32_t *hops)
     return sum - least;
 }
 
-/* The part of a ring's bandwidth that trees reach: NCCL's own figure (graph/tuning.cc), without
- * the factors by which it corrects it for sizes. */
+/* Figures by which NCCL chooses between rings and trees (graph/tuning.cc, protocol Simple): the
+ * part of a ring's bandwidth that trees reach, and of that, by powers of two from 64 bytes, what
+ * vectors below 512 MiB reach; and how much longer the steps of rings between nodes take in
+ * all-reduces (compute capability 8.0 and later). */
 #define TREE_BANDWIDTH 0.92
+#define RING_PLATEAU   1.4
+enum { TREE_SIZES = 23, TREE_SIZES_FROM = 64 };
+static const double tree_share[TREE_SIZES] = {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8,
+                                              0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6,
+                                              0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9};
+
+static double tree_bandwidth(double bytes)
+{
+    int i = bytes >= TREE_SIZES_FROM ? ilogb(bytes / TREE_SIZES_FROM) : 0;
+
+    return TREE_BANDWIDTH * (i < TREE_SIZES ? tree_share[i] : 1);
+}
 
 /* A sum up two binary trees of nodes, each of half of the vector, and down again, in which the
  * ranks of a node are a chain; HUGE_VAL latency: inside a node. */
@@ -477,9 +491,9 @@ static ek_net_time tree_time(const ek_cluster *c, const ek_net_work *w, const in
     }
     if (nodes < 2)
         return (ek_net_time){.latency_s = HUGE_VAL};
-    return (ek_net_time){.wire_s = 2 * w->bytes * slowest / TREE_BANDWIDTH,
+    return (ek_net_time){.wire_s = 2 * w->bytes * slowest / tree_bandwidth(w->bytes),
                          .latency_s = 2 * ((ceil((double)w->group.n / nodes) - 1) * inside +
-                                           ceil(log2(nodes)) * between)};
+                                           floor(log2(nodes)) * between)};
 }
 
 static double seconds_of(ek_net_time t)
@@ -517,6 +531,8 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     ring = (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
     if (c->tree_sums && w->collective == EK_COLLECTIVE_ALL_REDUCE)
         tree = tree_time(c, w, hops, slowest);
+    if (c->ring_steps && tree.latency_s < HUGE_VAL)
+        ring.latency_s *= RING_PLATEAU;
     if (seconds_of(tree) < seconds_of(ring))
         ring = tree;
     ring.latency_s += collective;

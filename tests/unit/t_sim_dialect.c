@@ -172,6 +172,67 @@ static void rows_go_back_behind_the_products_of_weights(void)
     check_order(EK_DIALECT_WEIGHTS_FIRST | EK_DIALECT_LATE_GRADIENTS, both);
 }
 
+/* Replicas beside a product, which the next one needs, and the sum of their gradients. */
+static void build_replicas(ek_graph *g)
+{
+    int32_t sent, sum;
+
+    ek_graph_init(g);
+    add(g, EK_OP_ROUTER, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), -1);
+    add(g, EK_OP_PERMUTE, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 0);
+    sent = add(g, EK_OP_REPLICAS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTICASTS), 0);
+    add(g, EK_OP_DISPATCH_A2A, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_A2A_LINEAR), 1);
+    add(g, EK_OP_EXPERT_UP, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), sent);
+    sum = add(g, EK_OP_REPLICA_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTIREDUCES), sent);
+    add(g, EK_OP_PERMUTE_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), 3);
+    add(g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), sum);
+    CHECK_INT(ek_graph_check(g), EK_OK);
+}
+
+static int32_t last_dep(const ek_graph *g, int32_t i)
+{
+    return g->ops[i].n_deps > 0 ? g->deps[g->ops[i].dep + g->ops[i].n_deps - 1] : -1;
+}
+
+static void nothing_goes_on_beside_replicas(void)
+{
+    static const int32_t rank = 0, after[] = {-1, 0, 1, 2, 2, 4, 5, 5};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    build_replicas(&g);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_REPLICAS_ALONE, &machine, &one, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, g.n_ops);
+    for (int32_t i = 0; i < to->n_ops; i++) {
+        CHECK_INT(to->ops[i].kind, g.ops[i].kind);
+        CHECK_INT(last_dep(to, i), after[i]);
+    }
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
+static void sums_of_copies_have_the_type_of_products(void)
+{
+    static const int32_t rank = 0;
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    build_replicas(&g);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_LOW_GRADIENTS, &machine, &one, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK(to->ops[5].work.net.bytes == 500);
+    CHECK(to->ops[2].work.net.bytes == 1000); /* weights */
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
 /* Numbers of which the rank has a quarter, and others that are all its own. */
 static void gradients_are_passed_over(void)
 {
@@ -511,6 +572,8 @@ static const ek_case cases[] = {
     EK_CASE(messages_have_the_type_of_products),
     EK_CASE(scores_of_all_pairs_are_stored),
     EK_CASE(rows_go_back_behind_the_products_of_weights),
+    EK_CASE(nothing_goes_on_beside_replicas),
+    EK_CASE(sums_of_copies_have_the_type_of_products),
     EK_CASE(gradients_are_passed_over),
     EK_CASE(rows_pass_memory_again),
     EK_CASE(rows_are_gathered_by_the_ranks_of_an_expert),

@@ -64,7 +64,7 @@ static const ek_option own[] = {
      .help = "what another program does differently: unfused-attention, low-messages, "
              "low-gradients, late-gradients, ring-steps, padded, weights-first, gradient-passes, "
              "staged-2dh, unfused-rows, etp-gather, low-weights, expert-counts, node-once, "
-             "ddp-buckets, tree-sums (docs/simulate.md)"},
+             "ddp-buckets, tree-sums, replicas-alone (docs/simulate.md)"},
     {"every-rank", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(simulate_settings, every_rank),
      .help = "build the step graph of every rank, instead of letting the first of each pipeline "
