@@ -12,8 +12,9 @@ as those of --on-failure:
 Steps are simulated with the routing that the paper emulates, SmartMoE's trace (--traces), whose 32
 experts a layer are taken together, or with a generated workload.  Seconds are from what the paper
 says of its cluster: a reconfiguration takes 20 to 40 s (30 here); checkpoints are on NFS over
-10 Gb/s, with 14 bytes a parameter, so that gradients are of 2 bytes.  A save writes them once; a restart is a reconfiguration, and
-every GPU reads the dense part and its own experts (or --restart-s).
+10 Gb/s, with 14 bytes a parameter, so that gradients are of 2 bytes.  A save writes them once; a
+restart is a reconfiguration, and every GPU reads the dense part and its own experts (or takes
+--restart-s).
 
     bench/simulate_failures.py --record p3-trace.csv --traces DIR
 """

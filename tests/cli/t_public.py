@@ -66,6 +66,16 @@ class Public(ek_cli.Case):
         lines = [[c.strip() for c in x.split("|")[1:-1]] for x in r.stdout.splitlines() if x.startswith("| ultrascale")]
         return lines, [float(x) for x in re.findall(r"([0-9.]+) predicted", r.stdout)]
 
+    def test_memory_that_an_allocator_cannot_use(self):
+        sys.path.insert(0, BENCH)
+        import public  # pylint: disable=import-outside-toplevel,import-error
+        cases = []
+        for needed, ran in ((60, True), (70, False), (90, False), (70, True)):
+            cases.append(public.Case("", None, {}, "", 8, 1 if ran else None, {}, ""))
+            cases[-1].predicted = {"memory_mb": {"all": needed, "of": 80}}
+        self.assertIn("3 of 4 rows right (75.0 %): of 2 that ran 2, of 2 that ran out of memory 1 (50.0 %)", public.memory_summary(cases, 0))
+        self.assertIn("3 of 4 rows right (75.0 %): of 2 that ran 1, of 2 that ran out of memory 2 (100.0 %)", public.memory_summary(cases, 0.15))
+
     def test_one_node_calibrates(self):
         predicted = self.nodes_lines((1, 1))[1]
         raw, calibrated = self.nodes_lines([1.5 * x for x in predicted])[0]
