@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import time
 
 import hosts
 import ranks
@@ -53,9 +54,10 @@ class Layout(hosts.OwnMemory):
 
 
 class Changes(hosts.OwnMemory):
-    """By simulation messages alone take time, of which --ep 4 has most.  A pipeline of four stages has none to spare."""
+    """By simulation messages alone take time, of which --ep 4 has more than --pp 2.  With --pp 4 one host alone would have
+    a stage."""
 
-    EVERY = 100
+    EVERY = 150
 
     def setUp(self):
         super().setUp()
@@ -75,15 +77,25 @@ class Changes(hosts.OwnMemory):
         told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
         return told["pp"], told["ep"]
 
-    def wait_for_stopped(self, j):
-        """Rank 0 has stopped itself."""
-        self.wait_until(j, lambda: (ranks.status_of(j.rank(0), "State") or "?")[0] == "T", "stopped")
+    def wait_for_change(self, j, has_come):
+        """A start that took long, as the machine was busy, makes a change look too dear: then there is another start."""
+        begun = self.told().count(b"\n")
+        while not has_come():
+            if self.told().count(b"\n") > begun + 4 * self.EVERY:
+                self.kill_rank(j, 1)
+                begun = self.told().count(b"\n")
+            self.assertIsNone(j.process.poll(), "it has ended")
+            time.sleep(0.01)
+
+    def is_stopped(self, j):
+        """Whether rank 0 has stopped itself."""
+        return any(ranks.rank_of(pid) == 0 and (ranks.status_of(pid, "State") or "?")[0] == "T" for pid in j.members()[1])
 
     def lose_during_change(self, j, phase, rank, removed=0):
         """In this phase of rank 0, with the memory of so many ranks removed."""
-        starts = len(self.generations())
         ek_cli.write(self.stop_at, phase)
-        self.wait_for_stopped(j)
+        self.wait_for_change(j, lambda: self.is_stopped(j))
+        starts = len(self.generations())
         for segment in self.segments()[:removed]:
             self.remove_segment(segment)
         told = self.told()
@@ -92,7 +104,7 @@ class Changes(hosts.OwnMemory):
         self.wait_for_starts(j, starts + 1)
         j.wait_for_steps(told.count(b"\n") + 5)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
-        self.assertEqual((self.layout(), self.generations()[-1]["from"]), ((1, 4), "checkpoint"))  # that before the change
+        self.assertEqual((self.layout(), self.generations()[starts]["from"]), ((1, 4), "checkpoint"))  # that before the change
 
     def test_losses(self):
         cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
@@ -111,7 +123,7 @@ class Changes(hosts.OwnMemory):
         told = self.told()
         self.lose_during_change(j, "end", 2, 3)  # the checkpoint is complete; three ranks have removed their memory
         self.lose_during_change(j, "transfer", 3)  # memory is laid out anew, and not filled yet
-        self.wait_until(j, lambda: self.layout() == (2, 1), "changed")
+        self.wait_for_change(j, lambda: self.layout() == (2, 1))
         j.wait_for_steps(self.told().count(b"\n") + 5)
         worker = j.rank(2)
         self.set("down", "c")
@@ -125,10 +137,9 @@ class Changes(hosts.OwnMemory):
         err = self.assert_done(j)
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assertEqual(self.layout(), (2, 1), err)
-        self.assertEqual([g["from"] for g in self.generations()][:3], ["start", "memory", "checkpoint"], err)
-        self.assertEqual({g["from"] for g in self.generations()[4:]}, {"memory"}, err)
         self.assertEqual({g["steps_again"] for g in self.generations()}, {0}, err)
-        self.assertEqual(err.count("changing to the layout --pp 2 --micro-batch 2: by simulation"), 3, err)
+        self.assertEqual(self.generations()[-1]["from"], "memory", err)
+        self.assertGreaterEqual(err.count("changing to the layout --pp 2 --micro-batch 2: by simulation"), 3, err)
         self.assertIn("which stays: the layouts of the pool are of 4 ranks, and there are 2", err)
         j = self.resume()
         starts = len(self.generations())
@@ -137,7 +148,7 @@ class Changes(hosts.OwnMemory):
         self.kill_rank(j, 3)
         self.wait_for_starts(j, starts + 2)
         err = self.assert_done(j)
-        self.assertEqual(err.count("layout --pp 2 --micro-batch 2: number 3 of 3 in the pool"), 2, err)
+        self.assertGreaterEqual(err.count("layout --pp 2 --micro-batch 2: number 3 of 3 in the pool"), 2, err)
 
     def resume(self):
         """By its settings alone."""
