@@ -1,10 +1,24 @@
 /* Quotas by fact for a forecast placement, and replicas that pay although they are waited for. */
 #include "balance/late_replicas.h"
 
-double ek_late_replica_s(const ek_plan_limits *l)
+#include <string.h>
+
+void ek_late_replicas_reserve(ek_late_replicas *x, ek_arena *a, const ek_plan_limits *l)
+{
+    ek_quota_flow_reserve(&x->flow, a, l);
+    ek_locality_reserve(&x->locality, a, l);
+    x->gets = ek_arena_alloc(a, l->ranks, sizeof(*x->gets));
+    x->gives = ek_arena_alloc(a, l->ranks, sizeof(*x->gives));
+    x->given = ek_arena_alloc(a, l->experts, sizeof(*x->given));
+}
+
+/* Seconds that a layer waits for one replica that is planned after the gate. */
+static double wait_for_one(const ek_plan_limits *l)
 {
     return l->costs.exposed_s > 0 ? l->costs.exposed_s : l->costs.replica_s;
 }
+
+/* --- further replicas ------------------------------------------------------------------------- */
 
 /* The most popular expert of those that need a further slot; -1: none does. */
 static int32_t shortest_of_slots(const ek_plan_limits *l, const ek_quota_flow *f)
@@ -47,7 +61,7 @@ static double saved_s(const ek_plan_limits *l, int64_t more, int64_t less)
 static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts, int64_t level,
                    int64_t *most, ek_plan *p)
 {
-    double wait = ek_row_costs_seconds(l, 1) > 0 ? ek_late_replica_s(l) : 0;
+    double wait = ek_row_costs_seconds(l, 1) > 0 ? wait_for_one(l) : 0;
     int32_t expert, slot;
     int64_t then;
 
@@ -71,18 +85,103 @@ static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *cou
     return 0;
 }
 
-int32_t ek_late_replicas_add(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *counts,
-                             ek_plan *p)
+void ek_late_replicas_add(ek_late_replicas *x, const ek_plan_limits *l, const int64_t *counts,
+                          ek_plan *p)
 {
+    ek_quota_flow *f = &x->flow;
     int64_t most, level;
-    int32_t n = 0;
 
     ek_quota_flow_start(f, l, counts, &p->placement);
     most = ek_quota_flow_least(f, l, &p->placement, p->quota);
     level = ek_quota_flow_level(f, l);
     while (most > level && add_one(f, l, counts, level, &most, p))
-        n++;
+        ;
     if (most > level) /* the last attempt has overwritten them */
         (void)ek_quota_flow_least(f, l, &p->placement, p->quota);
+    for (int32_t s = 0; s < l->ranks * l->slots; s++)
+        if (ek_plan_is_replica(&p->placement, s) && p->quota[s] == 0)
+            p->placement.expert_of[s] = -1;
+}
+
+/* --- compared with what was sent -------------------------------------------------------------- */
+
+/* Counts the replicas of p that `other` lacks. */
+static ek_late_count count_lacking(ek_late_replicas *x, const ek_placement *p,
+                                   const ek_placement *other)
+{
+    ek_late_count n = {0};
+
+    memset(x->gets, 0, (size_t)p->ranks * sizeof(*x->gets));
+    memset(x->gives, 0, (size_t)p->ranks * sizeof(*x->gives));
+    memset(x->given, 0, (size_t)p->experts);
+    for (int32_t s = 0; s < p->ranks * p->slots; s++) {
+        int32_t e = p->expert_of[s], rank = s / p->slots, from;
+
+        if (!ek_plan_is_replica(p, s) || ek_plan_slot(other, rank, e) >= 0)
+            continue;
+        from = p->primary[e] / p->slots;
+        n.all++;
+        x->gets[rank]++;
+        x->gives[from] += !x->given[e];
+        x->given[e] = 1;
+        n.links = x->gets[rank] > n.links ? x->gets[rank] : n.links;
+        n.links = x->gives[from] > n.links ? x->gives[from] : n.links;
+    }
     return n;
+}
+
+ek_late_count ek_late_replicas_count(ek_late_replicas *x, const ek_placement *p,
+                                     const ek_placement *sent)
+{
+    return count_lacking(x, p, sent);
+}
+
+ek_late_count ek_late_replicas_unused(ek_late_replicas *x, const ek_placement *p,
+                                      const ek_placement *sent)
+{
+    return count_lacking(x, sent, p);
+}
+
+double ek_late_replicas_time(ek_late_replicas *x, const ek_plan_limits *l, const int64_t *counts,
+                             const ek_plan *p, const ek_placement *sent)
+{
+    ek_plan_limits of = *l;
+    double wait = wait_for_one(l);
+    int32_t links = 0;
+
+    if (!(l->costs.compute_s_per_row + l->costs.comm_s_per_row > 0)) {
+        of.costs.compute_s_per_row = 1;
+        wait = 0;
+    }
+    of.costs.replica_s = sent == NULL ? wait : 0;
+    ek_plan_sources(l, counts, x->locality.tokens);
+    if (sent != NULL)
+        links = ek_late_replicas_count(x, &p->placement, sent).links +
+                ek_late_replicas_unused(x, &p->placement, sent).links;
+    return ek_locality_time(&x->locality, &of, counts, p) + links * wait;
+}
+
+/* The slot that a replica has been sent to, on the rank of slot s; -1: none, or it is in s. */
+static int32_t slot_sent(const ek_plan *p, const ek_placement *sent, int32_t s)
+{
+    int32_t e = p->placement.expert_of[s], to;
+
+    if (!ek_plan_is_replica(&p->placement, s))
+        return -1;
+    to = ek_plan_slot(sent, s / sent->slots, e);
+    return to >= 0 && to != s && p->placement.expert_of[to] != e ? to : -1;
+}
+
+void ek_late_replicas_keep_slots(ek_plan *p, const ek_placement *sent)
+{
+    for (int32_t s = 0; s < sent->ranks * sent->slots; s++)
+        for (int32_t to = slot_sent(p, sent, s); to >= 0; to = slot_sent(p, sent, s)) {
+            int32_t e = p->placement.expert_of[s];
+            int64_t quota = p->quota[s];
+
+            p->placement.expert_of[s] = p->placement.expert_of[to];
+            p->quota[s] = p->quota[to];
+            p->placement.expert_of[to] = e;
+            p->quota[to] = quota;
+        }
 }

@@ -84,9 +84,12 @@ typedef struct {
  * recomputation and backward. */
 typedef struct {
     int32_t *expert_of;  /* [all slots], what each slot holds */
-    int sent;            /* replicas were sent before the gate, and stay where they are */
+    int sent;            /* replicas were sent before the gate; those that serve stay where they
+                            are */
     int32_t *late_of;    /* [all slots], then: persistent copies, and replicas that were added after
                             the gate; NULL: never */
+    int overwrites;      /* whether one of these takes the memory of one that was sent to this rank
+                            before the gate */
     int32_t *row_counts; /* [token chunks, ranks, all slots], moe/dispatch_layout.h */
 } ek_moe_route;
 

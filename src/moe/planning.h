@@ -3,7 +3,6 @@
 #define MOE_PLANNING_H
 
 #include "balance/late_replicas.h"
-#include "balance/locality_replicas.h"
 #include "balance/rank_speeds.h"
 #include "moe/layer.h"
 #include "placement/survivability.h"
@@ -24,8 +23,7 @@ typedef struct {
     /* with may_use_previous_counts: the plan that is not used, to be compared */
     int32_t *expert_of;   /* [ep * slots] */
     int64_t *other_quota; /* [ep * slots] */
-    ek_locality locality;
-    ek_quota_flow flow;
+    ek_late_replicas late;
 } ek_planning_scratch;
 
 /* What planners need; all layers share it. */

@@ -43,14 +43,15 @@ void ek_replicas_begin_graph(ek_moe *m)
 double ek_moe_replica_bytes(const ek_moe *m)
 {
     const ek_kernels *k = m->k;
-    int64_t d = m->spec->hidden, f = m->w->ff, bytes = 0;
+    int64_t d = m->spec->hidden, f = m->w->ff, weights[2], bytes;
 
-    for (int backward = 0; backward < (ek_replicas_are_kept(m) ? 1 : 2); backward++)
-        bytes += ek_replica_weight_bytes(k, 2 * f, d, backward) +
-                 ek_replica_weight_bytes(k, d, f, backward);
-    bytes += 3 * f * d * (int64_t)ek_dtype_size(k->real);
+    for (int backward = 0; backward < 2; backward++)
+        weights[backward] = ek_replica_weight_bytes(k, 2 * f, d, backward) +
+                            ek_replica_weight_bytes(k, d, f, backward);
+    bytes = weights[0] + (ek_replicas_are_kept(m) ? 0 : weights[1]) +
+            3 * f * d * (int64_t)ek_dtype_size(k->real);
     /* and those of persistent ones: gradients reduced and sent back */
-    return (double)(m->stats.slices * bytes) +
+    return (double)(m->stats.slices * bytes) + (double)(m->stats.unused * weights[0]) +
            (double)(m->stats.shared * m->mesh->etp * 3 * f * d) * (double)ek_dtype_size(k->real);
 }
 
@@ -283,10 +284,9 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     ek_moe *m = r->m;
     ek_replicas *own = m->scratch->replicas;
     int members = m->x.members;
-    unsigned calls = kind > REDUCE ? own->sums : own->calls;
 
     for (int i = 0; i < members; i++) {
-        unsigned call = calls + 2 * (unsigned)(number * members + i);
+        unsigned call = flight->calls + 2 * (unsigned)(number * members + i);
         transfer t = {.m = m,
                       .flight = flight,
                       .ranks = own->ranks,
@@ -304,6 +304,18 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
     return EK_OK;
 }
 
+/* Takes the tags of the messages of a wave, in the order of ops, which is the same on all ranks. */
+static void take_tags(ek_moe *m, const ek_op *op, int kind, int32_t wave, ek_replica_flight *flight)
+{
+    ek_replicas *own = m->scratch->replicas;
+    group_route r = group_route_of(m, op, kind);
+    unsigned *calls = kind > REDUCE ? &own->sums : &own->calls;
+
+    flight->n = 0;
+    flight->calls = *calls;
+    *calls += 2 * (unsigned)(number_experts(&r, own, wave) * m->x.members);
+}
+
 /* Starts the messages of a wave for all experts that this rank and others hold. */
 static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wave,
                                 ek_replica_flight *flight)
@@ -311,9 +323,8 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
     ek_replicas *own = m->scratch->replicas;
     group_route r = group_route_of(m, op, kind);
     const int32_t *held = r.expert_of + m->mesh->ep_rank * m->x.slots;
-    int32_t n = number_experts(&r, own, wave);
 
-    flight->n = 0;
+    (void)number_experts(&r, own, wave);
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
 
@@ -322,7 +333,6 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
         own->number[e] = -1; /* once, even if two slots hold it */
         EK_TRY(start_slot_messages(&r, held, s, number, kind, flight));
     }
-    *(kind > REDUCE ? &own->sums : &own->calls) += 2 * (unsigned)(n * m->x.members);
     return EK_OK;
 }
 
@@ -374,13 +384,25 @@ static int32_t wave_of_op(const ek_moe *m, const ek_op *op, int kind)
 
 static ek_status exchange_replicas(ek_moe *m, const ek_op *op, int kind)
 {
-    if (*op->state == NULL) {
-        ek_replica_flight *f = flight_of(m, op, kind);
+    ek_replica_flight *f = *op->state;
+    int32_t wave = wave_of_op(m, op, kind);
 
-        *op->state = f;
-        EK_TRY(start_messages(m, op, kind, wave_of_op(m, op, kind), f));
+    if (f == NULL) {
+        *op->state = f = flight_of(m, op, kind);
+        f->waiting = 1;
+        take_tags(m, op, kind, wave, f);
     }
-    return test_messages(*op->state);
+    if (f->waiting && kind == FETCH_LATE && ek_moe_route_of(m, op)->overwrites) {
+        ek_status before = test_messages(&m->flights[FETCH_FORWARD]);
+
+        if (before != EK_OK)
+            return before;
+    }
+    if (f->waiting) {
+        f->waiting = 0;
+        EK_TRY(start_messages(m, op, kind, wave, f));
+    }
+    return test_messages(f);
 }
 
 ek_status ek_replicas_fetch_forward(void *self, const ek_op *op)

@@ -47,6 +47,8 @@
 typedef struct ek_replica_flight {
     ek_coll **coll; /* [2 slots, etp] */
     int n;
+    unsigned calls; /* of these; ek_replicas.calls or .sums before the op */
+    int waiting;    /* its messages have not been started */
 } ek_replica_flight;
 
 /* EK_EINVAL: so many spare slots a rank need more message tags than there are. */

@@ -130,8 +130,7 @@ void ek_routing_plan_reserve(ek_moe_planning *d, ek_arena *a, const ek_moe_confi
     if (ek_moe_may_use_previous(cfg)) {
         d->scratch.expert_of = ek_arena_alloc(a, all, sizeof(*d->scratch.expert_of));
         d->scratch.other_quota = ek_arena_alloc(a, all, sizeof(*d->scratch.other_quota));
-        ek_locality_reserve(&d->scratch.locality, a, &d->limits);
-        ek_quota_flow_reserve(&d->scratch.flow, a, &d->limits);
+        ek_late_replicas_reserve(&d->scratch.late, a, &d->limits);
     }
     d->scratch.source_rows =
         ek_arena_alloc(a, (int64_t)mesh->etp * (cfg->degree > 1 ? cfg->degree : 1),
@@ -368,88 +367,77 @@ static void notify_listener(const ek_moe *m, int ep_group, const int64_t *counts
         d->listener.on_plan(d->listener.context, m->w->layer, ep_group, &d->limits, counts, p);
 }
 
+/* The part of a group in what was sent before the gate, or would have been. */
+static ek_placement sent_in_group(const ek_moe *m, int ep_group, const ek_placement *p)
+{
+    ek_placement sent = *p;
+
+    sent.expert_of = next_plan_of(m)->expert_of + (int64_t)ep_group * sent.ranks * sent.slots;
+    return sent;
+}
+
 /* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts, in proportion
  * to the plan's; or with the least maximum load, and replicas that pay although they are waited
- * for, *late. */
-static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p, int32_t *late)
+ * for. */
+static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_plan *made = &next_plan_of(m)->made[ep_group];
     ek_moe_planning *d = m->planning;
+    ek_placement sent = sent_in_group(m, ep_group, &p->placement);
 
     p->before_s = made->before_s;
     p->after_s = made->after_s;
     memcpy(p->reason, made->reason, sizeof(p->reason));
-    *late = 0;
-    if (ek_routing_plan_compares_previous(m)) {
-        *late = ek_late_replicas_add(&d->scratch.flow, &d->limits, d->scratch.counts, p);
-        return EK_OK;
-    }
-    return serve_placement(
-        m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
+    if (!ek_routing_plan_compares_previous(m))
+        return serve_placement(
+            m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots,
+            p);
+    ek_late_replicas_add(&d->scratch.late, &d->limits, d->scratch.counts, p);
+    ek_late_replicas_keep_slots(p, &sent);
+    return EK_OK;
 }
 
-/* Replicas that were added after the gate on the busiest link: those a rank receives, or those of
- * its experts.  sent: what was there before it, of a group. */
-static int32_t late_on_busiest_link(const ek_plan *p, const int32_t *sent)
+/* Replaces a plan by another one, of which what has been sent stays in its slots. */
+static void take_plan(const ek_plan *other, const ek_placement *sent, ek_plan *p)
 {
-    const ek_placement *at = &p->placement;
-    int32_t most = 0, all = at->ranks * at->slots;
+    size_t slots = (size_t)p->placement.ranks * (size_t)p->placement.slots;
 
-    for (int32_t s = 0; s < all; s++) {
-        int32_t gets = 0, gives = 0;
-
-        if (at->expert_of[s] == sent[s])
-            continue;
-        for (int32_t o = 0; o < all; o++) {
-            int32_t e = at->expert_of[o];
-
-            if (e == sent[o])
-                continue;
-            gets += o / at->slots == s / at->slots;
-            gives += at->primary[e] / at->slots == at->primary[at->expert_of[s]] / at->slots;
-        }
-        gets = gives > gets ? gives : gets;
-        most = gets > most ? gets : most;
-    }
-    return most;
+    memcpy(p->placement.expert_of, other->placement.expert_of,
+           slots * sizeof(*p->placement.expert_of));
+    memcpy(p->quota, other->quota, slots * sizeof(*p->quota));
+    memcpy(p->reason, other->reason, sizeof(p->reason));
+    p->before_s = other->before_s;
+    p->after_s = other->after_s;
+    ek_late_replicas_keep_slots(p, sent);
 }
 
-/* The time of the layer by d->scratch.counts, while so many replicas on the busiest link are waited
- * for; -1: all.  Without costs it is the busiest rank's load. */
-static double layer_time(ek_moe *m, const ek_plan *p, int32_t waited)
-{
-    ek_moe_planning *d = m->planning;
-    ek_plan_limits l = d->limits;
-    double s = ek_late_replica_s(&l);
-
-    if (!(l.costs.compute_s_per_row + l.costs.comm_s_per_row > 0)) {
-        l.costs.compute_s_per_row = 1;
-        s = 0;
-    }
-    l.costs.replica_s = waited < 0 ? s : 0;
-    return ek_locality_time(&d->scratch.locality, &l, d->scratch.counts, p) +
-           (waited > 0 ? waited * s : 0);
-}
-
-/* Makes the other plan, of the previous counts if p is of these (with `late` replicas), and the
- * reverse, and adds the times of both to the layer's next plan. */
-static ek_status compare_previous(ek_moe *m, int ep_group, int sent, int32_t late, const ek_plan *p)
+/* Makes the plan from the previous counts and that from d->scratch.counts alone, and adds the times
+ * of both ways to the layer's next plan.  Where replicas were sent before the gate, *p is the one
+ * that takes less from there. */
+static ek_status plan_both_ways(ek_moe *m, int ep_group, int sent, ek_plan *p)
 {
     ek_moe_planning *d = m->planning;
     ek_moe_next_plan *a = next_plan_of(m);
-    int32_t slots = p->placement.ranks * p->placement.slots;
-    const int32_t *from = sent ? m->w->placement.expert_of : a->expert_of;
-    ek_plan other = {.placement = p->placement, .quota = d->scratch.other_quota};
+    ek_placement early = sent_in_group(m, ep_group, &p->placement);
+    int64_t slots = (int64_t)early.ranks * early.slots;
+    const int32_t *from = sent ? m->w->placement.expert_of + ep_group * slots : early.expert_of;
+    ek_plan other = {
+        .placement = p->placement, .quota = d->scratch.other_quota, .explain = p->explain};
+    ek_plan *forecast = sent ? p : &other, *fresh = sent ? &other : p;
+    double forecast_s, fresh_s;
 
     other.placement.expert_of = d->scratch.expert_of;
-    memcpy(d->scratch.expert_of, from + (int64_t)ep_group * slots,
-           (size_t)slots * sizeof(*d->scratch.expert_of));
-    EK_TRY(sent ? make_plan(m, ep_group, &other) : reuse_previous_plan(m, ep_group, &other, &late));
-    if (late > 0)
-        late = late_on_busiest_link(sent ? p : &other, a->expert_of + (int64_t)ep_group * slots);
-    ek_plan_sources(&d->limits, d->scratch.counts, d->scratch.locality.tokens);
-    a->now_before_s += layer_time(m, sent ? p : &other, late);
-    a->now_after_s += layer_time(m, sent ? &other : p, -1);
+    memcpy(d->scratch.expert_of, from, (size_t)slots * sizeof(*from));
+    EK_TRY(reuse_previous_plan(m, ep_group, forecast));
+    EK_TRY(make_plan(m, ep_group, fresh));
+    forecast_s =
+        ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, forecast, &early);
+    fresh_s = ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, fresh, &early);
+    a->now_before_s += fresh_s < forecast_s ? fresh_s : forecast_s;
+    a->now_after_s +=
+        ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, fresh, NULL);
+    if (sent && fresh_s < forecast_s)
+        take_plan(fresh, &early, p);
     return EK_OK;
 }
 
@@ -467,17 +455,45 @@ static void judge_previous(ek_moe *m)
     a->now_before_s = a->now_after_s = 0;
 }
 
-/* Sets route->late_of of a group. */
+/* Sets route->late_of of a group, and whether this rank's part of it takes memory in use. */
 static void list_late(const ek_moe *m, int ep_group, ek_moe_route *route)
 {
     const int32_t *persistent = m->w->placement.expert_of;
     const int32_t *sent = next_plan_of(m)->expert_of;
     int32_t n = m->x.all_slots / m->x.ep_groups;
 
-    for (int32_t s = ep_group * n; s < (ep_group + 1) * n; s++)
+    for (int32_t s = ep_group * n; s < (ep_group + 1) * n; s++) {
+        int here = s >= m->x.first_slot && s < m->x.first_slot + m->x.slots;
+
         route->late_of[s] = persistent[s] >= 0               ? persistent[s]
                             : route->expert_of[s] != sent[s] ? route->expert_of[s]
                                                              : -1;
+        route->overwrites |= here && persistent[s] < 0 && sent[s] >= 0 && route->late_of[s] >= 0;
+    }
+}
+
+/* Makes the plan of a group for d->scratch.counts, with what was sent before the gate. */
+static ek_status plan_with_sent(ek_moe *m, int ep_group, const ek_moe_route *route, ek_plan *p)
+{
+    if (ek_routing_plan_compares_previous(m) && next_plan_of(m)->known)
+        return plan_both_ways(m, ep_group, route->sent, p);
+    return route->sent ? reuse_previous_plan(m, ep_group, p) : make_plan(m, ep_group, p);
+}
+
+/* Counts a group's replicas, and sets route->late_of. */
+static void count_replicas(ek_moe *m, int ep_group, ek_moe_route *route, const ek_placement *p)
+{
+    int32_t late = route->sent ? 0 : -1;
+
+    if (ek_routing_plan_compares_previous(m) && route->sent) {
+        ek_placement sent = sent_in_group(m, ep_group, p);
+
+        list_late(m, ep_group, route);
+        late = ek_late_replicas_count(&m->planning->scratch.late, p, &sent).all;
+        m->stats.unused += (int64_t)m->x.shards *
+                           ek_late_replicas_unused(&m->planning->scratch.late, p, &sent).all;
+    }
+    ek_routing_traffic_count_replicas(m, p, ep_group, late);
 }
 
 static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int ep_group,
@@ -487,16 +503,11 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
     ek_moe_planning *d = m->planning;
     int32_t first = ep_group * d->limits.ranks * x->slots;
     int per_ep_group = x->ranks / x->ep_groups;
-    int32_t late = 0;
     ek_plan p = begin_plan(m, ep_group, route->expert_of, d->scratch.quota);
 
     count_assignments(m, gate_stats, ep_group);
     record_history(m);
-    EK_TRY(route->sent ? reuse_previous_plan(m, ep_group, &p, &late) : make_plan(m, ep_group, &p));
-    if (ek_routing_plan_compares_previous(m) && next_plan_of(m)->known)
-        EK_TRY(compare_previous(m, ep_group, route->sent, late, &p));
-    if (ek_routing_plan_compares_previous(m) && route->sent)
-        list_late(m, ep_group, route);
+    EK_TRY(plan_with_sent(m, ep_group, route, &p));
     for (int32_t e = 0; e < x->experts; e++) {
         int32_t n;
 
@@ -507,7 +518,7 @@ static ek_status plan_ep_group(ek_moe *m, const ek_gate_stats *gate_stats, int e
             share_rank_rows(m, gate_stats, e, ep_group * per_ep_group + r * x->shards,
                             d->scratch.rows + (int64_t)r * n, n, route->row_counts);
     }
-    ek_routing_traffic_count_replicas(m, &p.placement, ep_group, route->sent ? late : -1);
+    count_replicas(m, ep_group, route, &p.placement);
     notify_listener(m, ep_group, d->scratch.counts, &p);
     return EK_OK;
 }
@@ -668,6 +679,7 @@ static void drop_late(const ek_moe *m, ek_moe_route *route)
         memcpy(route->expert_of, next_plan_of(m)->expert_of,
                (size_t)m->x.all_slots * sizeof(*route->expert_of));
         copy_placement(m, route->late_of);
+        route->overwrites = 0;
     }
 }
 
@@ -729,6 +741,7 @@ void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
     if (m->x.local)
         fill_all_ranks(m, route->expert_of);
     copy_placement(m, route->late_of);
+    route->overwrites = 0;
 }
 
 static ek_status plan_next_groups(ek_moe *m, const ek_gate_stats *gate_stats)

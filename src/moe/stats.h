@@ -19,6 +19,8 @@ typedef struct {
     int64_t plans, replicas; /* plans made, and replicas in them */
     int64_t ahead;           /* of these replicas, those that were sent before the gate */
     int64_t slices;          /* slices of experts sent to ranks as replicas */
+    int64_t unused;          /* beside them, those that were sent before the gate, of replicas that
+                                the micro-batch's plan lacks: weights for forward alone */
     int64_t shared;          /* gradients of persistent copies sent, to be summed or as sums */
     double plan_s;           /* seconds in planners, of this rank */
     ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */

@@ -138,6 +138,8 @@ static const ek_trace steady = {.data = (const unsigned char *)even_loads,
                                 .layers = 1,
                                 .sources = 1,
                                 .experts = EXPERTS};
+static const ek_plan_costs costs_of_waiting = {
+    .compute_s_per_row = 1e-3, .replica_s = 1e-4, .exposed_s = 1e-5};
 static int sent_steady, sent_jump;         /* by micro-batch, as bits */
 static _Atomic int late_steady, late_jump; /* replicas that were added after the gate */
 
@@ -178,9 +180,17 @@ static void look_at_loads(const layer *l, int turn)
     }
 }
 
+/* As if sending before the gate had taken longer in the first step. */
+static void judge_waiting_faster(const layer *l, int turn)
+{
+    look_at_sent(l, turn);
+    if (turn == 0)
+        l->m.next_plan[0].before_s = 2 * l->m.next_plan[0].after_s;
+}
+
 /* Steady loads: replicas are sent before the gate as soon as there are counts, and balance.  Loads
- * that change: some are added after the gate, and the next ones are not sent before it, once that
- * has cost more than to wait. */
+ * that change: some are added after the gate, and the next ones are sent before it, as those of one
+ * micro-batch in two were needed; but not once that has taken longer than to wait. */
 static void replicas_are_sent_before_the_gate_while_that_takes_less(void)
 {
     scenario s = plain();
@@ -188,25 +198,74 @@ static void replicas_are_sent_before_the_gate_while_that_takes_less(void)
 
     s.ranks = s.sizes.ep = 4;
     s.spare_slots = 1;
-    for (int i = 0; i < 2; i++) {
-        s.cfg = (ek_moe_config){
-            .planner = &ek_planner_auto,
-            .replay = i == 0 ? &steady : &jump,
-            .costs = {.compute_s_per_row = 1e-3, .replica_s = 1e-4, .exposed_s = 1e-5}};
-        s.look = i == 0 ? look_at_loads : look_at_sent;
+    for (int i = 0; i < 3; i++) {
+        static void (*const look[])(const layer *l, int turn) = {look_at_loads, look_at_sent,
+                                                                 judge_waiting_faster};
+
+        s.cfg = (ek_moe_config){.planner = &ek_planner_auto,
+                                .replay = i == 0 ? &steady : &jump,
+                                .costs = costs_of_waiting};
+        s.look = NULL;
         run_alone(&s, &one);
-        sent_steady = i == 0 ? 0 : sent_steady;
+        s.look = look[i];
         sent_jump = 0;
         if (run_ranks(&s, &many))
             compare(&s, &one, &many);
         CHECK(many.replicas > 0);
+        CHECK_INT(sent_jump, i == 0 ? 0 : i == 1 ? 2 | 4 | 8 : 2);
         drop(&many);
         drop(&one);
     }
     CHECK_INT(sent_steady, 2 | 4 | 8);
-    CHECK_INT(sent_jump, 2 | 4);
     CHECK_INT(late_steady, 0);
     CHECK(late_jump > 0);
+}
+
+/* Half of the choices are expert 0 in the first step, and expert 6 in the second. */
+static uint32_t moving_loads[ITERATIONS][8] = {{1, 1, 1, 1, 1, 1, 7, 1}, {7, 1, 1, 1, 1, 1, 1, 1}};
+static const ek_trace moving = {.data = (const unsigned char *)moving_loads,
+                                .width = sizeof(moving_loads[0][0]),
+                                .iterations = ITERATIONS,
+                                .layers = 1,
+                                .sources = 1,
+                                .experts = 8};
+static _Atomic int overwritten; /* micro-batches in which a rank's slot got a second replica */
+
+static void look_at_overwritten(const layer *l, int turn)
+{
+    look_at_loads(l, turn);
+    for (int i = 0; i < MICROS; i++)
+        overwritten += l->m.handles[l->act_slot_of[i]].route.overwrites;
+    CHECK(turn == 0 || l->m.handles[l->act_slot_of[0]].route.sent);
+    CHECK_INT(l->m.stats.unused, turn == 0 ? 0 : 3);
+}
+
+/* The replicas that were sent before the gate fill the slots in which the expert that is now chosen
+ * most needs its own: they make room, whatever memory the weights have. */
+static void replicas_sent_for_other_loads_make_room(void)
+{
+    scenario s = plain();
+    result one;
+
+    s.spec.experts = 8;
+    s.cfg =
+        (ek_moe_config){.planner = &ek_planner_auto, .replay = &moving, .costs = costs_of_waiting};
+    run_alone(&s, &one);
+    s.ranks = s.sizes.ep = 4;
+    s.spare_slots = 1;
+    s.look = look_at_overwritten;
+    for (int i = 0; i < 6; i++) {
+        result many;
+
+        s.cfg.replica_sets = i / 2 < 2 ? 1 + i / 2 : EK_REPLICA_SETS_EACH;
+        s.recompute = i % 2;
+        overwritten = 0;
+        if (run_ranks(&s, &many))
+            compare(&s, &one, &many);
+        CHECK_INT(overwritten, 2); /* ranks 1 and 2; rank 0 had none, and rank 3 needs none */
+        drop(&many);
+    }
+    drop(&one);
 }
 
 /* --- any plan --------------------------------------------------------------------------------- */
@@ -347,6 +406,7 @@ static void failing_planners_are_not_called_again(void)
 static const ek_case cases[] = {
     EK_CASE(plans_use_the_previous_counts),
     EK_CASE(replicas_are_sent_before_the_gate_while_that_takes_less),
+    EK_CASE(replicas_sent_for_other_loads_make_room),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),
