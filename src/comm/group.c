@@ -88,7 +88,7 @@ ek_status ek_comm_create(const ek_backend *backend, void *state, int rank, int r
 ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int n, ek_comm **out)
 {
     ek_world *w = parent->world;
-    int me = -1;
+    int me = -1, largest = -1;
     ek_comm *c;
     ek_status st;
 
@@ -96,9 +96,10 @@ ek_status ek_comm_group(ek_comm *parent, const char *name, const int *ranks, int
         EK_REQUIRE(ranks[i] >= 0 && ranks[i] < parent->size, EK_EINVAL,
                    "group %s: rank %d is not in 0 to %d of %s", name, ranks[i], parent->size - 1,
                    parent->name);
-        for (int j = 0; j < i; j++)
+        for (int j = 0; j < i && ranks[i] <= largest; j++)
             EK_REQUIRE(ranks[i] != ranks[j], EK_EINVAL, "group %s: rank %d is listed twice", name,
                        ranks[i]);
+        largest = ranks[i] > largest ? ranks[i] : largest;
         if (ranks[i] == parent->rank)
             me = i;
     }
@@ -160,7 +161,9 @@ void ek_comm_set_nodes(ek_comm *c, const int *node_of)
     int *first = c->local_rank_of; /* temporarily: the first rank on the same node */
 
     for (int r = 0; r < c->size; r++) {
-        first[r] = 0;
+        int neighbours = r > 0 && node_of[r - 1] == node_of[r];
+
+        first[r] = neighbours ? first[r - 1] : 0;
         while (node_of[first[r]] != node_of[r])
             first[r]++;
     }

@@ -10,7 +10,8 @@
 typedef struct {
     ek_model *m;
     int64_t n;
-    int32_t module; /* of the weights to be added */
+    int32_t module;         /* of the weights to be added */
+    ek_placement placement; /* of the layer before; .experts 0: there is none */
 } walk;
 
 static void add_weight(walk *w, ek_weight *x, int64_t out, int64_t in, ek_share share,
@@ -132,7 +133,10 @@ static void walk_layer(walk *w, ek_layer *y, int32_t l)
     }
     add_product(w, &y->out, d, q, EK_SHARE_DP, -1);
     add_vector(w, &y->norm2, d, EK_SHARE_STAGE);
-    ek_moe_reserve_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l);
+    ek_moe_reserve_weights(moe, &w->m->tables, s, w->m->cfg.mesh, w->m->cfg.spare_slots, l,
+                           w->m->cfg.never_touched && w->placement.experts > 0 ? &w->placement
+                                                                               : NULL);
+    w->placement = moe->placement;
     if (moe->routed)
         walk_experts(w, moe);
     if (moe->mlp.present) {
@@ -173,7 +177,7 @@ static void walk_head(walk *w)
 
 int64_t ek_model_list_params(ek_model *m)
 {
-    walk w = {m, 0, EK_MODULE_NONE};
+    walk w = {.m = m, .module = EK_MODULE_NONE};
 
     m->layers = ek_arena_alloc(&m->tables, m->spec.layers, sizeof(*m->layers));
     m->params = ek_arena_alloc(&m->tables, m->n_params, sizeof(*m->params));

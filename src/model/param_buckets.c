@@ -194,13 +194,14 @@ static void set_group(const ek_mesh *mesh, ek_param_bucket *u)
     }
 }
 
-/* The start of a row, or of a weight, nearest to element `at` of a bucket. */
-static int64_t nearest_row(const ek_model *m, const ek_param_bucket *u, int64_t at)
+/* The start of a row, or of a weight, nearest to element `at` of a bucket.  *from: the weight to
+ * begin with, 0 at first; as `at` ascends, that of the call before. */
+static int64_t nearest_row(const ek_model *m, const ek_param_bucket *u, int64_t at, int32_t *from)
 {
-    for (int32_t i = 0; i < u->n_params; i++) {
-        const ek_param *p = &m->params[u->params[i]];
+    for (; *from < u->n_params; ++*from) {
+        const ek_param *p = &m->params[u->params[*from]];
         int64_t n = ek_weight_elements(p->w), row = p->w->in > 0 ? p->w->in : 1;
-        int64_t end = i + 1 < u->n_params ? m->params[u->params[i + 1]].offset : u->n;
+        int64_t end = *from + 1 < u->n_params ? m->params[u->params[*from + 1]].offset : u->n;
 
         if (at < end) {
             int64_t in = (at - p->offset + row / 2) / row * row;
@@ -241,17 +242,72 @@ static void set_weight_ranges(const ek_param_bucket *u, ek_param *p)
         w->own_first = w->own = 0;
 }
 
-/* Sets the ranges of each rank, and those that this rank owns and keeps of each weight. */
-static void set_ranges(ek_model *m, ek_param_bucket *u)
+/* Cuts a bucket at rows into a range for each rank. */
+static void cut_ranges(const ek_model *m, const ek_param_bucket *u, int64_t *first)
 {
+    int32_t from = 0;
+
     for (int r = 0; r < u->size; r++)
-        u->first[r] = nearest_row(m, u, ek_range_first(u->n, u->size, r));
-    u->first[0] = 0;
-    u->first[u->size] = u->n;
-    u->kept_first = u->sharded ? u->first[u->rank] : 0;
-    u->kept = u->sharded ? u->first[u->rank + 1] - u->kept_first : u->n;
-    for (int32_t i = 0; i < u->n_params; i++)
-        set_weight_ranges(u, &m->params[u->params[i]]);
+        first[r] = nearest_row(m, u, ek_range_first(u->n, u->size, r), &from);
+    first[0] = 0;
+    first[u->size] = u->n;
+}
+
+/* Whether the weights of two buckets have the same sizes, so that they are cut alike. */
+static int are_cut_alike(const ek_model *m, const ek_param_bucket *a, const ek_param_bucket *b)
+{
+    int alike = a->size == b->size && a->n == b->n && a->n_params == b->n_params;
+
+    for (int32_t i = 0; i < a->n_params && alike; i++) {
+        const ek_param *p = &m->params[a->params[i]], *q = &m->params[b->params[i]];
+
+        alike = p->offset == q->offset && p->w->out == q->w->out && p->w->in == q->w->in;
+    }
+    return alike;
+}
+
+/* A bucket before the i-th that is cut alike: its neighbour, or the one in its place in the module
+ * before; NULL: neither is. */
+static const ek_param_bucket *find_alike(const ek_model *m, int32_t i)
+{
+    const ek_param_buckets *us = m->buckets;
+    int32_t at = module_index(m, us->bucket[i].module), before = at > 0 ? us->first[at - 1] : 0;
+    int32_t place = i - us->first[at] + before;
+
+    if (i > 0 && are_cut_alike(m, &us->bucket[i - 1], &us->bucket[i]))
+        return &us->bucket[i - 1];
+    if (place < us->first[at] && are_cut_alike(m, &us->bucket[place], &us->bucket[i]))
+        return &us->bucket[place];
+    return NULL;
+}
+
+/* Sets the ranges of each rank, and those that this rank owns and keeps of each weight.  Buckets
+ * that are cut alike share them. */
+static ek_status set_ranges(ek_model *m)
+{
+    ek_param_buckets *us = m->buckets;
+    int64_t *at, n = 0;
+
+    for (int32_t i = 0; i < us->n; i++)
+        n += find_alike(m, i) == NULL ? us->bucket[i].size + 1 : 0;
+    us->ranges = calloc((size_t)n + 1, sizeof(*us->ranges));
+    EK_REQUIRE(us->ranges != NULL, EK_ENOMEM, "no memory for the ranges of %d buckets", (int)us->n);
+    at = us->ranges;
+    for (int32_t i = 0; i < us->n; i++) {
+        const ek_param_bucket *alike = find_alike(m, i);
+        ek_param_bucket *u = &us->bucket[i];
+
+        u->first = alike != NULL ? alike->first : at;
+        if (alike == NULL) {
+            cut_ranges(m, u, at);
+            at += u->size + 1;
+        }
+        u->kept_first = u->sharded ? u->first[u->rank] : 0;
+        u->kept = u->sharded ? u->first[u->rank + 1] - u->kept_first : u->n;
+        for (int32_t j = 0; j < u->n_params; j++)
+            set_weight_ranges(u, &m->params[u->params[j]]);
+    }
+    return EK_OK;
 }
 
 void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle)
@@ -263,7 +319,7 @@ void ek_param_buckets_set_idle(ek_model *m, int32_t param, int idle)
 }
 
 /* *offloaded: how many buckets before it are. */
-static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges, int32_t *offloaded)
+static void fill_bucket(const ek_model *m, ek_param_bucket *u, int32_t *offloaded)
 {
     const ek_param *p = &m->params[u->params[0]];
     const ek_param *last = &m->params[u->params[u->n_params - 1]];
@@ -277,8 +333,6 @@ static void fill_bucket(ek_model *m, ek_param_bucket *u, int64_t *ranges, int32_
     u->sharded = m->cfg.zero > 0 && u->size > 1 && u->trained;
     u->offloaded = is_offloaded(m, p) ? *offloaded : -1;
     *offloaded += u->offloaded >= 0;
-    u->first = ranges;
-    set_ranges(m, u);
 }
 
 int ek_param_bucket_has_gradients_on_disk(const ek_model *m, const ek_param_bucket *u)
@@ -561,7 +615,6 @@ void ek_param_buckets_reserve(ek_model *m)
 ek_status ek_param_buckets_create(ek_model *m)
 {
     ek_param_buckets *us = calloc(1, sizeof(*us));
-    int64_t ranges = m->cfg.mesh->stage_size + 1;
     int32_t offloaded = 0;
     unsigned char buf_idx = 0;
 
@@ -578,9 +631,8 @@ ek_status ek_param_buckets_create(ek_model *m)
         }
     sort_params(m);
     us->bucket = calloc((size_t)us->n + 1, sizeof(*us->bucket));
-    us->ranges = calloc((size_t)(us->n * ranges) + 1, sizeof(*us->ranges));
     us->deps = calloc((size_t)us->n + 4, sizeof(*us->deps));
-    EK_REQUIRE(us->bucket != NULL && us->ranges != NULL && us->deps != NULL, EK_ENOMEM,
+    EK_REQUIRE(us->bucket != NULL && us->deps != NULL, EK_ENOMEM,
                "no memory for the buckets of %lld weights", (long long)m->n_params);
     for (int64_t i = 0; i < m->n_params; i++) {
         ek_param_bucket *u = &us->bucket[m->params[us->params[i]].bucket];
@@ -589,7 +641,8 @@ ek_status ek_param_buckets_create(ek_model *m)
             u->params = &us->params[i];
     }
     for (int32_t i = 0; i < us->n; i++)
-        fill_bucket(m, &us->bucket[i], &us->ranges[i * ranges], &offloaded);
+        fill_bucket(m, &us->bucket[i], &offloaded);
+    EK_TRY(set_ranges(m));
     EK_TRY(ek_param_buckets_choose_partners(m));
     size_buffers(m, EK_MODULE_EMBED);
     for (int32_t l = 0; l < (int32_t)m->spec.layers; l++)

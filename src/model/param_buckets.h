@@ -115,7 +115,7 @@ typedef struct {
     ek_comm *group;           /* NULL: one rank */
     ek_mesh_group mesh_group; /* which ranks of the mesh it is */
     int size, rank;           /* of the group */
-    int64_t *first;           /* [size + 1]: start of each rank's range */
+    const int64_t *first;     /* [size + 1]: start of each rank's range */
     int64_t kept_first, kept; /* range that this rank keeps */
     void *p; /* R [n]: masters, or the buffer that they are gathered into; NULL if not trained */
     void *g; /* R [n]: gradients that backward adds to */
@@ -140,7 +140,7 @@ struct ek_param_buckets {
         staged;     /* buckets; those whose masters are gathered only to be packed (ZeRO 1 and 2) */
     int32_t *first; /* [layers + 3]: first bucket of the embedding, layer 0, ..., the head */
     int32_t *params;     /* [n_params]: indices into m->params, bucket after bucket */
-    int64_t *ranges;     /* storage of ek_param_bucket.first of all buckets */
+    int64_t *ranges;     /* storage of ek_param_bucket.first, of those that differ */
     int32_t *deps;       /* [n + 4]: scratch of the builders */
     int32_t *partners;   /* [EK_SHARE_NONE][stage_size]: of the ranks of each group */
     int64_t *copy_bytes; /* [stage_size^2], 0: scratch of messages to partners */

@@ -92,7 +92,7 @@ void ek_moe_layer_reserve_weights(ek_moe_layer *l)
     int first = (int)ek_range_first(experts, l->mesh->ep, l->mesh->ep_rank);
     int n = (int)ek_range_length(experts, l->mesh->ep, l->mesh->ep_rank);
 
-    ek_moe_reserve_weights(&l->w, &l->weights, &l->spec, l->mesh, l->limits.spare_slots, 0);
+    ek_moe_reserve_weights(&l->w, &l->weights, &l->spec, l->mesh, l->limits.spare_slots, 0, NULL);
     reserve_weight(l, &l->w.router, experts, d, 0);
     if (l->spec.gate.kind == EK_GATE_SIGMOID_BIAS)
         reserve_weight(l, &l->w.bias, experts, 0, 0);

@@ -203,7 +203,8 @@ void ek_moe_reserve_scratch(ek_moe_scratch *s, ek_arena *a, const ek_kernels *k,
 }
 
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                            const ek_mesh *mesh, int32_t spare_slots, int layer)
+                            const ek_mesh *mesh, int32_t spare_slots, int layer,
+                            const ek_placement *shared)
 {
     w->layer = layer;
     w->routed = !spec->dense[layer];
@@ -212,6 +213,10 @@ void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec 
         w->turn += !spec->dense[l];
     w->ff = ek_range_length(spec->ff, mesh->etp, mesh->etp_rank);
     ek_mlp_set_sizes(&w->mlp, spec, mesh, layer);
+    if (shared != NULL) {
+        w->placement = *shared;
+        return;
+    }
     ek_placement_reserve(&w->placement, a, (int32_t)spec->experts, mesh->edp * mesh->ep,
                          slots_of(spec, mesh, spare_slots));
     if (w->placement.primary != NULL)

@@ -21,9 +21,12 @@ void ek_moe_reserve_planning(ek_moe_planning *d, ek_arena *a, const ek_model_spe
                              const ek_moe_limits *limits);
 
 /* Sets the kind of layer `layer`, this rank's widths, and the initial placement: block order, every
- * expert once in each of the edp expert-parallel groups, spare_slots empty slots on each rank. */
+ * expert once in each of the edp expert-parallel groups, spare_slots empty slots on each rank.
+ * shared: the placement of another layer to use instead, as none of them will change; NULL: the
+ * layer has its own. */
 void ek_moe_reserve_weights(ek_moe_weights *w, ek_arena *a, const ek_model_spec *spec,
-                            const ek_mesh *mesh, int32_t spare_slots, int layer);
+                            const ek_mesh *mesh, int32_t spare_slots, int layer,
+                            const ek_placement *shared);
 
 /* The arrays of m itself; m->k, spec, mesh, cfg, w, step, scratch and planning are set, and the
  * latter two are reserved.  slots: activation slots, i.e. micro-batches in flight, whose own memory

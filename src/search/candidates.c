@@ -12,6 +12,12 @@ int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b)
     return 1;
 }
 
+int ek_candidate_recomputes(const ek_layout *a, const ek_layout *b)
+{
+    return ek_candidate_is_beside(a, b) && a->value[EK_CHOICE_ZERO] == b->value[EK_CHOICE_ZERO] &&
+           a->value[EK_CHOICE_MICRO_BATCH] == b->value[EK_CHOICE_MICRO_BATCH];
+}
+
 /* --- fixed choices ---------------------------------------------------------------------------- */
 
 static int has_value(const ek_choice_values *v, int64_t value)

@@ -38,5 +38,7 @@ EK_CHECKED ek_status ek_candidates_list(const ek_candidate_space *s, ek_layout *
 
 /* Whether two differ in zero, micro-batch and recompute alone. */
 int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b);
+/* Whether two differ in recompute alone. */
+int ek_candidate_recomputes(const ek_layout *a, const ek_layout *b);
 
 #endif

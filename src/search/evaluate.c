@@ -195,7 +195,15 @@ static double time_gathers(const stage_time *t, double layers, int64_t chunks)
     return t->n_layers > 0 ? t->gathers * gathered / (double)t->n_layers : 0;
 }
 
-static void bound_layout(const ek_search_setting *s, const stage_time *of, ek_search_layout *l)
+/* What both ends of the pipeline take for a micro-batch. */
+typedef struct {
+    int64_t size; /* of the micro-batch; 0: none */
+    stage_time of[ENDS];
+} micro_time;
+
+/* Raises a layout's bound to what its micro-batches take; with_end: and what follows them. */
+static void bound_layout(const ek_search_setting *s, const stage_time *of, int with_end,
+                         ek_search_layout *l)
 {
     const int64_t *v = l->choice.value;
     int64_t r = v[EK_CHOICE_RECOMPUTE];
@@ -203,36 +211,37 @@ static void bound_layout(const ek_search_setting *s, const stage_time *of, ek_se
     double layers = (double)(s->layers / (v[EK_CHOICE_PP] * v[EK_CHOICE_CHUNKS]));
     double ramp = (double)(v[EK_CHOICE_PP] - 1) *
                   fmin(least_vstage(&of[FIRST], layers, r), least_vstage(&of[LAST], layers, r));
-    double last = micros * of[LAST].micro[r];
+    double first = micros * of[FIRST].micro[r], last = micros * of[LAST].micro[r];
 
-    l->bound = fmax(micros * of[FIRST].micro[r] + of[FIRST].end[r], last + of[LAST].end[r]);
+    l->bound = fmax(l->bound, fmax(first, last + ramp));
+    if (!with_end)
+        return;
+    l->bound = fmax(l->bound, fmax(first + of[FIRST].end[r], last + of[LAST].end[r]));
     l->bound = fmax(l->bound, last + ramp + of[FIRST].end[r]);
     if (v[EK_CHOICE_ZERO] == 3)
         l->bound = fmax(l->bound, micros * time_gathers(&of[FIRST], layers, v[EK_CHOICE_CHUNKS]));
+    l->refined = 1;
 }
 
-/* Bounds the layouts that have this micro-batch. */
-static ek_status bound_micro_batch(const ek_search_setting *s, ek_imagined_rank **end,
-                                   ek_search_layout *beside, int64_t n, int64_t micro_batch)
+/* Times a micro-batch of the layout's size at both ends, whatever its recomputation. */
+static ek_status time_micro_batch(const ek_search_setting *s, ek_imagined_rank **end,
+                                  const ek_layout *choice, micro_time *out)
 {
-    int32_t stage = (int32_t)(s->ranks / beside->choice.value[EK_CHOICE_PP]);
-    stage_time t[ENDS] = {0};
+    int32_t stage = (int32_t)(s->ranks / choice->value[EK_CHOICE_PP]);
 
+    *out = (micro_time){.size = choice->value[EK_CHOICE_MICRO_BATCH]};
     for (int i = 0; i < ENDS; i++) {
         const ek_graph *g;
         double memory;
 
         if (end[i] == NULL) {
-            t[i] = t[FIRST];
+            out->of[i] = out->of[FIRST];
             continue;
         }
-        EK_TRY(ek_imagined_rank_measure(end[i], micro_batch, "full", &memory));
+        EK_TRY(ek_imagined_rank_measure(end[i], out->size, "full", &memory));
         EK_TRY(ek_imagined_rank_micro_step(end[i], &g));
-        EK_TRY(time_stage(s, i == FIRST ? 0 : s->ranks - stage, stage, g, &t[i]));
+        EK_TRY(time_stage(s, i == FIRST ? 0 : s->ranks - stage, stage, g, &out->of[i]));
     }
-    for (int64_t i = 0; i < n; i++)
-        if (beside[i].choice.value[EK_CHOICE_MICRO_BATCH] == micro_batch)
-            bound_layout(s, t, &beside[i]);
     return EK_OK;
 }
 
@@ -241,13 +250,26 @@ static int fits(const ek_search_layout *l)
     return l->outcome == EK_OUTCOME_BOUND;
 }
 
-static ek_status bound_all(const ek_search_setting *s, ek_imagined_rank **end,
-                           ek_search_layout *beside, int64_t n)
+/* Bounds layouts of one ZeRO stage: by the micro-batches of one before it, [EK_CHOICE_VALUES]
+ * `known`, or, if it is the first in which these fit, in full. */
+static ek_status bound_all(const ek_search_setting *s, ek_imagined_rank **end, ek_search_layout *l,
+                           int64_t n, micro_time *known)
 {
-    for (int64_t i = 0; i < n; i++)
-        if (fits(&beside[i]) && beside[i].bound <= 0)
-            EK_TRY(bound_micro_batch(s, end, beside, n,
-                                     beside[i].choice.value[EK_CHOICE_MICRO_BATCH]));
+    for (int64_t i = 0; i < n; i++) {
+        const ek_layout *choice = &l[i].choice;
+        micro_time *t = known, own;
+
+        if (!fits(&l[i]) || l[i].bound > 0)
+            continue;
+        while (t->size != 0 && t->size != choice->value[EK_CHOICE_MICRO_BATCH])
+            t++;
+        EK_TRY(t->size == 0 ? time_micro_batch(s, end, choice, &own) : EK_OK);
+        for (int64_t k = i; k < n; k++)
+            if (l[k].choice.value[EK_CHOICE_MICRO_BATCH] == choice->value[EK_CHOICE_MICRO_BATCH])
+                bound_layout(s, t->size == 0 ? own.of : t->of, t->size == 0, &l[k]);
+        if (t->size == 0)
+            *t = own;
+    }
     return EK_OK;
 }
 
@@ -304,7 +326,7 @@ static ek_status keep_refusal(ek_status st, ek_search_layout *l, char *refusal, 
 
 /* Measures and bounds n layouts of one ZeRO stage. */
 static ek_status measure_zero(const ek_search_setting *s, ek_search_layout *l, int64_t n,
-                              char *refusal, size_t cap)
+                              micro_time *known, char *refusal, size_t cap)
 {
     ek_imagined_rank *end[ENDS];
     ek_train_config cfg = *s->train;
@@ -315,7 +337,24 @@ static ek_status measure_zero(const ek_search_setting *s, ek_search_layout *l, i
     for (int64_t i = 0; i < n && st == EK_OK; i++)
         st = keep_refusal(opened < 0 ? opened : measure_layout(s, end, &l[i]), &l[i], refusal, cap);
     if (st == EK_OK && opened == EK_OK)
-        st = bound_all(s, end, l, n);
+        st = bound_all(s, end, l, n, known);
+    close_ends(end);
+    return st;
+}
+
+ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n)
+{
+    ek_imagined_rank *end[ENDS];
+    ek_train_config cfg = *s->train;
+    micro_time t;
+    ek_status st;
+
+    ek_layout_apply(&l->choice, &cfg);
+    st = open_ends(s, &cfg, end);
+    if (st == EK_OK)
+        st = time_micro_batch(s, end, &l->choice, &t);
+    for (int64_t i = 0; i < n && st == EK_OK; i++)
+        bound_layout(s, t.of, 1, &l[i]);
     close_ends(end);
     return st;
 }
@@ -323,13 +362,14 @@ static ek_status measure_zero(const ek_search_setting *s, ek_search_layout *l, i
 ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside, int64_t n,
                             char *refusal, size_t cap)
 {
+    micro_time known[EK_CHOICE_VALUES + 1] = {{0}};
     int64_t next;
 
     for (int64_t i = 0; i < n; i = next) {
         for (next = i + 1; next < n && beside[next].choice.value[EK_CHOICE_ZERO] ==
                                            beside[i].choice.value[EK_CHOICE_ZERO];)
             next++;
-        EK_TRY(measure_zero(s, &beside[i], next - i, refusal, cap));
+        EK_TRY(measure_zero(s, &beside[i], next - i, known, refusal, cap));
     }
     return EK_OK;
 }

@@ -9,7 +9,9 @@
  *          micro-batches, and what follows the last of them: gradients are summed, weights updated.
  *          The last stage also waits for a micro-batch to come through the stages before it, and to
  *          go back through them.  Messages between stages are left out.  With ZeRO 3 the bound may
- *          also be the time in which the rank's link carries the weights that are gathered. */
+ *          also be the time in which the rank's link carries the weights that are gathered.
+ *          At first only one ZeRO stage has that bound: others have what their micro-batches take,
+ *          which is the same in all of them, until ek_search_refine. */
 #ifndef SEARCH_EVALUATE_H
 #define SEARCH_EVALUATE_H
 
@@ -29,6 +31,7 @@ typedef struct {
     ek_outcome outcome;
     double memory;       /* bytes of the rank with most; unless refused */
     double bound;        /* seconds, if it fits: no step is shorter */
+    int refined;         /* 1: bound has all that it can; 0: its micro-batches alone */
     double even_s;       /* simulated: seconds of a step under even loads, */
     double step_s;       /* and with those of the trace, if it was simulated with them */
     int loaded;          /* 1: it was */
@@ -54,11 +57,15 @@ typedef struct {
     const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS */
 } ek_search_setting;
 
-/* Fills outcome (never simulated), memory and bound of n layouts that are beside each other
- * (ek_candidate_is_beside).  refusal [cap]: why training refuses the last refused one, if any is.
- * EK_ENOMEM and the like; a layout that training refuses is no failure.  Local. */
+/* Fills outcome (never simulated), memory, bound and refined of n layouts that are beside each
+ * other (ek_candidate_is_beside).  refusal [cap]: why training refuses the last refused one, if any
+ * is. EK_ENOMEM and the like; a layout that training refuses is no failure.  Local. */
 EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside,
                                        int64_t n, char *refusal, size_t cap);
+
+/* Refines the bounds of n layouts that fit and differ in recomputation alone.  EK_ENOMEM and the
+ * like.  Local. */
+EK_CHECKED ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n);
 
 /* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */
 EK_CHECKED ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l,

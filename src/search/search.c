@@ -6,6 +6,7 @@
 #include "base/count_text.h"
 #include "base/team.h"
 #include "base/threads.h"
+#include "search/bound_queue.h"
 #include "sim/loads.h"
 #include "train/imagine.h"
 #include "train/layout_pool.h"
@@ -14,25 +15,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUND = 32, LOADED = 64, POLICIES_FOR = 8, TRACE_STEPS = 8, FAILURES_FOR = 16 };
+enum {
+    ROUND = 32,
+    REFINED = 64,
+    LOADED = 64,
+    POLICIES_FOR = 8,
+    TRACE_STEPS = 8,
+    FAILURES_FOR = 16
+};
 enum { FLOWS_FOR = 8, FLOWS_POOL = 64, FLOWS_LOADED_RANKS = 256 };
 enum { REFUSAL = 1024 };
 
 /* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
 #define NEAR_BEST 1.5
 
-static const ek_choice cornered[] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ZERO,
-                                     EK_CHOICE_RECOMPUTE};
-
-enum { CORNERED = sizeof(cornered) / sizeof(cornered[0]) };
-
 typedef struct {
     ek_search *out;
     ek_search_setting setting;
     int threads;
     int *node_of;
-    int64_t *order; /* [n_order] indices of layouts that fit, the most promising first */
-    int64_t n_order;
     char refusal[REFUSAL];
 } searching;
 
@@ -145,19 +146,6 @@ static ek_status measure_all(searching *s)
 
 /* --- corners ---------------------------------------------------------------------------------- */
 
-static ek_search_corner *find_corner(const ek_search *o, ek_choice choice, int64_t value)
-{
-    for (int i = 0; i < o->n_corners; i++)
-        if (o->corners[i].choice == choice && o->corners[i].value == value)
-            return &o->corners[i];
-    return NULL;
-}
-
-static ek_search_corner *corner_of(const ek_search *o, const ek_search_layout *l, int which)
-{
-    return find_corner(o, cornered[which], l->choice.value[cornered[which]]);
-}
-
 static int compare_corners(const void *a, const void *b)
 {
     const ek_search_corner *x = a, *y = b;
@@ -170,16 +158,17 @@ static int compare_corners(const void *a, const void *b)
 /* Lists the values that candidates have, and what needs least memory with each. */
 static ek_status list_corners(ek_search *o)
 {
-    o->corners = calloc((size_t)CORNERED * EK_CHOICE_VALUES, sizeof(*o->corners));
+    o->corners = calloc((size_t)EK_SEARCH_CORNERED * EK_CHOICE_VALUES, sizeof(*o->corners));
     EK_REQUIRE(o->corners != NULL, EK_ENOMEM, "no memory for the values of choices");
     for (int64_t i = 0; i < o->n; i++)
-        for (int k = 0; k < CORNERED; k++) {
+        for (int k = 0; k < EK_SEARCH_CORNERED; k++) {
             const ek_search_layout *l = &o->layouts[i];
-            ek_search_corner *c = corner_of(o, l, k);
+            ek_search_corner *c = ek_search_corner_of(ek_search_corners_of(o), l, k);
 
             if (c == NULL) {
                 c = &o->corners[o->n_corners++];
-                *c = (ek_search_corner){cornered[k], l->choice.value[cornered[k]], -1, -1};
+                *c = (ek_search_corner){ek_search_cornered[k],
+                                        l->choice.value[ek_search_cornered[k]], -1, -1};
             }
             if (l->outcome != EK_OUTCOME_REFUSED &&
                 (c->least < 0 || l->memory < o->layouts[c->least].memory))
@@ -246,27 +235,6 @@ static ek_status list_by_value(const searching *s, int64_t **list, int64_t *n)
     return list_layouts_by(s, 1, list, n);
 }
 
-/* Those that fit, the most promising first. */
-static ek_status order_layouts(searching *s)
-{
-    const ek_search *o = s->out;
-    keyed *keys = calloc((size_t)o->n, sizeof(*keys));
-
-    s->order = calloc((size_t)o->n, sizeof(*s->order));
-    if (keys == NULL || s->order == NULL) {
-        free(keys);
-        return EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)o->n);
-    }
-    for (int64_t i = 0; i < o->n; i++)
-        if (o->layouts[i].outcome == EK_OUTCOME_BOUND)
-            keys[s->n_order++] = (keyed){o->layouts[i].bound, i, 0};
-    qsort(keys, (size_t)s->n_order, sizeof(*keys), compare_keys);
-    for (int64_t i = 0; i < s->n_order; i++)
-        s->order[i] = keys[i].index;
-    free(keys);
-    return EK_OK;
-}
-
 /* Simulates layouts [n]; what training refuses after all becomes refused. */
 static ek_status simulate_round(searching *s, const int64_t *index, int64_t n, int loaded)
 {
@@ -289,91 +257,134 @@ static ek_status simulate_round(searching *s, const int64_t *index, int64_t n, i
     return ek_team_result(&failure);
 }
 
-/* --- what can still enter the answer ---------------------------------------------------------- */
-
-typedef struct {
-    double *best; /* [n_best] the shortest steps, ascending */
-    int64_t n_best;
-    double *of_corner; /* [n_corners] */
-} found;
-
-static ek_status open_found(const searching *s, int64_t n, found *f)
+static void add_once(int64_t *list, int64_t *n, int64_t index)
 {
-    f->n_best = n;
-    f->best = calloc((size_t)n, sizeof(*f->best));
-    f->of_corner = calloc((size_t)s->out->n_corners, sizeof(*f->of_corner));
-    EK_REQUIRE(f->best != NULL && f->of_corner != NULL, EK_ENOMEM, "no memory for a search");
-    for (int64_t i = 0; i < n; i++)
-        f->best[i] = INFINITY;
-    for (int i = 0; i < s->out->n_corners; i++)
-        f->of_corner[i] = INFINITY;
+    for (int64_t i = 0; i < *n; i++)
+        if (list[i] == index)
+            return;
+    list[(*n)++] = index;
+}
+
+/* --- the most promising first ----------------------------------------------------------------- */
+
+/* Layouts by their bounds, which are refined when they come to the front: so a bound that is too
+ * large in the first place never is, and the order is that of refined bounds. */
+typedef struct {
+    searching *s;
+    ek_search_found found;
+    ek_bound_queue queue;
+} simulating;
+
+/* The layouts that differ from one in recomputation alone, [*n] from the one returned on. */
+static int64_t refined_with(const searching *s, int64_t index, int64_t *n)
+{
+    const ek_layout *of = &layout_at(s, index)->choice;
+    int64_t first = index, end = index + 1;
+
+    while (first > 0 && ek_candidate_recomputes(&layout_at(s, first - 1)->choice, of))
+        first--;
+    while (end < s->out->n && ek_candidate_recomputes(&layout_at(s, end)->choice, of))
+        end++;
+    *n = end - first;
+    return first;
+}
+
+static ek_status refine_all(searching *s, const int64_t *index, int64_t n)
+{
+    ek_team_failure failure = {.index = -1};
+
+#pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
+    for (int64_t i = 0; i < n; i++) {
+        int64_t together, first = refined_with(s, index[i], &together);
+        ek_status st;
+
+        EK_C_LOCALE;
+        if (ek_team_has_failed(&failure))
+            continue;
+        st = ek_search_refine(&s->setting, layout_at(s, first), together);
+        if (st < 0)
+            ek_team_record(&failure, i, st);
+    }
+    return ek_team_result(&failure);
+}
+
+/* Refines the bounds of the first layouts of the queue, a few at once for the threads; drops what
+ * cannot enter the answer. */
+static ek_status refine_front(simulating *x)
+{
+    int64_t taken[2 * REFINED], n_taken = 0, index[REFINED], n = 0, together;
+
+    while (!ek_bound_queue_is_empty(&x->queue) && n_taken < 2 * REFINED && n < REFINED) {
+        int64_t i = ek_bound_queue_take(&x->queue);
+        const ek_search_layout *l = layout_at(x->s, i);
+
+        if (!ek_search_found_admits(&x->found, l))
+            continue;
+        taken[n_taken++] = i;
+        if (!l->refined)
+            add_once(index, &n, refined_with(x->s, i, &together));
+    }
+    EK_TRY(refine_all(x->s, index, n));
+    for (int64_t i = 0; i < n_taken; i++)
+        ek_bound_queue_add(&x->queue, layout_at(x->s, taken[i])->bound, taken[i]);
     return EK_OK;
 }
 
-static void close_found(found *f)
+/* Takes the next layouts to simulate from the queue, [*n] of at most ROUND. */
+static ek_status take_round(simulating *x, int64_t *round, int64_t *n)
 {
-    free(f->best);
-    free(f->of_corner);
-}
+    *n = 0;
+    while (!ek_bound_queue_is_empty(&x->queue) && *n < ROUND) {
+        double bound;
+        int64_t i = ek_bound_queue_first(&x->queue, &bound);
+        const ek_search_layout *l = layout_at(x->s, i);
 
-static void add_found(const searching *s, found *f, const ek_search_layout *l)
-{
-    double x = l->step_s;
-
-    for (int k = 0; k < CORNERED; k++) {
-        double *best = &f->of_corner[corner_of(s->out, l, k) - s->out->corners];
-
-        *best = fmin(*best, x);
-    }
-    for (int64_t i = 0; i < f->n_best && isfinite(x); i++)
-        if (x < f->best[i]) {
-            double other = f->best[i];
-
-            f->best[i] = x;
-            x = other;
+        if (ek_search_found_admits(&x->found, l) && !l->refined) {
+            EK_TRY(refine_front(x));
+            continue;
         }
-}
-
-static int can_enter(const searching *s, const found *f, const ek_search_layout *l)
-{
-    int can = s->out->cfg->everything || l->bound < f->best[f->n_best - 1];
-
-    for (int k = 0; k < CORNERED && !can; k++)
-        can = l->bound < f->of_corner[corner_of(s->out, l, k) - s->out->corners];
-    return can;
-}
-
-static ek_status simulate_promising(searching *s, found *f)
-{
-    int64_t at = 0, round[ROUND];
-
-    while (at < s->n_order) {
-        int64_t n = 0;
-
-        for (; at < s->n_order && n < ROUND; at++)
-            if (can_enter(s, f, layout_at(s, s->order[at])))
-                round[n++] = s->order[at];
-        EK_TRY(simulate_round(s, round, n, 0));
-        for (int64_t i = 0; i < n; i++)
-            if (layout_at(s, round[i])->outcome == EK_OUTCOME_SIMULATED)
-                add_found(s, f, layout_at(s, round[i]));
+        (void)ek_bound_queue_take(&x->queue);
+        if (l->bound > bound) /* it was refined with another */
+            ek_bound_queue_add(&x->queue, l->bound, i);
+        else if (ek_search_found_admits(&x->found, l))
+            round[(*n)++] = i;
     }
+    return EK_OK;
+}
+
+static ek_status simulate_promising(simulating *x)
+{
+    int64_t round[ROUND], n;
+
+    do {
+        EK_TRY(take_round(x, round, &n));
+        EK_TRY(simulate_round(x->s, round, n, 0));
+        for (int64_t i = 0; i < n; i++)
+            if (layout_at(x->s, round[i])->outcome == EK_OUTCOME_SIMULATED)
+                ek_search_found_add(&x->found, layout_at(x->s, round[i]));
+    } while (n > 0);
     return EK_OK;
 }
 
 static ek_status simulate_all(searching *s)
 {
     int64_t top = s->out->cfg->top > FLOWS_FOR ? s->out->cfg->top : FLOWS_FOR;
-    found f = {0};
-    ek_status st = order_layouts(s);
+    simulating x = {.s = s};
+    ek_status st;
 
     if (s->setting.trace != NULL && top < LOADED)
         top = LOADED;
+    st = ek_search_found_open(&x.found, ek_search_corners_of(s->out), top);
+    x.found.everything = s->out->cfg->everything;
     if (st == EK_OK)
-        st = open_found(s, top, &f);
+        st = ek_bound_queue_open(&x.queue, s->out->n);
+    for (int64_t i = 0; i < s->out->n && st == EK_OK; i++)
+        if (layout_at(s, i)->outcome == EK_OUTCOME_BOUND)
+            ek_bound_queue_add(&x.queue, layout_at(s, i)->bound, i);
     if (st == EK_OK)
-        st = simulate_promising(s, &f);
-    close_found(&f);
+        st = simulate_promising(&x);
+    ek_bound_queue_close(&x.queue);
+    ek_search_found_close(&x.found);
     return st;
 }
 
@@ -394,20 +405,12 @@ static void fill_corners(const searching *s)
     for (int i = 0; i < o->n_corners; i++)
         o->corners[i].best = -1;
     for (int64_t i = 0; i < o->n; i++)
-        for (int k = 0; k < CORNERED && is_eligible(s, &o->layouts[i]); k++) {
-            ek_search_corner *c = corner_of(o, &o->layouts[i], k);
+        for (int k = 0; k < EK_SEARCH_CORNERED && is_eligible(s, &o->layouts[i]); k++) {
+            ek_search_corner *c = ek_search_corner_of(ek_search_corners_of(o), &o->layouts[i], k);
 
             if (c->best < 0 || is_better(o, &o->layouts[i], &o->layouts[c->best]))
                 c->best = i;
         }
-}
-
-static void add_once(int64_t *list, int64_t *n, int64_t index)
-{
-    for (int64_t i = 0; i < *n; i++)
-        if (list[i] == index)
-            return;
-    list[(*n)++] = index;
 }
 
 /* The best so many, or the top, and those of each corner; the caller frees *list [*n], which has
@@ -778,7 +781,6 @@ ek_status ek_search_run(const ek_search_config *cfg, ek_search **out)
     st = search(&s, cfg);
     s.out->took_s = (double)(ek_clock_ns() - began) * 1e-9;
     free(s.node_of);
-    free(s.order);
     return st;
 }
 

@@ -1,10 +1,10 @@
 /* search/search.h - finds the layout with which a step on a cluster is shortest.
  *
  *  1. Every candidate (search/candidates.h) is measured and bounded (search/evaluate.h).
- *  2. Those that fit are simulated under even loads, the most promising first, in rounds; what by
- *     its bound cannot enter the answer any more is dropped.  So the answer is that of simulating
- *     all of them: the best layouts, and the best one with each value of pp, tp, ep, zero and
- *     recompute.
+ *  2. Those that fit are simulated under even loads, the most promising first, in rounds, once
+ *     their bounds are refined; what by its bound cannot enter the answer any more is dropped.  So
+ *     the answer is that of simulating all of them: the best layouts, and the best one with each
+ *     value of pp, tp, ep, zero and recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
  *     best 8 of these with other balancing policies.
  *  4. The best 8 (or `top`, if that is more), the best of each value, and up to 64 of those that no
@@ -20,6 +20,7 @@
 #define SEARCH_SEARCH_H
 
 #include "search/evaluate.h"
+#include "search/found.h"
 
 typedef struct {
     const ek_train_config *train; /* --model, --batch and so on; what is searched is ignored */
@@ -40,14 +41,6 @@ typedef struct {
     const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS; NULL: "best" */
     int everything;         /* 1: simulates all that fit (tests) */
 } ek_search_config;
-
-/* The best layout with one value of a choice. */
-typedef struct {
-    ek_choice choice;
-    int64_t value;
-    int64_t best;  /* index of the layout; -1: none fits */
-    int64_t least; /* of the one that needs least memory; -1: training refuses all */
-} ek_search_corner;
 
 typedef struct {
     const ek_search_config *cfg; /* the caller's */
@@ -75,6 +68,11 @@ typedef struct {
     ek_search_corner *corners; /* [n_corners] by choice and value */
     double took_s;
 } ek_search;
+
+static inline ek_search_corners ek_search_corners_of(const ek_search *o)
+{
+    return (ek_search_corners){o->corners, o->n_corners};
+}
 
 /* What the objective makes small: seconds of a step, of a run for each completed step, or of nodes
  * for each (search/figures.c). */

@@ -53,7 +53,7 @@ static inline void setup_as(fixture *f, const ek_model_spec *spec, const ek_moe_
     CHECK(ek_arena_init(&f->arena, ARENA, "a layer") == EK_OK);
     CHECK(ek_kernels_create(mode, isa, 2, &f->k) == EK_OK);
     f->spec = *spec;
-    ek_moe_reserve_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1);
+    ek_moe_reserve_weights(&f->w, &f->arena, &f->spec, &ek_mesh_one, 0, 1, NULL);
     if (spec->gate.kind == EK_GATE_SIGMOID_BIAS) {
         f->w.bias.p = ek_arena_alloc(&f->arena, spec->experts, real_size());
         f->w.bias.g = ek_arena_alloc(&f->arena, spec->experts, real_size());

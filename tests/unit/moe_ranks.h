@@ -190,7 +190,7 @@ static inline void take_weights(layer *l)
     int64_t d = l->s->spec.hidden, experts = l->s->spec.experts;
     int32_t first;
 
-    ek_moe_reserve_weights(&l->w, &l->arena, &l->s->spec, l->mesh, l->s->spare_slots, 0);
+    ek_moe_reserve_weights(&l->w, &l->arena, &l->s->spec, l->mesh, l->s->spare_slots, 0, NULL);
     MUST(ek_placement_check(&l->w.placement));
     take_weight(l, &l->w.router, experts, d);
     l->me->out.held = 0;

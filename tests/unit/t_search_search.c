@@ -82,6 +82,21 @@ static void compare_answers(const ek_search *quick, const ek_search *all)
     }
 }
 
+/* Bounds of layouts that come to the front alone are refined, and only grow by that. */
+static void check_refinement(const ek_search *quick, const ek_search *all)
+{
+    int64_t refined = 0, zero_grows = 0;
+
+    for (int64_t i = 0; i < all->n; i++) {
+        const ek_search_layout *q = &quick->layouts[i], *a = &all->layouts[i];
+
+        CHECK(a->refined && q->bound > 0 && q->bound <= a->bound);
+        refined += q->refined;
+        zero_grows += !q->refined && q->bound < a->bound;
+    }
+    CHECK(refined < all->n && zero_grows > 0);
+}
+
 static void what_is_found_is_what_simulating_all_finds(void)
 {
     ek_train_config train = small_run();
@@ -99,6 +114,7 @@ static void what_is_found_is_what_simulating_all_finds(void)
 
         CHECK_INT(all->count[EK_OUTCOME_SIMULATED], all->n);
         compare_answers(quick, all);
+        check_refinement(quick, all);
         CHECK(quick->count[EK_OUTCOME_SIMULATED] < all->n / 2); /* the bound was at work */
         for (int64_t i = 0; i < all->n; i++) {
             const ek_search_layout *l = &all->layouts[i];

@@ -273,7 +273,7 @@ static int experts_are_spread(void)
 
     two.ep = 2;
     ek_arena_measure(&a);
-    ek_moe_reserve_weights(&w, &a, &spec, &two, 0, 0);
+    ek_moe_reserve_weights(&w, &a, &spec, &two, 0, 0, NULL);
     return w.placement.ranks == 2;
 }
 

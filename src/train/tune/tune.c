@@ -32,7 +32,7 @@ static int has_nodes(const ek_mesh *mesh)
     for (int first = 0; first < mesh->size; first += ep_ranks) {
         int same = 0, other = 0;
 
-        for (int i = first; i < first + ep_ranks; i++)
+        for (int i = first; i < first + ep_ranks && !(same && other); i++)
             for (int j = first; j < i; j++)
                 if (ek_comm_node(mesh->world, i) == ek_comm_node(mesh->world, j))
                     same = 1;
