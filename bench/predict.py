@@ -3,8 +3,9 @@
 
 For every group (bench/predict_groups.py: a cluster, a model, a load, and its layouts) `bench costs --cluster-out` measures the machine and its
 links; `simulate` predicts the step of every layout from that file, and what a change of the bandwidth would make of some; the predictions
-are written, and their SHA-256 printed, before the first step is measured.  Then layouts are trained, in a drawn order, the first once more
-at the end, and medians of the steps after the first --skip are compared.  For what-ifs the bandwidth is changed while a run trains.
+are written, and their SHA-256 printed, before the first step is measured.  Then layouts are trained, in a drawn order, the first --again ones
+once more at the end, and medians of the steps after the first --skip are compared.  For what-ifs the bandwidth is changed while a run trains.
+At the end the machine is measured again, and the same layouts are predicted from that, which tells how far two calibrations differ.
 Nothing is fitted to a step time.
 
     bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster); about three minutes a group
@@ -43,6 +44,7 @@ def options():
     p.add_argument("--steps", type=int, default=9, help="measured steps of a layout (default: %(default)s)")
     p.add_argument("--skip", type=int, default=4, help="steps before them (default: %(default)s)")
     p.add_argument("--what-ifs", type=int, default=3, help="layouts of a group whose bandwidth is changed (default: %(default)s)")
+    p.add_argument("--again", type=int, default=1, help="layouts of a group that are started a second time (default: %(default)s)")
     p.add_argument("--longest", type=float, default=15, help="seconds of steps: layouts of which more are predicted are left out (default: %(default)s)")
     p.add_argument("--engine", choices=ENGINES, default="flow", help="whose predictions are compared (default: %(default)s)")
     p.add_argument("--keep", metavar="DIR", help="keep cluster files and timelines there")
@@ -72,7 +74,7 @@ class Group:
         self.o, self.name, self.folder, self.cluster = o, name, folder, cluster
         self.of = dict(COUNTED, **TUNING)[name]
         self.ranks = self.of["nodes"] * self.of["ppn"]
-        self.model, self.file = self.path("model.json"), self.path("cluster.json")
+        self.model, self.file, self.file_again = self.path("model.json"), self.path("cluster.json"), self.path("cluster_again.json")
         with open(self.model, "w", encoding="utf-8") as f:
             json.dump(self.of["model"], f)
         self.layouts = [l for l in self.of["layouts"] if not o.layouts or l[0] in o.layouts]
@@ -118,17 +120,20 @@ class Group:
             return ["--force-balance"] if command == "train" else []
         return ["--replay-routing", self.trace()] if command == "train" else ["--trace", self.counted_trace()]
 
-    def predict(self, layout, engine, *more):
+    def calibrate(self, file):
+        self.cluster.call(*self.cluster.mpiexec("bench", "costs", "--model", self.model, "--dtype", "fp32", "--threads", 1, "--budget",
+                                                self.o.budget, "--cluster-out", file, ppn=self.of["ppn"]), what="bench costs")
+
+    def predict(self, layout, engine, *more, file=None):
         steps = ["--steps", self.o.steps] if self.of["load"] else []
-        return json.loads(self.evenkeel("simulate", "--cluster", self.file, "--ranks", self.ranks, "--engine", engine, *self.words(layout),
+        return json.loads(self.evenkeel("simulate", "--cluster", file or self.file, "--ranks", self.ranks, "--engine", engine, *self.words(layout),
                                         *self.load_words("simulate"), *steps, "--json", *more))
 
     def predict_all(self):
         """Layouts that are short enough, and {name: {engine: ms, "where": parts, "what_if": ratio}}."""
         predictions, n = {}, self.o.skip + self.o.steps + 1
         self.cluster.set_bandwidth(self.of["mbit"])
-        self.cluster.call(*self.cluster.mpiexec("bench", "costs", "--model", self.model, "--dtype", "fp32", "--threads", 1, "--budget",
-                                                self.o.budget, "--cluster-out", self.file, ppn=self.of["ppn"]), what="bench costs")
+        self.calibrate(self.file)
         for layout in self.layouts:
             p = {e: self.predict(layout, e) for e in ENGINES}
             predictions[layout[0]] = dict({e: p[e]["step_ms"] for e in ENGINES}, where=p[self.o.engine]["where_ms"])
@@ -187,15 +192,20 @@ class Group:
         predictions = self.predict_all()
         digest = self.freeze(predictions)
         with open(self.o.results, "a", encoding="utf-8") as f:
-            for i, layout in enumerate(self.layouts + self.layouts[:1]):
+            for i, layout in enumerate(self.layouts + self.layouts[:self.o.again]):
                 p, row = predictions[layout[0]], {"group": self.name, "layout": layout[0], "sha256": digest}
-                changes = i < len(self.layouts) and "what_if" in p
+                first = i < len(self.layouts)
+                changes = first and "what_if" in p
                 before, after = self.measure_change(layout) if changes else (self.measure(layout), None)
-                row.update(again=i == len(self.layouts), predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=statistics.median(before))
+                row.update(again=not first, predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=statistics.median(before))
                 if changes:
                     row.update(predicted_ratio=p["what_if"], changed_ms=after, measured_ratio=statistics.median(after) / row["measured_ms"])
                 f.write(json.dumps(row) + "\n")
                 f.flush()
+            self.calibrate(self.file_again)
+            for layout in self.layouts:
+                row = {"group": self.name, "layout": layout[0], "recalibrated_ms": self.predict(layout, self.o.engine, file=self.file_again)["step_ms"]}
+                f.write(json.dumps(row) + "\n")
 
 
 def percentile(errors, share):
@@ -208,27 +218,50 @@ def summary(title, errors):
             title, len(errors), 100 * statistics.mean(errors), 100 * percentile(errors, 0.9), 100 * max(errors)))
 
 
-def cells_table(rows, engine):
-    print("| group | layout | predicted ms | measured ms | error | again |\n|---|---|---|---|---|---|")
+def spreads(rows):
+    """{group: how far two starts of a layout are apart, in the mean of the layouts that were started twice}."""
+    first = {(r["group"], r["layout"]): r["measured_ms"] for r in rows if not r["again"]}
+    apart = {}
+    for r in rows:
+        if r["again"]:
+            apart.setdefault(r["group"], []).append(abs(r["measured_ms"] / first[r["group"], r["layout"]] - 1))
+    return {group: statistics.mean(x) for group, x in apart.items()}
+
+
+def error_of(row, engine):
+    return abs(row["predicted"][engine] / row["measured_ms"] - 1)
+
+
+def beyond(row, engine, spread):
+    """What an error is larger than two starts of a layout of the group are apart in the mean."""
+    return max(error_of(row, engine) - spread.get(row["group"], 0), 0)
+
+
+def cells_table(rows, engine, recalibrated):
+    print("| group | layout | predicted ms | measured ms | error | measured again | predicted again |\n|---|---|---|---|---|---|---|")
     again = {(r["group"], r["layout"]): r["measured_ms"] for r in rows if r["again"]}
     for r in rows:
         if not r["again"]:
-            second = again.get((r["group"], r["layout"]))
-            print("| %s | %s | %.0f | %.0f | %+.1f %% | %s |" % (
+            second, other = again.get((r["group"], r["layout"])), recalibrated.get((r["group"], r["layout"]))
+            print("| %s | %s | %.0f | %.0f | %+.1f %% | %s | %s |" % (
                 r["group"], r["layout"], r["predicted"][engine], r["measured_ms"], 100 * (r["predicted"][engine] / r["measured_ms"] - 1),
-                "" if second is None else "%+.1f %%" % (100 * (second / r["measured_ms"] - 1))))
+                "" if second is None else "%+.1f %%" % (100 * (second / r["measured_ms"] - 1)),
+                "" if other is None else "%+.1f %%" % (100 * (other / r["predicted"][engine] - 1))))
 
 
-def regret_table(rows, engine):
+def regret_table(rows, engine, spread):
     """Of each group: the layout that the prediction chooses against the fastest one."""
-    print("\n| group | layouts | chosen | fastest | regret |\n|---|---|---|---|---|")
+    print("\n| group | layouts | chosen | fastest | regret | beyond the spread |\n|---|---|---|---|---|---|")
     regrets = []
     for group in dict.fromkeys(r["group"] for r in rows):
         cells = [r for r in rows if r["group"] == group and not r["again"]]
         chosen, best = min(cells, key=lambda r: r["predicted"][engine]), min(cells, key=lambda r: r["measured_ms"])
-        regrets.append(chosen["measured_ms"] / best["measured_ms"] - 1)
-        print("| %s | %d | %s | %s | %.1f %% |" % (group, len(cells), chosen["layout"], best["layout"], 100 * regrets[-1]))
-    print("\nregret: %d groups, mean %.1f %%, worst %.1f %%" % (len(regrets), 100 * statistics.mean(regrets), 100 * max(regrets)))
+        regret = chosen["measured_ms"] / best["measured_ms"] - 1
+        regrets.append((regret, max(regret - spread.get(group, 0), 0)))
+        print("| %s | %d | %s | %s | %.1f %% | %.1f %% |" % (group, len(cells), chosen["layout"], best["layout"], 100 * regrets[-1][0], 100 * regrets[-1][1]))
+    for i, title in enumerate(("regret", "regret beyond the spread")):
+        print("\n%s: %d groups, mean %.1f %%, worst %.1f %%" % (
+            title, len(regrets), 100 * statistics.mean(x[i] for x in regrets), 100 * max(x[i] for x in regrets)))
 
 
 def what_if_table(rows):
@@ -245,18 +278,24 @@ def what_if_table(rows):
 
 def tables(o):
     with open(o.results, encoding="utf-8") as f:
-        rows = [json.loads(line) for line in f]
-    every = dict(COUNTED, **TUNING)
-    cells = [r for r in rows if not r["again"]]
-    cells_table(rows, o.engine)
+        every = [json.loads(line) for line in f]
+    rows = [r for r in every if "measured_ms" in r]
+    recalibrated = {(r["group"], r["layout"]): r["recalibrated_ms"] for r in every if "recalibrated_ms" in r}
+    real = [name for name, of in dict(COUNTED, **TUNING).items() if of["load"] == "trace"]
+    cells, spread = [r for r in rows if not r["again"]], spreads(rows)
+    cells_table(rows, o.engine, recalibrated)
     print()
     for engine in ENGINES:
-        summary("%s, all cells" % engine, [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells])
+        summary("%s, all cells" % engine, [error_of(r, engine) for r in cells])
+        summary("%s, beyond the spread of starts" % engine, [beyond(r, engine, spread) for r in cells])
         for group in dict.fromkeys(r["group"] for r in rows):
-            summary("%s, %s" % (engine, group), [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells if r["group"] == group])
-        summary("%s, real loads" % engine, [abs(r["predicted"][engine] / r["measured_ms"] - 1) for r in cells
-                                            if every[r["group"]]["load"] == "trace"])
-    regret_table(rows, o.engine)
+            summary("%s, %s" % (engine, group), [error_of(r, engine) for r in cells if r["group"] == group])
+        summary("%s, real loads" % engine, [error_of(r, engine) for r in cells if r["group"] in real])
+    for group, x in spread.items():
+        print("%s: two starts of a layout are %.1f %% apart in the mean" % (group, 100 * x))
+    summary("predictions of two calibrations", [abs(recalibrated[r["group"], r["layout"]] / r["predicted_ms"] - 1) for r in cells
+                                                 if (r["group"], r["layout"]) in recalibrated])
+    regret_table(rows, o.engine, spread)
     what_if_table(rows)
 
 

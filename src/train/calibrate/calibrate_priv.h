@@ -4,6 +4,7 @@
  *   compute.c    what planners need: products of experts, and copies
  *   kernels.c    every kernel, by shape and size: which, in which order, how often
  *   kernel_rows.c  the calls of kernels that are not products
+ *   passes.c     in which order and how often kernels are timed
  *   links.c      messages
  *   progress.c   what messages take from products
  *   burst.c      what links let pass at once after a pause
@@ -165,6 +166,40 @@ double ek_calibrate_attention_of_token(const ek_calibration *c, const ek_attenti
                                        double seconds);
 /* Measures c->m->training for the rows and sequences of the config.  Collective. */
 EK_CHECKED ek_status ek_calibrate_training(ek_calibration *c);
+
+/* --- passes over kernels (passes.c) ----------------------------------------------------------- */
+
+enum { EK_TIMES_MOST = 8 };
+
+/* Repetitions of one measurement, at moments that lie apart. */
+typedef struct {
+    double seconds[EK_TIMES_MOST]; /* ascending */
+    int n;
+} ek_times;
+
+/* Adds one; of more than EK_TIMES_MOST the shortest are kept. */
+void ek_times_add(ek_times *t, double seconds);
+/* The mean of those that took at most a quarter longer than the shortest. */
+double ek_times_mean(const ek_times *t);
+
+typedef struct {
+    int turn; /* 0 first */
+    ek_times times;
+} ek_timed;
+
+typedef struct {
+    ek_timed *of;
+    int n, turns;
+    int once; /* 1: each is timed once */
+    void *self;
+    /* Adds a repetition to of[i]. */
+    ek_status (*time)(void *self, int i);
+    /* Whether this part of the budget leaves time for one. */
+    int (*has_time)(void *self, int i, double part);
+} ek_passes;
+
+/* Times all of them in turn as often as there is time for; without any, times.n is 0. */
+EK_CHECKED ek_status ek_calibrate_passes(const ek_passes *p);
 
 /* --- kernels of rows -------------------------------------------------------------------------- */
 

@@ -7,7 +7,8 @@
  *
  * Such ranks run and are suspended in turn, for milliseconds, and do not have done as much work at
  * the same time: where they meet, some wait.  So ranks also compute for a while and then exchange a
- * few bytes, over and over: how much longer that takes than as much computation without. */
+ * few bytes, over and over: how much longer that takes than as much computation without, and than
+ * the exchanges alone. */
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
@@ -100,11 +101,10 @@ static ek_status meet(const ek_calibration *c, const int64_t *rows, unsigned cha
     return ek_coll_wait(&op);
 }
 
-/* *seconds := of BETWEEN_S of computation and a meeting, on the slowest rank. */
-static ek_status time_meetings(const ek_calibration *c, const work *done, const int64_t *rows,
+/* *seconds := of so many looks and a meeting, on the slowest rank. */
+static ek_status time_meetings(const ek_calibration *c, double looks, const int64_t *rows,
                                unsigned char *bytes, double *seconds)
 {
-    double looks = BETWEEN_S * done->looks / fmax(done->took.ran_s, 1e-9);
     int64_t start;
 
     EK_TRY(ek_comm_barrier(c->world));
@@ -122,17 +122,20 @@ static ek_status time_meetings(const ek_calibration *c, const work *done, const 
 static ek_status measure_meetings(ek_calibration *c, ek_link link, const work *done, int64_t *rows,
                                   unsigned char *bytes)
 {
-    double longer[ROUNDS];
+    double looks = BETWEEN_S * done->looks / fmax(done->took.ran_s, 1e-9);
+    double longer[ROUNDS], alone = INFINITY, seconds;
 
     for (int i = 0; i < c->ranks; i++)
         for (int j = 0; j < c->ranks; j++)
             rows[i * c->ranks + j] = i != j && (link == EK_LINK_NET ||
                                                 ek_calibrate_node(c, i) == ek_calibrate_node(c, j));
     for (int i = 0; i < ROUNDS; i++) {
-        EK_TRY(time_meetings(c, done, rows, bytes, &longer[i]));
+        EK_TRY(time_meetings(c, looks, rows, bytes, &longer[i]));
         longer[i] -= BETWEEN_S / c->busy_share;
+        EK_TRY(time_meetings(c, 0, rows, bytes, &seconds));
+        alone = fmin(alone, seconds);
     }
-    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean(longer), 0));
+    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean(longer) - alone, 0));
     return EK_OK;
 }
 

@@ -1,11 +1,9 @@
 /* Measures every kernel of a training step: products by the shapes of a model's weights and by
  * pass, attention, and kernels of rows.
  *
- * A probe is a kernel of some sizes at one point (rows a group, tokens a sequence, bytes).  All are
- * timed in turn, in an order in which a truncated list is useful: a point near the middle of every
- * kernel, then points around it; what would exceed the budget is left out.  Then those whose
- * repetitions do not agree yet are repeated while time allows; the mean counts, as a step is a sum
- * of many calls, fast and slow ones.
+ * A probe is a kernel of some sizes at one point (rows a group, tokens a sequence, bytes).  Their
+ * order is one in which a truncated list is useful: a point near the middle of every kernel, then
+ * points around it.  passes.c says how often each is timed.
  *
  * Calls of less than a millisecond are repeated at once, after one that is not timed: operands that
  * fit into a cache are there, as those of an op are that the op before it wrote.  Larger ones do
@@ -64,11 +62,9 @@ typedef struct {
     ek_cost_kernel kernel;
     int32_t size[EK_KERNEL_SIZES];
     const shape *of; /* of products */
-    int turn;        /* 0 first */
     double x, work;  /* of the table, and FLOPs or bytes of a call */
     int64_t n;       /* rows a group, tokens, rows */
     double seconds, missing;
-    ek_repeats repeats;
 } probe;
 
 typedef struct {
@@ -81,15 +77,16 @@ typedef struct {
     const ek_kernels *k;
     ek_probe_operands o;
     shape_list shapes;
-    probe *probes; /* [n_probes] */
+    probe *probes;   /* [n_probes] */
+    ek_timed *timed; /* of each */
     int n_probes;
     ek_arena arena;
     size_t ws_bytes;
     int64_t packed_bytes, gradient_bytes; /* of all groups of the largest product */
     void *packed, *gradient;
     int64_t packed_at, gradient_at;
-    int64_t start;
-    double budget;
+    int64_t start;      /* of the first call */
+    double budget;      /* from then on */
     ek_cpu_share share; /* of timed calls, */
     ek_cpu_share whole; /* and of all that is done from the first to the last */
 } bench;
@@ -163,15 +160,18 @@ static int turn_of(int point)
     return turns[point];
 }
 
-static void add_probe(bench *b, probe p)
+static void add_probe(bench *b, int turn, probe p)
 {
     const probe *last = b->n_probes > 0 ? &b->probes[b->n_probes - 1] : NULL;
 
     if (last != NULL && last->kernel == p.kernel && last->x >= p.x &&
         memcmp(last->size, p.size, sizeof(p.size)) == 0)
         return; /* the limits make it the point before */
-    if (b->n_probes < PROBES_MAX)
-        b->probes[b->n_probes++] = p;
+    if (b->n_probes == PROBES_MAX)
+        return;
+    p.missing = 1;
+    b->timed[b->n_probes].turn = turn;
+    b->probes[b->n_probes++] = p;
 }
 
 /* Number of groups with which a point is measured. */
@@ -196,13 +196,13 @@ static void list_products(bench *b, const shape *s)
         for (int i = 0; i < POINTS && bytes_of_rows(b, s, rows_at[i]) <= b->o.buffer_bytes; i++) {
             double rows = (double)(groups_at(s, rows_at[i]) * rows_at[i]);
 
-            add_probe(b, (probe){.kernel = passes[p],
-                                 .size = {(int32_t)s->out, (int32_t)s->in},
-                                 .of = s,
-                                 .turn = turn_of(i),
-                                 .x = (double)rows_at[i],
-                                 .work = 2 * rows * (double)(s->out * s->in),
-                                 .n = rows_at[i]});
+            add_probe(b, turn_of(i),
+                      (probe){.kernel = passes[p],
+                              .size = {(int32_t)s->out, (int32_t)s->in},
+                              .of = s,
+                              .x = (double)rows_at[i],
+                              .work = 2 * rows * (double)(s->out * s->in),
+                              .n = rows_at[i]});
         }
 }
 
@@ -237,11 +237,11 @@ static void list_attention(bench *b, ek_cost_kernel kernel)
         if (a.batch * a.seq * row > b->o.buffer_bytes || tokens_at[i] > ek_model_longest(s))
             break;
         add_probe(b,
+                  i == 1   ? 0
+                  : i == 0 ? 2
+                           : i,
                   (probe){.kernel = kernel,
                           .size = {(int32_t)s->heads, (int32_t)s->kv_heads, (int32_t)s->head_dim},
-                          .turn = i == 1   ? 0
-                                  : i == 0 ? 2
-                                           : i,
                           .x = (double)tokens_at[i],
                           .work = of_pair * pairs,
                           .n = tokens_at[i]});
@@ -260,11 +260,8 @@ static void list_rows(bench *b, ek_cost_kernel kernel)
         n = flat ? n : at_most(n, EK_PROBE_ROWS);
         if (ek_probe_rows_need(&b->o, kernel, n) > b->o.buffer_bytes)
             break;
-        add_probe(b, (probe){.kernel = kernel,
-                             .turn = turn_of(i),
-                             .x = row * (double)n,
-                             .work = row * (double)n,
-                             .n = n});
+        add_probe(b, turn_of(i),
+                  (probe){.kernel = kernel, .x = row * (double)n, .work = row * (double)n, .n = n});
     }
 }
 
@@ -348,7 +345,7 @@ static void fill_numbers(void *to, int64_t bytes)
 
 static ek_status bench_open(ek_calibration *c, double budget_s, bench *b)
 {
-    double bytes = budget_s * BUFFER_A_SECOND;
+    double bytes = budget_s * c->busy_share * BUFFER_A_SECOND;
 
     b->c = c;
     b->k = b->o.k = c->cfg->k;
@@ -357,7 +354,8 @@ static ek_status bench_open(ek_calibration *c, double budget_s, bench *b)
                         : bytes < BUFFER_LEAST ? BUFFER_LEAST
                                                : (int64_t)bytes / EK_ARENA_ALIGN * EK_ARENA_ALIGN;
     b->probes = calloc(PROBES_MAX, sizeof(*b->probes));
-    EK_REQUIRE(b->probes != NULL, EK_ENOMEM, "no memory for measurements");
+    b->timed = calloc(PROBES_MAX, sizeof(*b->timed));
+    EK_REQUIRE(b->probes != NULL && b->timed != NULL, EK_ENOMEM, "no memory for measurements");
     list_shapes(c, &b->shapes);
     list_probes(b);
     measure_sizes(b);
@@ -380,6 +378,7 @@ static void bench_close(bench *b)
 {
     ek_arena_fini(&b->arena);
     free(b->probes);
+    free(b->timed);
 }
 
 /* --- calls ------------------------------------------------------------------------------------ */
@@ -490,10 +489,12 @@ static double expected_seconds(const bench *b, const probe *p)
     return 2 * p->work / m->copy;
 }
 
-/* Adds a repetition. */
-static ek_status time_probe(bench *b, probe *p)
+static ek_status time_probe(void *self, int i)
 {
-    double expected = p->repeats.n > 0 ? p->seconds : expected_seconds(b, p);
+    bench *b = self;
+    probe *p = &b->probes[i];
+    ek_times *times = &b->timed[i].times;
+    double expected = times->n > 0 ? p->seconds : expected_seconds(b, p);
     int calls = 1;
     ek_stopwatch watch;
 
@@ -504,61 +505,32 @@ static ek_status time_probe(bench *b, probe *p)
         calls = expected > 0 && BATCH_S / expected < CALLS_MOST ? (int)(BATCH_S / expected) + 1
                                                                 : CALLS_MOST;
     watch = ek_stopwatch_start();
-    for (int i = 0; i < calls; i++)
+    for (int c = 0; c < calls; c++)
         EK_TRY(call_probe(b, p));
     EK_TRY(ek_kernels_wait(b->k));
-    ek_repeats_add(&p->repeats, ek_stopwatch_stop(&watch, b->k->threads, &b->share) / calls);
-    p->seconds = p->repeats.sum / p->repeats.n;
+    ek_times_add(times, ek_stopwatch_stop(&watch, b->k->threads, &b->share) / calls);
+    p->seconds = ek_times_mean(times);
+    p->missing = 0;
     return EK_OK;
 }
 
-static int has_time_for(const bench *b, double seconds)
+static int has_time_for(void *self, int i, double part)
 {
-    return seconds_since(b->start) + seconds / ek_cpu_share_of(&b->share) <= b->budget;
-}
+    const bench *b = self;
+    const probe *p = &b->probes[i];
+    double seconds =
+        b->timed[i].times.n > 0 ? fmax(p->seconds, BATCH_S) : 2 * expected_seconds(b, p) + BATCH_S;
 
-/* Times every probe that the budget allows once. */
-static ek_status time_all(bench *b)
-{
-    for (int i = 0; i < b->n_probes; i++)
-        b->probes[i].missing = 1;
-    for (int turn = 0; turn < POINTS; turn++)
-        for (int i = 0; i < b->n_probes; i++) {
-            probe *p = &b->probes[i];
-
-            if (p->turn != turn || !has_time_for(b, 2 * expected_seconds(b, p) + BATCH_S))
-                continue;
-            EK_TRY(time_probe(b, p));
-            p->missing = 0;
-        }
-    return EK_OK;
-}
-
-/* Repeats those that do not agree yet; *calls: how many. */
-static ek_status repeat_unsettled(bench *b, int *calls)
-{
-    *calls = 0;
-    for (int turn = 0; turn < POINTS; turn++)
-        for (int i = 0; i < b->n_probes; i++) {
-            probe *p = &b->probes[i];
-
-            if (p->turn != turn || p->missing > 0 || ek_repeats_agree(&p->repeats) ||
-                !has_time_for(b, fmax(p->seconds, BATCH_S)))
-                continue;
-            EK_TRY(time_probe(b, p));
-            ++*calls;
-        }
-    return EK_OK;
+    return seconds_since(b->start) + seconds / ek_cpu_share_of(&b->share) <= part * b->budget;
 }
 
 static ek_status measure_probes(bench *b)
 {
-    int calls = 1;
+    ek_passes p = {b->timed, b->n_probes, POINTS,      !isfinite(b->budget),
+                   b,        time_probe,  has_time_for};
     ek_stopwatch watch = ek_stopwatch_start();
 
-    EK_TRY(time_all(b));
-    while (calls > 0 && isfinite(b->budget))
-        EK_TRY(repeat_unsettled(b, &calls));
+    EK_TRY(ek_calibrate_passes(&p));
     (void)ek_stopwatch_stop(&watch, b->k->threads, &b->whole);
     return EK_OK;
 }
@@ -701,14 +673,16 @@ static ek_status agree_on_kernels(bench *b, double op_s)
 
 ek_status ek_calibrate_kernels(ek_calibration *c, double budget_s)
 {
-    bench b = {.start = ek_clock_ns(),
-               .budget = c->cfg->kernels_once ? INFINITY : budget_s - OP_S_MOST};
+    bench b = {0};
+    int64_t opens = ek_clock_ns();
     double op_s = 0;
     ek_status st;
 
     st = bench_open(c, budget_s, &b);
     /* and none measures while another writes its operands */
     EK_TRY_OUT(ek_agree(c->ranks > 1 ? c->world : NULL, "measure kernels", st));
+    b.start = ek_clock_ns();
+    b.budget = c->cfg->kernels_once ? INFINITY : budget_s - OP_S_MOST - seconds_since(opens);
     EK_TRY_OUT(measure_probes(&b));
     EK_TRY_OUT(measure_op(&op_s));
 out:
