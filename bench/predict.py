@@ -232,9 +232,9 @@ def error_of(row, engine):
     return abs(row["predicted"][engine] / row["measured_ms"] - 1)
 
 
-def beyond(row, engine, spread):
-    """What an error is larger than two starts of a layout of the group are apart in the mean."""
-    return max(error_of(row, engine) - spread.get(row["group"], 0), 0)
+def beyond(error, group, spread):
+    """An error, but none if it is not larger than two starts of a layout of the group are apart in the mean."""
+    return error if error > spread.get(group, 0) else 0
 
 
 def cells_table(rows, engine, recalibrated):
@@ -251,15 +251,15 @@ def cells_table(rows, engine, recalibrated):
 
 def regret_table(rows, engine, spread):
     """Of each group: the layout that the prediction chooses against the fastest one."""
-    print("\n| group | layouts | chosen | fastest | regret | beyond the spread |\n|---|---|---|---|---|---|")
+    print("\n| group | layouts | chosen | fastest | regret | within the spread as none |\n|---|---|---|---|---|---|")
     regrets = []
     for group in dict.fromkeys(r["group"] for r in rows):
         cells = [r for r in rows if r["group"] == group and not r["again"]]
         chosen, best = min(cells, key=lambda r: r["predicted"][engine]), min(cells, key=lambda r: r["measured_ms"])
         regret = chosen["measured_ms"] / best["measured_ms"] - 1
-        regrets.append((regret, max(regret - spread.get(group, 0), 0)))
+        regrets.append((regret, beyond(regret, group, spread)))
         print("| %s | %d | %s | %s | %.1f %% | %.1f %% |" % (group, len(cells), chosen["layout"], best["layout"], 100 * regrets[-1][0], 100 * regrets[-1][1]))
-    for i, title in enumerate(("regret", "regret beyond the spread")):
+    for i, title in enumerate(("regret", "regret, within the spread as none")):
         print("\n%s: %d groups, mean %.1f %%, worst %.1f %%" % (
             title, len(regrets), 100 * statistics.mean(x[i] for x in regrets), 100 * max(x[i] for x in regrets)))
 
@@ -287,7 +287,7 @@ def tables(o):
     print()
     for engine in ENGINES:
         summary("%s, all cells" % engine, [error_of(r, engine) for r in cells])
-        summary("%s, beyond the spread of starts" % engine, [beyond(r, engine, spread) for r in cells])
+        summary("%s, those within the spread of starts as none" % engine, [beyond(error_of(r, engine), r["group"], spread) for r in cells])
         for group in dict.fromkeys(r["group"] for r in rows):
             summary("%s, %s" % (engine, group), [error_of(r, engine) for r in cells if r["group"] == group])
         summary("%s, real loads" % engine, [error_of(r, engine) for r in cells if r["group"] in real])
