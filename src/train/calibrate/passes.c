@@ -1,9 +1,10 @@
 /* In which order, and how often, kernels are timed.
  *
  * A machine is slow for some tenths of a second at times, in which many kernels are timed one after
- * the other.  So all are timed once, in part of the budget, and then once more in the same order:
- * the two moments of each are a whole pass apart.  Then those follow for which there was no time,
- * and those whose repetitions do not agree yet are timed again while there is time.
+ * the other.  So all are timed once, in part of the budget, and then once more in the same order
+ * (the first turn, which has one size of each kernel, in all of it if need be): the two moments of
+ * each are a whole pass apart.  Then those follow for which there was no time, and those whose
+ * repetitions do not agree yet are timed again while there is time.
  *
  * Of the repetitions the mean counts, as a step is a sum of many calls, but without those that took
  * much longer than the shortest, as slow moments make them. */
@@ -55,14 +56,15 @@ static int is_of(const ek_times *t, which w)
     }
 }
 
-/* Times each of these once that this part of the budget has time for; *calls: how many. */
+/* Times each of these once that this part of the budget has time for, or, in the first turn, all of
+ * it; *calls: how many. */
 static ek_status pass(const ek_passes *p, which w, double part, int *calls)
 {
     *calls = 0;
     for (int turn = 0; turn < p->turns; turn++)
         for (int i = 0; i < p->n; i++) {
             if (p->of[i].turn != turn || !is_of(&p->of[i].times, w) ||
-                !p->has_time(p->self, i, part))
+                !p->has_time(p->self, i, turn == 0 ? 1 : part))
                 continue;
             EK_TRY(p->time(p->self, i));
             ++*calls;
