@@ -132,7 +132,7 @@ class Comparison:
         """Samples of a run, and the simulated step of ten nodes in milliseconds."""
         hidden, experts, _ = MODELS[model]
         save_s, restart_s = seconds(*MODELS[model])
-        machines = cluster(save_s, self.o.restart_s or restart_s)
+        machines = cluster(save_s, self.o.restart_s if self.o.restart_s is not None else restart_s)
         s = json.loads(self.evenkeel(
             "simulate", "--cluster", self.write("cluster.json", json.dumps(machines)), "--ranks", 10, "--batch", 40,
             "--seq", 1024, "--micro-batch", 40, "--model", self.write(model + ".json", json.dumps(config(hidden, experts))),

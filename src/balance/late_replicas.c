@@ -86,7 +86,7 @@ static int add_one(ek_quota_flow *f, const ek_plan_limits *l, const int64_t *cou
 }
 
 void ek_late_replicas_add(ek_late_replicas *x, const ek_plan_limits *l, const int64_t *counts,
-                          ek_plan *p)
+                          const int32_t *persistent, ek_plan *p)
 {
     ek_quota_flow *f = &x->flow;
     int64_t most, level;
@@ -99,7 +99,7 @@ void ek_late_replicas_add(ek_late_replicas *x, const ek_plan_limits *l, const in
     if (most > level) /* the last attempt has overwritten them */
         (void)ek_quota_flow_least(f, l, &p->placement, p->quota);
     for (int32_t s = 0; s < l->ranks * l->slots; s++)
-        if (ek_plan_is_replica(&p->placement, s) && p->quota[s] == 0)
+        if (persistent[s] < 0 && ek_plan_is_replica(&p->placement, s) && p->quota[s] == 0)
             p->placement.expert_of[s] = -1;
 }
 

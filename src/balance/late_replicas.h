@@ -35,9 +35,10 @@ typedef struct {
 void ek_late_replicas_reserve(ek_late_replicas *x, ek_arena *a, const ek_plan_limits *l);
 
 /* Sets the quotas of a plan for counts [ranks][experts], and adds replicas to its placement while
- * they pay, and leaves out those that serve nothing. */
+ * they pay, and leaves out those that serve nothing, but for persistent copies.  persistent [ranks
+ * * slots]: their experts, or -1. */
 void ek_late_replicas_add(ek_late_replicas *x, const ek_plan_limits *l, const int64_t *counts,
-                          ek_plan *p);
+                          const int32_t *persistent, ek_plan *p);
 
 /* sent: the placement of the replicas that were sent before the gate, with the same primaries. */
 ek_late_count ek_late_replicas_count(ek_late_replicas *x, const ek_placement *p,

@@ -18,7 +18,7 @@
 enum { DATA_MAX = 4096 };
 
 typedef struct {
-    cli_model_settings of; /* first, as cli/model_options.h says */
+    cli_model_settings opened; /* first, as cli/model_options.h says */
     ek_lm_eval_config eval;
     int json;
 } eval_settings;
@@ -91,7 +91,7 @@ static ek_status run_eval(const ek_options *o)
     /* tokens are kept in an unnamed file, which disappears when interrupted */
     const char *temporary = getenv("TMPDIR");
     eval_settings s = {
-        .of.lm = {.size = sizeof(s.of.lm)},
+        .opened.lm = {.size = sizeof(s.opened.lm)},
         .eval = {.size = sizeof(s.eval),
                  .scratch_dir = temporary != NULL && temporary[0] == '/' ? temporary : "/tmp",
                  .context = &shown,
@@ -103,11 +103,11 @@ static ek_status run_eval(const ek_options *o)
     EK_TRY(ek_options_store(o, &s));
     EK_REQUIRE(s.eval.n_data <= DATA_MAX, EK_EINVAL,
                "more than %d paths in --data; give their folder", DATA_MAX);
-    s.of.lm.progress = s.eval.progress;
-    s.of.lm.context = s.eval.context;
-    s.of.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
-    EK_TRY(ek_limits_check_threads(s.of.lm.threads, 1));
-    EK_TRY(ek_lm_open(s.of.model, &s.of.lm, &lm));
+    s.opened.lm.progress = s.eval.progress;
+    s.opened.lm.context = s.eval.context;
+    s.opened.lm.needs_tokenizer = !ek_tokens_is_file(s.eval.data[0]);
+    EK_TRY(ek_limits_check_threads(s.opened.lm.threads, 1));
+    EK_TRY(ek_lm_open(s.opened.model, &s.opened.lm, &lm));
     st = ek_lm_eval(lm, &s.eval, &e);
     fputs(ek_live_line_end(), stderr);
     ek_lm_close(&lm);

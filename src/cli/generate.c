@@ -18,7 +18,7 @@
 enum { PROMPT_PIECE = 1 << 16, PROMPT_BYTES_MAX = 64 << 20 };
 
 typedef struct {
-    cli_model_settings of;            /* first, as cli/model_options.h says */
+    cli_model_settings opened;        /* first, as cli/model_options.h says */
     const char *prompt, *prompt_file; /* NULL: not given */
     ek_lm_generate_config text;
     int quiet;
@@ -58,7 +58,7 @@ static const ek_option own[] = {
     {"seed", EK_OPTION_UINT, .fallback = "0", .field = EK_FIELD_UINT64,
      .offset = offsetof(generate_settings, text.seed), .help = "seed of the sampler"},
     {"expert-lookahead", EK_OPTION_CHOICE, .fallback = "off", .allowed = "on|off",
-     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, of.lm.expert_lookahead),
+     .field = EK_FIELD_TEXT, .offset = offsetof(generate_settings, opened.lm.expert_lookahead),
      .help = "predict the next layer's experts for each new token and read them while the disk "
              "is idle"},
     {"quiet", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(generate_settings, quiet),
@@ -168,10 +168,10 @@ static ek_status generate(generate_settings *s, const char *prompt)
     ek_status st;
 
     if (!s->quiet && isatty(STDERR_FILENO)) {
-        s->of.lm.progress = cli_show_progress;
-        s->of.lm.context = &shown;
+        s->opened.lm.progress = cli_show_progress;
+        s->opened.lm.context = &shown;
     }
-    st = ek_lm_open(s->of.model, &s->of.lm, &lm);
+    st = ek_lm_open(s->opened.model, &s->opened.lm, &lm);
     fputs(ek_live_line_end(), stderr);
     EK_TRY(st);
     s->text.times = &times;
@@ -194,15 +194,15 @@ static ek_status generate(generate_settings *s, const char *prompt)
 /* All arguments are checked before the model is opened. */
 static ek_status run_generate(const ek_options *o)
 {
-    generate_settings s = {.of.lm = {.size = sizeof(s.of.lm), .needs_tokenizer = 1},
+    generate_settings s = {.opened.lm = {.size = sizeof(s.opened.lm), .needs_tokenizer = 1},
                            .text = {.size = sizeof(s.text)}};
     char *prompt = NULL;
     ek_status st;
 
     EK_TRY(ek_options_store(o, &s));
-    EK_TRY(ek_limits_check_threads(s.of.lm.threads, 1));
+    EK_TRY(ek_limits_check_threads(s.opened.lm.threads, 1));
     EK_TRY(find_prompt(&s, &prompt));
-    s.of.lm.positions = s.text.tokens;
+    s.opened.lm.positions = s.text.tokens;
     st = generate(&s, prompt);
     free(prompt);
     return st;

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-static const ek_option of_model[] = {
+static const ek_option model_options[] = {
     {"model", EK_OPTION_TEXT, .unit = "DIR", .required = 1, .field = EK_FIELD_TEXT,
      .offset = offsetof(cli_model_settings, model),
      .help = "Hugging Face folder, checkpoint, or folder of a run"},
@@ -48,12 +48,13 @@ static const ek_option of_model[] = {
              "not read"},
 };
 
-static_assert(sizeof(of_model) / sizeof(of_model[0]) == CLI_MODEL_OPTIONS, "rows of of_model");
+static_assert(sizeof(model_options) / sizeof(model_options[0]) == CLI_MODEL_OPTIONS,
+              "rows of model_options");
 
 size_t cli_model_options(const ek_option *own, size_t n, ek_option *rows)
 {
-    rows[0] = of_model[0];
+    rows[0] = model_options[0];
     memcpy(rows + 1, own, n * sizeof(*own));
-    memcpy(rows + 1 + n, of_model + 1, sizeof(of_model) - sizeof(of_model[0]));
+    memcpy(rows + 1 + n, model_options + 1, sizeof(model_options) - sizeof(model_options[0]));
     return n + CLI_MODEL_OPTIONS;
 }

@@ -440,12 +440,14 @@ static ek_status op_share(void *self, const ek_op *op)
     return exchange_replicas(self, op, SHARE_BROADCAST);
 }
 
-/* Describes the first message that is not complete. */
+/* Describes the first message that is not complete, of these or of those that they wait for. */
 static void describe(void *self, const ek_op *op, char *text, size_t cap)
 {
+    const ek_moe *m = self;
     const ek_replica_flight *f = *op->state;
 
-    (void)self;
+    if (f != NULL && f->waiting)
+        f = &m->flights[FETCH_FORWARD];
     for (int i = 0; f != NULL && i < f->n; i++)
         if (f->coll[i] != NULL) {
             ek_coll_describe(f->coll[i], text, cap);

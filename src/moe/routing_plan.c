@@ -392,7 +392,9 @@ static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
         return serve_placement(
             m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots,
             p);
-    ek_late_replicas_add(&d->scratch.late, &d->limits, d->scratch.counts, p);
+    ek_late_replicas_add(
+        &d->scratch.late, &d->limits, d->scratch.counts,
+        m->w->placement.expert_of + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
     ek_late_replicas_keep_slots(p, &sent);
     return EK_OK;
 }

@@ -175,9 +175,10 @@ static int32_t find_late(const ek_graph *g, char *late)
     return last;
 }
 
-/* Appends op i of `from`, whose dependencies are there already; after: one more, or -1. */
-static void append(const ek_graph *from, int32_t i, int32_t after, int32_t *id, int32_t *deps,
-                   ek_graph *to)
+/* Lists what op i of `from` depends on, which is there already; after: one more, or -1.  Returns
+ * the number. */
+static int32_t list_deps(const ek_graph *from, int32_t i, int32_t after, const int32_t *id,
+                         int32_t *deps)
 {
     const ek_op *op = &from->ops[i];
     int32_t n = 0;
@@ -186,7 +187,16 @@ static void append(const ek_graph *from, int32_t i, int32_t after, int32_t *id, 
         deps[n] = id[from->deps[op->dep + n]];
     if (after >= 0)
         deps[n++] = after;
-    id[i] = ek_graph_add(to, op, deps, n);
+    return n;
+}
+
+/* Appends op i of `from`; after: as above. */
+static void append(const ek_graph *from, int32_t i, int32_t after, int32_t *id, int32_t *deps,
+                   ek_graph *to)
+{
+    int32_t n = list_deps(from, i, after, id, deps);
+
+    id[i] = ek_graph_add(to, &from->ops[i], deps, n);
 }
 
 /* The same ops, with the late ones behind the last that computes for a micro-batch. */
@@ -355,20 +365,31 @@ static int is_of_replicas(const ek_op *op)
             op->kind == EK_OP_REPLICA_GRADIENTS);
 }
 
-/* The same ops, of which those that send replicas or sum their gradients wait for what is computed
- * before them, and are waited for by all after them. */
+static int is_between_stages(const ek_op *op)
+{
+    return op->work.kind == EK_WORK_NET && (op->work.net.collective == EK_COLLECTIVE_SEND ||
+                                            op->work.net.collective == EK_COLLECTIVE_RECEIVE);
+}
+
+/* The same ops, of which those that send replicas or sum their gradients wait for all before them,
+ * and are waited for by all after them.  Messages between stages are not waited for, as the other
+ * stage may need what comes later. */
 static void leave_replicas_alone(const ek_graph *from, int32_t *id, int32_t *deps, ek_graph *to)
 {
-    int32_t computed = -1, sent = -1;
+    int32_t next = 0, sent = -1; /* next: the first op that no replicas have waited for */
 
     for (int32_t i = 0; i < from->n_ops; i++) {
         int alone = is_of_replicas(&from->ops[i]);
+        int32_t n = list_deps(from, i, sent, id, deps);
 
-        append(from, i, alone && computed >= 0 ? computed : sent, id, deps, to);
-        if (alone)
+        for (; alone && next < i; next++)
+            if (!is_between_stages(&from->ops[next]))
+                deps[n++] = id[next];
+        id[i] = ek_graph_add(to, &from->ops[i], deps, n);
+        if (alone) {
             sent = id[i];
-        else if (from->ops[i].lane == EK_LANE_COMPUTE)
-            computed = id[i];
+            next = i + 1;
+        }
     }
 }
 
@@ -378,7 +399,7 @@ static ek_status copy_reordered(unsigned change, const ek_machine *m, const ek_d
 {
     scratch x = {calloc((size_t)from->n_ops + 1, sizeof(*x.late)),
                  calloc((size_t)from->n_ops + 1, sizeof(*x.id)),
-                 calloc((size_t)from->n_deps + 1, sizeof(*x.deps))};
+                 calloc((size_t)from->n_deps + (size_t)from->n_ops + 1, sizeof(*x.deps))};
     ek_status st;
 
     EK_REQUIRE_OUT(x.late != NULL && x.id != NULL && x.deps != NULL, EK_ENOMEM,

@@ -29,8 +29,8 @@
  *                      once to each rank that has (sim/dialect_net.h); here once for each expert
  *   ddp-buckets        gradients of a layer are reduced in buckets of 25 MiB, one after the other
  *                      (sim/dialect_net.h); here in one
- *   replicas-alone     nothing goes on while replicas are sent or their gradients summed; here they
- *                      are beside what does not need them
+ *   replicas-alone     nothing goes on while replicas are sent or their gradients summed, but for
+ *                      messages between stages; here they are beside what does not need them
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
  *                      with a copy of all before each; here rows of the node go with those between
  *                      nodes (of the cluster: sim/price_net.h) */

@@ -455,8 +455,9 @@ static double pass_of_steps(const ek_cluster *c, const int32_t *hops)
 
 /* Figures by which NCCL chooses between rings and trees (graph/tuning.cc, protocol Simple): the
  * part of a ring's bandwidth that trees reach, and of that, by powers of two from 64 bytes, what
- * vectors below 512 MiB reach; and how much longer the steps of rings between nodes take in
- * all-reduces (compute capability 8.0 and later). */
+ * vectors below 512 MiB reach; and how much longer all steps of a ring through several nodes take
+ * beside their bytes in all-reduces, if steps are paid at all (compute capability 8.0 and
+ * later). */
 #define TREE_BANDWIDTH 0.92
 #define RING_PLATEAU   1.4
 enum { TREE_SIZES = 23, TREE_SIZES_FROM = 64 };
@@ -527,12 +528,12 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
     steady = passes * (w->group.n - 1) * chunk * slowest;
     if (c->ring_steps)
         latency = passes * pass_of_steps(c, hops);
-    around = passes * (around - least) + (chunk - segment) * slowest;
-    ring = (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
     if (c->tree_sums && w->collective == EK_COLLECTIVE_ALL_REDUCE)
         tree = tree_time(c, w, hops, slowest);
     if (c->ring_steps && tree.latency_s < HUGE_VAL)
-        ring.latency_s *= RING_PLATEAU;
+        latency *= RING_PLATEAU;
+    around = passes * (around - least) + (chunk - segment) * slowest;
+    ring = (ek_net_time){.wire_s = steady, .latency_s = fmax(latency, around - steady)};
     if (seconds_of(tree) < seconds_of(ring))
         ring = tree;
     ring.latency_s += collective;

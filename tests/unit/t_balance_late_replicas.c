@@ -10,6 +10,7 @@ typedef struct {
     ek_late_replicas late;
     ek_plan p;
     int64_t counts[RANKS * EXPERTS];
+    int32_t persistent[ALL]; /* the primaries */
 } problem;
 
 /* Experts 2 r and 2 r + 1 on rank r, and an empty slot. */
@@ -28,6 +29,7 @@ static void begin(problem *x, double exposed_s)
         x->p.placement.primary[e] = e / 2 * SLOTS + e % 2;
         x->p.placement.expert_of[x->p.placement.primary[e]] = e;
     }
+    memcpy(x->persistent, x->p.placement.expert_of, sizeof(x->persistent));
 }
 
 /* Each source sends `rows` to each expert, and `more` to expert 0. */
@@ -45,7 +47,7 @@ static int32_t late(problem *x)
 
     memcpy(sent_of, x->p.placement.expert_of, sizeof(sent_of));
     sent.expert_of = sent_of;
-    ek_late_replicas_add(&x->late, &x->l, x->counts, &x->p);
+    ek_late_replicas_add(&x->late, &x->l, x->counts, x->persistent, &x->p);
     return ek_late_replicas_count(&x->late, &x->p.placement, &sent).all;
 }
 
@@ -94,7 +96,8 @@ static void replicas_are_added_while_they_pay(void)
     }
 }
 
-/* Expert 7 is chosen by nobody; its replicas keep their slots from others, but are left out. */
+/* Expert 7 is chosen by nobody; its replicas keep their slots from others, but are left out, other
+ * than a persistent copy. */
 static void idle_replicas_are_left_out(void)
 {
     problem x;
@@ -102,14 +105,14 @@ static void idle_replicas_are_left_out(void)
     begin(&x, 1);
     x.p.placement.expert_of[2] = 7;
     x.p.placement.expert_of[SLOTS + 2] = 0;
-    x.p.placement.expert_of[2 * SLOTS + 2] = 7;
+    x.p.placement.expert_of[2 * SLOTS + 2] = x.persistent[2 * SLOTS + 2] = 7;
     count(&x, 10, 60);
     for (int32_t r = 0; r < RANKS; r++)
         x.counts[r * EXPERTS + 7] = 0;
     CHECK_INT(late(&x), 1); /* on rank 3 */
     CHECK_INT(x.p.placement.expert_of[2], -1);
     CHECK_INT(x.p.placement.expert_of[SLOTS + 2], 0);
-    CHECK_INT(x.p.placement.expert_of[2 * SLOTS + 2], -1);
+    CHECK_INT(x.p.placement.expert_of[2 * SLOTS + 2], 7);
     CHECK_INT(x.p.placement.expert_of[3 * SLOTS + 2], 0);
     CHECK_INT(busiest(&x), 147);
     ek_arena_fini(&x.a);

@@ -268,6 +268,56 @@ static void replicas_sent_for_other_loads_make_room(void)
     drop(&one);
 }
 
+/* A late fetch that waits for what was sent before the gate: here for a byte of the next rank. */
+static void describe_late_fetch(const layer *l, int turn)
+{
+    ek_comm *stage = l->mesh->stage;
+    int ranks = ek_comm_size(stage), me = ek_comm_rank(stage);
+    ek_moe m = l->m;
+    ek_graph g;
+    ek_moe_builder b = {.m = &m, .g = &g};
+    ek_replica_flight late = {.waiting = 1}, *before = &m.flights[0];
+    void *state = &late;
+    char in, out = 1, text[256] = "", peer[32];
+    ek_coll *send = NULL;
+    int32_t id;
+    ek_op op;
+
+    (void)turn;
+    ek_graph_init(&g);
+    m.ids.forward_fetch = 0;
+    id = ek_replicas_build_fetch(&b, 0, -1).after;
+    CHECK(id >= 0);
+    op = g.ops[id];
+    op.state = &state;
+    CHECK_INT(ek_comm_recv(stage, &in, 1, (me + 1) % ranks, 0, &before->coll[0]), EK_OK);
+    before->n = 1;
+    op.describe(op.self, &op, text, sizeof(text));
+    snprintf(peer, sizeof(peer), "waits for rank %d", (me + 1) % ranks);
+    if (strstr(text, peer) == NULL)
+        EK_T_FAIL("\"%s\" has no \"%s\"", text, peer);
+    CHECK_INT(ek_comm_barrier(stage), EK_OK); /* nothing is sent before */
+    CHECK_INT(ek_comm_send(stage, &out, 1, (me + ranks - 1) % ranks, 0, &send), EK_OK);
+    CHECK_INT(ek_coll_wait(&send), EK_OK);
+    CHECK_INT(ek_coll_wait(&before->coll[0]), EK_OK);
+    before->n = 0;
+    ek_graph_fini(&g);
+}
+
+static void a_late_fetch_says_what_it_waits_for(void)
+{
+    scenario s = plain();
+    result many;
+
+    s.cfg =
+        (ek_moe_config){.planner = &ek_planner_auto, .replay = &steady, .costs = costs_of_waiting};
+    s.ranks = s.sizes.ep = 4;
+    s.spare_slots = 1;
+    s.look = describe_late_fetch;
+    CHECK(run_ranks(&s, &many));
+    drop(&many);
+}
+
 /* --- any plan --------------------------------------------------------------------------------- */
 
 static int64_t replicas_seen;
@@ -407,6 +457,7 @@ static const ek_case cases[] = {
     EK_CASE(plans_use_the_previous_counts),
     EK_CASE(replicas_are_sent_before_the_gate_while_that_takes_less),
     EK_CASE(replicas_sent_for_other_loads_make_room),
+    EK_CASE(a_late_fetch_says_what_it_waits_for),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
     EK_CASE(one_expert_takes_all),

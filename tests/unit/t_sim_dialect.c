@@ -215,6 +215,54 @@ static void nothing_goes_on_beside_replicas(void)
     ek_graph_fini(&g);
 }
 
+/* Replicas behind an exchange that they do not need and others that follow at once, a message of
+ * the next stage, and the sum of gradients behind both. */
+static void build_adjacent_replicas(ek_graph *g)
+{
+    ek_graph_init(g);
+    add(g, EK_OP_ROUTER, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), -1);
+    add(g, EK_OP_DISPATCH_A2A, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_A2A_LINEAR), 0);
+    add(g, EK_OP_REPLICAS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTICASTS), 0);
+    add(g, EK_OP_LATE_REPLICAS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTICASTS), 0);
+    add(g, EK_OP_RECEIVE_GRADIENT, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_RECEIVE), -1);
+    add(g, EK_OP_REDUCE_SCATTER, EK_LANE_SUMS, 0, of_net(EK_COLLECTIVE_REDUCE_SCATTER), 0);
+    add(g, EK_OP_COMBINE_A2A, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_A2A_LINEAR), 0);
+    add(g, EK_OP_REPLICA_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTIREDUCES), 0);
+    add(g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 0);
+    CHECK_INT(ek_graph_check(g), EK_OK);
+}
+
+/* What op i depends on, as bits. */
+static unsigned deps_of(const ek_graph *g, int32_t i)
+{
+    unsigned bits = 0;
+
+    for (int32_t d = 0; d < g->ops[i].n_deps; d++)
+        bits |= 1u << g->deps[g->ops[i].dep + d];
+    return bits;
+}
+
+static void replicas_wait_for_exchanges_and_each_other(void)
+{
+    static const int32_t rank = 0;
+    static const unsigned expected[] = {0,     1,     1 | 2,           1 | 4,  8,
+                                        1 | 8, 1 | 8, 1 | 8 | 32 | 64, 1 | 128};
+    ek_graph g;
+    ek_sim_class c = {.graph = &g, .n_ranks = 1, .ranks = &rank};
+    ek_sim_graphs all = {1, 1, &c};
+    ek_dialect_graphs d;
+    const ek_graph *to;
+
+    build_adjacent_replicas(&g);
+    CHECK_INT(ek_dialect_open(EK_DIALECT_REPLICAS_ALONE, &machine, &one, &all, &d), EK_OK);
+    to = d.graphs.classes[0].graph;
+    CHECK_INT(to->n_ops, g.n_ops);
+    for (int32_t i = 0; i < to->n_ops; i++)
+        CHECK_INT(deps_of(to, i), expected[i]);
+    ek_dialect_close(&d);
+    ek_graph_fini(&g);
+}
+
 static void sums_of_copies_have_the_type_of_products(void)
 {
     static const int32_t rank = 0;
@@ -573,6 +621,7 @@ static const ek_case cases[] = {
     EK_CASE(scores_of_all_pairs_are_stored),
     EK_CASE(rows_go_back_behind_the_products_of_weights),
     EK_CASE(nothing_goes_on_beside_replicas),
+    EK_CASE(replicas_wait_for_exchanges_and_each_other),
     EK_CASE(sums_of_copies_have_the_type_of_products),
     EK_CASE(gradients_are_passed_over),
     EK_CASE(rows_pass_memory_again),

@@ -244,6 +244,21 @@ static void all_reduce_by_trees(void)
                others);
 }
 
+/* Steps of 1 us on links of 5 us: what a segment takes around the ring is the larger, and is not
+ * longer where a tree could be chosen. */
+static void only_steps_are_longer(void)
+{
+    ek_cluster c = three_levels();
+    ek_ranks group = {0, 4, 2};
+    double around = 2 * (3e5 / 2 / 10e9 + 5e-6);
+
+    c.ring_steps = 1;
+    c.level[1].ring_step_s = 1e-6;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 3e5), around);
+    c.tree_sums = 1;
+    CHECK_NEAR(seconds(&c, EK_COLLECTIVE_ALL_REDUCE, group, 3e5), around);
+}
+
 /* Latencies of all hops but one, where chunks are short. */
 static void short_ring_over_two_nodes(void)
 {
@@ -497,6 +512,7 @@ static const ek_case cases[] = {
     EK_CASE(two_nodes),
     EK_CASE(ring_of_steps),
     EK_CASE(all_reduce_by_trees),
+    EK_CASE(only_steps_are_longer),
     EK_CASE(short_ring_over_two_nodes),
     EK_CASE(links_of_the_network_carry_what_goes_higher),
     EK_CASE(shared_links_are_faster_for_few),
