@@ -34,8 +34,8 @@ typedef struct {
     ek_cost_table hop;     /* multicast: bytes -> seconds from one rank to the next */
     double seconds_a_byte_beside; /* what a byte sent and one received take from products on the
                                      same core */
-    double
-        arrival_skew_s; /* by which ranks that compute and then meet take longer than to compute */
+    double arrival_skew_s; /* by which ranks that compute and then meet take longer than to compute
+                              and to exchange, each alone */
     double burst; /* bytes of a rank that pass at once after a pause; 0: not measured, or none */
 } ek_link_cost;
 

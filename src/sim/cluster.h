@@ -29,8 +29,9 @@ typedef struct {
                             latencies; 0: not given */
     double byte_s; /* that a byte sent and one received take from what the rank computes; 0: not
                       given */
-    double arrival_skew_s; /* by which ranks that compute and then meet take longer than to compute,
-                         as they have not done as much at the same time; 0: not given */
+    double arrival_skew_s; /* by which ranks that compute and then meet take longer than to compute
+                         and to exchange, each alone, as they have not done as much at the same
+                         time; 0: not given */
     double burst; /* bytes of a rank that a link lets pass at once after a pause; 0: not given */
     double peer_bytes_s; /* bandwidth between two ranks: of a message, and of what an all-to-all has
                             for one rank; 0: bytes_s */

@@ -2,9 +2,9 @@
  *
  *   calibrate.c  order of measurements, agreement of ranks, cache
  *   compute.c    what planners need: products of experts, and copies
- *   kernels.c    every kernel, by shape and size: which, in which order, how often
+ *   kernels.c    every kernel: at which shapes and sizes, and the results
  *   kernel_rows.c  the calls of kernels that are not products
- *   passes.c     in which order and how often kernels are timed
+ *   passes.c     in which order and how often they are timed, and what of it counts
  *   links.c      messages
  *   progress.c   what messages take from products
  *   burst.c      what links let pass at once after a pause

@@ -7,8 +7,8 @@
  *
  * Such ranks run and are suspended in turn, for milliseconds, and do not have done as much work at
  * the same time: where they meet, some wait.  So ranks also compute for a while and then exchange a
- * few bytes, over and over: how much longer that takes than as much computation without, and than
- * the exchanges alone. */
+ * few bytes, over and over: how much longer that takes than as much computation and as many
+ * exchanges, each alone, together. */
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
@@ -82,7 +82,7 @@ static ek_status take_turn(const ek_calibration *c, turn t, work *done, double *
     return EK_OK;
 }
 
-static double mean(const double *x)
+static double mean_of_rounds(const double *x)
 {
     double sum = 0;
 
@@ -123,19 +123,18 @@ static ek_status measure_meetings(ek_calibration *c, ek_link link, const work *d
                                   unsigned char *bytes)
 {
     double looks = BETWEEN_S * done->looks / fmax(done->took.ran_s, 1e-9);
-    double longer[ROUNDS], alone = INFINITY, seconds;
+    double both[ROUNDS], meeting[ROUNDS], alone = BETWEEN_S / c->busy_share;
 
     for (int i = 0; i < c->ranks; i++)
         for (int j = 0; j < c->ranks; j++)
             rows[i * c->ranks + j] = i != j && (link == EK_LINK_NET ||
                                                 ek_calibrate_node(c, i) == ek_calibrate_node(c, j));
     for (int i = 0; i < ROUNDS; i++) {
-        EK_TRY(time_meetings(c, looks, rows, bytes, &longer[i]));
-        longer[i] -= BETWEEN_S / c->busy_share;
-        EK_TRY(time_meetings(c, 0, rows, bytes, &seconds));
-        alone = fmin(alone, seconds);
+        EK_TRY(time_meetings(c, looks, rows, bytes, &both[i]));
+        EK_TRY(time_meetings(c, 0, rows, bytes, &meeting[i]));
     }
-    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean(longer) - alone, 0));
+    alone += mean_of_rounds(meeting);
+    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean_of_rounds(both) - alone, 0));
     return EK_OK;
 }
 
@@ -176,10 +175,10 @@ ek_status ek_calibrate_cores(ek_calibration *c)
             if (share[ALL][0] >= WHOLE)
                 return EK_OK;
         }
-    all = c->busy_share = mean(share[ALL]);
+    all = c->busy_share = mean_of_rounds(share[ALL]);
     EK_TRY(measure_all_meetings(c, &done));
-    node = fmax(mean(share[c->a_node == 1 ? RANK : NODE]) / all, 1);
-    rank = fmax(mean(share[RANK]) / all, node);
+    node = fmax(mean_of_rounds(share[c->a_node == 1 ? RANK : NODE]) / all, 1);
+    rank = fmax(mean_of_rounds(share[RANK]) / all, node);
     if (rank < GAIN)
         return EK_OK;
     c->m->node_alone = ek_cost_round(node);
