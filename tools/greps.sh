@@ -82,4 +82,9 @@ start='(^|[^A-Za-z0-9_.>"`-])'
         bad=1
     fi
 }
+# Marks that a merge has left; -I: in text files.
+if git rev-parse --git-dir >/dev/null 2>&1 && git grep -nIE '^(<{7}|>{7}|={7}$)'; then
+    echo "^ a merge is not finished: choose between the two sides"
+    bad=1
+fi
 exit "$bad"

@@ -9,6 +9,7 @@
 #include "supervisor/limits.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/worker.h"
+#include "train/output/run_file.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -66,14 +67,33 @@ static int is_elastic(const ek_option_table *table, const ek_options *o)
     return by_default ? EK_ELASTIC_BY_DEFAULT : ek_options_flag(o, "elastic");
 }
 
-static int start_job(const ek_option_table *table, int argc, char **argv, int own,
+/* Starts again without --elastic, by default the last argument; a run in --out goes on. */
+static int start_without_elastic(ek_supervisor_config *config)
+{
+    ek_path run;
+    ek_status st = ek_run_file_find(config->out, &run);
+
+    if (st < 0)
+        return ek_command_fail(config->command, st);
+    fprintf(stderr, "warning: the loss of a host ends this run: it starts without --elastic, "
+                    "which is on by default, as shared memory is too small\n");
+    config->elastic = 0;
+    config->argv[config->argc - 1] = (char *)(uintptr_t) "--elastic=false";
+    if (run.s[0] != '\0' && !config->resume) {
+        config->argv[config->argc++] = (char *)(uintptr_t) "--resume";
+        config->resume = 1;
+    }
+    return ek_supervise(config);
+}
+
+static int start_job(const ek_option_table *table, int argc, char **argv, int n_layout_words,
                      const ek_options *o)
 {
     ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
                            (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
     ek_status st = check_discover(o);
     const char *out = ek_options_text(o, "out");
-    char **args = calloc((size_t)argc + 3, sizeof(*args));
+    char **args = calloc((size_t)argc + 4, sizeof(*args));
     int status, no_room = 0, elastic = st == EK_OK ? is_elastic(table, o) : 0;
     ek_supervisor_config config = {.command = table->command,
                                    .ranks = (int)ek_options_int(o, "ranks"),
@@ -85,12 +105,12 @@ static int start_job(const ek_option_table *table, int argc, char **argv, int ow
                                    .elastic = elastic,
                                    .unit = ek_mesh_rank_multiple(&sizes),
                                    .sizes = sizes,
-                                   .layout_changes = own > 0,
+                                   .layout_changes = n_layout_words > 0,
                                    .watchdog = ek_options_real(o, "watchdog"),
                                    .live = isatty(STDERR_FILENO),
                                    .quiet = ek_options_flag(o, "quiet"),
                                    .no_room = &no_room,
-                                   .argc = argc - own,
+                                   .argc = argc - n_layout_words,
                                    .argv = args};
 
     if (st == EK_OK && config.hosts == NULL && config.discover == NULL)
@@ -112,13 +132,8 @@ static int start_job(const ek_option_table *table, int argc, char **argv, int ow
     if (elastic == EK_ELASTIC_BY_DEFAULT)
         args[config.argc++] = (char *)(uintptr_t) "--elastic";
     status = ek_supervise(&config);
-    if (elastic == EK_ELASTIC_BY_DEFAULT && no_room && status == EK_EXIT_FAILED) {
-        fprintf(stderr, "warning: the loss of a host ends this run: it starts without --elastic, "
-                        "which is on by default, as shared memory is too small\n");
-        config.argc--;
-        config.elastic = 0;
-        status = ek_supervise(&config);
-    }
+    if (elastic == EK_ELASTIC_BY_DEFAULT && no_room && status == EK_EXIT_FAILED)
+        status = start_without_elastic(&config);
     free(args);
     return status;
 }
@@ -175,7 +190,7 @@ static int join_job(const ek_worker_environment *s, ek_status parsed, const ek_o
     return st < 0 ? ek_command_job_fail_arguments(job, st) : -1;
 }
 
-int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, int own,
+int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, int n_layout_words,
                          ek_options **o, ek_command_job *job)
 {
     ek_worker_environment s = ek_worker_environment_read();
@@ -194,7 +209,7 @@ int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, in
         }
         if (ek_options_int(*o, "ranks") > 1 || ek_options_text(*o, "hosts") != NULL ||
             ek_options_flag(*o, "elastic") || ek_options_text(*o, "discover") != NULL) {
-            status = start_job(table, argc, argv, own, *o);
+            status = start_job(table, argc, argv, n_layout_words, *o);
             ek_options_destroy(*o);
             return status;
         }

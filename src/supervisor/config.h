@@ -18,7 +18,7 @@ typedef struct {
     int unit;
     ek_mesh_sizes sizes; /* that also fit them; zeros: any number does */
     int layout_changes;  /* the layout in use, and so unit and sizes, may change in a run: run.json
-                            in  `out` says which it is */
+                            in `out` says which it is */
     double watchdog;     /* timeout in seconds where no better estimate is known */
     int live;            /* stderr is a terminal */
     int quiet;           /* no progress output */

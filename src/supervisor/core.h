@@ -84,7 +84,7 @@ typedef enum {
     EK_CORE_INCOMPLETE,    /* it does not, as the state in shared memory is incomplete; step: from
                               which it continues, or would (core->least_step) */
     EK_CORE_SIZES,         /* the sizes of a rank's state are known: hosts can preallocate */
-    EK_CORE_LAYOUT,        /* the next generation has a layout of these sizes */
+    EK_CORE_LAYOUT,        /* the layout in use has these sizes */
     EK_CORE_NOTICE,        /* the host of `rank` will be reclaimed */
     EK_CORE_ALIVE,         /* `rank` runs */
     EK_CORE_LEAVING,       /* `rank` exits, and is no longer heard */

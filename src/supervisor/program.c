@@ -152,7 +152,8 @@ ek_status ek_elastic_train(ek_elastic *e, const ek_train_config *cfg, const ek_t
     EK_REQUIRE(cfg->size == sizeof(own), EK_EINVAL, "ek_train_config: size is %zu, not %zu",
                cfg->size, sizeof(own));
     EK_REQUIRE(cfg->layout_pool == NULL, EK_EINVAL,
-               "ek_train_config: layout_pool does not work here, where `unit` is of one layout");
+               "layout_pool does not work with ek_elastic_train(): its number of ranks is chosen "
+               "for one layout");
     own = *cfg;
     ek_train_reports_init(&reports, hooks, is_interrupted);
     own.world = e->job.world;

@@ -130,10 +130,11 @@ typedef enum {
                              fails as that is before the least step (EK_LAUNCHED_VARIABLE) */
     EK_MESSAGE_NO_ROOM,   /* before a failure: the shared memory of a host is too small for the
                              state of its ranks */
-    EK_MESSAGE_MEMORY,    /* what joining hosts preallocate for a rank (elastic/prealloc.h) */
-    EK_MESSAGE_NOTICE,    /* the host of a rank will be reclaimed */
-    EK_MESSAGE_ALIVE,     /* of every rank: it runs (heartbeats.h) */
-    EK_MESSAGE_LEAVING,   /* of every rank: it sends no EK_MESSAGE_ALIVE any more, as it exits */
+    EK_MESSAGE_MEMORY,  /* after a start and after each change of the layout, once run.json has it:
+                           what joining hosts preallocate for a rank (elastic/prealloc.h) */
+    EK_MESSAGE_NOTICE,  /* the host of a rank will be reclaimed */
+    EK_MESSAGE_ALIVE,   /* of every rank: it runs (heartbeats.h) */
+    EK_MESSAGE_LEAVING, /* of every rank: it sends no EK_MESSAGE_ALIVE any more, as it exits */
     EK_MESSAGES
 } ek_message_kind;
 
@@ -172,7 +173,8 @@ typedef struct {
         } lacking;
         struct {
             uint64_t run;                  /* id of the run */
-            char blocks[EK_PREALLOC_TEXT]; /* sizes of a rank's state blocks */
+            char blocks[EK_PREALLOC_TEXT]; /* sizes of a rank's state blocks, or
+                                              EK_MESSAGE_NO_BLOCKS */
         } memory;
         struct {
             int rank;
@@ -188,6 +190,9 @@ void ek_message_send(const ek_worker_message *m, FILE *f);
 /* Reads the text of a line of kind EK_LINE_MESSAGE; returns whether it is a valid message, else *m
  * is undefined. */
 int ek_message_read(const char *text, size_t n, ek_worker_message *m);
+
+/* Of EK_MESSAGE_MEMORY: nothing can be preallocated. */
+#define EK_MESSAGE_NO_BLOCKS "-"
 
 /* --- internal commands ------------------------------------------------------------------------ */
 

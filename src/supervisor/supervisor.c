@@ -106,11 +106,29 @@ static void take_recovered(ek_supervisor *x, const ek_worker_message *m)
     feed_kind(x, EK_CORE_RECOVERED);
 }
 
+/* The number of ranks is that of the layout in use, which workers may have changed. */
+static void take_layout(ek_supervisor *x)
+{
+    ek_pool_layout l;
+    const int64_t *v = l.choice.value;
+    int found;
+
+    if (!x->config->layout_changes || !x->config->elastic ||
+        ek_run_layout_read(x->config->out, &l, &found) < 0 || !found)
+        return; /* what is wrong with the file its workers say */
+    feed(x, (ek_core_event){.kind = EK_CORE_LAYOUT,
+                            .sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP],
+                                      (int)v[EK_CHOICE_EP], (int)v[EK_CHOICE_ETP]}});
+}
+
 static void take_memory(ek_supervisor *x, const ek_worker_message *m)
 {
+    int is_known = strcmp(m->memory.blocks, EK_MESSAGE_NO_BLOCKS) != 0;
+
     x->run.run = m->memory.run;
-    snprintf(x->run.blocks, sizeof(x->run.blocks), "%s", m->memory.blocks);
-    feed(x, (ek_core_event){.kind = EK_CORE_SIZES, .result = 1});
+    snprintf(x->run.blocks, sizeof(x->run.blocks), "%s", is_known ? m->memory.blocks : "");
+    feed(x, (ek_core_event){.kind = EK_CORE_SIZES, .result = is_known});
+    take_layout(x);
 }
 
 static void take_message(void *context, const ek_worker_message *m)
@@ -223,21 +241,6 @@ static void look_at_mpiexec(ek_supervisor *x, int64_t now)
     feed(x, (ek_core_event){.kind = EK_CORE_REACHED,
                             .result = x->core.reported.joined < x->core.reported.n &&
                                       ek_mpiexec_has_failed_launcher(x->generation.child) > 0});
-}
-
-/* The next generation goes on with the layout in use. */
-static void take_layout(ek_supervisor *x)
-{
-    ek_pool_layout l;
-    const int64_t *v = l.choice.value;
-    int found;
-
-    if (!x->config->layout_changes || !x->config->elastic ||
-        ek_run_layout_read(x->config->out, &l, &found) < 0 || !found)
-        return; /* what is wrong with the file its workers say */
-    feed(x, (ek_core_event){.kind = EK_CORE_LAYOUT,
-                            .sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP],
-                                      (int)v[EK_CHOICE_EP], (int)v[EK_CHOICE_ETP]}});
 }
 
 /* The end of a generation, once mpiexec and its output have ended. */

@@ -24,8 +24,9 @@ static void report_memory(const ek_supervised *s)
     ek_worker_message memory = {.kind = EK_MESSAGE_MEMORY};
 
     memory.memory.run = s->run;
-    memcpy(memory.memory.blocks, s->blocks, sizeof(s->blocks));
-    if (s->blocks[0] != '\0')
+    (void)snprintf(memory.memory.blocks, sizeof(memory.memory.blocks), "%s",
+                   s->blocks[0] != '\0' ? s->blocks : EK_MESSAGE_NO_BLOCKS);
+    if (s->run != 0) /* with --elastic */
         ek_worker_report(&memory);
 }
 

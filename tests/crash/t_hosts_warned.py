@@ -107,13 +107,17 @@ class Warned(Named):
 
 
 class TooSmall(OwnMemory):
-    def test_memory_of_one_host(self):
-        """Its ranks and the others leave together, and the run starts once more without --elastic."""
-        os.makedirs(self.memories[1])
+    def limit_memory(self):
+        """Of one host, for workers that start later."""
+        os.makedirs(self.memories[1], exist_ok=True)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", self.memories[1]], capture_output=True,
                           check=False).returncode:  # MPI takes 5 MB
             self.skipTest("small memory needs the right to mount it")
         self.addCleanup(subprocess.run, ["umount", "-l", self.memories[1]], check=False)
+
+    def test_memory_of_one_host(self):
+        """Its ranks and the others leave together, and the run starts once more without --elastic."""
+        self.limit_memory()
         self.config = ek_cli.write_config(self.path("larger.json"), vocab_size=40000)  # 40 MB of state
         status, _, err = self.job((1, "--ep 4"), "--hosts", self.path("hosts"), steps=4).end()
         self.assertEqual(status, DONE, err)
@@ -121,6 +125,26 @@ class TooSmall(OwnMemory):
         self.assertIn("starts without --elastic", err)
         self.assertNotIn("continuing", err)  # it is not taken for a lost host
         self.assertEqual(len(ek_cli.metrics(self.out)), 4)
+
+    def test_memory_in_a_run(self):
+        """It becomes too small, and the state is lost: the start without --elastic goes on from the checkpoint."""
+        self.config = ek_cli.write_config(self.path("larger.json"), vocab_size=40000)
+        j = self.job((1, "--ep 4 --save-every 2 --quiet=false"), "--hosts", self.path("hosts"))
+        self.wait_until(j, self.assert_whole, "a checkpoint")
+        j.wait_for_steps(3)
+        told = self.told()
+        worker = j.rank(1)
+        self.limit_memory()
+        for memory in (self.memories[0], *self.memories[2:]):
+            shutil.rmtree(memory)
+        os.kill(worker, signal.SIGKILL)
+        j.wait_for_words("starts without --elastic")
+        j.wait_for_steps(told.count(b"\n") + 3)
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, INTERRUPTED, err)
+        steps = [m["step"] for m in ek_cli.metrics(self.out)]
+        self.assertEqual(steps, list(range(len(steps))), err)
 
 
 class Counted(Hosts):

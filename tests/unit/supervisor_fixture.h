@@ -293,13 +293,14 @@ static inline ek_core_host host_of(int number)
     return i >= 0 ? sup.core.hosts.host[i] : (ek_core_host){.number = -1};
 }
 
-/* A third host was listed in a generation with two, and has responded. */
-static inline void list_third_host(int sizes_known)
+/* A third host was listed in a generation with two, with the layout of these sizes in use, and has
+ * responded. */
+static inline void list_third_host_for(const ek_core_config *cfg, ek_mesh_sizes in_use,
+                                       int sizes_known)
 {
-    ek_core_config cfg = elastic_config();
-
-    step_on(&cfg, "11", 3);
+    step_on(cfg, "11", 3);
     feed((ek_core_event){.kind = EK_CORE_SIZES, .result = sizes_known});
+    feed((ek_core_event){.kind = EK_CORE_LAYOUT, .sizes = in_use});
     pass(1.1);
     forget();
     tell_list("111");
@@ -307,6 +308,13 @@ static inline void list_third_host(int sizes_known)
     CHECK_INT(did_task(EK_TASK_PROBE), 1);
     CHECK_INT(did_task(EK_TASK_PREALLOC), 0);
     end_task(2, 0, 0.1);
+}
+
+static inline void list_third_host(int sizes_known)
+{
+    ek_core_config cfg = elastic_config();
+
+    list_third_host_for(&cfg, cfg.sizes, sizes_known);
 }
 
 static inline void step_on_two(void)

@@ -48,6 +48,21 @@ static void core_goes_on_with_the_layout_in_use(void)
     CHECK_INT(sup.core.idle, 1);
 }
 
+/* A third host has responded, and its memory could be preallocated. */
+static void core_asks_whether_hosts_fit_the_layout_in_use(void)
+{
+    for (int changed = 0; changed < 2; changed++) {
+        ek_core_config cfg = elastic_config();
+
+        cfg.sizes.ep = 2;
+        list_third_host_for(&cfg, changed ? (ek_mesh_sizes){2, 1, 1, 1} : cfg.sizes, 1);
+        take_step();
+        take_step();
+        CHECK_INT(sup.core.ranks, 2);
+        CHECK_INT(did_task(EK_TASK_PREALLOC), !changed); /* three ranks, but not with --pp 2 */
+    }
+}
+
 /* --- the first list --------------------------------------------------------------------------- */
 
 static void core_that_begins_reads_the_list(void)
@@ -317,6 +332,7 @@ static void state_exists_once_steps_are_written_or_recovered(void)
 static const ek_case cases[] = {
     EK_CASE(core_leaves_slots_idle_for_which_no_ep_fits),
     EK_CASE(core_goes_on_with_the_layout_in_use),
+    EK_CASE(core_asks_whether_hosts_fit_the_layout_in_use),
     EK_CASE(core_that_begins_reads_the_list),
     EK_CASE(core_whose_first_list_is_read_probes_all_hosts),
     EK_CASE(core_whose_first_list_fails_exits),

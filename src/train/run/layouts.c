@@ -89,18 +89,21 @@ static int64_t ranks_of(const ek_train_config *c)
     return c->world != NULL ? ek_comm_size(c->world) - draining : 1;
 }
 
-/* With elastic on several hosts: the hosts of ranks. */
+/* With elastic on several hosts: the hosts of ranks.  Collective. */
 static ek_status find_hosts(ek_run_layouts *l)
 {
     const ek_train_config *c = l->given;
     int ranks = (int)ranks_of(c), several = 0;
+    ek_status st = EK_OK;
 
     for (int r = 1; r < ranks && c->elastic; r++)
         several |= ek_comm_node(c->world, r) != ek_comm_node(c->world, 0);
     if (!several)
         return EK_OK;
     l->host_of = calloc((size_t)ranks, sizeof(*l->host_of));
-    EK_REQUIRE(l->host_of != NULL, EK_ENOMEM, "no memory for the hosts of %d ranks", ranks);
+    if (l->host_of == NULL)
+        st = EK_FAIL(EK_ENOMEM, "no memory for the hosts of %d ranks", ranks);
+    EK_TRY(ek_agree(c->world, "find the hosts of ranks", st));
     for (int r = 0; r < ranks; r++)
         l->host_of[r] = ek_comm_node(c->world, r);
     l->left = ek_layout_ranks_left(ranks, l->host_of);
@@ -122,7 +125,8 @@ static int is_possible(const ek_run_layouts *l, const ek_layout *x)
            (l->host_of == NULL || ek_layout_survives(x, ranks, l->host_of, l->left));
 }
 
-/* With elastic: the layout of the run in `out`, if there is one, which rank 0 reads for all. */
+/* With elastic: the layout of the run in `out`, if there is one, which rank 0 reads for all; with
+ * --micro-batch as given, as another one is refused when settings are compared.  Collective. */
 static ek_status find_in_use(ek_run_layouts *l)
 {
     const ek_train_config *c = l->given;
@@ -145,8 +149,11 @@ static ek_status find_in_use(ek_run_layouts *l)
     }
     l->continues = x.found;
     l->in_use = x.layout;
-    if (x.found)
-        ek_pool_layout_apply(&l->in_use, &l->cfg);
+    if (!x.found)
+        return EK_OK;
+    if (c->micro_batch > 0)
+        l->in_use.choice.value[EK_CHOICE_MICRO_BATCH] = c->micro_batch;
+    ek_pool_layout_apply(&l->in_use, &l->cfg);
     return EK_OK;
 }
 
@@ -156,7 +163,7 @@ static ek_status choose_first(ek_run_layouts *l)
 {
     const ek_train_config *c = &l->cfg;
     ek_layout_pool *p = l->pool;
-    int64_t ranks = ranks_of(c), first = -1, others = 0;
+    int64_t ranks = ranks_of(c), first = -1, n_impossible = 0;
 
     EK_REQUIRE(p->ranks == ranks || c->elastic, EK_EINVAL,
                "--layout-pool: its layouts are of %lld ranks, and there are %lld",
@@ -171,13 +178,13 @@ static ek_status choose_first(ek_run_layouts *l)
         if (!has_micro_batch(&p->layout[i], c->micro_batch) ||
             (first >= 0 && l->continues && is_in_use(&p->layout[first], c)))
             continue;
-        others += !had && !is_possible(l, &p->layout[i].choice);
+        n_impossible += !had && !is_possible(l, &p->layout[i].choice);
         if (had || is_possible(l, &p->layout[i].choice))
             first = i;
     }
     if (first >= 0 && l->continues && !is_in_use(&p->layout[first], c) && rank_of(c) == 0)
         ek_log("layout", EK_LOG_INFO, "the pool does not have the layout that the run had");
-    EK_REQUIRE(first >= 0 || others == 0, EK_EINVAL,
+    EK_REQUIRE(first >= 0 || n_impossible == 0, EK_EINVAL,
                "--layout-pool: none of its %lld layouts goes with the hosts that there are and "
                "survives the loss of any one",
                (long long)p->n);

@@ -17,8 +17,8 @@ struct ek_run_layouts {
     const ek_train_config *given; /* the caller's */
     ek_train_config cfg;          /* the same with the layout in use; a run's cfg */
     ek_layout_pool *pool;         /* NULL: none, and nothing below is used */
-    ek_pool_layout in_use;        /* with elastic: the layout that the run had; */
-    int continues;                /* 1: it had one */
+    ek_pool_layout in_use;        /* with elastic: the layout that the run in `out` has */
+    int continues;                /* 1: there is a run in `out`, which goes on */
     int stays;                   /* 1: it has another number of ranks than the pool, and keeps it */
     int *host_of;                /* [ranks]; NULL: a layout need not survive the loss of a host */
     int left;                    /* ek_layout_ranks_left */
@@ -30,16 +30,15 @@ struct ek_run_layouts {
     double change_s;     /* what the last one cost; 0: there was none */
     ek_save_history saves; /* what an earlier layout has measured of checkpoints and losses */
     int64_t began_ns;      /* the first step of the process; 0: not yet */
-    int64_t opened_ns;     /* when the model in use began to be laid out, */
-    double start_s;        /* and the time from there to the end of its first step */
+    int64_t opened_ns;     /* when the model in use began to be laid out */
+    double start_s;        /* from opened_ns to the end of the first step of the start */
     int64_t next;          /* steps done at the next decision */
     ek_cluster *cluster;   /* on rank 0, with --layout-every */
     double *loads;     /* on rank 0: [MoE layers][experts] assignments since the last decision */
     double *simulated; /* on rank 0: [n] */
     int *refused;      /* on rank 0: [n] 1: it could not be simulated */
-    double step_s;     /* sum over the steps since the last decision, but the first after a
-                          start, */
-    int64_t n_steps;   /* and their number */
+    double step_s;   /* sum over the steps since the last decision, without first ones of starts */
+    int64_t n_steps; /* number of the steps in step_s */
 };
 
 /* Chooses the first layout.  Closed by ek_run_layouts_close, also after a failure.  EK_EINVAL: the
