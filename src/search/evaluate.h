@@ -63,8 +63,8 @@ typedef struct {
 EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside,
                                        int64_t n, char *refusal, size_t cap);
 
-/* Refines the bounds of n layouts that fit and differ in recomputation alone.  EK_ENOMEM and the
- * like.  Local. */
+/* Refines the bounds of n layouts that differ in recomputation alone, of which one fits.  EK_ENOMEM
+ * and the like.  Local. */
 EK_CHECKED ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n);
 
 /* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */

@@ -4,12 +4,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-const ek_choice ek_search_cornered[EK_SEARCH_CORNERED] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP,
-                                                          EK_CHOICE_ZERO, EK_CHOICE_RECOMPUTE};
+const ek_choice ek_search_corner_choices[EK_SEARCH_CORNER_CHOICES] = {
+    EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ZERO, EK_CHOICE_RECOMPUTE};
 
 ek_search_corner *ek_search_corner_of(ek_search_corners c, const ek_search_layout *l, int which)
 {
-    ek_choice choice = ek_search_cornered[which];
+    ek_choice choice = ek_search_corner_choices[which];
 
     for (int i = 0; i < c.n; i++)
         if (c.list[i].choice == choice && c.list[i].value == l->choice.value[choice])
@@ -40,7 +40,7 @@ void ek_search_found_add(ek_search_found *f, const ek_search_layout *l)
 {
     double x = l->step_s;
 
-    for (int k = 0; k < EK_SEARCH_CORNERED; k++) {
+    for (int k = 0; k < EK_SEARCH_CORNER_CHOICES; k++) {
         double *best = &f->of_corner[ek_search_corner_of(f->corners, l, k) - f->corners.list];
 
         *best = fmin(*best, x);
@@ -58,7 +58,7 @@ int ek_search_found_admits(const ek_search_found *f, const ek_search_layout *l)
 {
     int can = f->everything || l->bound < f->best[f->n_best - 1];
 
-    for (int k = 0; k < EK_SEARCH_CORNERED && !can; k++)
+    for (int k = 0; k < EK_SEARCH_CORNER_CHOICES && !can; k++)
         can = l->bound < f->of_corner[ek_search_corner_of(f->corners, l, k) - f->corners.list];
     return can;
 }

@@ -13,10 +13,10 @@ typedef struct {
     int64_t least; /* of the one that needs least memory; -1: training refuses all */
 } ek_search_corner;
 
-enum { EK_SEARCH_CORNERED = 5 };
+enum { EK_SEARCH_CORNER_CHOICES = 5 };
 
 /* The options that have corners. */
-extern const ek_choice ek_search_cornered[EK_SEARCH_CORNERED];
+extern const ek_choice ek_search_corner_choices[EK_SEARCH_CORNER_CHOICES];
 
 typedef struct {
     ek_search_corner *list; /* [n] */

@@ -158,17 +158,17 @@ static int compare_corners(const void *a, const void *b)
 /* Lists the values that candidates have, and what needs least memory with each. */
 static ek_status list_corners(ek_search *o)
 {
-    o->corners = calloc((size_t)EK_SEARCH_CORNERED * EK_CHOICE_VALUES, sizeof(*o->corners));
+    o->corners = calloc((size_t)EK_SEARCH_CORNER_CHOICES * EK_CHOICE_VALUES, sizeof(*o->corners));
     EK_REQUIRE(o->corners != NULL, EK_ENOMEM, "no memory for the values of choices");
     for (int64_t i = 0; i < o->n; i++)
-        for (int k = 0; k < EK_SEARCH_CORNERED; k++) {
+        for (int k = 0; k < EK_SEARCH_CORNER_CHOICES; k++) {
             const ek_search_layout *l = &o->layouts[i];
             ek_search_corner *c = ek_search_corner_of(ek_search_corners_of(o), l, k);
 
             if (c == NULL) {
                 c = &o->corners[o->n_corners++];
-                *c = (ek_search_corner){ek_search_cornered[k],
-                                        l->choice.value[ek_search_cornered[k]], -1, -1};
+                *c = (ek_search_corner){ek_search_corner_choices[k],
+                                        l->choice.value[ek_search_corner_choices[k]], -1, -1};
             }
             if (l->outcome != EK_OUTCOME_REFUSED &&
                 (c->least < 0 || l->memory < o->layouts[c->least].memory))
@@ -267,8 +267,8 @@ static void add_once(int64_t *list, int64_t *n, int64_t index)
 
 /* --- the most promising first ----------------------------------------------------------------- */
 
-/* Layouts by their bounds, which are refined when they come to the front: so a bound that is too
- * large in the first place never is, and the order is that of refined bounds. */
+/* Layouts by their bounds, which are refined when they come to the front: the order is that of
+ * refined bounds, and a layout whose first bound is too large already is never refined. */
 typedef struct {
     searching *s;
     ek_search_found found;
@@ -405,7 +405,7 @@ static void fill_corners(const searching *s)
     for (int i = 0; i < o->n_corners; i++)
         o->corners[i].best = -1;
     for (int64_t i = 0; i < o->n; i++)
-        for (int k = 0; k < EK_SEARCH_CORNERED && is_eligible(s, &o->layouts[i]); k++) {
+        for (int k = 0; k < EK_SEARCH_CORNER_CHOICES && is_eligible(s, &o->layouts[i]); k++) {
             ek_search_corner *c = ek_search_corner_of(ek_search_corners_of(o), &o->layouts[i], k);
 
             if (c->best < 0 || is_better(o, &o->layouts[i], &o->layouts[c->best]))
