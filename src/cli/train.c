@@ -132,7 +132,7 @@ int cli_train(int argc, char **argv)
     status = cli_layout_choose(&laid_out);
     if (status < 0)
         status = ek_command_job_enter(&ek_train_options, laid_out.argc, laid_out.argv,
-                                      laid_out.layout.n_own, &o, &job);
+                                      laid_out.layout.n_layout_words, &o, &job);
     if (status < 0) {
         status = run_train(o, &job, laid_out.argc, laid_out.argv);
         ek_options_destroy(o);

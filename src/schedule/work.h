@@ -50,6 +50,12 @@ typedef struct {
     double bytes;
 } ek_net_work;
 
+/* Whether it is one message of two ranks, as between pipeline stages. */
+static inline int ek_net_work_is_message(const ek_net_work *w)
+{
+    return w->collective == EK_COLLECTIVE_SEND || w->collective == EK_COLLECTIVE_RECEIVE;
+}
+
 /* What is computed of y = x W^T, with W [out, in]; several can be. */
 enum { EK_PRODUCT_FORWARD = 1, EK_PRODUCT_INPUT = 2, EK_PRODUCT_WEIGHT = 4 };
 
@@ -98,6 +104,11 @@ typedef struct {
         ek_row_work rows;
     };
 } ek_work;
+
+static inline int ek_work_is_message(const ek_work *w)
+{
+    return w->kind == EK_WORK_NET && ek_net_work_is_message(&w->net);
+}
 
 /* Work of the kinds above.  out, in and width are whole numbers; rows may be fractions. */
 ek_product ek_product_of(double rows, double out, double in, int32_t passes);

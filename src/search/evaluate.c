@@ -55,12 +55,6 @@ static int is_of_end(const micro_prices *p, const ek_op *op, int32_t i)
            (op->kind >= EK_OP_COLLECT_GRADIENTS && op->kind <= EK_OP_REDUCE_TIED_GRADIENTS);
 }
 
-static int is_message(const ek_op *op)
-{
-    return op->work.kind == EK_WORK_NET && (op->work.net.collective == EK_COLLECTIVE_SEND ||
-                                            op->work.net.collective == EK_COLLECTIVE_RECEIVE);
-}
-
 /* Whether a recomputation executes an op of full recomputation. */
 static int is_executed(const ek_op *op, int recompute)
 {
@@ -79,7 +73,7 @@ static void price_micro(const void *context, const ek_sim_class *of, const ek_op
 
     (void)of;
     *out = p->price[i];
-    if (is_message(op) || !is_executed(op, p->recompute) ||
+    if (ek_work_is_message(&op->work) || !is_executed(op, p->recompute) ||
         !(is_of_micro_batch(op) || (p->with_end && is_of_end(p, op, i))))
         *out = (ek_sim_price){.silent = op->work.kind == EK_WORK_NET};
 }

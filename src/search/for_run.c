@@ -4,7 +4,7 @@
 #include "base/command_child.h"
 #include "base/log.h"
 #include "search/report.h"
-#include "train/output/run_layout.h"
+#include "train/output/layout_in_use.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +192,7 @@ static ek_status choose_layout(const void *arg, void *result)
 
     EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
     if (changes)
-        EK_TRY_OUT(ek_run_layout_read(x->cfg->out, &in_use, &continues));
+        EK_TRY_OUT(ek_layout_in_use_read(x->cfg->out, &in_use, &continues));
     if (!continues) {
         EK_TRY_OUT(find_any_layout(x, pool, &first, &without));
         best = &pool->layout[first];
@@ -200,7 +200,7 @@ static ek_status choose_layout(const void *arg, void *result)
     out->n = 0;
     if (!changes || !without) /* else workers choose it, and change it, without --elastic */
         add_layout(out, best);
-    out->n_own = changes ? out->n : 0;
+    out->n_layout_words = changes ? out->n : 0;
     if (without)
         (void)snprintf(out->word[out->n++], EK_RUN_LAYOUT_WORD, "--elastic=false");
     (void)ek_layout_words(&best->choice, best->balance, out->shown, sizeof(out->shown));

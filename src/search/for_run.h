@@ -20,9 +20,9 @@ typedef char ek_run_layout_word[EK_RUN_LAYOUT_WORD];
 typedef struct {
     int n;
     ek_run_layout_word word[EK_RUN_LAYOUT_WORDS]; /* [n] "--pp", "2", ..., "--layout", "given" */
-    int n_own;       /* so many words are not for workers, which choose the layout, and change it,
-                        themselves */
-    char shown[256]; /* for people */
+    int n_layout_words; /* of these, if the run changes its layout: workers do not get them, as they
+                           choose the layout themselves; else 0 */
+    char shown[256];    /* for people */
 } ek_run_layout;
 
 /* The same search in a child process (base/command_child.h): a command that then starts ranks keeps

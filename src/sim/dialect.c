@@ -365,12 +365,6 @@ static int is_of_replicas(const ek_op *op)
             op->kind == EK_OP_REPLICA_GRADIENTS);
 }
 
-static int is_between_stages(const ek_op *op)
-{
-    return op->work.kind == EK_WORK_NET && (op->work.net.collective == EK_COLLECTIVE_SEND ||
-                                            op->work.net.collective == EK_COLLECTIVE_RECEIVE);
-}
-
 /* The same ops, of which those that send replicas or sum their gradients wait for all before them,
  * and are waited for by all after them.  Messages between stages are not waited for, as the other
  * stage may need what comes later. */
@@ -383,7 +377,7 @@ static void leave_replicas_alone(const ek_graph *from, int32_t *id, int32_t *dep
         int32_t n = list_deps(from, i, sent, id, deps);
 
         for (; alone && next < i; next++)
-            if (!is_between_stages(&from->ops[next]))
+            if (!ek_work_is_message(&from->ops[next].work))
                 deps[n++] = id[next];
         id[i] = ek_graph_add(to, &from->ops[i], deps, n);
         if (alone) {

@@ -155,11 +155,6 @@ static void add_ring(const party *p, const ek_net_work *w, ek_net_traffic *t)
     t->messages[l] += ring_messages(w);
 }
 
-static int is_message(const ek_net_work *w)
-{
-    return w->collective == EK_COLLECTIVE_SEND || w->collective == EK_COLLECTIVE_RECEIVE;
-}
-
 static int is_vector(const ek_net_work *w)
 {
     return w->collective == EK_COLLECTIVE_ALL_REDUCE || w->collective == EK_COLLECTIVE_ALL_GATHER ||
@@ -373,7 +368,7 @@ static double beside_of(const ek_cluster *c, const ek_net_work *w, const ek_net_
 
     for (int l = 0; l < c->n_levels; l++)
         sum += t->bytes[l] * c->level[l].byte_s;
-    return is_message(w) ? sum / 2 : sum;
+    return ek_net_work_is_message(w) ? sum / 2 : sum;
 }
 
 /* Of the levels that messages pass. */
@@ -631,7 +626,7 @@ ek_net_traffic ek_net_traffic_of(const ek_cluster *c, const ek_net_work *w, int3
 
     if (w->group.n < 2 || w->bytes <= 0)
         return t;
-    if (is_message(w)) {
+    if (ek_net_work_is_message(w)) {
         add_message(c, w, rank, &t);
     } else if (w->collective == EK_COLLECTIVE_PARTNERS) {
         add_partner(&p, w, rank, &t);
@@ -671,9 +666,9 @@ ek_net_time ek_price_net_of(const ek_cluster *c, const ek_net_work *w, int32_t r
     } else {
         int phases = w->collective == EK_COLLECTIVE_ALL_REDUCE && !is_whole(w) ? 2 : 1;
 
-        t.wire_s = is_message(w)  ? message_time(c, w, &traffic)
-                   : is_vector(w) ? link_time(c, &traffic)
-                                  : exchange_time(c, &traffic);
+        t.wire_s = ek_net_work_is_message(w) ? message_time(c, w, &traffic)
+                   : is_vector(w)            ? link_time(c, &traffic)
+                                             : exchange_time(c, &traffic);
         t.latency_s = phases * latency_of(c, &traffic);
         if (is_vector(w))
             t.latency_s += collective_of(c, &traffic);
@@ -737,7 +732,7 @@ ek_net_time ek_price_net(const ek_cluster *c, const ek_net_work *w)
     int32_t n = w->group.n;
     ek_net_time t = {0};
 
-    if (is_message(w))
+    if (ek_net_work_is_message(w))
         return slower_at(c, w, (w->peer + 1) % n, slower_at(c, w, (w->peer + n - 1) % n, t));
     if (n > 1 && is_ring(w))
         return slowest_of_ring(c, w);

@@ -24,10 +24,9 @@ typedef struct {
 
 /* Call ek_worker_catch() before.  Parses the arguments and joins or starts the job.  Returns -1 to
  * continue; else an exit status: of an error, of --help, or of the job that this process launched.
- * The last n_layout_words arguments
- * state the first layout of a run that changes it: only the launching process reads them, and
- * workers choose the layout themselves.
- * Collective inside a job. */
+ * The last n_layout_words arguments state the first layout of a run that changes it: only the
+ * launching process reads them, and workers choose the layout themselves.  Collective inside a
+ * job. */
 int ek_command_job_enter(const ek_option_table *table, int argc, char **argv, int n_layout_words,
                          ek_options **o, ek_command_job *job);
 

@@ -15,7 +15,7 @@
 #include "supervisor/run_steps.h"
 #include "supervisor/state.h"
 #include "supervisor/wait_report.h"
-#include "train/output/run_layout.h"
+#include "train/output/layout_in_use.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -114,7 +114,7 @@ static void take_layout(ek_supervisor *x)
     int found;
 
     if (!x->config->layout_changes || !x->config->elastic ||
-        ek_run_layout_read(x->config->out, &l, &found) < 0 || !found)
+        ek_layout_in_use_read(x->config->out, &l, &found) < 0 || !found)
         return; /* what is wrong with the file its workers say */
     feed(x, (ek_core_event){.kind = EK_CORE_LAYOUT,
                             .sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP],

@@ -7,7 +7,7 @@
 #include "comm/mesh.h"
 #include "model/hf/names.h"
 #include "recover/supervised.h"
-#include "train/output/run_layout.h"
+#include "train/output/layout_in_use.h"
 #include "train/simulate.h"
 
 #include <math.h>
@@ -141,7 +141,7 @@ static ek_status find_in_use(ek_run_layouts *l)
     if (!c->elastic)
         return EK_OK;
     if (rank_of(c) == 0)
-        st = ek_run_layout_read(c->out, &x.layout, &x.found);
+        st = ek_layout_in_use_read(c->out, &x.layout, &x.found);
     EK_TRY(ek_agree(c->world, "read the layout in use", st));
     if (c->world != NULL) {
         EK_TRY(ek_comm_broadcast(c->world, &x, sizeof(x), 0, &op));

@@ -1,5 +1,5 @@
 /* Reads the layout in run.json. */
-#include "train/output/run_layout.h"
+#include "train/output/layout_in_use.h"
 
 #include "base/json.h"
 #include "train/output/run_file.h"
@@ -30,7 +30,7 @@ static ek_status read_layout(const json_t *settings, const char *file, ek_pool_l
                              sizeof(l->balance));
 }
 
-ek_status ek_run_layout_read(const char *out, ek_pool_layout *l, int *found)
+ek_status ek_layout_in_use_read(const char *out, ek_pool_layout *l, int *found)
 {
     json_t *settings = NULL;
     ek_path path;
