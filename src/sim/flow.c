@@ -387,11 +387,10 @@ ek_cluster ek_cluster_alone(const ek_cluster *c)
 {
     ek_cluster alone = *c;
 
-    for (int32_t l = 0; l < alone.n_levels; l++)
-        if (alone.level[l].shared_by > 1) {
-            alone.level[l].bytes_s *= (double)alone.level[l].shared_by;
-            alone.level[l].shared_by = 1;
-        }
+    for (int32_t l = 0; l < alone.n_levels; l++) {
+        alone.level[l].bytes_s = ek_level_capacity(&alone.level[l]);
+        alone.level[l].shared_by = 1;
+    }
     return alone;
 }
 

@@ -125,9 +125,9 @@ static ek_status open_level(ek_flow_links *l, int index, share *shares)
     merged_list seen = {0};
     ek_status st = EK_OK;
 
-    v->shared = of->shared_by > 1 ? of->shared_by : 1;
+    v->shared = ek_level_sharers(of);
     v->n = (int32_t)((ranks + v->shared - 1) / v->shared);
-    v->capacity = of->bytes_s * (double)v->shared;
+    v->capacity = ek_level_capacity(of);
     v->link_of = calloc((size_t)v->n, sizeof(*v->link_of));
     v->up = calloc(2 * (size_t)v->n, sizeof(*v->up));
     if (v->link_of == NULL || v->up == NULL)

@@ -1,7 +1,7 @@
 /* Counts rows by level, and what links carry of them.
  *
- * The ranks of the group below a switch are consecutive, so those that a rank meets at a level are
- * the ranks below its switch there without those below the one before.
+ * Those that a rank meets at a level are the ranks below its switch there without those below the
+ * one before.
  *
  * Complexity   O(ep * ep) */
 #include "sim/level_rows.h"
@@ -9,42 +9,26 @@
 #include <math.h>
 #include <string.h>
 
-/* Peers of a rank: of each expert rank `shards`, `step` ranks of the world apart. */
-static int64_t peers_of(const ek_level_group *g)
+/* Peers of a rank: `shards` of each expert rank. */
+static ek_ranks peers_of(const ek_level_group *g)
 {
-    return (int64_t)g->ep * g->shards;
+    return (ek_ranks){0, g->etp / g->shards, g->ep * g->shards};
 }
 
-/* Peers before a rank of the world. */
-static int64_t peers_before(const ek_level_group *g, int64_t rank)
+/* The peers below the switch of an expert rank's first rank. */
+static ek_rank_span peers_below(const ek_level_group *g, int level, int32_t rank)
 {
-    int64_t step = g->etp / g->shards, n = (rank + step - 1) / step;
-
-    return n < peers_of(g) ? n : peers_of(g);
-}
-
-typedef struct {
-    int64_t first, end;
-} span;
-
-/* The peers below the switch of a rank of the world; the last level has all. */
-static span below_switch(const ek_level_group *g, int level, int64_t rank)
-{
-    int64_t ranks = g->cluster->level[level].ranks, first = rank / ranks * ranks;
-
-    if (level + 1 == g->cluster->n_levels)
-        return (span){0, peers_of(g)};
-    return (span){peers_before(g, first), peers_before(g, first + ranks)};
+    return ek_rank_span_below(g->cluster, peers_of(g), level, (int64_t)rank * g->etp);
 }
 
 /* Rows at[0], at[stride], ... of each expert rank, for each of its peers [first, end). */
-static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stride, int64_t first,
-                        int64_t end)
+static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stride, int32_t first,
+                        int32_t end)
 {
     int64_t sum = 0;
 
-    for (int64_t i = first; i < end;) {
-        int64_t q = i / g->shards, next = (q + 1) * g->shards;
+    for (int32_t i = first; i < end;) {
+        int32_t q = i / g->shards, next = (q + 1) * g->shards;
 
         next = next < end ? next : end;
         sum += at[q * stride] * (next - i);
@@ -56,12 +40,12 @@ static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stri
 /* Of an even spread. */
 static void count_even(const ek_level_group *g, int32_t rank, ek_level_rows *out)
 {
-    int64_t self = (int64_t)rank * g->shards;
-    span within = {self, self + 1};
+    int32_t self = rank * g->shards;
+    ek_rank_span within = {self, self + 1};
 
     memset(out, 0, sizeof(*out));
     for (int l = 0; l < g->cluster->n_levels; l++) {
-        span s = below_switch(g, l, (int64_t)rank * g->etp);
+        ek_rank_span s = peers_below(g, l, rank);
 
         out->sent[l] = out->got[l] =
             g->each * (double)(within.first - s.first + s.end - within.end);
@@ -73,9 +57,9 @@ static void count_even(const ek_level_group *g, int32_t rank, ek_level_rows *out
 static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t rank,
                        ek_level_rows *out)
 {
-    int64_t self = (int64_t)rank * g->shards;
+    int32_t self = rank * g->shards;
     const int64_t *to, *from;
-    span within = {self, self + 1};
+    ek_rank_span within = {self, self + 1};
 
     if (rows == NULL) {
         count_even(g, rank, out);
@@ -85,7 +69,7 @@ static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t ran
     from = rows + rank;
     memset(out, 0, sizeof(*out));
     for (int l = 0; l < g->cluster->n_levels; l++) {
-        span s = below_switch(g, l, (int64_t)rank * g->etp);
+        ek_rank_span s = peers_below(g, l, rank);
 
         out->sent[l] = (double)(sum_rows(g, to, 1, s.first, within.first) +
                                 sum_rows(g, to, 1, within.end, s.end));
@@ -119,19 +103,6 @@ void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_row
 
 /* --- links ------------------------------------------------------------------------------------ */
 
-void ek_level_carried(const ek_cluster *c, const double *passed, double *carried)
-{
-    double sum = 0;
-
-    for (int l = c->n_levels - 1; l >= 0; l--) {
-        if (l + 1 < c->n_levels &&
-            ek_level_is_inside_node(c, l) != ek_level_is_inside_node(c, l + 1))
-            sum = 0;
-        sum += passed[l];
-        carried[l] = sum;
-    }
-}
-
 /* Of each rank what its links carry. */
 static void count_carried(const ek_level_group *g, const int64_t *rows, ek_level_rows *carried)
 {
@@ -163,7 +134,7 @@ static void add_level(const ek_level_group *g, const ek_level_rows *carried, int
                       double *seconds)
 {
     const ek_cluster_level *of = &g->cluster->level[level];
-    int64_t shared = of->shared_by > 1 ? of->shared_by : 1, ranks = (int64_t)g->ep * g->etp;
+    int64_t shared = ek_level_sharers(of), ranks = (int64_t)g->ep * g->etp;
 
     for (int64_t first = 0; first < ranks; first += shared) {
         int64_t end = first + shared < ranks ? first + shared : ranks;

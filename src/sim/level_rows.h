@@ -6,7 +6,7 @@
 #ifndef SIM_LEVEL_ROWS_H
 #define SIM_LEVEL_ROWS_H
 
-#include "sim/cluster.h"
+#include "sim/level_ranks.h"
 
 /* Of a rank, by the level that rows pass, over those of an even spread; 0 where that has none. */
 typedef struct {
@@ -26,16 +26,6 @@ typedef struct {
  * each, and of as many that come back. */
 void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *out,
                       ek_level_rows *back);
-
-/* Whether a level connects ranks of one node. */
-static inline int ek_level_is_inside_node(const ek_cluster *c, int level)
-{
-    return c->level[level].ranks <= ek_cluster_node_ranks(c) && ek_cluster_node_ranks(c) > 1;
-}
-
-/* What a rank's link to each level carries, of what passes each level: links inside a node carry
- * all that passes this and higher levels of the node, links of the network likewise. */
-void ek_level_carried(const ek_cluster *c, const double *passed, double *carried);
 
 /* How long the links that each rank [ep] passes carry these rows, or as many that come back, over
  * how long the slowest carry an even spread: the busier direction of the busiest level.  Ranks of

@@ -3,7 +3,7 @@
 #include "sim/messages.h"
 
 #include "sim/event_loop.h"
-#include "sim/level_rows.h"
+#include "sim/level_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,22 +43,12 @@ static ek_status no_memory(void)
 
 /* --- links ------------------------------------------------------------------------------------ */
 
-static int64_t shared_by(const ek_cluster *c, int level)
-{
-    return c->level[level].shared_by > 1 ? c->level[level].shared_by : 1;
-}
-
-static double capacity_of(const ek_cluster *c, int level)
-{
-    return c->level[level].bytes_s * (double)shared_by(c, level);
-}
-
 static ek_status open_links(engine *e)
 {
     int32_t n = 0;
 
     for (int l = 0; l < e->c->n_levels; l++) {
-        int64_t links = (e->loop.s.graphs->ranks - 1) / shared_by(e->c, l) + 1;
+        int64_t links = (e->loop.s.graphs->ranks - 1) / ek_level_sharers(&e->c->level[l]) + 1;
 
         e->first_link[l] = n;
         n += 2 * (int32_t)links;
@@ -82,15 +72,16 @@ static int32_t links_of(const engine *e, const ek_sim_sent *m, ek_flow_use *uses
     *alone = HUGE_VAL;
     for (int l = 0; l <= top; l++)
         if (ek_level_is_inside_node(c, l) == ek_level_is_inside_node(c, top))
-            *alone = fmin(*alone, capacity_of(c, l));
+            *alone = fmin(*alone, ek_level_capacity(&c->level[l]));
     for (int l = 0; l <= top; l++) {
-        double use = *alone / capacity_of(c, l);
+        double use = *alone / ek_level_capacity(&c->level[l]);
 
         if (ek_level_is_inside_node(c, l) != ek_level_is_inside_node(c, top))
             continue;
-        uses[n++] = (ek_flow_use){e->first_link[l] + 2 * (int32_t)(m->from / shared_by(c, l)), use};
-        uses[n++] =
-            (ek_flow_use){e->first_link[l] + 2 * (int32_t)(m->to / shared_by(c, l)) + 1, use};
+        uses[n++] = (ek_flow_use){
+            e->first_link[l] + 2 * (int32_t)(m->from / ek_level_sharers(&c->level[l])), use};
+        uses[n++] = (ek_flow_use){
+            e->first_link[l] + 2 * (int32_t)(m->to / ek_level_sharers(&c->level[l])) + 1, use};
     }
     return n;
 }
