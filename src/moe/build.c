@@ -2,6 +2,7 @@
 #include "moe/build.h"
 
 #include "exec/net.h"
+#include "nn/batch_shares.h"
 
 static ek_op op_of(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, int32_t part,
                    ek_work work, double bytes)
@@ -49,18 +50,31 @@ int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, i
     return ek_graph_add(b->g, &op, deps, 2);
 }
 
+int64_t ek_moe_group_tokens(const ek_moe *m, int32_t micro)
+{
+    const ek_mesh *mesh = m->mesh;
+    const ek_micro *mb = &m->step->micro[micro];
+    int ranks = mesh->ep * mesh->etp, first = mesh->edp_rank * ranks;
+    int64_t seqs = mb->seq > 0 ? mb->total / mb->seq : 0;
+
+    if (seqs * mb->seq != mb->total) /* of the library's layers: no sequences are known */
+        return mb->total / mesh->edp;
+    return ek_shares_first_token(mb->shares, mesh->dp, mesh->tp, seqs, mb->seq, first + ranks) -
+           ek_shares_first_token(mb->shares, mesh->dp, mesh->tp, seqs, mb->seq, first);
+}
+
 ek_moe_builder ek_moe_builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,
                                  int recompute)
 {
     const ek_model_spec *s = m->spec;
     double per_token =
         s->gate.kind == EK_GATE_EXPERT_CHOICE ? (double)s->top_k : (double)m->step->top_k;
-    double total = m->x.ranks > 1 ? (double)m->step->micro[micro].total : (double)tokens;
-    double ranks = m->mesh->edp * m->mesh->ep;
+    double served = ek_moe_is_distributed(m)
+                        ? (double)ek_moe_group_tokens(m, micro) / (m->mesh->ep * m->x.members)
+                        : (double)tokens;
     ek_moe_cost c = {.n = (double)tokens,
                      .sent = (double)tokens * per_token * m->x.copies,
-                     .rows = ek_moe_is_distributed(m) ? total * per_token / (ranks * m->x.members)
-                                                      : (double)tokens * per_token,
+                     .rows = served * per_token,
                      .d = (double)s->hidden,
                      .f = (double)ek_slice_first(m, m->x.members),
                      .experts = (double)s->experts,

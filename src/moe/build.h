@@ -40,6 +40,9 @@ int32_t ek_moe_add_net(const ek_moe_builder *b, ek_op_kind kind, ek_op_fn run, i
  * replicas; the time is added to stats.stall_ns. */
 int32_t ek_moe_add_wait(const ek_moe_builder *b, int32_t awaited, int32_t dep);
 
+/* Tokens of a micro-batch that the ranks of this one's expert-parallel group have together. */
+int64_t ek_moe_group_tokens(const ek_moe *m, int32_t micro);
+
 /* The context for the ops of a micro-batch of `tokens` tokens of this rank. */
 ek_moe_builder ek_moe_builder_of(ek_moe *m, ek_graph *g, int32_t micro, int64_t tokens,
                                  int recompute);

@@ -621,11 +621,11 @@ void ek_replicas_build_reduce(const ek_moe_builder *b, int32_t dep)
     m->scratch->replicas->cleared[ek_replicas_gradient_buffer(m)] = m->ids.reduce;
 }
 
-/* A network op of the lane of sums, which holds up no other network op. */
+/* A network op of the lane of sums, which holds up no other network op.  bytes: the most that it
+ * can send. */
 static int32_t add_sum(const ek_moe_builder *b, ek_op_kind kind, ek_collective collective,
-                       ek_op_fn run_op, int32_t dep, int32_t dep2)
+                       ek_op_fn run_op, double bytes, int32_t dep, int32_t dep2)
 {
-    double bytes = b->m->x.slots * gradient_bytes(b->m);
     int32_t id = add_net(b, kind, collective, run_op, -1, bytes, dep, dep2);
 
     if (id >= 0)
@@ -636,14 +636,18 @@ static int32_t add_sum(const ek_moe_builder *b, ek_op_kind kind, ek_collective c
 void ek_moe_build_share(ek_moe *m, ek_graph *g, int32_t micro, int each_micro)
 {
     ek_moe_builder b = {.m = m, .g = g, .micro = micro};
+    double bytes = 0;
     int32_t sum;
 
     if (m->persistent == 0)
         return;
+    if (each_micro || ek_moe_group_tokens(m, 0) > 0) /* no other micro-batch has more sequences */
+        bytes = m->x.slots * gradient_bytes(m);
     if (each_micro)
         ek_serving_copies_assume_all(m);
     /* The primary's has those of the last micro-batch's transient replicas by then. */
-    sum = add_sum(&b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_share_reduce,
+    sum = add_sum(&b, EK_OP_REPLICA_GRADIENTS, EK_COLLECTIVE_MULTIREDUCES, op_share_reduce, bytes,
                   m->ids.gradients, m->ids.reduce);
-    m->ids.reduce = add_sum(&b, EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, op_share, sum, -1);
+    m->ids.reduce =
+        add_sum(&b, EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, op_share, bytes, sum, -1);
 }

@@ -17,6 +17,17 @@ int64_t ek_shares_first(const int64_t *sums, int ranks, int64_t n, int rank)
     return (n * sums[rank] + sums[ranks] / 2) / sums[ranks];
 }
 
+int64_t ek_shares_first_token(const int64_t *sums, int ranks, int tp, int64_t n, int64_t seq,
+                              int rank)
+{
+    int dp_rank = rank / tp;
+
+    if (dp_rank == ranks)
+        return n * seq;
+    return ek_shares_first(sums, ranks, n, dp_rank) * seq +
+           ek_range_first(ek_shares_length(sums, ranks, n, dp_rank) * seq, tp, rank % tp);
+}
+
 int64_t ek_shares_length(const int64_t *sums, int ranks, int64_t n, int rank)
 {
     return ek_shares_first(sums, ranks, n, rank + 1) - ek_shares_first(sums, ranks, n, rank);

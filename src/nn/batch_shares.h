@@ -18,6 +18,11 @@ void ek_shares_sum(const int64_t *weights, int ranks, int64_t *sums);
 /* First of n sequences of a rank; of rank `ranks`: n.  sums: NULL: no weights. */
 int64_t ek_shares_first(const int64_t *sums, int ranks, int64_t n, int rank);
 
+/* The first of the tokens of n sequences of `seq` that a rank of the stage has, where `tp`
+ * consecutive ranks split those of a data parallel rank; of rank ranks * tp: all. */
+int64_t ek_shares_first_token(const int64_t *sums, int ranks, int tp, int64_t n, int64_t seq,
+                              int rank);
+
 /* Sequences of a rank. */
 int64_t ek_shares_length(const int64_t *sums, int ranks, int64_t n, int rank);
 

@@ -87,6 +87,8 @@ static int has_nothing_to_send(const pricing *p, const ek_op *op)
 
     if (!is_of_replicas(c))
         return c == EK_COLLECTIVE_TRANSFERS;
+    if (is_of_copies(op) && op->work.net.bytes <= 0) /* no tokens, and so no gradients */
+        return 1;
     return p->loads == NULL || ek_sim_loads_factors(p->loads, op) == NULL ||
            (!is_of_copies(op) && has_none(p));
 }
