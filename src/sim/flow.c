@@ -24,15 +24,16 @@ typedef struct {
     int32_t next;    /* of this leader; -1 */
 } meeting;
 
+/* A message to a peer, or a receive of one from it. */
 typedef struct {
-    int32_t from, op;
+    int32_t peer, op;
     int gradient;
-} receive;
+} message;
 
 typedef struct {
-    receive *list;
+    message *list; /* [n] oldest first */
     int32_t n, cap;
-} receives;
+} messages;
 
 /* Of a channel. */
 typedef struct {
@@ -46,7 +47,8 @@ typedef struct {
     ek_flow_links *links;
     ek_flow_cores cores;
     groups *groups;     /* [channels] */
-    receives *receives; /* [entities] that wait */
+    messages *receives; /* [entities] that wait */
+    messages *sends;    /* [entities] that have not left */
     meeting *meetings;
     int32_t n_meetings, cap_meetings, free_meeting;
 } engine;
@@ -109,6 +111,7 @@ static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t inde
 }
 
 static ek_status end_group_flow(engine *e, int32_t index, double latency);
+static ek_status end_send(engine *e, int32_t entity, int32_t op);
 
 static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
 {
@@ -124,6 +127,7 @@ static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
                                        .entity = o->entity,
                                        .op = o->op,
                                        .begun = *ek_sim_begun_of(c, o->op, o->entity - c->first)}));
+    EK_TRY(end_send((engine *)l, o->entity, o->op));
     return ek_loop_end_net(l, o->entity, o->op, *ek_sim_begun_of(c, o->op, o->entity - c->first));
 }
 
@@ -140,10 +144,56 @@ static ek_status start_compute(sim_loop *l, sim_class *c, int32_t entity, int32_
 
 /* --- messages --------------------------------------------------------------------------------- */
 
+static ek_status add_message(messages *m, message x)
+{
+    int64_t cap = m->cap;
+    void *list = m->list;
+    ek_status st = ek_loop_grow(&list, m->n, &cap, sizeof(*m->list));
+
+    m->list = list;
+    m->cap = (int32_t)cap;
+    EK_TRY(st);
+    m->list[m->n++] = x;
+    return EK_OK;
+}
+
+static void remove_message(messages *m, int32_t i)
+{
+    m->n--;
+    memmove(m->list + i, m->list + i + 1, (size_t)(m->n - i) * sizeof(*m->list));
+}
+
+/* The oldest message to a peer, which is in flight, as others wait for it; -1: there is none. */
+static int32_t oldest_to(const messages *m, int32_t peer)
+{
+    for (int32_t i = 0; i < m->n; i++)
+        if (m->list[i].peer == peer)
+            return i;
+    return -1;
+}
+
 static ek_status start_send(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
+    const ek_op *what = &c->of->graph->ops[op];
+    int32_t to = ek_sim_peer_of(&e->loop.s, c, what, entity - c->first);
+    messages *m = &e->sends[entity];
+    int waits = oldest_to(m, to) >= 0;
+
     *ek_sim_begun_of(c, op, entity - c->first) = e->loop.now;
-    return begin_flow(e, entity, op, OF_MESSAGE);
+    EK_TRY(add_message(m, (message){to, op, ek_sim_is_gradient(what)}));
+    return waits ? EK_OK : begin_flow(e, entity, op, OF_MESSAGE);
+}
+
+/* The oldest message to its peer has left. */
+static ek_status end_send(engine *e, int32_t entity, int32_t op)
+{
+    const sim_class *c = ek_loop_class(&e->loop, entity);
+    int32_t to = ek_sim_peer_of(&e->loop.s, c, &c->of->graph->ops[op], entity - c->first), next;
+    messages *m = &e->sends[entity];
+
+    remove_message(m, oldest_to(m, to));
+    next = oldest_to(m, to);
+    return next < 0 ? EK_OK : begin_flow(e, entity, m->list[next].op, OF_MESSAGE);
 }
 
 static ek_status start_receive(engine *e, sim_class *c, int32_t entity, int32_t op)
@@ -151,20 +201,11 @@ static ek_status start_receive(engine *e, sim_class *c, int32_t entity, int32_t 
     const ek_op *what = &c->of->graph->ops[op];
     int32_t from = ek_sim_peer_of(&e->loop.s, c, what, entity - c->first);
     int gradient = ek_sim_is_gradient(what);
-    receives *r = &e->receives[entity];
-    int64_t cap = r->cap;
-    void *list = r->list;
-    ek_status st;
 
     if (ek_sim_has_message(&e->loop.s, from, entity, gradient))
         return ek_loop_end_net(&e->loop, entity, op,
                                ek_sim_take(&e->loop.s, from, entity, gradient).begun);
-    st = ek_loop_grow(&list, r->n, &cap, sizeof(*r->list));
-    r->list = list;
-    r->cap = (int32_t)cap;
-    EK_TRY(st);
-    r->list[r->n++] = (receive){from, op, gradient};
-    return EK_OK;
+    return add_message(&e->receives[entity], (message){from, op, gradient});
 }
 
 static ek_status arrive_message(engine *e, const sim_event *x)
@@ -173,14 +214,13 @@ static ek_status arrive_message(engine *e, const sim_event *x)
     const ek_op *op = &c->of->graph->ops[x->op];
     int32_t to = ek_sim_peer_of(&e->loop.s, c, op, x->entity - c->first);
     int gradient = ek_sim_is_gradient(op);
-    receives *r = &e->receives[to];
+    messages *r = &e->receives[to];
 
     for (int32_t i = 0; i < r->n; i++)
-        if (r->list[i].from == x->entity && r->list[i].gradient == gradient) {
+        if (r->list[i].peer == x->entity && r->list[i].gradient == gradient) {
             int32_t waits = r->list[i].op;
 
-            memmove(r->list + i, r->list + i + 1, (size_t)(r->n - i - 1) * sizeof(*r->list));
-            r->n--;
+            remove_message(r, i);
             return ek_loop_end_net(&e->loop, to, waits, x->begun);
         }
     return ek_sim_post(&e->loop.s, x->entity, to, gradient, (sim_message){x->begun, e->loop.now});
@@ -355,7 +395,8 @@ static ek_status open_engine(const ek_sim_config *cfg, const ek_cluster *c, engi
     e->free_meeting = -1;
     e->groups = calloc((size_t)s->n_channels + 1, sizeof(*e->groups));
     e->receives = calloc((size_t)s->n, sizeof(*e->receives));
-    if (e->groups == NULL || e->receives == NULL)
+    e->sends = calloc((size_t)s->n, sizeof(*e->sends));
+    if (e->groups == NULL || e->receives == NULL || e->sends == NULL)
         return no_memory();
     for (int32_t i = 0; i < s->n_channels; i++)
         EK_TRY(open_groups(s, &s->channels[i], &e->groups[i]));
@@ -374,24 +415,16 @@ static void close_engine(engine *e)
         free(e->groups[i].members);
     for (int32_t x = 0; e->receives != NULL && x < e->loop.s.n; x++)
         free(e->receives[x].list);
+    for (int32_t x = 0; e->sends != NULL && x < e->loop.s.n; x++)
+        free(e->sends[x].list);
     for (int32_t i = 0; i < e->n_meetings; i++)
         free(e->meetings[i].entities);
     ek_flow_links_close(&e->links);
     free(e->groups);
     free(e->receives);
+    free(e->sends);
     free(e->meetings);
     ek_loop_close(&e->loop);
-}
-
-ek_cluster ek_cluster_alone(const ek_cluster *c)
-{
-    ek_cluster alone = *c;
-
-    for (int32_t l = 0; l < alone.n_levels; l++) {
-        alone.level[l].bytes_s = ek_level_capacity(&alone.level[l]);
-        alone.level[l].shared_by = 1;
-    }
-    return alone;
 }
 
 ek_status ek_sim_flow(const ek_sim_config *cfg, const ek_cluster *c, ek_sim_result *out)

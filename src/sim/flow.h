@@ -10,6 +10,7 @@
  *             the same link at the same time: stages that share a node's adapter, ranks that send
  *             to one, groups that are not at the same place of the step;
  *   flows     of a rank that are in flight share its link all the time;
+ *   messages  of a rank to another go one after the other, as over a connection;
  *   cores     that ranks share by the machine file are shared by those that compute
  *             (sim/flow_cores.h).
  *
@@ -23,9 +24,6 @@
 
 #include "sim/cluster.h"
 #include "sim/replay.h"
-
-/* A cluster whose prices (ek_price_net) are those of a rank that has all shared links to itself. */
-ek_cluster ek_cluster_alone(const ek_cluster *c);
 
 /* As ek_sim_replay; cfg->price is of ek_cluster_alone(c). */
 EK_CHECKED ek_status ek_sim_flow(const ek_sim_config *cfg, const ek_cluster *c, ek_sim_result *out);

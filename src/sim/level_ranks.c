@@ -34,3 +34,14 @@ void ek_level_carried(const ek_cluster *c, const double *passed, double *carried
         carried[l] = sum;
     }
 }
+
+ek_cluster ek_cluster_alone(const ek_cluster *c)
+{
+    ek_cluster alone = *c;
+
+    for (int32_t l = 0; l < alone.n_levels; l++) {
+        alone.level[l].bytes_s = ek_level_capacity(&alone.level[l]);
+        alone.level[l].shared_by = 1;
+    }
+    return alone;
+}

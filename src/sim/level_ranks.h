@@ -41,6 +41,10 @@ static inline double ek_level_capacity(const ek_cluster_level *l)
     return l->bytes_s * (double)ek_level_sharers(l);
 }
 
+/* A cluster whose prices (sim/price_net.h) are those of a rank that has all shared links to itself.
+ */
+ek_cluster ek_cluster_alone(const ek_cluster *c);
+
 /* Whether a level connects ranks of one node. */
 static inline int ek_level_is_inside_node(const ek_cluster *c, int level)
 {

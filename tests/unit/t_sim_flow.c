@@ -116,6 +116,21 @@ static void senders_to_one_rank_share_its_link(void)
     close_world(&w);
 }
 
+static void messages_to_one_rank_go_one_after_the_other(void)
+{
+    world w;
+    ek_sim_result r;
+
+    open_world(&w, 2, 1);
+    message(&w, 0, 1, 0, 4);
+    message(&w, 0, 1, 0, 2);
+    r = flow_of(&w, &own, NULL);
+    CHECK_SECONDS(r.records[1].spans[0].end, 4);
+    CHECK_SECONDS(r.records[1].spans[1].end, 6);
+    ek_sim_free(&r);
+    close_world(&w);
+}
+
 static void a_spine_is_shared_by_those_who_cross_it(void)
 {
     world w;
@@ -440,6 +455,7 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(what_begins_later_slows_down_what_is_in_flight),
                                 EK_CASE(pairs_that_share_no_link_do_not_interact),
                                 EK_CASE(senders_to_one_rank_share_its_link),
+                                EK_CASE(messages_to_one_rank_go_one_after_the_other),
                                 EK_CASE(a_spine_is_shared_by_those_who_cross_it),
                                 EK_CASE(links_of_a_node_are_others_than_those_of_the_network),
                                 EK_CASE(collectives_of_a_rank_share_its_link_all_the_time),
