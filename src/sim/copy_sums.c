@@ -107,28 +107,31 @@ static void count(counting *x, int to_root, double *factor)
 
     memset(x->sent, 0, 2 * ranks * sizeof(*x->sent));
     memset(x->passed, 0, ranks * ranks * sizeof(*x->passed));
-    *x->out = (ek_copy_traffic){0};
+    *x->out = (ek_copy_traffic){.sent = x->sent, .got = x->got};
     for (int32_t e = 0; e < x->p->placement.experts; e++)
         if (count_copies(x, e, 1) > to_root) /* without rows there is no gradient */
             add_chain(x, e, to_root, to_root);
     compare_ranks(x, factor);
 }
 
-void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_scratch scratch,
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_memory memory,
                      double *to_sum, double *of_sum, ek_copy_sums *out)
 {
+    int32_t ranks = p->placement.ranks;
     ek_cluster links = *cfg->cluster;
     counting x = {.cfg = cfg,
                   .p = p,
                   .links = &links,
-                  .sent = scratch.traffic,
-                  .got = scratch.traffic + p->placement.ranks,
-                  .passed = scratch.passed,
+                  .sent = memory.traffic,
+                  .got = memory.traffic + ranks,
+                  .passed = memory.passed,
                   .out = &out->to_sum};
 
     for (int l = 0; l < links.n_levels; l++)
         links.level[l].gap_s = 0;
     count(&x, 1, to_sum);
+    x.sent += 2 * ranks;
+    x.got += 2 * ranks;
     x.out = &out->of_sum;
     count(&x, 0, of_sum);
 }

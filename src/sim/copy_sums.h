@@ -13,8 +13,9 @@
 
 /* In gradients of an expert instead of bytes. */
 typedef struct {
-    ek_net_traffic busiest; /* sent or received by the rank whose link takes longest */
-    ek_net_traffic all;     /* sent by all ranks together */
+    ek_net_traffic busiest;           /* sent or received by the rank whose link takes longest */
+    ek_net_traffic all;               /* sent by all ranks together */
+    const ek_net_traffic *sent, *got; /* [ranks] by each; borrowed from ek_copy_memory */
 } ek_copy_traffic;
 
 typedef struct {
@@ -31,13 +32,13 @@ typedef struct {
 
 /* Memory of the caller. */
 typedef struct {
-    ek_net_traffic *traffic; /* [2 * ranks] */
-    double *passed;          /* [ranks * ranks] */
-} ek_copy_scratch;
+    ek_net_traffic *traffic; /* [4 * ranks] what each rank sends and gets, for ek_copy_sums */
+    double *passed;          /* [ranks * ranks] scratch */
+} ek_copy_memory;
 
 /* Of a plan of the group that begins at rank 0.  to_sum, of_sum [ranks]: seconds of each rank's
  * link over those of the busiest. */
-void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_scratch scratch,
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_memory memory,
                      double *to_sum, double *of_sum, ek_copy_sums *out);
 
 #endif

@@ -82,15 +82,20 @@ static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t i
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
     const ek_net_work *w = &c->of->graph->ops[op].work.net;
-    const ek_level_rows *rows = &c->exchange[op][e->loop.s.entity[entity].column];
+    const ek_level_rows *rows =
+        c->exchange[op] != NULL ? &c->exchange[op][e->loop.s.entity[entity].column] : NULL;
 
     for (int down = 0; down < 2; down++) {
         const ek_flow_use *uses = NULL;
         double growth = 1, seconds = 0;
         int32_t n = 0;
 
-        EK_TRY(ek_flow_links_exchange(e->links, c, w, &c->price[op], rows, entity, down, &uses, &n,
-                                      &growth, &seconds));
+        if (c->price[op].sent != NULL)
+            EK_TRY(ek_flow_links_traffic(e->links, c, &c->price[op], entity, down, &uses, &n,
+                                         &growth, &seconds));
+        else
+            EK_TRY(ek_flow_links_exchange(e->links, c, w, &c->price[op], rows, entity, down, &uses,
+                                          &n, &growth, &seconds));
         EK_TRY(ek_loop_begin_flow(&e->loop, (sim_flow_owner){entity, op, index}, seconds, growth,
                                   uses, seconds > 0 ? n : 0));
     }
@@ -103,7 +108,7 @@ static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t inde
     const sim_class *c = ek_loop_class(&e->loop, m->entities[i]);
     int32_t op = m->ops[i];
 
-    if (c->exchange[op] == NULL || c->price[op].wire <= 0 ||
+    if ((c->exchange[op] == NULL && c->price[op].sent == NULL) || c->price[op].wire <= 0 ||
         c->of->graph->ops[op].work.net.collective == EK_COLLECTIVE_A2A_2DH)
         return begin_flow(e, m->entities[i], op, index);
     m->n_flowing++;

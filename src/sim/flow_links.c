@@ -20,8 +20,7 @@ typedef struct {
 typedef struct {
     int32_t class_index;
     ek_net_work work;
-    const ek_net_traffic *sends; /* ek_sim_price */
-    ek_flow_use *bytes;          /* [n] of the busiest of each merged link */
+    ek_flow_use *bytes; /* [n] of the busiest of each merged link */
     int32_t n, cap;
     double most; /* of a rank through a link */
 } known;
@@ -37,7 +36,8 @@ typedef struct {
 struct ek_flow_links {
     const sim *s;
     const ek_cluster *c;
-    int32_t n_links; /* of both directions: up links are even, down links odd */
+    ek_cluster alone; /* ek_cluster_alone */
+    int32_t n_links;  /* of both directions: up links are even, down links odd */
     level_links level[EK_CLUSTER_LEVELS];
     double *busiest; /* [n_links] scratch: bytes */
     known **known;   /* with entities that are classes */
@@ -169,6 +169,7 @@ ek_status ek_flow_links_open(const sim *s, const ek_cluster *c, ek_flow_links **
     }
     l->s = s;
     l->c = c;
+    l->alone = ek_cluster_alone(c);
     for (int i = 0; i < c->n_levels && st == EK_OK; i++)
         st = open_level(l, i, shares);
     free(shares);
@@ -214,28 +215,28 @@ void ek_flow_links_set_bursts(const ek_flow_links *l, ek_flows *flows)
 
 /* --- bytes ------------------------------------------------------------------------------------ */
 
-/* Bytes that a rank's links carry.  factor: on the bytes of each level; NULL: 1. */
-static void add_levels(const ek_cluster *c, const double *bytes, double unit, const double *factor,
-                       double carried[EK_CLUSTER_LEVELS])
+/* Bytes that a rank's links carry.  factor: on the bytes of each level. */
+static void carried_times(const ek_cluster *c, const double *bytes, const double *factor,
+                          double carried[EK_CLUSTER_LEVELS])
 {
     double passed[EK_CLUSTER_LEVELS];
 
     for (int i = 0; i < c->n_levels; i++)
-        passed[i] = bytes[i] * unit * (factor != NULL ? factor[i] : 1);
+        passed[i] = bytes[i] * factor[i];
     ek_level_carried(c, passed, carried);
 }
 
 /* What a rank carries through each level; and the rank whose down links it passes: the peer of a
  * message, else itself. */
-static int32_t carried_of_rank(const ek_cluster *c, const ek_net_work *op, const ek_sim_price *p,
-                               int32_t rank, double carried[EK_CLUSTER_LEVELS])
+static int32_t carried_of_rank(const ek_cluster *c, const ek_net_work *op, int32_t rank,
+                               double carried[EK_CLUSTER_LEVELS])
 {
     ek_net_work w = *op;
     ek_net_traffic t;
 
     w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
-    t = p->sends != NULL ? *p->sends : ek_net_traffic_of(c, &w, rank);
-    add_levels(c, t.bytes, p->sends != NULL ? p->unit : 1, NULL, carried);
+    t = ek_net_traffic_of(c, &w, rank);
+    ek_level_carried(c, t.bytes, carried);
     return w.peer >= 0 ? ek_ranks_at(w.group, w.peer) : rank;
 }
 
@@ -255,11 +256,10 @@ static ek_status add_bytes(known *k, int32_t link, double bytes)
 }
 
 /* Adds what a rank sends to the bytes of its links and, of a message, of its peer's. */
-static void add_rank(ek_flow_links *l, const ek_net_work *op, const ek_sim_price *p, int32_t rank,
-                     known *k)
+static void add_rank(ek_flow_links *l, const ek_net_work *op, int32_t rank, known *k)
 {
     double carried[EK_CLUSTER_LEVELS];
-    int32_t to = carried_of_rank(l->c, op, p, rank, carried);
+    int32_t to = carried_of_rank(l->c, op, rank, carried);
 
     for (int i = 0; i < l->c->n_levels; i++) {
         level_links *v = &l->level[i];
@@ -293,11 +293,10 @@ static ek_status collect_links(ek_flow_links *l, known *k)
 }
 
 /* Of a rank alone, without a look at all links. */
-static ek_status collect_rank(ek_flow_links *l, const ek_net_work *op, const ek_sim_price *p,
-                              int32_t rank, known *k)
+static ek_status collect_rank(ek_flow_links *l, const ek_net_work *op, int32_t rank, known *k)
 {
     double carried[EK_CLUSTER_LEVELS];
-    int32_t to = carried_of_rank(l->c, op, p, rank, carried);
+    int32_t to = carried_of_rank(l->c, op, rank, carried);
 
     k->n = 0;
     k->most = 0;
@@ -322,13 +321,12 @@ static int is_same_work(const ek_net_work *a, const ek_net_work *b)
 
 /* Of all ranks of a class, once for each work. */
 static ek_status collect_class(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
-                               const ek_sim_price *p, const known **out)
+                               const known **out)
 {
     known *k;
 
     for (int32_t i = 0; i < l->n_known; i++)
-        if (l->known[i]->class_index == c->index && l->known[i]->sends == p->sends &&
-            is_same_work(&l->known[i]->work, w)) {
+        if (l->known[i]->class_index == c->index && is_same_work(&l->known[i]->work, w)) {
             *out = l->known[i];
             return EK_OK;
         }
@@ -347,9 +345,8 @@ static ek_status collect_class(ek_flow_links *l, const sim_class *c, const ek_ne
     l->known[l->n_known++] = k;
     k->class_index = c->index;
     k->work = *w;
-    k->sends = p->sends;
     for (int32_t i = 0; i < c->of->n_ranks; i++)
-        add_rank(l, w, p, c->of->ranks[i], k);
+        add_rank(l, w, c->of->ranks[i], k);
     *out = k;
     return collect_links(l, k);
 }
@@ -395,6 +392,23 @@ static double longest(const ek_flow_links *l, const double carried[EK_CLUSTER_LE
     return most;
 }
 
+/* The up links of a rank, or its down links, with the bytes that each carries. */
+static ek_status use_one_way(ek_flow_links *l, int32_t rank, int down,
+                             const double carried[EK_CLUSTER_LEVELS], double seconds,
+                             const ek_flow_use **uses, int32_t *n, double *growth)
+{
+    l->one.n = 0;
+    l->one.most = 0;
+    for (int i = 0; i < l->c->n_levels; i++) {
+        const level_links *v = &l->level[i];
+
+        if (carried[i] > 0)
+            EK_TRY(add_bytes(&l->one, v->link_of[rank / v->shared] + down, carried[i]));
+        l->one.most = fmax(l->one.most, carried[i]);
+    }
+    return use_links(l, &l->one, seconds, uses, n, growth);
+}
+
 ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
                                  const ek_sim_price *p, const ek_level_rows *rows, int32_t x,
                                  int down, const ek_flow_use **uses, int32_t *n, double *growth,
@@ -407,21 +421,28 @@ ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c, const ek_
 
     of.group = ek_ranks_around(rank, of.group.stride, of.group.n);
     t = ek_net_traffic_of(l->c, &of, rank);
-    add_levels(l->c, t.bytes, 1, NULL, even);
-    add_levels(l->c, t.bytes, 1, down ? rows->got : rows->sent, carried);
+    ek_level_carried(l->c, t.bytes, even);
+    carried_times(l->c, t.bytes, down ? rows->got : rows->sent, carried);
     most = longest(l, even);
     part = most > 0 ? longest(l, carried) / most : 0;
-    l->one.n = 0;
-    l->one.most = 0;
-    for (int i = 0; i < l->c->n_levels; i++) {
-        const level_links *v = &l->level[i];
-
-        if (carried[i] > 0)
-            EK_TRY(add_bytes(&l->one, v->link_of[rank / v->shared] + down, carried[i]));
-        l->one.most = fmax(l->one.most, carried[i]);
-    }
     *seconds = p->wire * part;
-    return use_links(l, &l->one, *seconds, uses, n, growth);
+    return use_one_way(l, rank, down, carried, *seconds, uses, n, growth);
+}
+
+ek_status ek_flow_links_traffic(ek_flow_links *l, const sim_class *c, const ek_sim_price *p,
+                                int32_t x, int down, const ek_flow_use **uses, int32_t *n,
+                                double *growth, double *seconds)
+{
+    ek_net_traffic t = (down ? p->got : p->sent)[l->s->entity[x].column];
+    double carried[EK_CLUSTER_LEVELS];
+
+    for (int i = 0; i < l->c->n_levels; i++) {
+        t.bytes[i] *= p->unit;
+        t.largest[i] *= p->unit;
+    }
+    ek_level_carried(l->c, t.bytes, carried);
+    *seconds = ek_price_traffic(&l->alone, &t).wire_s;
+    return use_one_way(l, c->of->ranks[x - c->first], down, carried, *seconds, uses, n, growth);
 }
 
 ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_work *w,
@@ -431,8 +452,8 @@ ek_status ek_flow_links_uses(ek_flow_links *l, const sim_class *c, const ek_net_
     const known *k = &l->one;
 
     if (l->s->each_rank)
-        EK_TRY(collect_rank(l, w, p, c->of->ranks[x - c->first], &l->one));
+        EK_TRY(collect_rank(l, w, c->of->ranks[x - c->first], &l->one));
     else
-        EK_TRY(collect_class(l, c, w, p, &k));
+        EK_TRY(collect_class(l, c, w, &k));
     return use_links(l, k, p->wire, uses, n, growth);
 }

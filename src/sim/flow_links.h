@@ -42,4 +42,10 @@ EK_CHECKED ek_status ek_flow_links_exchange(ek_flow_links *l, const sim_class *c
                                             const ek_flow_use **uses, int32_t *n, double *growth,
                                             double *seconds);
 
+/* The same of what rank x sends or gets of an op whose price says that. */
+EK_CHECKED ek_status ek_flow_links_traffic(ek_flow_links *l, const sim_class *c,
+                                           const ek_sim_price *p, int32_t x, int down,
+                                           const ek_flow_use **uses, int32_t *n, double *growth,
+                                           double *seconds);
+
 #endif

@@ -17,6 +17,7 @@ enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 /* Times of ek_sim_loads_replayed: of exchanges, the same there and back, and of expert products. */
 enum { ROWS_WIRE, WEIGHTS_WIRE, PRODUCTS, REPLAYED };
+enum { COPY_LISTS = 4 }; /* of ek_copy_memory.traffic */
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
@@ -34,7 +35,7 @@ struct ek_sim_loads {
     int32_t core_ranks;           /* ranks of the groups that share cores with one; 0: none do */
     double *core_seconds;         /* [2][core_ranks] scratch: of work, and until it is done */
     double *rows_sent;            /* [steps][trace layers] ek_sim_loads_rows_sent */
-    ek_copy_scratch scratch;      /* of ek_copy_sums_of */
+    ek_copy_memory sums;          /* of ek_copy_sums_of */
     int32_t *layer_of;            /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
@@ -226,11 +227,15 @@ static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pl
                              .etp = l->cfg.etp,
                              .states = states_of(l),
                              .all_serve = l->cfg.all_serve};
+    int64_t at = step * l->cfg.trace->layers + layer;
+    ek_copy_memory memory = l->sums;
 
-    if (ek_planner_fills_slots(l->cfg.planner))
-        ek_copy_sums_of(&c, p, l->scratch, factors_at(l, step, layer, TO_SUM),
-                        factors_at(l, step, layer, OF_SUM),
-                        &l->copies[step * l->cfg.trace->layers + layer]);
+    if (!ek_planner_fills_slots(l->cfg.planner))
+        return;
+    if (l->cfg.by_level)
+        memory.traffic += at * COPY_LISTS * l->cfg.ep;
+    ek_copy_sums_of(&c, p, memory, factors_at(l, step, layer, TO_SUM),
+                    factors_at(l, step, layer, OF_SUM), &l->copies[at]);
 }
 
 static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
@@ -280,6 +285,14 @@ static ek_status plan_trace(ek_sim_loads *l)
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
+/* Samples of layers whose sums of copies are kept by rank. */
+static int64_t copy_lists_of(const ek_sim_loads *l)
+{
+    int keeps = l->cfg.by_level && ek_planner_fills_slots(l->cfg.planner);
+
+    return keeps ? l->steps * l->cfg.trace->layers : 1;
+}
+
 static ek_status allocate(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
@@ -298,15 +311,16 @@ static ek_status allocate(ek_sim_loads *l)
     l->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->core_seconds));
     l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
-    l->scratch.traffic = calloc(2 * (size_t)c->ep, sizeof(*l->scratch.traffic));
-    l->scratch.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->scratch.passed));
+    l->sums.traffic =
+        calloc((size_t)(copy_lists_of(l) * COPY_LISTS * c->ep), sizeof(*l->sums.traffic));
+    l->sums.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->sums.passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
                    l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
-                   l->rows_sent != NULL && l->scratch.traffic != NULL &&
-                   l->scratch.passed != NULL && l->memory != NULL && l->slots != NULL,
+                   l->rows_sent != NULL && l->sums.traffic != NULL && l->sums.passed != NULL &&
+                   l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
 }
@@ -409,8 +423,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->factors);
     free(l->copies);
     free(l->rows_sent);
-    free(l->scratch.traffic);
-    free(l->scratch.passed);
+    free(l->sums.traffic);
+    free(l->sums.passed);
     free(l->exchanged);
     free(l->replayed);
     free(l->level_scratch);

@@ -37,8 +37,9 @@ typedef struct {
     double latency;  /* and after that */
     double skew;     /* for ek_sim_flow: until ranks that have computed for as long have all come to
                         a collective, after the time at which all should have */
-    const ek_net_traffic *sends; /* in units of `unit` bytes, what a rank sends whose factor is 1;
-                                    NULL: what the op's work says */
+    /* For ek_sim_flow, of an op with factors: what the ranks of each column send and get, in units
+     * of `unit` bytes; NULL: what the op's work or ek_sim_config.exchange says. */
+    const ek_net_traffic *sent, *got;
     double unit;
 } ek_sim_price;
 

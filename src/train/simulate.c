@@ -187,7 +187,8 @@ static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op
         const ek_copy_traffic *sums = ek_sim_loads_copies(p->loads, op, &out->unit);
 
         copies = copy_traffic(p->loads, op, 0);
-        out->sends = sums != NULL ? &sums->busiest : NULL;
+        out->sent = sums != NULL ? sums->sent : NULL;
+        out->got = sums != NULL ? sums->got : NULL;
         t = ek_price_traffic(c, &copies);
         out->silent = t.wire_s + t.latency_s <= 0; /* on all ranks */
     } else {

@@ -321,6 +321,69 @@ static void ranks_with_links_of_their_own_take_their_factors(void)
     CHECK_SECONDS(exchange_seconds(&own, rows), 9);
 }
 
+/* What ranks send and get in a sum of copies, of 2 bytes each. */
+typedef struct {
+    ek_net_traffic sent[4], got[4];
+} sums;
+
+static void price_sums(const void *context, const ek_sim_class *c, const ek_op *op,
+                       ek_sim_price *out)
+{
+    const sums *s = context;
+
+    (void)c;
+    (void)op;
+    *out = (ek_sim_price){.wire = 1, .sent = s->sent, .got = s->got, .unit = 2};
+}
+
+static void add_sum(sums *s, int from, int to, double n)
+{
+    int level = from / 2 != to / 2;
+
+    s->sent[from].bytes[level] += n;
+    s->got[to].bytes[level] += n;
+    s->sent[from].largest[level] = s->got[to].largest[level] = n;
+}
+
+static double sums_seconds(const ek_cluster *c, const sums *s)
+{
+    static const int32_t column[] = {0, 1, 2, 3};
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_sums,
+                         .context = s,
+                         .factors = all_twice,
+                         .column_of = column,
+                         .n_columns = 4};
+    ek_sim_result r;
+
+    open_world(&w, 1, 4);
+    net(&w.graph[0], EK_OP_SHARE_GRADIENTS, EK_COLLECTIVE_MULTICASTS, (ek_ranks){0, 1, 4}, -1, 3,
+        -1);
+    CHECK_INT(ek_sim_flow(&cfg, c, &r), EK_OK);
+    close_world(&w);
+    return take_step(r);
+}
+
+/* The ranks that send use the links up, those that get the links down, and the others none. */
+static void sums_of_copies_pass_the_links_of_their_ranks(void)
+{
+    ek_cluster slow = adapters;
+    sums one = {0}, both, opposite;
+
+    add_sum(&one, 0, 2, 3);
+    CHECK_SECONDS(sums_seconds(&adapters, &one), 3);
+    both = opposite = one;
+    add_sum(&both, 1, 3, 3);
+    CHECK_SECONDS(sums_seconds(&adapters, &both), 6);
+    add_sum(&opposite, 3, 1, 3);
+    CHECK_SECONDS(sums_seconds(&adapters, &opposite), 3);
+    add_sum(&one, 1, 0, 3);
+    CHECK_SECONDS(sums_seconds(&adapters, &one), 3); /* inside the node */
+    slow.level[1].peer_bytes_s = 0.5;
+    CHECK_SECONDS(sums_seconds(&slow, &one), 12);
+}
+
 /* A rank computes twice as fast alone, and a node's two 1.25 times while the other waits. */
 static void ranks_that_wait_leave_their_cores_to_the_others(void)
 {
@@ -463,6 +526,7 @@ static const ek_case cases[] = {EK_CASE(ranks_that_share_an_adapter_halve),
                                 EK_CASE(sharing_with_fewer_is_no_slower),
                                 EK_CASE(an_adapter_carries_what_its_ranks_exchange),
                                 EK_CASE(ranks_with_links_of_their_own_take_their_factors),
+                                EK_CASE(sums_of_copies_pass_the_links_of_their_ranks),
                                 EK_CASE(ranks_that_wait_leave_their_cores_to_the_others),
                                 EK_CASE(work_that_begins_together_ends_as_cores_are_shared),
                                 EK_CASE(busy_ranks_share_nothing),

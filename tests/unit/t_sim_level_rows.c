@@ -177,7 +177,28 @@ static void a_replay_takes_what_flows_take(void)
     }
 }
 
-static const ek_case cases[] = {EK_CASE(ranks_share_what_their_adapter_carries),
+/* Of drawn groups, those that are counted one by one. */
+static void ranks_below_a_switch_follow_one_another(void)
+{
+    for (uint64_t seed = 0; seed < DRAWN; seed++) {
+        ek_ranks g = {(int32_t)(ek_random_bits(3, seed, 0) % 5),
+                      1 + (int32_t)(ek_random_bits(3, seed, 1) % 4),
+                      1 + (int32_t)(ek_random_bits(3, seed, 2) % 12)};
+        int64_t rank = (int64_t)(ek_random_bits(3, seed, 3) % RANKS_MOST);
+
+        for (int l = 0; l < spine.n_levels; l++) {
+            int64_t ranks = spine.level[l].ranks;
+            ek_rank_span below = ek_rank_span_below(&spine, g, l, rank);
+
+            for (int32_t i = 0; i < g.n; i++)
+                CHECK_INT(i >= below.first && i < below.end,
+                          l + 1 == spine.n_levels || ek_ranks_at(g, i) / ranks == rank / ranks);
+        }
+    }
+}
+
+static const ek_case cases[] = {EK_CASE(ranks_below_a_switch_follow_one_another),
+                                EK_CASE(ranks_share_what_their_adapter_carries),
                                 EK_CASE(ranks_with_links_of_their_own_carry_the_larger_direction),
                                 EK_CASE(shards_share_the_adapter),
                                 EK_CASE(a_replay_takes_what_flows_take)};
