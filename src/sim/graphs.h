@@ -40,7 +40,9 @@ typedef struct {
     int sends_twice;        /* weights of transient replicas are sent for backward, too */
     int64_t micros;         /* micro-batches of a step */
     int64_t plan_every;     /* steps between persistent placements */
-    double rows;            /* assignments of a rank, layer and micro-batch, under even loads */
+    int64_t micro_batch, seq, top_k; /* sequences of a micro-batch; tokens; experts of a token */
+    const int64_t *shares;           /* of data-parallel ranks (nn/batch_shares.h); NULL: even */
+    double rows; /* assignments of a rank, layer and micro-batch, under even loads */
 } ek_sim_layout;
 
 #endif

@@ -266,10 +266,11 @@ static int64_t tokens_of(const ek_sim_loads_config *c)
 
 static ek_status plan_trace(ek_sim_loads *l)
 {
+    int scales = l->limited.own == NULL && !l->cfg.counted;
     ek_replay_config cfg = {.planner = l->cfg.planner,
                             .limits = l->limits,
                             .lag = l->lag,
-                            .tokens = l->limited.own != NULL ? 0 : tokens_of(&l->cfg),
+                            .tokens = scales ? tokens_of(&l->cfg) : 0,
                             .top_k = l->cfg.spec->top_k,
                             .each = keep_plan,
                             .context = l};

@@ -37,6 +37,7 @@ typedef struct {
     int all_serve;            /* ek_copy_sums_config */
     int sends_twice;          /* ek_sim_layout */
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
+    int counted;              /* 1: the trace's counts are those of a micro-batch, not scaled */
     int64_t horizon, batches; /* ek_plan_limits */
     int64_t steps;            /* samples; at most the trace's iterations */
     int64_t skip;             /* iterations at the beginning that are planned, and no samples */

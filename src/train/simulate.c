@@ -5,6 +5,7 @@
 #include "sim/dialect.h"
 #include "sim/flow.h"
 #include "sim/price_compute.h"
+#include "train/even_loads.h"
 #include "train/imagine.h"
 #include "train/net_calls.h"
 
@@ -23,6 +24,10 @@ struct ek_simulation {
     ek_dialect_graphs dialect; /* of the imagined ones; empty: these are replayed */
     ek_sim_loads *loads;       /* NULL: even, with one copy of each expert */
     ek_trace even;             /* the trace of loads that are even; empty: they are not */
+    ek_sim_loads **of_group;   /* [2][edp] of the first and the last micro-batch, by which bytes are
+                                  counted where tokens are unlike; NULL: by loads; of a group
+                                  without tokens NULL */
+    ek_trace *even_of_group;   /* [2][edp] of these */
     int32_t *column_of;        /* [ranks] of their factors: the rank in the expert-parallel group */
     double *slow;              /* [ranks]; NULL: none is */
     double *step_s;            /* [n_steps] */
@@ -279,32 +284,9 @@ void ek_simulation_close_files(ek_simulation_files **f)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* A trace of even iterations of a layer: a policy may plan from the one before, and serve copies in
- * another way once they are there than in the step in which it makes them. */
-enum { EVEN_ITERATIONS = 3 };
-
-static ek_status make_even(ek_simulation *s)
-{
-    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
-    size_t n = EVEN_ITERATIONS * (size_t)l->ep * (size_t)l->spec.experts;
-    uint64_t *counts = calloc(n, sizeof(*counts));
-
-    EK_REQUIRE(counts != NULL, EK_ENOMEM, "no memory for the loads of experts");
-    for (size_t i = 0; i < n; i++)
-        counts[i] = 1;
-    s->even = (ek_trace){.own = counts,
-                         .data = (const unsigned char *)counts,
-                         .width = sizeof(*counts),
-                         .iterations = EVEN_ITERATIONS,
-                         .layers = 1,
-                         .sources = l->ep,
-                         .experts = l->spec.experts};
-    return EK_OK;
-}
-
-/* Loads by the run's planner. */
-static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
-                            const ek_trace *trace)
+/* Loads by the run's planner; counted: those of the trace as they are. */
+static ek_status plan_loads(const ek_simulation *s, const ek_simulation_config *cfg,
+                            const ek_trace *trace, int counted, ek_sim_loads **out)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
     ek_sim_loads_config c = {.trace = trace,
@@ -320,6 +302,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
                              .all_serve = l->all_serve,
                              .sends_twice = l->sends_twice,
                              .rows = l->rows,
+                             .counted = counted,
                              .horizon = l->plan_every * l->micros,
                              .batches = l->micros,
                              .skip = cfg->trace == NULL ? 1 : 0,
@@ -331,7 +314,15 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
                              .by_level = s->engine == EK_ENGINE_FLOW,
                              .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
 
-    EK_TRY(ek_sim_loads_open(&c, &s->loads));
+    return ek_sim_loads_open(&c, out);
+}
+
+static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
+                            const ek_trace *trace)
+{
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+
+    EK_TRY(plan_loads(s, cfg, trace, 0, &s->loads));
     s->n_steps = ek_sim_loads_steps(s->loads);
     s->column_of = calloc((size_t)s->ranks, sizeof(*s->column_of));
     EK_REQUIRE(s->column_of != NULL, EK_ENOMEM, "no memory for %d ranks", s->ranks);
@@ -340,8 +331,46 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
     return EK_OK;
 }
 
+/* Where ranks have unlike numbers of tokens: the loads of each group that has some, in the first
+ * and the last micro-batch, for what it sends. */
+static ek_status open_group_loads(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+
+    if (!cfg->every_rank || !ek_even_loads_differ(l))
+        return EK_OK;
+    s->of_group = calloc(2 * (size_t)l->edp, sizeof(*s->of_group));
+    s->even_of_group = calloc(2 * (size_t)l->edp, sizeof(*s->even_of_group));
+    EK_REQUIRE(s->of_group != NULL && s->even_of_group != NULL, EK_ENOMEM,
+               "no memory for the loads of %d groups", l->edp);
+    for (int i = 0; i < 2 * l->edp; i++) {
+        int64_t seqs = i < l->edp ? l->micro_batch : ek_even_loads_rest(l);
+
+        if (ek_even_loads_tokens(l, seqs, i % l->edp) == 0)
+            continue;
+        EK_TRY(ek_even_loads_of_group(l, seqs, i % l->edp, &s->even_of_group[i]));
+        EK_TRY(plan_loads(s, cfg, &s->even_of_group[i], 1, &s->of_group[i]));
+    }
+    return EK_OK;
+}
+
+static void close_group_loads(ek_simulation *s)
+{
+    const ek_sim_layout *l = s->imagined != NULL ? ek_imagined_layout(s->imagined) : NULL;
+
+    for (int g = 0; s->of_group != NULL && s->even_of_group != NULL && g < 2 * l->edp; g++) {
+        ek_sim_loads_close(&s->of_group[g]);
+        ek_trace_close(&s->even_of_group[g]);
+    }
+    free(s->of_group);
+    free(s->even_of_group);
+    s->of_group = NULL;
+    s->even_of_group = NULL;
+}
+
 static void close_loads(ek_simulation *s)
 {
+    close_group_loads(s);
     ek_sim_loads_close(&s->loads);
     ek_trace_close(&s->even);
     free(s->column_of);
@@ -355,7 +384,7 @@ static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
 
     if (planner == NULL || !ek_planner_fills_slots(planner))
         return EK_OK;
-    EK_TRY(make_even(s));
+    EK_TRY(ek_even_loads_open(ek_imagined_layout(s->imagined), &s->even));
     EK_TRY(open_loads(s, cfg, &s->even));
     if (ek_sim_loads_balance(s->loads)->replicas <= 0) {
         close_loads(s);
@@ -364,7 +393,7 @@ static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
     EK_REQUIRE(cfg->engine != EK_ENGINE_MESSAGES, EK_EUNSUPPORTED,
                "--engine messages simulates one copy of each expert: use flow with --balance %s%s",
                cfg->train->balance, cfg->train->elastic ? " --elastic" : "");
-    return EK_OK;
+    return open_group_loads(s, cfg);
 }
 
 const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
@@ -532,7 +561,7 @@ void ek_simulation_close(ek_simulation **s)
         return;
     ek_sim_free(&(*s)->result);
     ek_net_calls_close(&(*s)->calls);
-    close_loads(*s);
+    close_loads(*s); /* before the layout that it asks */
     ek_dialect_close(&(*s)->dialect);
     ek_imagined_close(&(*s)->imagined);
     free((*s)->slow);
@@ -561,6 +590,18 @@ static void add_share(const ek_net_traffic *t, double share, ek_net_traffic *sum
     }
 }
 
+/* The loads of a rank's expert-parallel group in a micro-batch; sums of copies follow the first. */
+static const ek_sim_loads *loads_of(const ek_simulation *s, int32_t rank, const ek_op *op)
+{
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+    int last = op->micro == l->micros - 1 && op->lane != EK_LANE_SUMS;
+    const ek_sim_loads *of = NULL;
+
+    if (s->of_group != NULL)
+        of = s->of_group[last * l->edp + rank % (s->ranks / l->pp) / (l->ep * l->etp)];
+    return of != NULL ? of : s->loads;
+}
+
 /* Adds what a rank of a class sends, `share` times. */
 static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t rank, double share,
                         ek_net_traffic *sum)
@@ -573,13 +614,15 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
             w.collective == EK_COLLECTIVE_TRANSFERS)
             continue;
         if (is_of_replicas(w.collective)) { /* of the group's ranks, the mean */
-            ek_net_traffic t = copy_traffic(s->loads, op, 1);
+            ek_net_traffic t = copy_traffic(loads_of(s, rank, op), op, 1);
 
             add_share(&t, share / ek_imagined_layout(s->imagined)->ep, sum);
         } else {
-            double rows = s->even.own != NULL ? ek_sim_loads_rows_sent(s->loads, op) : 1;
+            double rows = 1;
             ek_net_traffic t;
 
+            if (s->even.own != NULL)
+                rows = ek_sim_loads_rows_sent(loads_of(s, rank, op), op);
             w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
             t = ek_net_traffic_of(&s->cluster, &w, rank);
             add_share(&t, share * rows, sum);

@@ -64,16 +64,20 @@ class Simulate(ek_cli.Case):
         if ek_cli.mpiexec() is None:
             self.skipTest("this build has no MPI")
         model = ek_cli.write_config(self.path("model.json"))
+        few = ["--ep", 2, "--micro-batch", 1]  # sequences: of some ranks, and a group of experts, none
+        copies, eplb = ["--balance", "replicate", "--replicas-min", 2, "--spare-slots", 2], ["--balance", "eplb", "--spare-slots", 2]
         for words in (["--ep", 4], ["--ep", 2, "--zero", 1], ["--tp", 2, "--ep", 2], ["--pp", 2, "--ep", 2],
-                      ["--zero", 3], ["--ep", 2, "--etp", 2, "--recompute", "full"]):
+                      ["--zero", 3], ["--ep", 2, "--etp", 2, "--recompute", "full"], few, [*few, "--tp", 2], [*few, *copies],
+                      [*few, *copies, "--zero", 3], [*few, *eplb, "--zero", 2], ["--ep", 4, *eplb, "--micro-batch", 3],
+                      ["--ep", 2, "--etp", 2, *eplb, "--micro-batch", 2]):
             with self.subTest(words=words):
-                words = [*words, "--batch", 8, "--micro-batch", 4, "--seq", 16, "--dtype", "fp32", "--pipeline-degree", 1,
-                         "--a2a", "linear", "--balance", "off"]
+                words = ["--batch", 8, "--micro-batch", 4, "--seq", 16, "--dtype", "fp32", "--pipeline-degree", 1,
+                         "--a2a", "linear", "--balance", "off", *words]
                 r = run("train", "--ranks", 4, "--model", model, "--data", self.data, "--out", self.path("run"), "--overwrite",
-                        "--steps", 3, "--threads", 1, "--quiet", "--force-balance", *words)
+                        "--steps", 12 if "eplb" in words else 3, "--threads", 1, "--quiet", "--force-balance", *words)
                 self.assertEqual(r.returncode, DONE, r.stderr)
                 sent = 4 * sum(self.json(4, *words, "--every-rank", model=model)["sent_mb"].values())
-                for m in ek_cli.metrics(self.path("run")):
+                for m in ek_cli.metrics(self.path("run"))[-2:]:  # before, eplb makes copies
                     self.assertAlmostEqual(sent, m["comm_bytes"] / 1e6, delta=1e-6)
 
     def test_text_says_what_a_step_takes_and_where_it_goes(self):

@@ -114,13 +114,15 @@ class Zero(hosts.OwnMemory):
                 self.assert_went_on(told, self.assert_done(j))
 
     def test_bytes_are_those_that_are_simulated(self):
-        """Of partners' copies, and of two copies of each expert, of which one serves even loads."""
+        """Of partners' copies, and of copies of each expert: one serves even loads, with eplb all."""
         cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
             {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
              "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1, "us": 10}]}))
         for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off", "--embed-columns --balance off",
                        "--ep 4 --balance replicate --replicas-min 2 --spare-slots 1",
-                       "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 4"):  # two groups
+                       "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 4",  # two groups
+                       "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 1",  # one has no tokens
+                       "--ep 2 --balance eplb --spare-slots 2", "--zero 2 --ep 2 --balance off"):
             with self.subTest(words=layout):
                 words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
                 status, _, err = self.start_named(words, steps=12).end()

@@ -50,6 +50,19 @@ static void without_weights_ranges_are_even(void)
         }
 }
 
+/* Sequences of 5 tokens on three data-parallel ranks, each of two that split its tokens. */
+static void ranks_that_split_tokens_follow_one_another(void)
+{
+    static const int64_t even[] = {0, 5, 10, 13, 15, 18, 20}, sums[] = {0, 1, 3, 4};
+    static const int64_t weighted[] = {0, 3, 5, 10, 15, 18, 20}, one[] = {0, 3, 5, 5, 5, 5, 5};
+
+    for (int r = 0; r <= 6; r++) {
+        CHECK_INT(ek_shares_first_token(NULL, 3, 2, 4, 5, r), even[r]);
+        CHECK_INT(ek_shares_first_token(sums, 3, 2, 4, 5, r), weighted[r]);
+        CHECK_INT(ek_shares_first_token(NULL, 3, 2, 1, 5, r), one[r]);
+    }
+}
+
 static void no_weight_is_above_the_limit(void)
 {
     int64_t weights[RANKS_MAX], sums[RANKS_MAX + 1], two[] = {300, 100}, even[] = {7, 7, 7};
@@ -71,6 +84,7 @@ static void no_weight_is_above_the_limit(void)
 static const ek_case cases[] = {
     EK_CASE(ranges_partition_the_sequences_by_weight),
     EK_CASE(without_weights_ranges_are_even),
+    EK_CASE(ranks_that_split_tokens_follow_one_another),
     EK_CASE(no_weight_is_above_the_limit),
 };
 EK_TEST_MAIN(cases)

@@ -273,6 +273,10 @@ static ek_sim_layout describe(const ek_run *r)
                            .sends_twice = ek_moe_replica_sets(&t->moe) != EK_REPLICA_SETS_EACH,
                            .micros = ek_batch_micros(t->batch, t->micro_batch),
                            .plan_every = r->cfg->plan_every,
+                           .micro_batch = t->micro_batch,
+                           .seq = t->seq,
+                           .top_k = top_k,
+                           .shares = r->options.shares,
                            .rows = (double)(t->micro_batch * t->seq * top_k) / m->stage_size};
 }
 
