@@ -66,13 +66,16 @@ def step_flops(model, tokens, seq):
 # pass, which are set to zero and scaled (zero_grad_buffer and gradient_scaling_factor of its distributed/param_and_grad_buffer.py), with weights that are
 # gathered in their own type (param_data there, and its FSDP) and counts that are gathered by the ranks of experts (token_dispatcher.py); nanotron, likewise
 # (optim/clip_grads.py, zero_grad of optim/gradient_accumulator.py, optim/zero.py), with rows by kernels of PyTorch, and gradients in buckets of PyTorch's
-# DistributedDataParallel (bucket_cap_mb 25); FSDP reduces gradients in the type of weights.  All call NCCL, and some rows say that they call DeepEP.
+# DistributedDataParallel (bucket_cap_mb 25), but with ZeRO 1 and sums in fp32 (scripts/scaling_benchmarks.py has both) without it: make_ddp of trainer.py, then
+# one all-reduce (sync_gradients_across_dp) and a gather with copies (_all_gather_params of optim/zero.py, all_gather_coalesced of distributed.py).
+# FSDP reduces gradients in the type of weights.  All call NCCL, and some rows say that they call DeepEP.
 NCCL = ["ring-steps", "tree-sums"]
 DIALECTS = {"megatron-2022": ["unfused-attention", "low-messages", "low-gradients", "late-gradients", *NCCL],
             "megatron": ["low-messages", "low-weights", "gradient-passes", "etp-gather", "expert-counts", *NCCL],
             "nanotron": ["low-messages", "low-weights", "gradient-passes", "unfused-rows", "ddp-buckets", *NCCL],
             "fsdp": ["low-messages", "low-gradients", "expert-counts", *NCCL],
             "megatron-fsdp": ["low-messages", "low-gradients", "low-weights", "expert-counts", *NCCL]}
+DIALECTS["nanotron, zero 1"] = [word for word in DIALECTS["nanotron"] if word != "ddp-buckets"] + ["whole-sums", "gather-copies"]
 DIALECTS.update({name + ", deepep": DIALECTS[name] + ["node-once"] for name in ("megatron", "megatron-fsdp")})
 
 
@@ -213,8 +216,8 @@ def ultrascale_rows(rows, statuses=("Success",)):
         yield Case("%d GPUs, h %d, tp %d pp %d dp %d zero %s, micro %d" % (dp * tp * pp, hidden, tp, pp, dp, r["zero"], micro),
                    (hidden, layers, dp * tp * pp, batch, seq), dense(hidden, layers, heads, kv, inner, vocabulary, seq, tied=r["tied"] == "True"),
                    "h100-eos", dp * tp * pp, seconds,
-                   dict(layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), **{"pp-layers": "auto"}), "nanotron",
-                   links)
+                   dict(layout(seq, batch, micro, dp, tp, pp, zero=int(r["zero"])), **{"pp-layers": "auto"}),
+                   "nanotron, zero 1" if r["zero"] == "1" else "nanotron", links)
 
 
 TABLES = {"vtrain_single_a100": vtrain, "vtrain_multi_a100": vtrain, "korthikanti_selene": korthikanti, "megascale_175b": megascale,

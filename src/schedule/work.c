@@ -25,7 +25,7 @@ ek_work ek_work_of_attention(const ek_attention_work *a)
 
 ek_work ek_work_of_rows(double rows, double width)
 {
-    return (ek_work){.kind = EK_WORK_ROWS, .rows = {rows, (int32_t)width}};
+    return (ek_work){.kind = EK_WORK_ROWS, .rows = {rows, (int32_t)width, 0}};
 }
 
 static double product_flops(const ek_product_work *w)
@@ -137,7 +137,7 @@ uint64_t ek_work_digest(uint64_t digest, const ek_work *w)
     case EK_WORK_PRODUCTS: digest = add_products(digest, &w->products); break;
     case EK_WORK_ATTENTION: digest = add_attention(digest, &w->attention); break;
     case EK_WORK_ROWS:
-        digest = add_sizes(digest, (double[]){w->rows.rows, w->rows.width}, 2);
+        digest = add_sizes(digest, (double[]){w->rows.rows, w->rows.width, w->rows.kernels}, 3);
         break;
     }
     return digest;

@@ -83,7 +83,8 @@ typedef struct {
 
 typedef struct {
     double rows;
-    int32_t width; /* numbers of a row; 1: `rows` numbers in any shape */
+    int32_t width;  /* numbers of a row; 1: `rows` numbers in any shape */
+    double kernels; /* one after the other, which share the rows; 0: one */
 } ek_row_work;
 
 typedef enum {

@@ -1,6 +1,7 @@
 /* Rewrites copies of step graphs: work of ops, and their order. */
 #include "sim/dialect.h"
 
+#include "sim/dialect_zero.h"
 #include "sim/unfused.h"
 
 #include <math.h>
@@ -27,7 +28,9 @@ static const struct {
                 {"node-once", EK_DIALECT_NODE_ONCE},
                 {"ddp-buckets", EK_DIALECT_DDP_BUCKETS},
                 {"tree-sums", EK_DIALECT_TREE_SUMS},
-                {"replicas-alone", EK_DIALECT_REPLICAS_ALONE}};
+                {"replicas-alone", EK_DIALECT_REPLICAS_ALONE},
+                {"whole-sums", EK_DIALECT_WHOLE_SUMS},
+                {"gather-copies", EK_DIALECT_GATHER_COPIES}};
 
 enum { SWITCHES = sizeof(switches) / sizeof(switches[0]) };
 
@@ -65,7 +68,8 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
                    "--dialect %s: unfused-attention, low-messages, low-gradients, "
                    "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
                    "gradient-passes, unfused-rows, etp-gather, low-weights, expert-counts, "
-                   "node-once, ddp-buckets, tree-sums and replicas-alone are known",
+                   "node-once, ddp-buckets, tree-sums, replicas-alone, whole-sums and "
+                   "gather-copies are known",
                    words[i]);
         *out |= bit_of(words[i]);
     }
@@ -146,13 +150,23 @@ static double count_gradients(const ek_graph *g, const ek_op *norm)
     return n;
 }
 
-/* Adds the passes to the op that reads all gradients. */
-static void pass_over_gradients(const ek_machine *m, ek_graph *g)
+/* Adds the passes to the op that reads this rank's gradients, and the rest of them, if sums are
+ * whole. from: with the sums as they are here. */
+static void pass_over_gradients(unsigned dialect, const ek_machine *m, const ek_graph *from,
+                                ek_graph *g)
 {
-    for (int32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].kind == EK_OP_GRADIENT_NORM)
-            g->ops[i].bytes +=
-                GRADIENT_PASSES * count_gradients(g, &g->ops[i]) * ek_machine_real_bytes(m);
+    int passes = (dialect & EK_DIALECT_GRADIENT_PASSES) != 0 ? GRADIENT_PASSES : 0;
+
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        ek_op *op = &g->ops[i];
+        double all, read;
+
+        if (op->kind != EK_OP_GRADIENT_NORM)
+            continue;
+        all = count_gradients(from, op);
+        read = (dialect & EK_DIALECT_WHOLE_SUMS) != 0 ? all - op->work.rows.rows : 0;
+        op->bytes += (passes * all + read) * ek_machine_real_bytes(m);
+    }
 }
 
 /* --- order ------------------------------------------------------------------------------------ */
@@ -427,6 +441,10 @@ static ek_status copy_changed(unsigned change, const ek_machine *m, const ek_dia
         return ek_dialect_send_once(l, from, to);
     if (change == EK_DIALECT_DDP_BUCKETS)
         return ek_dialect_sum_buckets(m, from, to);
+    if (change == EK_DIALECT_WHOLE_SUMS)
+        return ek_dialect_sum_at_once(from, to);
+    if (change == EK_DIALECT_GATHER_COPIES)
+        return ek_dialect_gather_at_once(m, from, to);
     return copy_reordered(change, m, l, from, to);
 }
 
@@ -435,10 +453,10 @@ static ek_status copy_changed(unsigned change, const ek_machine *m, const ek_dia
 static ek_status copy_ordered(unsigned dialect, const ek_machine *m, const ek_dialect_layout *l,
                               const ek_graph *from, ek_graph *to)
 {
-    static const unsigned changes[] = {EK_DIALECT_DDP_BUCKETS,    EK_DIALECT_WEIGHTS_FIRST,
-                                       EK_DIALECT_LATE_GRADIENTS, EK_DIALECT_REPLICAS_ALONE,
-                                       EK_DIALECT_UNFUSED_ROWS,   EK_DIALECT_ETP_GATHER,
-                                       EK_DIALECT_NODE_ONCE};
+    static const unsigned changes[] = {
+        EK_DIALECT_DDP_BUCKETS,    EK_DIALECT_WEIGHTS_FIRST, EK_DIALECT_LATE_GRADIENTS,
+        EK_DIALECT_REPLICAS_ALONE, EK_DIALECT_UNFUSED_ROWS,  EK_DIALECT_ETP_GATHER,
+        EK_DIALECT_NODE_ONCE,      EK_DIALECT_WHOLE_SUMS,    EK_DIALECT_GATHER_COPIES};
     ek_status st = ek_graph_copy(to, from);
 
     for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]) && st == EK_OK; i++) {
@@ -460,8 +478,7 @@ static ek_status translate(unsigned dialect, const ek_machine *m, const ek_diale
                            const ek_graph *from, ek_graph *to)
 {
     EK_TRY(copy_ordered(dialect, m, l, from, to));
-    if ((dialect & EK_DIALECT_GRADIENT_PASSES) != 0)
-        pass_over_gradients(m, to);
+    pass_over_gradients(dialect, m, from, to);
     for (int32_t i = 0; i < to->n_ops; i++)
         rewrite(dialect, m, l, &to->ops[i]);
     return EK_OK;

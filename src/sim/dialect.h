@@ -31,6 +31,11 @@
  *                      (sim/dialect_net.h); here in one
  *   replicas-alone     nothing goes on while replicas are sent or their gradients summed, but for
  *                      messages between stages; here they are beside what does not need them
+ *   whole-sums         all gradients are summed whole by each rank, with ZeRO 1, too, at once after
+ *                      the backward pass (sim/dialect_zero.h); here each rank has the sums of its
+ *                      own, layer by layer
+ *   gather-copies      updated weights are gathered at once, into vectors of ranks, of which each
+ *                      weight is copied by itself (sim/dialect_zero.h); here layer by layer
  *   staged-2dh         2DH all-to-alls exchange all rows inside the node, then all between nodes,
  *                      with a copy of all before each; here rows of the node go with those between
  *                      nodes (of the cluster: sim/price_net.h) */
@@ -58,10 +63,12 @@ enum {
     EK_DIALECT_NODE_ONCE = 8192,
     EK_DIALECT_DDP_BUCKETS = 16384,
     EK_DIALECT_TREE_SUMS = 32768,
-    EK_DIALECT_REPLICAS_ALONE = 65536
+    EK_DIALECT_REPLICAS_ALONE = 65536,
+    EK_DIALECT_WHOLE_SUMS = 131072,
+    EK_DIALECT_GATHER_COPIES = 262144
 };
 
-enum { EK_DIALECT_TEXT = 256 };
+enum { EK_DIALECT_TEXT = 320 };
 
 /* The i-th word, if its bit is set, else ""; NULL: i is behind the last. */
 const char *ek_dialect_word(unsigned dialect, int i);

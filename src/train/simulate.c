@@ -168,6 +168,12 @@ static double skew_of(const ek_cluster *c, const ek_net_work *w, int32_t rank)
         .arrival_skew_s;
 }
 
+/* That an op calls one after the other. */
+static double count_kernels(const ek_work *w)
+{
+    return w->kind == EK_WORK_ROWS ? fmax(w->rows.kernels, 1) : 1;
+}
+
 static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op, ek_sim_price *out)
 {
     const ek_cluster *c = p->cluster;
@@ -176,7 +182,7 @@ static void price_with(const pricing *p, const ek_sim_class *of, const ek_op *op
 
     *out = (ek_sim_price){0};
     if (op->work.kind != EK_WORK_NET) {
-        out->seconds = c->machine.op_s;
+        out->seconds = count_kernels(&op->work) * c->machine.op_s;
         if (!has_no_replicas(p, op))
             out->seconds += ek_price_compute(&c->machine, op);
         if (c->speed > 0)

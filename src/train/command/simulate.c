@@ -61,10 +61,11 @@ static const ek_option own[] = {
          "x2\", \"latency[*] x0.5\" or \"compute x1.5\""},
     {"dialect", EK_OPTION_LIST, .unit = "SWITCH", .field = EK_FIELD_LIST,
      .offset = offsetof(simulate_settings, dialect),
-     .help = "what another program does differently: unfused-attention, low-messages, "
-             "low-gradients, late-gradients, ring-steps, padded, weights-first, gradient-passes, "
-             "staged-2dh, unfused-rows, etp-gather, low-weights, expert-counts, node-once, "
-             "ddp-buckets, tree-sums, replicas-alone (docs/simulate.md)"},
+     .help =
+         "what another program does differently: unfused-attention, low-messages, "
+         "low-gradients, late-gradients, ring-steps, padded, weights-first, gradient-passes, "
+         "staged-2dh, unfused-rows, etp-gather, low-weights, expert-counts, node-once, "
+         "ddp-buckets, tree-sums, replicas-alone, whole-sums, gather-copies (docs/simulate.md)"},
     {"every-rank", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(simulate_settings, every_rank),
      .help = "build the step graph of every rank, instead of letting the first of each pipeline "
