@@ -147,7 +147,7 @@ def inky():
 
 def plan_words(r, row, traces):
     experts, d = int(row["experts"]), int(row["d"])
-    model = moe(int(row["hidden"]), int(row["layers"]), 20, 20, experts, 2, round(int(row["hidden"]) * 4 / 3 / 64) * 64, 51200, 1024, head=128)
+    model = moe(int(row["hidden"]), int(row["layers"]), 16, 16, experts, 2, round(int(row["hidden"]) * 4 / 3 / 64) * 64, 51200, 1024)  # heads: of its logs
     options = {"pp": row["pp"], "tp": row["tp"], "ep": row["ep"], "batch": row["gbs"], "micro-batch": int(row["mbs"]) * d, "seq": 1024, "steps": 10,
                "engine": "flow", "balance": "fastermoe" if row["system"] == "fastermoe" else "off",
                "dialect": UNFUSED + ["padded"] * (row["system"] == "deepspeed")}

@@ -14,7 +14,8 @@ experts a layer are taken together, or with a generated workload.  Seconds are f
 says of its cluster: a reconfiguration takes 20 to 40 s (30 here); checkpoints are on NFS over
 10 Gb/s, with 14 bytes a parameter, so that gradients are of 2 bytes.  A save writes them once; a
 restart is a reconfiguration, and every GPU reads the dense part and its own experts (or takes
---restart-s).
+--restart-s).  DeepSpeed sends as many rows to each expert as the most that any rank has for any
+(deepspeed/moe/sharded_moe.py, without dropped tokens), Lazarus those that there are.
 
     bench/simulate_failures.py --record p3-trace.csv --traces DIR
 """
@@ -136,17 +137,17 @@ class Comparison:
         s = json.loads(self.evenkeel(
             "simulate", "--cluster", self.write("cluster.json", json.dumps(machines)), "--ranks", 10, "--batch", 40,
             "--seq", 1024, "--micro-batch", 40, "--model", self.write(model + ".json", json.dumps(config(hidden, experts))),
-            "--trace", self.trace(experts), "--steps", STEPS, "--failures", record, "--dialect", "low-gradients", "--json",
-            *words))
+            "--trace", self.trace(experts), "--steps", STEPS, "--failures", record, "--json", *words))
         return s["failures"], s["step_ms"]
 
     def systems(self, model, saves):
         _, experts, ep = MODELS[model]
         spare = 6 - (experts + 9) // 10
-        return {"DS": ["--balance", "off", "--ep", ep, "--on-failure", "restart", "--save-every", saves[0]],
-                "DS(FT)": ["--balance", "off", "--ep", ep, "--on-failure", "groups", "--save-every", saves[1]],
+        deepspeed = ["--balance", "off", "--ep", ep, "--dialect", "low-gradients", "padded"]
+        return {"DS": deepspeed + ["--on-failure", "restart", "--save-every", saves[0]],
+                "DS(FT)": deepspeed + ["--on-failure", "groups", "--save-every", saves[1]],
                 "Lazarus": ["--balance", "replicate", "--ep", 10, "--replicas-min", 2, "--spare-slots", spare,
-                            "--save-every", saves[1]]}
+                            "--dialect", "low-gradients", "--save-every", saves[1]]}
 
     def row(self, name, model, record, saves):
         found = {}
