@@ -20,7 +20,8 @@ is replayed from the recorded trace of --traces, if there is one, and from the s
 
 Every run appends a line to --results, so that an interrupted table continues with --resume, also
 with more workloads or repeats; --table prints the recorded results, and --bounds adds the least
-traffic of their workloads where it is missing, which needs the traces and no cluster. The whole
+traffic of their workloads where it is missing or was found for replicas of other bytes than these
+runs sent, which needs the traces and no cluster. The whole
 table takes hours: --estimate prints how many. Exit status 1: a target is missed, or a run failed;
 77: no cluster can be created here.
 
@@ -91,6 +92,8 @@ def options():
     p.add_argument("--wait-calm", type=float, metavar="S", help="seconds to wait, at most, until "
                    "nobody else uses the machine, before each start (default: 60)")
     p.add_argument("--results", default="build/bench-balance.jsonl", metavar="FILE")
+    p.add_argument("--timelines", metavar="DIR", help="write the ops of all rounds to this folder, "
+                   "for balance_ops.py")
     p.add_argument("--resume", action="store_true", help="continue --results")
     p.add_argument("--table", action="store_true", help="print the table of --results alone")
     p.add_argument("--bounds", action="store_true", help="add the least traffic of the workloads "
@@ -150,22 +153,27 @@ class Work:
             json.dump({**MIXTRAL, "num_hidden_layers": o.layers,
                        "num_local_experts": o.experts}, f)
 
-    def words(self, workload):
+    def words(self, workload, timeline):
         o = self.o
         return self.cluster.words(*self.cluster.mpiexec(
             "bench", "balance", "--json", "--model", self.config, "--threads", 1, "--ep", o.nodes,
             "--batch", o.batch, "--seq", o.seq, "--steps", o.rounds, "--policies",
             ",".join(o.policies), "--spare-slots", o.spare_slots, "--plan-every", o.plan_every,
             "--past", self.routing.past(workload), "--replay-routing",
-            self.routing.file(workload)))
+            self.routing.file(workload), *(["--timeline", timeline] if timeline else [])))
 
-    def train(self, workload, patience):
+    def train(self, start, patience):
         """Output of `bench balance`, or {"failed": reason}, also after a timeout in seconds."""
+        workload, timeline = start["workload"], None
+        if self.o.timelines:
+            timeline = os.path.abspath(os.path.join(
+                self.o.timelines, "%s-x%g-%d.json" % (workload, start["bandwidth"],
+                                                      start["repeat"])))
         errors = os.path.join(self.folder, "errors")
         wait_calm(self.o.wait_calm)
         begin, programs = time.monotonic(), machine_seconds()[0]
         with open(errors, "w") as f:
-            job = subprocess.Popen(self.words(workload), stdin=subprocess.DEVNULL,
+            job = subprocess.Popen(self.words(workload, timeline), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=f, text=True,
                                    start_new_session=True)
         try:
@@ -280,12 +288,18 @@ def add_result(path, row):
         os.fsync(f.fileno())
 
 
-def add_least(o, routing, workloads):
-    """Appends the least traffic of workloads whose results lack it."""
-    for name in sorted(set(workloads) - set(read_least(o.results)), key=WORKLOADS.index):
-        loads = routing.loads(name)
+def add_least(o, routing, rows):
+    """Appends the least traffic of the workloads of runs, where it is not known for the bytes of
+    their replicas."""
+    known = {name: size for name, (_, size) in read_least(o.results).items()}
+    wanted = {row["workload"]: row["costs"]["replica_bytes"] for row in rows}
+    for name in sorted(wanted, key=WORKLOADS.index):
+        size, loads = wanted[name], None
+        if known.get(name) != size:
+            loads = routing.loads(name)
         if loads is not None:
-            add_result(o.results, {"workload": name, "least": least_traffic(loads, o.spare_slots)})
+            add_result(o.results, {"workload": name, "replica_bytes": size,
+                                   "least": least_traffic(loads, o.spare_slots, size)})
 
 
 def add_bounds(o):
@@ -295,7 +309,8 @@ def add_bounds(o):
     find_trace(o)
     check_settings(o, head)
     with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder:
-        add_least(o, Routing(o, folder), {w for w, _, _ in results} & set(o.workloads))
+        add_least(o, Routing(o, folder), [row for row in results.values() if "failed" not in row
+                                          and row["workload"] in o.workloads])
 
 
 def settings(o):
@@ -335,12 +350,12 @@ def make_starts(work, head, results, todo, program):
     for n, s in enumerate(todo):
         work.cluster.set_bandwidth(head["mbit"] * s["bandwidth"])
         row = {**s, "program": program,
-               **work.train(s["workload"], max(600, 5 * clock.start(s["bandwidth"])))}
+               **work.train(s, max(600, 5 * clock.start(s["bandwidth"])))}
         clock.add(s["bandwidth"], row.get("seconds"))
         add_result(o.results, row)
         results[key(row)] = row
         if "failed" not in row:
-            add_least(o, work.routing, [s["workload"]])
+            add_least(o, work.routing, [row])
         say("[%d/%d] %s x %g: %s; %s left" % (n + 1, len(todo), s["workload"], s["bandwidth"],
                                               told(row, head), duration(clock.rest(todo[n + 1:]))))
 

@@ -8,7 +8,8 @@ the run, given what each rank's tokens ask for: of every choice of experts for t
 each expert at least once, a minimum-cost flow finds the one with the fewest bytes.  A row whose
 expert is on its own rank is not sent, any other one is, once per assignment.  Of the copies of an
 expert one is free, wherever it is and whatever it costs to move it there every round; each other
-one sends its weights and gradients.  Loads need not be even.
+one sends its weights and gradients, in as many bytes as the runs say (`replica_bytes` of their
+costs).  Loads need not be even.
 
 Time, an estimate.  Of a step with even loads, the time of the all-to-alls falls in proportion to
 the bytes, and everything else stays.
@@ -18,13 +19,10 @@ import statistics
 
 from nodes import MIXTRAL
 
-HIDDEN, FF = MIXTRAL["hidden_size"], MIXTRAL["intermediate_size"]
 BF16, F32 = 2, 4
 # Of a row that leaves its rank: to the expert and back, forward and backward; the gate's weight and
 # its gradient.
-ROW_BYTES = 4 * HIDDEN * BF16 + 2 * F32
-# Of a replica: weights in the form of each pass, gradients back.
-REPLICA_BYTES = 3 * HIDDEN * FF * (2 * BF16 + F32)
+ROW_BYTES = 4 * MIXTRAL["hidden_size"] * BF16 + 2 * F32
 
 
 # ---- the least traffic ----------------------------------------------------------------------------
@@ -69,7 +67,7 @@ class Flow:
         return self.edges[i ^ 1][2]
 
 
-def least_of_layer(counts, slots, row_bytes=ROW_BYTES, replica_bytes=REPLICA_BYTES):
+def least_of_layer(counts, slots, replica_bytes, row_bytes=ROW_BYTES):
     """(rows that leave their rank, replicas) of the placement with the least bytes, in so many slots
     of each rank, for counts[rank][expert]."""
     ranks, experts = len(counts), len(counts[0])
@@ -88,13 +86,13 @@ def least_of_layer(counts, slots, row_bytes=ROW_BYTES, replica_bytes=REPLICA_BYT
             sum(flow.used(i) for i, _ in held) - experts)
 
 
-def least_traffic(loads, spare_slots):
+def least_traffic(loads, spare_slots, replica_bytes):
     """[round]: [rows that leave their rank, replicas], at least, of all layers together, for
     loads[round][layer][rank][expert]."""
     out = []
     for layers in loads:
         slots = -(-len(layers[0][0]) // len(layers[0])) + spare_slots
-        of = [least_of_layer(counts, slots) for counts in layers]
+        of = [least_of_layer(counts, slots, replica_bytes) for counts in layers]
         out.append([sum(column) for column in zip(*of)])
     return out
 
@@ -103,13 +101,14 @@ def least_traffic(loads, spare_slots):
 
 
 class Bound:
-    """Of the runs of a workload and bandwidth; `least` is the result of least_traffic."""
+    """Of the runs of a workload and bandwidth; `least` is the result of least_traffic for
+    replicas of so many bytes."""
 
-    def __init__(self, head, starts, least):
+    def __init__(self, head, starts, least, replica_bytes):
         s = head["settings"]
         rows = s["batch"] * s["seq"] * s["layers"] * MIXTRAL["num_experts_per_tok"]
         even = rows * (s["nodes"] - 1) / s["nodes"] * ROW_BYTES
-        saved = [even - n * ROW_BYTES - replicas * REPLICA_BYTES for n, replicas in least]
+        saved = [even - n * ROW_BYTES - replicas * replica_bytes for n, replicas in least]
         ratios, sent = [], []
         for start in starts:
             of = next(p for p in start["policies"] if p["policy"] == "force-balance")["rounds"]

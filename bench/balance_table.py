@@ -2,7 +2,7 @@
 
 A file of results is JSON Lines: a header (settings, bandwidth), one line per run, with the output
 of `evenkeel bench balance`, or the reason why it failed, and one per workload with the least traffic
-of its rounds (balance_bound.py).
+of its rounds and the bytes of a replica for which it is the least (balance_bound.py).
 """
 
 import json
@@ -64,8 +64,10 @@ def read_results(path):
 
 
 def read_least(path):
-    """{workload: result of least_traffic}, of those in the results."""
-    return {row["workload"]: row["least"] for row in lines_of(path) if "least" in row}
+    """{workload: (result of least_traffic, bytes of a replica)}, of those in the results; the last
+    counts."""
+    return {row["workload"]: (row["least"], row["replica_bytes"])
+            for row in lines_of(path) if "least" in row and "replica_bytes" in row}
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -139,7 +141,7 @@ def make_rows(head, results):
 
 def make_bounds(head, results, least):
     """{(workload, bandwidth): Bound}, where the least traffic is known."""
-    return {where: Bound(head, starts, least[where[0]])
+    return {where: Bound(head, starts, *least[where[0]])
             for where, starts in grouped(results).items() if where[0] in least}
 
 

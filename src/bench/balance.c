@@ -18,8 +18,10 @@
  * move_ms, and the experts that moved in the past.  All policies share one memory layout: if one
  * holds optimizer state in spare slots, the optimizer of all covers those slots, and `off` has ops
  * for replicas that never arrive.  Slow planners are not disabled; one that fails ends the run.  A
- * step takes as long as on its slowest rank.  Rank 0 prints. */
+ * step takes as long as on its slowest rank.  Rank 0 prints.  With --timeline every rank writes the
+ * ops of all rounds, with a mark at each step. */
 #include "base/clock.h"
+#include "base/file.h"
 #include "bench/balance_past.h"
 #include "bench/bench_priv.h"
 #include "model/hf/init.h"
@@ -62,6 +64,8 @@ typedef struct {
     policy of[BENCH_POLICIES_MAX + 1]; /* the last one has even loads */
     policy *there;                     /* whose placement is installed; NULL: block order */
     char reason[EK_PLAN_REASON];       /* of the last transient plan */
+    int64_t *step_ns;                  /* start of each step of the rounds */
+    int64_t n_steps;
 } balance;
 
 /* --- setup ------------------------------------------------------------------------------------ */
@@ -81,6 +85,8 @@ static ek_status read_policies(const bench *b, balance *x)
     for (int i = 0; i < named.n; i++)
         x->of[i] = (policy){.name = named.of[i]->name, .planner = named.of[i]};
     *even_of(x) = (policy){.name = "force-balance", .planner = &ek_planner_off, .even = 1};
+    x->step_ns = calloc((size_t)(b->cfg->steps * (x->n + 1)), sizeof(*x->step_ns));
+    EK_REQUIRE(x->step_ns != NULL, EK_ENOMEM, "no memory for a benchmark");
     for (int i = 0; i < x->n; i++)
         if (x->of[i].planner != &ek_planner_off)
             x->others[n++] = x->of[i].planner;
@@ -233,6 +239,7 @@ static void balance_close(balance *x)
 {
     for (int i = 0; i <= x->n; i++)
         free(x->of[i].of);
+    free(x->step_ns);
     ek_arena_fini(&x->arena);
     ek_trainer_destroy(&x->trainer);
     ek_model_destroy(&x->model);
@@ -291,7 +298,11 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     ek_trainer_resume(x->trainer, p->even ? x->trace.iterations - 1 : iteration);
     EK_TRY(ek_comm_barrier(b->job->world));
     start = ek_clock_ns();
+    if (out != NULL)
+        x->step_ns[x->n_steps++] = start;
+    ek_trainer_record(x->trainer, out != NULL && b->cfg->timeline != NULL);
     EK_TRY(ek_trainer_step(x->trainer, &r));
+    ek_trainer_record(x->trainer, 0); /* not the experts that move to the next placement */
     EK_TRY(since(b, start, &s));
     EK_TRY(bench_check_planner(ek_trainer_pass(x->trainer), p->name));
     sent = (double)r.comm_bytes;
@@ -367,6 +378,27 @@ static ek_status measure(const bench *b, balance *x)
             EK_TRY(run_step(b, x, p, iteration, &p->of[round]));
         }
     return EK_OK;
+}
+
+/* Rank 0 writes FILE, rank 1 FILE.rank1, ... */
+static ek_status write_timeline(const bench *b, const balance *x)
+{
+    const ek_timeline_rank who = {.rank = b->job->rank,
+                                  .ranks = x->on.ranks,
+                                  .origin_ns = x->step_ns[0],
+                                  .step_ns = x->step_ns,
+                                  .n_steps = x->n_steps};
+    const ek_event *events;
+    ek_path path;
+    int64_t n;
+
+    if (b->cfg->timeline == NULL)
+        return EK_OK;
+    events = ek_exec_events(ek_trainer_exec(x->trainer), &n);
+    if (b->job->rank == 0)
+        return ek_timeline_write(events, n, &who, b->cfg->timeline);
+    EK_TRY(ek_path_set(&path, "%s.rank%d", b->cfg->timeline, b->job->rank));
+    return ek_timeline_write(events, n, &who, path.s);
 }
 
 /* --- printing --------------------------------------------------------------------------------- */
@@ -478,6 +510,7 @@ ek_status bench_balance(bench *b)
     EK_TRY_OUT(balance_open(b, x));
     EK_TRY_OUT(measure(b, x));
     EK_TRY_OUT(cpu_seconds(b, &cpu_s));
+    EK_TRY_OUT(write_timeline(b, x));
     if (b->job->rank == 0)
         put(b, x, cpu_s);
 out:

@@ -95,8 +95,8 @@ static const ek_option options[] = {
      .help = "balance, moe: steps between persistent placements, the least horizon of their moves"},
     {"timeline", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, timeline),
-     .help = "moe: write a timeline of one step of the fastest variant on rank 0 (Perfetto, "
-             "chrome://tracing)"},
+     .help = "write a timeline (Perfetto, chrome://tracing). moe: one step of the fastest variant "
+             "on rank 0; balance: all rounds, of rank N in FILE.rankN"},
     {"machine", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, machine),
      .help =

@@ -1,7 +1,8 @@
 """evenkeel bench balance, on several ranks with each installed MPI: figures are consistent, all
 policies do the same work, and invalid arguments are refused.  Also bench/balance.py: its table
 and checks for synthetic results, the traces it cuts, the loads they give ranks, and the least
-traffic under such loads.  No speed is asserted."""
+traffic under such loads; the sums of bench/balance_ops.py and the table of bench/balance_shares.py.
+No speed is asserted."""
 
 import argparse
 import itertools
@@ -21,6 +22,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, BENCH)
 
 import balance_bound  # noqa: E402
+import balance_ops  # noqa: E402
 import balance_routing  # noqa: E402
 
 FLAVOURS = [f for f in ("MPICH", "OPENMPI") if os.environ.get("EK_MPIEXEC_" + f)]
@@ -77,6 +79,21 @@ class Bench(ek_cli.Case):
         self.assertGreater(out["cpu_s"], 0)
         self.assertEqual(out["tokens"], 64)
 
+    def check_timelines(self, path):
+        """Of two ranks and three rounds of two policies and even loads: steps, and no move between
+        them."""
+        files = balance_ops.files_of(path)
+        self.assertEqual(len(files), 2)
+        for of in files:
+            marks, ops = balance_ops.read(of)
+            steps = balance_ops.steps_of(marks, ops, False)
+            self.assertEqual(len(steps), 3 * 3)
+            for step in steps:
+                self.assertGreater(step["expert up"][0], 0)
+                self.assertNotIn("install experts", step)
+        self.assertEqual(balance_ops.order(["exact", "off", "even"], 3),
+                         ["exact", "off", "even", "exact", "even", "off", "even", "exact", "off"])
+
     @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
     def test_policies_take_turns(self):
         policies = ["off", "shadow", "place", "prophet", "replicate", "exact", "auto"]
@@ -84,9 +101,11 @@ class Bench(ek_cli.Case):
             r = self.on_ranks(flavour, "--replay-routing", self.loads(), "--json")
             self.assertEqual(r.returncode, DONE, r.stderr)
             self.check(json.loads(r.stdout), policies)
+            path = self.path(flavour + ".json")
             text = self.on_ranks(flavour, "--replay-routing", self.loads(), "--policies",
-                                 "exact,off")
+                                 "exact,off", "--timeline", path)
             self.assertEqual(text.returncode, DONE, text.stderr)
+            self.check_timelines(path)
             rows = [line.split()[0] for line in text.stdout.splitlines() if " .. " in line]
             self.assertEqual(rows[1:], ["exact", "off", "force-balance"])
 
@@ -170,19 +189,23 @@ class Table(ek_cli.Case):
                       self.table([start({"auto": [510, 510], "force-balance": [465, 465]})], 1))
 
     def test_bound(self):
-        """Of 122,880 rows that even loads send, a quarter is saved: 687.5 of 2750 ms."""
-        least = {"workload": "W1", "least": [[92160, 0], [92160, 0]]}
+        """Of 122,880 rows that even loads send, a quarter is saved, less the bytes of two replicas:
+        687.5 of 2750 ms."""
+        least = {"workload": "W1", "replica_bytes": 1080 * 4104.0,
+                 "least": [[90000, 2], [90000, 2]]}
         times = {"exact": [2062.5, 2062.5], "force-balance": [2750, 2750]}
         good = start(times, workload="W1")
         for r in good["policies"][1]["rounds"]:
             r["sent_mb"] = 531.5
         out = self.table([good, least], 0)
-        self.assertIn("| W1 | x 1 | 531.5 | 405.4 | 0 | 1.333 | 1.000 | 0.750 |", out)
+        self.assertIn("| W1 | x 1 | 531.5 | 405.4 | 2 | 1.333 | 1.000 | 0.750 |", out)
         self.assertIn("no policy is above the bound", out)
         times["exact"] = [2000, 2000]
         out = self.table([start(times, workload="W1"), least], 0)
         self.assertIn("exact 1.375 is above the bound 1.333 by more than the spreads", out)
         self.assertNotIn("| least |", self.table([start(times, workload="W1")], 0))
+        del least["replica_bytes"]  # of an older program
+        self.assertNotIn("| least |", self.table([start(times, workload="W1"), least], 0))
 
     def test_failed_start(self):
         good = {"exact": [400, 400], "force-balance": [400, 400]}
@@ -215,6 +238,44 @@ class Table(ek_cli.Case):
         out = self.table([start({"off": [400, 400], "force-balance": [400, 400]}, others=0.5)], 0)
         self.assertIn("`off` | 2500 | 1.000 (1.000 .. 1.000) * |", out)
         self.assertIn("other programs used more than 0.1 cores", out)
+
+
+class Shares(ek_cli.Case):
+    def files(self):
+        """Of one layer, twice, and of four: `auto` takes as long as even loads, then longer."""
+        for i, (layers, ms) in enumerate(((1, 5000), (1, 8000), (4, 6250))):
+            head = {**HEAD, "settings": {**HEAD["settings"], "layers": layers}}
+            least = {"workload": "W0", "replica_bytes": 1e6, "least": 2 * [[122880 * layers, 0]]}
+            row = start({"auto": [ms, ms], "force-balance": [5000, 5000]},
+                        workload="W0")
+            yield ek_cli.write(self.path("shares%d.jsonl" % i),
+                               "".join(json.dumps(r) + "\n" for r in (head, row, least)))
+
+    def test_last_counts(self):
+        r = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "balance_shares.py"),
+                            *self.files()], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True, check=False, timeout=ek_cli.TIMEOUT_S)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("\n| W0 |  | 0.625 * |  |  |  | 0.800 |  |  |\n", r.stdout)
+
+
+class Ops(unittest.TestCase):
+    def test_runs_and_waits(self):
+        """Two steps; a wait at the start of each counts, and ops on another layer are apart."""
+        ops = [(1.0, 3.0, "qkv", {"layer": 0}), (4.0, 5.0, "qkv", {"layer": 1}),
+               (12.5, 13.0, "losses", {"layer": -1})]
+        self.assertEqual(balance_ops.steps_of([0.0, 10.0], ops, False),
+                         [{"qkv": [3.0, 2.0]}, {"losses": [0.5, 2.5]}])
+        self.assertEqual(balance_ops.steps_of([0.0, 10.0], ops, True)[0],
+                         {"qkv 0": [2.0, 1.0], "qkv 1": [1.0, 1.0]})
+
+    def test_totals(self):
+        ranks = [[{"expert up": [4.0, 1.0], "qkv 1": [3.0, 0.0]}], [{"expert up": [6.0, 3.0]}]]
+        of = balance_ops.sums(ranks, ["exact"], "exact")
+        self.assertEqual(of["expert up", "runs"], (5.0, 6.0))
+        out = balance_ops.totals(of)
+        self.assertEqual((out["products of experts", "runs"], out["the same work", "runs"],
+                          out["all", "waits"], out["all", "runs and waits"]), (5.0, 1.5, 2.0, 8.5))
 
 
 class Cut(ek_cli.Case):
@@ -284,16 +345,18 @@ class Least(unittest.TestCase):
         for spare in (0, 1):
             for replica_bytes in (0, 30, 1000):
                 counts = [[draw.choice((0, 2, 10, 40)) for _ in range(6)] for _ in range(3)]
-                rows, replicas = balance_bound.least_of_layer(counts, 2 + spare, 4, replica_bytes)
+                rows, replicas = balance_bound.least_of_layer(counts, 2 + spare, replica_bytes, 4)
                 self.assertEqual(rows * 4 + replicas * replica_bytes,
                                  self.tried(counts, 2 + spare, 4, replica_bytes))
 
     def test_rounds_and_layers(self):
         """Two experts of two ranks: each rank asks for one, then both ask for the same."""
         apart, same = [[50000, 0], [0, 50000]], [[50000, 0], [50000, 0]]
-        self.assertEqual(balance_bound.least_traffic([[apart], [same], [apart, same]], 1),
+        rows = 50000 * balance_bound.ROW_BYTES
+        self.assertEqual(balance_bound.least_traffic([[apart], [same], [apart, same]], 1, rows - 1),
                          [[0, 0], [0, 1], [0, 1]])
-        self.assertEqual(balance_bound.least_traffic([[apart, same]], 0), [[50000, 0]])
+        self.assertEqual(balance_bound.least_traffic([[apart, same]], 1, rows + 1), [[50000, 0]])
+        self.assertEqual(balance_bound.least_traffic([[apart, same]], 0, 1), [[50000, 0]])
 
 
 if __name__ == "__main__":
