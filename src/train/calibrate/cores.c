@@ -7,8 +7,8 @@
  *
  * Such ranks run and are suspended in turn, for milliseconds, and do not have done as much work at
  * the same time: where they meet, some wait.  So ranks also compute for a while and then exchange a
- * few bytes, over and over: how much longer that takes than as much computation and as many
- * exchanges, each alone, together. */
+ * few bytes, over and over: how much longer that takes than as much computation with one exchange
+ * at its end, and the other exchanges alone, together. */
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
@@ -18,7 +18,7 @@
 
 typedef enum { ALL, NODE, RANK, TURNS } turn;
 
-enum { ROUNDS = 2, LOOKS = 2000 /* additions between looks at the clock */, MEETINGS = 8 };
+enum { ROUNDS = 2, LOOKS = 2000 /* additions between looks at the clock */, MEETINGS = 10 };
 
 /* Of a turn: as long as the default period of limits on processors. */
 #define TURN_S 0.1
@@ -101,40 +101,58 @@ static ek_status meet(const ek_calibration *c, const int64_t *rows, unsigned cha
     return ek_coll_wait(&op);
 }
 
-/* *seconds := of so many looks and a meeting, on the slowest rank. */
-static ek_status time_meetings(const ek_calibration *c, double looks, const int64_t *rows,
-                               unsigned char *bytes, double *seconds)
+typedef enum {
+    TOGETHER, /* computation, and a meeting after each part of it */
+    APART,    /* the same computation, and one meeting after it */
+    IDLE      /* as many meetings alone */
+} meetings_kind;
+
+/* Who sends a byte to whom: the ranks of a node to one another, or all. */
+static void set_rows(const ek_calibration *c, ek_link link, int64_t *rows)
+{
+    for (int i = 0; i < c->ranks; i++)
+        for (int j = 0; j < c->ranks; j++)
+            rows[i * c->ranks + j] = i != j && (link == EK_LINK_NET ||
+                                                ek_calibrate_node(c, i) == ek_calibrate_node(c, j));
+}
+
+/* *seconds := on the slowest rank. */
+static ek_status time_meetings(const ek_calibration *c, meetings_kind kind, double looks,
+                               const int64_t *rows, unsigned char *bytes, double *seconds)
 {
     int64_t start;
 
     EK_TRY(ek_comm_barrier(c->world));
     start = ek_clock_ns();
-    for (int i = 0; i < MEETINGS; i++) {
-        for (double n = 0; n < looks; n++)
+    for (int i = 1; i <= MEETINGS; i++) {
+        for (double n = 0; kind != IDLE && n < looks; n++)
             (void)look(start);
-        EK_TRY(meet(c, rows, bytes));
+        if (kind != APART || i == MEETINGS)
+            EK_TRY(meet(c, rows, bytes));
     }
-    *seconds = ek_calibrate_since(start) / MEETINGS;
+    *seconds = ek_calibrate_since(start);
     return ek_calibrate_largest(c, seconds, 1);
 }
 
-/* Of the ranks of a node, or of all. */
-static ek_status measure_meetings(ek_calibration *c, ek_link link, const work *done, int64_t *rows,
-                                  unsigned char *bytes)
+/* late [EK_LINKS] += how much longer a meeting takes because computation came before it.  What is
+ * compared follows at once, as the share of the cores that ranks get changes. */
+static ek_status measure_meetings(const ek_calibration *c, double looks, int64_t *rows,
+                                  unsigned char *bytes, double *late)
 {
-    double looks = BETWEEN_S * done->looks / fmax(done->took.ran_s, 1e-9);
-    double both[ROUNDS], meeting[ROUNDS], alone = BETWEEN_S / c->busy_share;
+    double apart = 0;
 
-    for (int i = 0; i < c->ranks; i++)
-        for (int j = 0; j < c->ranks; j++)
-            rows[i * c->ranks + j] = i != j && (link == EK_LINK_NET ||
-                                                ek_calibrate_node(c, i) == ek_calibrate_node(c, j));
-    for (int i = 0; i < ROUNDS; i++) {
-        EK_TRY(time_meetings(c, looks, rows, bytes, &both[i]));
-        EK_TRY(time_meetings(c, 0, rows, bytes, &meeting[i]));
+    set_rows(c, EK_LINK_NET, rows);
+    EK_TRY(time_meetings(c, APART, looks, rows, bytes, &apart));
+    for (int k = 0; k < EK_LINKS; k++) {
+        double together = 0, idle = 0;
+
+        if (c->m->link[k].message.n == 0)
+            continue;
+        set_rows(c, (ek_link)k, rows);
+        EK_TRY(time_meetings(c, TOGETHER, looks, rows, bytes, &together));
+        EK_TRY(time_meetings(c, IDLE, looks, rows, bytes, &idle));
+        late[k] += (together - apart) / (MEETINGS - 1) - idle / MEETINGS;
     }
-    alone += mean_of_rounds(meeting);
-    c->m->link[link].arrival_skew_s = ek_cost_round(fmax(mean_of_rounds(both) - alone, 0));
     return EK_OK;
 }
 
@@ -142,14 +160,16 @@ static ek_status measure_all_meetings(ek_calibration *c, const work *done)
 {
     int64_t *rows = calloc((size_t)c->ranks * (size_t)c->ranks, sizeof(*rows));
     unsigned char *bytes = calloc(2 * (size_t)c->ranks, 1);
+    double looks = BETWEEN_S * done->looks / fmax(done->took.ran_s, 1e-9), late[EK_LINKS] = {0};
     ek_status st = EK_OK;
 
     if (rows == NULL || bytes == NULL)
         st = EK_FAIL(EK_ENOMEM, "no memory for %d ranks", c->ranks);
     EK_TRY_OUT(ek_agree(c->world, "measure meetings", st));
+    for (int i = 0; i < ROUNDS; i++)
+        EK_TRY_OUT(measure_meetings(c, looks, rows, bytes, late));
     for (int k = 0; k < EK_LINKS; k++)
-        if (c->m->link[k].message.n > 0)
-            EK_TRY_OUT(measure_meetings(c, (ek_link)k, done, rows, bytes));
+        c->m->link[k].arrival_skew_s = ek_cost_round(fmax(late[k] / ROUNDS, 0));
 out:
     free(rows);
     free(bytes);

@@ -35,6 +35,7 @@ enum {
     BUFFER_LEAST = 1 << 20,
     BUFFER_A_SECOND = 16 << 20,
     CALLS_MOST = 1000,
+    WEIGHTS_LEAST = 8 << 20, /* bytes, or few small ones stay in the cache of a core */
     FILL_BYTES = 1 << 12
 };
 
@@ -293,7 +294,7 @@ static void raise_size(size_t *size, size_t bytes)
 static void measure_sizes(bench *b)
 {
     b->ws_bytes = ek_probe_rows_workspace(b->k, b->o.spec);
-    b->packed_bytes = b->gradient_bytes = 0;
+    b->packed_bytes = b->gradient_bytes = at_most(b->o.buffer_bytes, WEIGHTS_LEAST);
     for (int i = 0; i < b->shapes.n; i++) {
         const shape *s = &b->shapes.of[i];
 
