@@ -12,15 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* host_of; NULL where all ranks are on one host: no layout survives its loss, so any may be chosen.
- */
-static const int *several(const int *host_of, int ranks)
-{
-    for (int r = 1; r < ranks && host_of != NULL; r++)
-        if (host_of[r] != host_of[0])
-            return host_of;
-    return NULL;
-}
+enum { POOL_WORDS = 4 };
+
+static ek_run_layout_word from_pool[] = {"--layout", "pool", "--layout-pool"};
 
 static ek_status search(cli_layout *x, const ek_options *o, int elastic)
 {
@@ -30,17 +24,14 @@ static ek_status search(cli_layout *x, const ek_options *o, int elastic)
 
     EK_TRY(ek_options_store(o, &cfg));
     cfg.elastic = elastic;
-    EK_REQUIRE(
-        cfg.layout_every == 0 || cfg.layout_pool != NULL, EK_EINVAL,
-        "--layout-every with --elastic does not work with --layout auto: give --layout-pool, "
-        "a file of evenkeel search --pool");
+    cfg.dry_run = ek_options_flag(o, "dry-run");
     EK_REQUIRE(ek_options_text(o, "discover") == NULL, EK_EINVAL,
                "a layout that survives the loss of a host can only be chosen for known hosts: give "
                "--hosts instead of --discover, or the options of a layout of evenkeel search");
     st = ek_elastic_places(o, &ranks, &host_of, &rack_of);
     ranks = ranks > 0 ? ranks : 1;
     if (st == EK_OK)
-        st = ek_search_layout_for_run(&cfg, ranks, several(host_of, ranks), x->stop, &x->layout);
+        st = ek_search_layout_for_run(&cfg, ranks, host_of, x->stop, &x->layout);
     free(host_of);
     free(rack_of);
     return st;
@@ -48,14 +39,17 @@ static ek_status search(cli_layout *x, const ek_options *o, int elastic)
 
 static ek_status choose(cli_layout *x, const ek_options *o, int elastic)
 {
+    char *pool[POOL_WORDS] = {from_pool[0], from_pool[1], from_pool[2], x->layout.pool.s};
     int quiet = ek_options_flag(o, "quiet");
 
     ek_log_set_sink(cli_train_display_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
     EK_TRY(search(x, o, elastic));
-    x->own = calloc((size_t)(x->argc + x->layout.n) + 1, sizeof(*x->own));
+    x->own = calloc((size_t)(x->argc + x->layout.n) + POOL_WORDS + 1, sizeof(*x->own));
     EK_REQUIRE(x->own != NULL, EK_ENOMEM, "no memory for the command line");
     memcpy(x->own, x->argv, (size_t)x->argc * sizeof(*x->own));
     x->argv = x->own;
+    for (int i = 0; i < POOL_WORDS && x->layout.pool.s[0] != '\0'; i++)
+        x->argv[x->argc++] = pool[i];
     for (int i = 0; i < x->layout.n; i++)
         x->argv[x->argc++] = x->layout.word[i];
     if (!quiet)
@@ -77,7 +71,8 @@ static int elastic_of(const ek_options *o)
 static int is_to_be_chosen(const ek_options *o)
 {
     return strcmp(ek_options_text(o, "layout"), "auto") == 0 ||
-           (ek_options_text(o, "layout-pool") != NULL && !ek_options_given(o, "layout"));
+           (ek_options_text(o, "layout-pool") != NULL &&
+            (!ek_options_given(o, "layout") || strcmp(ek_options_text(o, "layout"), "pool") == 0));
 }
 
 int cli_layout_choose(cli_layout *x)

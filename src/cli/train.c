@@ -74,8 +74,8 @@ static int run_train(const ek_options *o, ek_command_job *job, int argc, char **
     int *racks = NULL, *hosts = NULL, ranks = 1, dry = ek_options_flag(o, "dry-run");
     ek_status st = ek_options_store(o, &cfg);
 
-    if (ek_options_given(o, "layout")) /* auto, or given beside a pool that it was chosen from */
-        cfg.layout_pool = NULL;
+    if (ek_options_given(o, "layout") && strcmp(ek_options_text(o, "layout"), "pool") != 0)
+        cfg.layout_pool = NULL; /* auto, or given beside a pool that it was chosen from */
     hooks.stop = stop_wanted;
     ek_train_reports_init(&reports, &hooks, NULL);
     cfg.command = (const char *const *)argv;

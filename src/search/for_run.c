@@ -128,36 +128,51 @@ static ek_status choose_from_pool(const run_of_child *x, ek_layout_pool *pool, i
                    (long long)pool->n);
 }
 
-/* *best: the index in *pool of the run's layout. */
-static ek_status find_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best)
+/* Workers read it at each start, without a search of their own. */
+static ek_status write_pool(const run_of_child *x, const char *text, ek_path *file)
+{
+    ek_path folder;
+
+    EK_TRY(ek_path_absolute(x->cfg->out, &folder));
+    EK_TRY(ek_path_set(file, "%s/layout-pool.json", folder.s));
+    EK_TRY(ek_folder_make(NULL, folder.s));
+    return ek_file_replace(NULL, file->s, text, strlen(text));
+}
+
+/* *best: the index in *pool of the run's layout.  *file: where a pool was written, else "". */
+static ek_status find_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best,
+                             ek_path *file)
 {
     char *text = NULL;
     ek_status st;
 
+    file->s[0] = '\0';
     if (x->cfg->layout_pool != NULL)
         return choose_from_pool(x, pool, best);
     *best = 0;
     st = ek_search_for_run(x->cfg, x->ranks, x->host_of, &text);
     if (st == EK_OK)
         st = ek_layout_pool_read(text, pool);
+    if (st == EK_OK && x->cfg->elastic && x->cfg->layout_every > 0 && !x->cfg->dry_run)
+        st = write_pool(x, text, file);
     free(text);
     return st;
 }
 
 /* The same; *without: no layout survives and fits, so that the run is not elastic by default. */
 static ek_status find_any_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best,
-                                 int *without)
+                                 ek_path *file, int *without)
 {
     ek_train_config cfg = *x->cfg;
     char why[1024];
-    ek_status st = find_layout(x, pool, best);
+    ek_status st = find_layout(x, pool, best, file);
 
     *without = 0;
     if (cfg.elastic != EK_ELASTIC_BY_DEFAULT || (st != EK_ENOMEM && st != EK_EINVAL))
         return st;
     (void)snprintf(why, sizeof(why), "%s", ek_err_message());
     cfg.elastic = 0;
-    EK_TRY(find_layout(&(run_of_child){&cfg, x->ranks, NULL, 0}, pool, best));
+    EK_TRY(find_layout(&(run_of_child){&cfg, x->ranks, NULL, 0}, pool, best, file));
     *without = 1;
     ek_log("layout", EK_LOG_WARN,
            "the loss of a host ends this run: --elastic is not on by default, as no layout can be "
@@ -193,10 +208,11 @@ static ek_status choose_layout(const void *arg, void *result)
     EK_REQUIRE_OUT(pool != NULL, EK_ENOMEM, "no memory for layouts");
     if (changes)
         EK_TRY_OUT(ek_layout_in_use_read(x->cfg->out, &in_use, &continues));
-    if (!continues) {
-        EK_TRY_OUT(find_any_layout(x, pool, &first, &without));
+    out->pool.s[0] = '\0';
+    if (!continues || x->cfg->layout_pool == NULL)
+        EK_TRY_OUT(find_any_layout(x, pool, &first, &out->pool, &without));
+    if (!continues)
         best = &pool->layout[first];
-    }
     out->n = 0;
     if (!changes || !without) /* else workers choose it, and change it, without --elastic */
         add_layout(out, best);
@@ -209,11 +225,22 @@ out:
     return st;
 }
 
+/* host_of; NULL where all ranks are on one host: no layout survives its loss, so any may be chosen.
+ */
+static const int *several(const int *host_of, int ranks)
+{
+    for (int r = 1; r < ranks && host_of != NULL; r++)
+        if (host_of[r] != host_of[0])
+            return host_of;
+    return NULL;
+}
+
 ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks, const int *host_of,
                                    int (*stop)(void), ek_run_layout *out)
 {
-    const run_of_child run = {cfg, ranks, host_of,
-                              host_of != NULL ? ek_layout_ranks_left(ranks, host_of) : 0};
+    const int *hosts = several(host_of, ranks);
+    const run_of_child run = {cfg, ranks, hosts,
+                              hosts != NULL ? ek_layout_ranks_left(ranks, hosts) : 0};
 
     return ek_child_compute("the search of a layout", choose_layout, &run, out, sizeof(*out), stop);
 }

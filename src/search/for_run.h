@@ -2,6 +2,7 @@
 #ifndef SEARCH_FOR_RUN_H
 #define SEARCH_FOR_RUN_H
 
+#include "base/file.h"
 #include "train/layout.h"
 
 /* Searches the layouts of a run on cfg->cluster, and makes the pool that ek_train chooses from
@@ -22,6 +23,7 @@ typedef struct {
     ek_run_layout_word word[EK_RUN_LAYOUT_WORDS]; /* [n] "--pp", "2", ..., "--layout", "given" */
     int n_layout_words; /* of these, if the run changes its layout: workers do not get them, as they
                            choose the layout themselves; else 0 */
+    ek_path pool;       /* a file with the pool of these layouts, which workers read; or "" */
     char shown[256];    /* for people */
 } ek_run_layout;
 
@@ -30,7 +32,8 @@ typedef struct {
  * for that command; with cfg->layout_pool the first of the pool.  Where cfg->elastic is
  * EK_ELASTIC_BY_DEFAULT and there is no such layout that survives and fits, the best of all, with
  * "--elastic=false" and a warning.  With layout_every a run that is in cfg->out has the layout that
- * its run.json says.  stop: as of ek_child_compute. */
+ * its run.json says, and a pool that was searched is written into that folder (layout-pool.json),
+ * but for a dry run.  stop: as of ek_child_compute. */
 EK_CHECKED ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks,
                                               const int *host_of, int (*stop)(void),
                                               ek_run_layout *out);

@@ -15,7 +15,8 @@ typedef struct {
     const int32_t *ranks; /* [n_ranks] ascending */
     int32_t stage;        /* pipeline stage */
     double memory;        /* bytes of a rank, */
-    double weights;       /* of which weights, gradients and optimizer state */
+    double weights;       /* of which weights, gradients and optimizer state, */
+    double state;         /* of which in shared memory, with --elastic; else 0 */
 } ek_sim_class;
 
 typedef struct {

@@ -27,8 +27,6 @@ static const char *opposing_option(const ek_options *o)
         return "--device";
     if (!is_word(o, "offload", "off"))
         return "--offload";
-    if (ek_options_int(o, "layout-every") > 0 && ek_options_text(o, "layout-pool") == NULL)
-        return "--layout-every without --layout-pool";
     if (shares != NULL && isdigit((unsigned char)shares[0]))
         return "a list of --batch-shares";
     return ek_options_flag(o, "overwrite") ? "--overwrite" : NULL;

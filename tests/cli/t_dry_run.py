@@ -52,6 +52,16 @@ class DryRun(ek_cli.Case):
         self.assertIn("every expert is on two hosts (--replicas-min 2 --spare-slots", err)
         self.assertIn("unless they are predicted to lengthen a step by more than 5 %", err)
 
+    def test_memory_that_outlives_processes(self):
+        """With that for experts that arrive, which is not in the memory of a process."""
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
+        words = ["--ranks", 2, "--ep", 2, "--threads", 1]
+        plain, elastic = (self.dry(*words, w)["memory"]["most_mb"] for w in ("--elastic=false", "--elastic"))
+        self.assertGreater(elastic, plain + 50)
+        r = run(*self.train_args("run", "--json", *words, "--elastic", steps=1))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertAlmostEqual(json.loads(r.stdout)["predicted_rss_mb"], elastic, delta=25)  # processes differ
+
     def test_all_files(self):
         more = ["--eval-data", self.data, "--timeline", "--record-routing", "--save-every", 2]
         plan = self.dry(*more)

@@ -48,7 +48,6 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--embed-columns",), True, "info: several hosts")
         for args, name in ((("--device", "cuda"), "--device"),
                            (("--offload", "experts"), "--offload"), (("--overwrite",), "--overwrite"),
-                           (("--layout-every", 5), "--layout-every without --layout-pool"),
                            (("--batch-shares", "1,1,1,1"), "a list of --batch-shares")):
             with self.subTest(name):
                 self.check(self.TWO, args, False, "as it does not go with " + name)
@@ -84,6 +83,10 @@ class ElasticByDefault(t_launch.Case):
         self.assertNotIn("elastic=", env["EK_LAUNCHED"])
         argv = dict(zip(argv, argv[1:]))  # of several the last
         self.assertEqual((argv["--layout"], argv["--micro-batch"]), ("given", "4"))
+        argv = json.loads(launch(between, "--layout-every", 5).stdout)[0]  # workers search
+        self.assertIn("--elastic=false", argv)
+        self.assertEqual(dict(zip(argv, argv[1:]))["--layout"], "auto")
+        self.assertNotIn("--layout-pool", argv)
         self.assertEqual(launch("10K").returncode, FAILED)  # none fits
         pool = self.path("pool.json")  # of pipelines alone
         r = ek_cli.run("search", "--cluster", self.cluster(), "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
@@ -116,6 +119,11 @@ class ElasticByDefault(t_launch.Case):
         self.assertEqual((argv["--pp"], argv["--micro-batch"], argv["--layout"]), ("1", "4", "given"))
         self.assertIn("info: the run's layout: ", err)
         self.assertIn("info: several hosts: --elastic is on", err)
+
+        argv, err = chosen("--layout-every", 5)  # workers choose of what was searched here, and change
+        self.assertIn("info: several hosts: --elastic is on", err)
+        self.assertEqual((argv["--layout"], argv["--layout-pool"]), ("pool", self.path("run", "layout-pool.json")))
+        self.assertFalse({"--pp", "--ep", "--zero"} & set(argv), argv)
 
         def best(fixed):
             r = ek_cli.run("search", "--cluster", cluster, "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
@@ -172,11 +180,9 @@ class ElasticByDefault(t_launch.Case):
             self.assertEqual(dict(zip(argv, argv[1:]))["--micro-batch"], str(micro))
             self.train("run", "--batch", 8, "--micro-batch", 4)
         shutil.rmtree(self.path("run"))
-        for args, words in ((("--layout-every", 3, "--elastic"), "--layout-every with --elastic does not work with --layout auto"),
-                            (("--discover", "true", "--elastic"), "give --hosts instead of --discover")):
-            r = self.launch_plain(*(("--hosts", hosts) if args[0] != "--discover" else ()), *layout, *args)
-            self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
-            self.assertIn(words, r.stderr)
+        r = self.launch_plain(*layout, "--discover", "true", "--elastic")
+        self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
+        self.assertIn("give --hosts instead of --discover", r.stderr)
 
     def test_lists_of_hosts(self):
         self.check(self.TWO, ("--ranks", 5), False, "--ranks is more than the slots of the hosts")

@@ -192,12 +192,13 @@ class Search(ek_cli.Case):
         self.assertIn("--micro-batch 64 --elastic --data", self.search(*words, "--elastic").stdout)
 
     def test_copies_are_left_out_where_they_do_not_fit_the_limit(self):
-        words = [16, "--fix", "pp=1,tp=1,etp=1,ep=16,zero=0,micro-batch=64,recompute=off", "--batch", 64]
-        plain, elastic = self.json(*words), self.json(*words, "--elastic")
+        words = [16, "--fix", "pp=1,tp=1,etp=1,ep=16,zero=0,micro-batch=64,recompute=off", "--batch", 64, "--seq", 64]
+        many = ek_cli.write_config(self.path("many.json"), num_local_experts=64, intermediate_size=5000)
+        plain, elastic = self.json(*words, model=many), self.json(*words, "--elastic", model=many)
         least, most = plain["best"][0]["memory_mb"], elastic["best"][0]["memory_mb"]
-        self.assertGreater(most, 1.05 * least)
-        limited = self.json(*words, "--elastic", "--memory-limit", int((least + most) / 2 * 1e6))["best"][0]
-        self.assertLess(limited["memory_mb"], (least + most) / 2)
+        limited = self.json(*words, "--elastic", "--memory-limit", int(0.97 * most * 1e6), model=many)["best"][0]
+        self.assertLess(limited["memory_mb"], 0.97 * most)
+        self.assertGreater(limited["memory_mb"], 1.05 * least)  # memory for experts that arrive
 
     def fails_as_simulated(self, layout):
         flags = [w for name, value in layout["options"].items() for w in ("--" + name, value)]

@@ -1,5 +1,5 @@
-"""Runs with --elastic whose layout is chosen: by the command, with --layout auto, or from a pool by the run itself, which
-changes it.  They go on after a killed worker and a lost host, also when that happens during a change.
+"""Runs with --elastic whose layout is chosen: by the command, with --layout auto, or by the run itself, which changes it, from
+a pool or what the command has found.  They go on after a killed worker and a lost host, also when that happens during a change.
 
 Losses are those of a run on one rank without failures."""
 
@@ -31,7 +31,7 @@ class Layout(hosts.OwnMemory):
         cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
             {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
              "levels": [{"name": "net", "ranks": 4, "gbytes_s": 0.01, "us": 10}]}))
-        j = self.on_hosts("--layout auto --save-every 0 --quiet=false --cluster " + cluster)
+        j = self.on_hosts("--layout auto --layout-every 1000 --save-every 0 --quiet=false --cluster " + cluster)
         self.used = list(self.NAMES)
         self.wait_for_ranks(j, 4)
         j.wait_for_steps(5)
@@ -51,6 +51,9 @@ class Layout(hosts.OwnMemory):
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assertEqual({g["from"] for g in self.generations()[1:]}, {"memory"}, err)
         self.assertIn("info: the run's layout: --pp 2 ", err)
+        self.assertEqual(err.count("layouts searched in"), 1, err)  # later starts read what was found
+        self.assertRegex(err, "layout --pp 2 .*: number 1 of [0-9]+ in the pool")
+        self.assertIn("which stays: the layouts of the pool are of 4 ranks, and there are 2", err)
 
 
 class Changes(hosts.OwnMemory):
@@ -65,10 +68,10 @@ class Changes(hosts.OwnMemory):
         ranks.QUIET["EK_STOP_AT"] = self.stop_at
         self.addCleanup(ranks.QUIET.pop, "EK_STOP_AT")
 
-    def pool(self):
+    def pool(self, *options):
         params = ek_cli.run(*self.args((1, "--dry-run --json"), out=self.path("none")))
         self.assertEqual(params.returncode, ranks.DONE, params.stderr)
-        options = ({"pp": 4}, {"ep": 4}, {"pp": 2})
+        options = options or ({"pp": 4}, {"ep": 4}, {"pp": 2})
         return ek_cli.write(self.path("pool.json"), json.dumps(
             {"evenkeel_pool": 1, "ranks": 4, "batch": 4, "seq": 16, "params": json.loads(params.stdout)["params"],
              "layouts": [{"options": {**o, "micro-batch": 2}, "step_ms": i + 1, "memory_mb": 1} for i, o in enumerate(options)]}))
@@ -111,12 +114,14 @@ class Changes(hosts.OwnMemory):
         self.assertTrue(self.told().startswith(told), "a step was taken again")
         self.assertEqual((self.layout(), self.generations()[starts]["from"]), ((1, 4), "checkpoint"))  # that before the change
 
-    def test_losses(self):
-        cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
+    def slow_messages(self):
+        return ek_cli.write(self.path("cluster.json"), json.dumps(
             {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e13, "memory_bytes_s": 1e13, "efficiency": 0.5}},
              "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1000, "us": 1e5}]}))
+
+    def test_losses(self):
         j = self.on_hosts("--quiet=false --save-every 0 --layout-every %d --layout-pool %s --cluster %s" % (
-            self.EVERY, self.pool(), cluster))
+            self.EVERY, self.pool(), self.slow_messages()))
         self.used = list(self.NAMES)
         self.wait_for_ranks(j, 4)
         j.wait_for_steps(5)
@@ -163,6 +168,19 @@ class Changes(hosts.OwnMemory):
         status, _, err = j.end()
         self.assertEqual(status, ranks.USAGE, err)
         self.assertIn("micro-batch", err)
+
+    def test_a_state_without_room(self):
+        """Without --ep a rank has all experts."""
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=2500)
+        self.limit_memory("27m")
+        j = self.on_hosts("--quiet=false --save-every 0 --replicas-min 1 --layout-every 5 --layout-pool %s --cluster %s" % (
+            self.pool({"ep": 4}, {}), self.slow_messages()))
+        j.wait_for_words("--micro-batch 2 is not considered: its state takes")
+        j.wait_for_words("the layout stays: no other")
+        j.process.send_signal(signal.SIGINT)
+        status, _, err = j.end()
+        self.assertEqual(status, ranks.INTERRUPTED, err)
+        self.assertEqual(self.layout(), (1, 4))
 
     def resume(self, *more):
         """By its settings alone, and these."""

@@ -107,14 +107,6 @@ class Warned(Named):
 
 
 class TooSmall(OwnMemory):
-    def limit_memory(self):
-        """Of one host, for workers that start later."""
-        os.makedirs(self.memories[1], exist_ok=True)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", self.memories[1]], capture_output=True,
-                          check=False).returncode:  # MPI takes 5 MB
-            self.skipTest("small memory needs the right to mount it")
-        self.addCleanup(subprocess.run, ["umount", "-l", self.memories[1]], check=False)
-
     def test_memory_of_one_host(self):
         """Its ranks and the others leave together, and the run starts once more without --elastic."""
         self.limit_memory()

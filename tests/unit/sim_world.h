@@ -20,7 +20,8 @@ static inline void open_world(world *w, int n, int each)
     memset(w, 0, sizeof(*w));
     for (int i = 0; i < n; i++) {
         ek_graph_init(&w->graph[i]);
-        w->of[i] = (ek_sim_class){&w->graph[i], each, w->ranks + i * each, i, 0, 0};
+        w->of[i] = (ek_sim_class){
+            .graph = &w->graph[i], .n_ranks = each, .ranks = w->ranks + i * each, .stage = i};
     }
     for (int r = 0; r < n * each; r++)
         w->ranks[r] = r;

@@ -93,6 +93,7 @@ static void close_rank(imagined_rank *x)
     ek_trainer_destroy(&r->trainer);
     ek_trace_close(&r->options.replay);
     ek_model_destroy(&r->model);
+    ek_state_addresses_fini(&r->memory.addresses);
     ek_mesh_close(&r->mesh);
     ek_comm_close(&r->world);
     ek_kernels_destroy(&r->kernels);
@@ -157,6 +158,7 @@ static void forget_memory(imagined_rank *x)
 {
     ek_trainer_destroy(&x->run.trainer);
     ek_model_destroy(&x->run.model);
+    ek_state_addresses_fini(&x->run.memory.addresses);
 }
 
 static void add_class(ek_imagined *im, imagined_rank *x)
@@ -164,8 +166,11 @@ static void add_class(ek_imagined *im, imagined_rank *x)
     int32_t k = im->graphs.n_classes++;
 
     im->rank[k] = x;
-    im->classes[k] = (ek_sim_class){
-        .graph = &x->graph, .stage = stage_of(x), .memory = memory_of(x), .weights = weights_of(x)};
+    im->classes[k] = (ek_sim_class){.graph = &x->graph,
+                                    .stage = stage_of(x),
+                                    .memory = memory_of(x),
+                                    .weights = weights_of(x),
+                                    .state = (double)x->run.model->state.bytes};
     forget_memory(x);
 }
 

@@ -166,8 +166,10 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_set_slices(r, &mc));
     ek_run_choose_a2a(r);
     mc.migrates = ek_moe_may_place(&r->training.moe) && r->training.moe.plan_every > 0;
-    if (c->elastic && !c->dry_run)
-        mc.state = &r->memory.state.memory;
+    if (c->elastic && c->dry_run)
+        ek_state_addresses_init(&r->memory.addresses);
+    if (c->elastic)
+        mc.state = c->dry_run ? &r->memory.addresses.memory : &r->memory.state.memory;
     if (strcmp(c->offload, "experts") == 0)
         return create_offloaded(r, &mc);
     return create_model(r, &mc);

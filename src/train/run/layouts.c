@@ -2,9 +2,11 @@
 #include "train/run/layouts.h"
 
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/log.h"
 #include "comm/agree.h"
 #include "comm/mesh.h"
+#include "elastic/segment.h"
 #include "model/hf/names.h"
 #include "recover/supervised.h"
 #include "train/output/layout_in_use.h"
@@ -403,6 +405,27 @@ static ek_status trace_of_loads(const ek_run *r, ek_trace *t)
     return EK_OK;
 }
 
+/* Whether the shared memory of hosts has room for the state of a layout, in place of the present
+ * one. */
+static int has_room(ek_run_layouts *l, int64_t i, const ek_sim_graphs *g)
+{
+    char words[WORDS], needed[32], room[32];
+    double state = 0;
+
+    for (int32_t k = 0; k < g->n_classes; k++)
+        state = fmax(state, g->classes[k].state);
+    if (state <= l->shared_room)
+        return 1;
+    l->refused[i] = 1;
+    ek_log("layout", EK_LOG_WARN,
+           "%s is not considered: its state takes %s of shared memory a rank, and a host has %s "
+           "for each",
+           options_text(&l->pool->layout[i], words, sizeof(words)),
+           ek_bytes_text(needed, sizeof(needed), state),
+           ek_bytes_text(room, sizeof(room), l->shared_room));
+    return 0;
+}
+
 /* Seconds of a step with a layout of the pool; infinite if it cannot be had. */
 static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *loads)
 {
@@ -427,7 +450,8 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     st = ek_simulate(&cfg, &s);
     ek_log_unlimit(logged);
     if (st == EK_OK) {
-        step_s = ek_simulation_result(s)->step_s;
+        if (i == l->decision.current || has_room(l, i, ek_simulation_graphs(s)))
+            step_s = ek_simulation_result(s)->step_s;
     } else {
         l->refused[i] = 1;
         ek_log("layout", EK_LOG_WARN, "%s cannot be simulated: %s",
@@ -529,6 +553,23 @@ static void clear_counts(ek_run *r)
         l->loads[i] = 0;
 }
 
+/* What each rank may take of the shared memory of its host, if the state in it is removed.
+ * Collective. */
+static ek_status find_shared_room(ek_run *r)
+{
+    ek_run_layouts *l = r->layouts;
+    double ranks = 1;
+    size_t free_bytes;
+
+    l->shared_room = INFINITY;
+    if (!l->given->elastic)
+        return EK_OK;
+    EK_TRY(ek_run_sum_on_host(r, &ranks));
+    if (ek_segment_available(&free_bytes) == EK_OK)
+        l->shared_room = (double)free_bytes / ranks + (double)r->model->state.bytes;
+    return ek_minimum(r->world, &l->shared_room);
+}
+
 ek_status ek_run_layouts_decide(ek_run *r, int *change)
 {
     ek_run_layouts *l = r->layouts;
@@ -543,6 +584,7 @@ ek_status ek_run_layouts_decide(ek_run *r, int *change)
     next = l->decision.current;
     if (left <= 0)
         return EK_OK;
+    EK_TRY(find_shared_room(r));
     if (r->rank == 0)
         next = decide_here(r, left < l->given->layout_every ? left : l->given->layout_every);
     if (r->ranks > 1) {

@@ -128,36 +128,16 @@ static int needs_all_slots(const ek_run *r, protection p, int32_t needed)
     return needed != IMPOSSIBLE && persistent_spare(r, &p) < needed && p.spare >= needed;
 }
 
-/* Addresses in place of memory that outlives the process. */
-static ek_status take_addresses(void *context, const ek_model *m, size_t bytes, void **memory)
+/* Lays out the model for r's settings, without memory; the caller destroys it and the addresses. */
+static ek_status lay_out_addresses(const ek_run *r, const ek_model_config *like,
+                                   ek_state_addresses *state, ek_model **m, double *bytes)
 {
-    ek_arena *a = context;
-
-    (void)m;
-    ek_arena_measure(a);
-    (void)!ek_arena_alloc(a, (int64_t)bytes, 1);
-    a->never_touched = 1;
-    EK_TRY(ek_arena_reserve(a, "the state of a rank"));
-    *memory = a->base;
-    return EK_OK;
-}
-
-static void ignore_slot(void *context, int32_t layer, int32_t slot, int32_t expert)
-{
-    (void)context, (void)layer, (void)slot, (void)expert;
-}
-
-/* Lays out the model for r's settings, without memory; the caller destroys it and the arena. */
-static ek_status lay_out_addresses(const ek_run *r, const ek_model_config *like, ek_arena *arena,
-                                   ek_model **m, double *bytes)
-{
-    ek_model_memory state = {
-        .take = take_addresses, .holds = ignore_slot, .context = arena, .align = EK_SEGMENT_ALIGN};
     ek_model_config mc = *like;
     size_t activations;
 
+    ek_state_addresses_init(state);
     mc.never_touched = 1;
-    mc.state = &state;
+    mc.state = &state->memory;
     mc.migrates = 1;
     ek_run_set_slots(r, &mc);
     EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, m));
@@ -175,14 +155,14 @@ static ek_status measure_protection(ek_run *r, const ek_model_config *like, cons
     ek_model *model = r->model, *m = NULL;
     size_t predicted = r->out->info.predicted_bytes;
     int sets = r->training.moe.replica_sets;
-    ek_arena arena = {0};
+    ek_state_addresses state = {0};
     ek_status st = EK_OK;
 
     set_protection(r, p);
     if (sets == EK_REPLICA_SETS_EACH) /* those of transient replicas may be fewer */
         r->training.moe.replica_sets = 2;
     EK_TRY_OUT(
-        ek_agree(r->world, "measure replicas", lay_out_addresses(r, like, &arena, &m, bytes)));
+        ek_agree(r->world, "measure replicas", lay_out_addresses(r, like, &state, &m, bytes)));
     r->model = m;
     r->out->info.predicted_bytes = (size_t)r->room.base_rss + (size_t)*bytes;
     EK_TRY_OUT(ek_run_fits_memory(r, fits));
@@ -195,7 +175,7 @@ out:
     r->out->info.predicted_bytes = predicted;
     set_protection(r, &before);
     ek_model_destroy(&m);
-    ek_arena_fini(&arena);
+    ek_state_addresses_fini(&state);
     return st;
 }
 

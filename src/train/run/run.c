@@ -504,6 +504,7 @@ static void close_all(ek_run *r, ek_status st)
     ek_plan_record_close(&r->records.plans);
     ek_trace_close(&r->options.replay);
     ek_model_destroy(&r->model);
+    ek_state_addresses_fini(&r->memory.addresses);
     ek_mesh_close(&r->mesh);
     free(r->costs.machine);
     free(r->costs.layers);

@@ -21,6 +21,7 @@
 #include "train/output/plan_record.h"
 #include "train/output/routing_trace.h"
 #include "train/output/spikes.h"
+#include "train/run/state_addresses.h"
 #include "train/save_interval.h"
 #include "train/step.h"
 #include "train/trainer.h"
@@ -123,6 +124,7 @@ typedef struct {
 /* With --elastic: the state in memory that outlives this process. */
 typedef struct {
     ek_rank_state state;
+    ek_state_addresses addresses; /* instead, of a rank that only is laid out */
     ek_recovery recovery;
     uint64_t fingerprint;
     int64_t step; /* steps done in the memory of an earlier generation; -1: none */

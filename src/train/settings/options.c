@@ -150,12 +150,12 @@ static const ek_option options[] = {
      .help = "--offload: where the gradients of experts are, 4 bytes a parameter; disk: read and "
              "written by each micro-batch; auto: memory if they fit there"},
     EK_JOB_OPTIONS,
-    {"layout", EK_OPTION_CHOICE, .fallback = "given", .allowed = "given|auto",
+    {"layout", EK_OPTION_CHOICE, .fallback = "given", .allowed = "given|auto|pool",
      .help =
          "auto: search the layout (pp, pp-chunks, tp, ep, etp, zero, micro-batch, recompute) "
          "with the shortest step on --cluster, as evenkeel search does; --micro-batch restricts "
          "it; with --elastic, of layouts that survive the loss of any host; given: by its own "
-         "options, also beside --layout-pool"},
+         "options, also beside --layout-pool; pool: from --layout-pool, as without this option"},
     {"layout-pool", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = FIELD(layout_pool), .flags = EK_SETTING_PATH,
      .help = "take the first layout of a file of evenkeel search --pool that has the given "
@@ -164,8 +164,8 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = FIELD(layout_every),
      .help = "simulate the layouts of the pool that have the run's --micro-batch with the present "
              "loads of experts at this interval, and change to another one where that saves twice "
-             "what the change costs; with --elastic only with --layout-pool, and to those that "
-             "survive the loss of any host; 0: never"},
+             "what the change costs; with --elastic to those that survive the loss of any host; 0: "
+             "never"},
     {"cluster", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT, .offset = FIELD(cluster),
      .flags = EK_SETTING_PATH,
      .help = "--layout auto, --layout-every: the cluster to simulate layouts on "
@@ -381,12 +381,19 @@ static const char *const chosen[] = {"pp", "pp-chunks", "tp", "ep", "etp", "zero
 
 enum { CHOSEN = sizeof(chosen) / sizeof(chosen[0]) };
 
+static int is_layout(const ek_options *given, const char *word)
+{
+    const char *layout = ek_options_text(given, "layout");
+
+    return layout != NULL && strcmp(layout, word) == 0;
+}
+
 /* Refuses such an option beside a choice of the layout. */
 static ek_status check_chosen(const ek_options *given)
 {
-    const char *layout = ek_options_text(given, "layout");
-    int is_auto = layout != NULL && strcmp(layout, "auto") == 0;
-    int chooses = is_auto || (layout == NULL && ek_options_given(given, "layout-pool"));
+    int is_auto = is_layout(given, "auto");
+    int chooses = is_auto || is_layout(given, "pool") ||
+                  (!is_layout(given, "given") && ek_options_given(given, "layout-pool"));
 
     for (int i = 0; chooses && i < CHOSEN; i++)
         EK_REQUIRE(!ek_options_given(given, chosen[i]), EK_EINVAL,
@@ -407,7 +414,7 @@ static void drop_choice(const ek_options *given, json_t *settings)
         is_laid_out |= ek_options_given(given, chosen[i]);
     if (is_laid_out || ek_options_given(given, "layout-pool"))
         json_object_del(settings, "layout");
-    if (is_laid_out || ek_options_given(given, "layout"))
+    if (is_laid_out || (ek_options_given(given, "layout") && !is_layout(given, "pool")))
         json_object_del(settings, "layout-pool");
     if (is_laid_out)
         json_object_del(settings, "layout-every");
