@@ -346,7 +346,7 @@ static ek_status set_costs(ek_sim_loads *l)
                          .rows = c->rows};
 
     cut.ff = (cut.ff + c->etp - 1) / c->etp; /* as ek_layer_costs has it in training */
-    ek_plan_machine(c->cluster, ranks, s.nodes, &l->machine);
+    ek_plan_machine(c->cluster, c->dtype, ranks, s.nodes, &l->machine);
     return ek_plan_costs_of(&l->machine, &s, &l->limits.costs, NULL);
 }
 

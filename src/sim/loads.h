@@ -31,6 +31,7 @@ typedef struct {
     const ek_planner *planner;
     const ek_model_spec *spec;
     const ek_cluster *cluster;
+    const char *dtype;      /* of the run, for what its planner counts with */
     int32_t ranks, ep, etp; /* ranks: of the world */
     int32_t spare_slots, replicas_min;
     int keep_all_slots;       /* ek_plan_limits */

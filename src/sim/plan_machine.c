@@ -1,6 +1,7 @@
 /* Links of a cluster as tables of a machine. */
 #include "sim/plan_machine.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* A level's bandwidth is that of each rank while all ranks of a node use it, so costs are those of
@@ -18,12 +19,14 @@ static void make_link(const ek_cluster_level *level, int32_t ranks_a_node, ek_li
     }
 }
 
-void ek_plan_machine(const ek_cluster *c, int32_t ranks, int32_t nodes, ek_machine *out)
+void ek_plan_machine(const ek_cluster *c, const char *dtype, int32_t ranks, int32_t nodes,
+                     ek_machine *out)
 {
     int64_t node = ek_cluster_node_ranks(c);
     int32_t a_node = (ranks + nodes - 1) / nodes;
 
     *out = c->machine;
+    (void)snprintf(out->dtype, sizeof(out->dtype), "%s", dtype);
     memset(out->link, 0, sizeof(out->link));
     if (node > 1)
         make_link(&c->level[ek_cluster_level_between(c, 0, node - 1)], a_node,

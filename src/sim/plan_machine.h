@@ -5,8 +5,10 @@
 
 #include "sim/cluster.h"
 
-/* The cluster's machine with the links that a group of `ranks` consecutive ranks on `nodes` nodes
- * uses: those inside a node, and the slowest between nodes. */
-void ek_plan_machine(const ek_cluster *c, int32_t ranks, int32_t nodes, ek_machine *out);
+/* The cluster's machine with the run's dtype ("bf16", "fp32", "fp64"), which says how many bytes
+ * rows, weights and gradients have, and the links that a group of `ranks` consecutive ranks on
+ * `nodes` nodes uses: those inside a node, and the slowest between nodes. */
+void ek_plan_machine(const ek_cluster *c, const char *dtype, int32_t ranks, int32_t nodes,
+                     ek_machine *out);
 
 #endif

@@ -299,6 +299,7 @@ static ek_status plan_loads(const ek_simulation *s, const ek_simulation_config *
                              .planner = l->planner != NULL ? l->planner : &ek_planner_off,
                              .spec = &l->spec,
                              .cluster = cfg->cluster,
+                             .dtype = l->dtype,
                              .ranks = s->ranks,
                              .ep = l->ep,
                              .etp = l->etp,

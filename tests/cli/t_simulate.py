@@ -228,6 +228,17 @@ class Simulate(ek_cli.Case):
         words = [8, "--ep", 8, "--balance", "place", "--spare-slots", 1, "--engine"]  # one copy of each
         self.assertAlmostEqual(self.json(*words, "messages")["step_ms"] / self.json(*words, "flow")["step_ms"], 1, delta=0.03)
 
+    def test_copies_serve_by_what_rows_and_sums_cost(self):
+        """Rows in fp32, of which the machine file has no products, are dear enough that all copies serve, unless sums are dear, too."""
+        model = ek_cli.write_config(self.path("model.json"))
+        words = [4, "--ep", 2, "--batch", 4, "--micro-batch", 4, "--seq", 64, "--dtype", "fp32", "--a2a", "linear", "--elastic", "--replicas-min", 2]
+        sent = []
+        for us in (0.001, 1000):
+            cluster = {**CLUSTER, "levels": [{"name": "net", "ranks": 4, "gbytes_s": 0.01, "us": us}]}
+            file = ek_cli.write(self.path("nodes.json"), json.dumps(cluster))
+            sent.append(self.json(*words, "--every-rank", model=model, cluster=file)["sent_mb"]["net"])
+        self.assertLess(sent[0], 0.95 * sent[1])
+
     def test_few_of_many_experts_have_copies_with_the_flow_engine(self):
         model = ek_cli.write_config(self.path("many.json"), hidden_size=512, intermediate_size=1024, num_local_experts=64, max_position_embeddings=256)
         words = [8, "--ep", 8, "--batch", 8, "--balance", "eplb", "--spare-slots", 2]  # one is for transient copies

@@ -115,25 +115,55 @@ class Zero(hosts.OwnMemory):
 
     def test_bytes_are_those_that_are_simulated(self):
         """Of partners' copies, and of copies of each expert: one serves even loads, with eplb all."""
-        cluster = ek_cli.write(self.path("cluster.json"), json.dumps(
-            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}},
-             "levels": [{"name": "net", "ranks": 4, "gbytes_s": 1, "us": 10}]}))
+        cluster = self.write_cluster({"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}, 1, 10)
         for layout in ("--zero 1 --ep 2 --balance off", "--zero 3 --pp 2 --balance off", "--embed-columns --balance off",
                        "--ep 4 --balance replicate --replicas-min 2 --spare-slots 1",
                        "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 4",  # two groups
                        "--ep 2 --balance replicate --replicas-min 2 --spare-slots 2 --micro-batch 1",  # one has no tokens
                        "--ep 2 --balance eplb --spare-slots 2", "--zero 2 --ep 2 --balance off"):
             with self.subTest(words=layout):
-                words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
-                status, _, err = self.start_named(words, steps=12).end()
-                self.assertEqual(status, ranks.DONE, err)
-                last = ek_cli.metrics(self.out)[-1]
-                told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
-                r = ek_cli.run("simulate", "--cluster", cluster, "--ranks", 4, "--model", told["model"], "--batch", told["batch"],
-                               "--micro-batch", told["micro-batch"], "--seq", told["seq"], "--elastic", "--every-rank",
-                               "--json", *words.replace("--force-balance ", "").split())
-                self.assertEqual(r.returncode, ranks.DONE, r.stderr)
-                self.assertAlmostEqual(4 * json.loads(r.stdout)["sent_mb"]["net"], last["comm_bytes"] / 1e6, delta=1e-6)
+                self.assert_bytes(layout, cluster)
+
+    def test_bytes_of_auto_with_the_same_costs(self):
+        """Costs of the cluster file, put where training keeps what it has measured: with sums that cost little all
+        copies of an expert serve, else one."""
+        self.addCleanup(ranks.QUIET.update, XDG_CACHE_HOME=ranks.QUIET["XDG_CACHE_HOME"])
+        ranks.QUIET["XDG_CACHE_HOME"] = self.path("cache")
+        layout = "--ep 2 --balance auto --replicas-min 2 --micro-batch 4 --seq 64"
+        sizes, sent = [1024 * 16 ** i for i in range(5)], []
+        self.assertEqual(self.start_named("--force-balance --dtype fp32 " + layout, steps=2).end()[0], ranks.DONE)
+        folder = self.path("cache", "evenkeel")
+        measured = os.path.join(folder, [n for n in os.listdir(folder) if n.startswith("machine-")][0])
+        for gbytes_s, us in (0.01, 0.001), (1, 1000):
+            machine = json.loads(ek_cli.read(measured))
+            seconds = [us * 1e-6 + x / (gbytes_s * 1e9) for x in sizes]
+            machine["copy_bytes_per_s"] = 1e10
+            for product in "forward", "backward_input", "backward_weight":
+                machine["expert"][product] = {"rows_an_expert": [1], "flops_per_s": [1e10]}
+            machine["net"] = {"ranks_a_node": 1, "all_to_all": {"message_bytes": sizes, "seconds_a_message": seconds},
+                              "multicast": {"message_bytes": sizes, "seconds_a_hop": seconds}}
+            ek_cli.write(measured, json.dumps(machine))
+            sent.append(self.assert_bytes(layout, self.write_cluster(machine, gbytes_s, us)))
+        self.assertLess(sent[0], 0.95 * sent[1])
+
+    def write_cluster(self, machine, gbytes_s, us):
+        return ek_cli.write(self.path("cluster.json"), json.dumps(
+            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": machine},
+             "levels": [{"name": "net", "ranks": 4, "gbytes_s": gbytes_s, "us": us}]}))
+
+    def assert_bytes(self, layout, cluster):
+        """Trains, simulates, and compares what a step sends; returns it."""
+        words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
+        status, _, err = self.start_named(words, steps=12).end()
+        self.assertEqual(status, ranks.DONE, err)
+        last = ek_cli.metrics(self.out)[-1]
+        told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
+        r = ek_cli.run("simulate", "--cluster", cluster, "--ranks", 4, "--model", told["model"], "--batch", told["batch"],
+                       "--micro-batch", told["micro-batch"], "--seq", told["seq"], "--elastic", "--every-rank",
+                       "--json", *words.replace("--force-balance ", "").split())
+        self.assertEqual(r.returncode, ranks.DONE, r.stderr)
+        self.assertAlmostEqual(4 * json.loads(r.stdout)["sent_mb"]["net"], last["comm_bytes"] / 1e6, delta=1e-6)
+        return last["comm_bytes"]
 
     def test_killed_workers(self):
         """At any instant; then a host is lost, which proves the copies."""

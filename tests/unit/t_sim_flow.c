@@ -368,16 +368,20 @@ static double sums_seconds(const ek_cluster *c, const sums *s)
 /* The ranks that send use the links up, those that get the links down, and the others none. */
 static void sums_of_copies_pass_the_links_of_their_ranks(void)
 {
-    ek_cluster slow = adapters;
-    sums one = {0}, both, opposite;
+    ek_cluster slow = adapters, own_links = adapters;
+    sums one = {0}, both, opposite, gathered;
 
     add_sum(&one, 0, 2, 3);
     CHECK_SECONDS(sums_seconds(&adapters, &one), 3);
-    both = opposite = one;
+    both = opposite = one; /* 6 bytes, of 2 in a second */
     add_sum(&both, 1, 3, 3);
     CHECK_SECONDS(sums_seconds(&adapters, &both), 6);
     add_sum(&opposite, 3, 1, 3);
     CHECK_SECONDS(sums_seconds(&adapters, &opposite), 3);
+    gathered = one;
+    add_sum(&gathered, 1, 2, 3);
+    own_links.level[1].shared_by = 1;
+    CHECK_SECONDS(sums_seconds(&own_links, &gathered), 12); /* what one rank gets */
     add_sum(&one, 1, 0, 3);
     CHECK_SECONDS(sums_seconds(&adapters, &one), 3); /* inside the node */
     slow.level[1].peer_bytes_s = 0.5;

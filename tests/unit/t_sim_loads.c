@@ -44,6 +44,7 @@ static ek_sim_loads_config config_of(const ek_trace *t, const ek_model_spec *spe
     cluster.level[0] =
         (ek_cluster_level){.name = "net", .ranks = 16, .bytes_s = 1e12, .latency_s = 1e-7};
     return (ek_sim_loads_config){.trace = t,
+                                 .dtype = "fp32",
                                  .planner = planner,
                                  .spec = spec,
                                  .cluster = &cluster,

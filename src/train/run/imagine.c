@@ -61,7 +61,8 @@ static ek_status take_costs(ek_run *r, const ek_cluster *c)
         return EK_OK;
     r->costs.machine = calloc(1, sizeof(*r->costs.machine));
     EK_REQUIRE(r->costs.machine != NULL, EK_ENOMEM, "no memory for costs");
-    ek_plan_machine(c, r->mesh->ep * r->mesh->etp, ek_layer_nodes(r->mesh), r->costs.machine);
+    ek_plan_machine(c, ek_mode_name(r->options.mode), r->mesh->ep * r->mesh->etp,
+                    ek_layer_nodes(r->mesh), r->costs.machine);
     return EK_OK;
 }
 
