@@ -103,11 +103,11 @@ class Bench(ek_cli.Case):
             self.check(json.loads(r.stdout), policies)
             path = self.path(flavour + ".json")
             text = self.on_ranks(flavour, "--replay-routing", self.loads(), "--policies",
-                                 "exact,off", "--timeline", path)
+                                 "exact,replicate", "--timeline", path)
             self.assertEqual(text.returncode, DONE, text.stderr)
             self.check_timelines(path)
             rows = [line.split()[0] for line in text.stdout.splitlines() if " .. " in line]
-            self.assertEqual(rows[1:], ["exact", "off", "force-balance"])
+            self.assertEqual(rows[1:], ["exact", "replicate", "force-balance"])
 
     def test_refused(self):
         loads = self.loads()
