@@ -188,20 +188,42 @@ void ek_sim_finish_net(sim *s, sim_class *c, int32_t at, int32_t column, double 
 static void advance_flows(sim_link *l, double to)
 {
     while (l->n_flows > 0 && l->flows_at < to) {
-        double least = l->flows[0], each;
-        int32_t left = 0;
+        double least = l->flows[0].left, each;
+        int32_t n = 0, left = 0;
 
-        for (int32_t i = 1; i < l->n_flows; i++)
-            least = l->flows[i] < least ? l->flows[i] : least;
-        each = (to - l->flows_at) / l->n_flows;
+        for (int32_t i = 0; i < l->n_flows; i++) {
+            least = l->flows[i].left < least ? l->flows[i].left : least;
+            n += l->flows[i].n;
+        }
+        each = (to - l->flows_at) / n;
         each = least < each ? least : each;
-        l->flows_at += each * l->n_flows;
+        l->flows_at += each * n;
         for (int32_t i = 0; i < l->n_flows; i++)
-            if (l->flows[i] > each)
-                l->flows[left++] = l->flows[i] - each;
+            if (l->flows[i].left > each)
+                l->flows[left++] = (sim_flows){l->flows[i].left - each, l->flows[i].n};
         l->n_flows = left;
     }
     l->flows_at = larger(l->flows_at, to);
+}
+
+/* Adds a flow to those of its size, or, if there are too many sizes, to those of the nearest, as
+ * many of the mean size. */
+static void join_flows(sim_link *l, double wire)
+{
+    int32_t nearest = 0;
+    sim_flows *f;
+
+    for (int32_t i = 1; i < l->n_flows; i++)
+        if (fabs(l->flows[i].left - wire) < fabs(l->flows[nearest].left - wire))
+            nearest = i;
+    f = &l->flows[nearest];
+    if (l->n_flows < SIM_FLOWS && (l->n_flows == 0 || fabs(f->left - wire) > 0)) {
+        l->flows[l->n_flows++] = (sim_flows){wire, 1};
+        return;
+    }
+    if (fabs(f->left - wire) > 0)
+        f->left += (wire - f->left) / (f->n + 1);
+    f->n++;
 }
 
 /* Adds a flow that needs `wire` seconds of a link from `begun` on; returns when it is
@@ -212,11 +234,8 @@ static double add_flow(sim_link *l, double begun, double wire)
 
     advance_flows(l, begun);
     for (int32_t i = 0; i < l->n_flows; i++)
-        end += l->flows[i] < wire ? l->flows[i] : wire;
-    if (l->n_flows < SIM_FLOWS)
-        l->flows[l->n_flows++] = wire;
-    else
-        l->flows[SIM_FLOWS - 1] += wire;
+        end += l->flows[i].n * (l->flows[i].left < wire ? l->flows[i].left : wire);
+    join_flows(l, wire);
     return end;
 }
 

@@ -7,14 +7,20 @@
 
 #include "sim/replay.h"
 
-/* Flows of a link; more are one together. */
+/* Flows of different sizes of a link, and ops in flight; more are not told apart. */
 enum { SIM_FLOWS = 32 };
+
+/* Flows of a link that are alike. */
+typedef struct {
+    double left; /* seconds that each still needs of the link, if it had it alone */
+    int32_t n;
+} sim_flows;
 
 /* A rank's link inside its node, or the one to other nodes. */
 typedef struct {
-    double flows[SIM_FLOWS]; /* [n_flows] seconds that ops in flight still need of the link, */
-    int32_t n_flows;         /* if they had it alone, */
-    double flows_at;         /* at this time */
+    sim_flows flows[SIM_FLOWS]; /* [n_flows] of ops in flight, */
+    int32_t n_flows;
+    double flows_at; /* at this time */
 } sim_link;
 
 /* A network op from its start on; the end is INFINITY until it is known. */

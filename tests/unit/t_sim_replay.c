@@ -180,6 +180,25 @@ static void collectives_of_a_rank_share_its_link(void)
     close_world(&w);
 }
 
+/* As many as ZeRO 3 has buckets of a layer with many experts. */
+static void many_collectives_share_a_link(void)
+{
+    enum { MANY = 100 };
+    world w;
+    ek_ranks all = {0, 1, 2};
+
+    open_world(&w, 1, 2);
+    for (int i = 0; i < MANY; i++)
+        all_reduce(&w.graph[0], all, 2, -1);
+    CHECK_SECONDS(step_of(&w, &plain, NULL), 2 * MANY);
+    close_world(&w);
+    open_world(&w, 1, 2);
+    for (int i = 0; i < MANY; i++) /* of so many sizes that not all are told apart */
+        all_reduce(&w.graph[0], all, 1 + i, -1);
+    CHECK_SECONDS(step_of(&w, &plain, NULL), MANY * (MANY + 1) / 2);
+    close_world(&w);
+}
+
 static void price_by_lane(const void *context, const ek_sim_class *c, const ek_op *op,
                           ek_sim_price *out)
 {
@@ -433,6 +452,7 @@ static const ek_case cases[] = {
     EK_CASE(a_slow_rank_delays_its_own_group_alone),
     EK_CASE(ranks_of_another_span_are_not_waited_for),
     EK_CASE(collectives_of_a_rank_share_its_link),
+    EK_CASE(many_collectives_share_a_link),
     EK_CASE(what_leaves_a_node_has_a_link_of_its_own),
     EK_CASE(ranks_alike_and_ranks_one_by_one_agree),
     EK_CASE(loads_of_ranks_stretch_their_ops),
