@@ -269,16 +269,24 @@ int ek_hf_alternative(const ek_model_spec *m, const ek_hf_tensor *t, ek_hf_sourc
     return 1;
 }
 
+/* Of a role in one place; 0: the model does not have it there. */
+static int64_t elements_of(const ek_model_spec *m, ek_role role, int64_t layer)
+{
+    const role_row *r = &roles[role];
+
+    if (!has_role(m, role, layer))
+        return 0;
+    return size_of(m, r->rows) * (r->cols == NONE ? 1 : size_of(m, r->cols)) *
+           (r->where == IN_EXPERT ? m->experts : 1);
+}
+
 int64_t ek_hf_elements(const ek_model_spec *spec)
 {
-    int64_t count = ek_hf_count(spec), n = 0;
+    int64_t n = 0;
 
-    for (int64_t i = 0; i < count; i++) {
-        ek_hf_tensor t;
-
-        ek_hf_tensor_at(spec, i, &t);
-        n += t.shape[0] * (t.dims > 1 ? t.shape[1] : 1);
-    }
+    for (int role = 0; role < EK_ROLE_COUNT; role++)
+        for (int64_t layer = -1; layer < spec->layers; layer++)
+            n += elements_of(spec, (ek_role)role, layer);
     return n;
 }
 
