@@ -6,15 +6,24 @@
 
 int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b)
 {
-    for (int i = EK_CHOICE_PP; i <= EK_CHOICE_ETP; i++)
-        if (a->value[i] != b->value[i])
+    static const ek_choice same[] = {EK_CHOICE_PP, EK_CHOICE_TP, EK_CHOICE_EP, EK_CHOICE_ETP};
+
+    for (size_t i = 0; i < sizeof(same) / sizeof(same[0]); i++)
+        if (a->value[same[i]] != b->value[same[i]])
             return 0;
     return 1;
 }
 
+int ek_candidate_is_laid_out_alike(const ek_layout *a, const ek_layout *b)
+{
+    return ek_candidate_is_beside(a, b) &&
+           a->value[EK_CHOICE_CHUNKS] == b->value[EK_CHOICE_CHUNKS] &&
+           a->value[EK_CHOICE_ZERO] == b->value[EK_CHOICE_ZERO];
+}
+
 int ek_candidate_recomputes(const ek_layout *a, const ek_layout *b)
 {
-    return ek_candidate_is_beside(a, b) && a->value[EK_CHOICE_ZERO] == b->value[EK_CHOICE_ZERO] &&
+    return ek_candidate_is_laid_out_alike(a, b) &&
            a->value[EK_CHOICE_MICRO_BATCH] == b->value[EK_CHOICE_MICRO_BATCH];
 }
 
@@ -139,7 +148,27 @@ static ek_status add_beside(const ek_candidate_space *s, ek_layout c, candidate_
     return EK_OK;
 }
 
-/* All of a number of stages, each of `stage` ranks. */
+/* Likewise of as many layers of a virtual stage as there are; one stage is not cut. */
+static ek_choice_values chunks_of(const ek_candidate_space *s, int64_t pp)
+{
+    int64_t most = pp > 1 ? s->layers / pp : 1;
+    int limited = most > 4 && s->fixed[EK_CHOICE_CHUNKS].n == 0;
+
+    return powers(s, EK_CHOICE_CHUNKS, 1, limited ? 4 : most);
+}
+
+static ek_status add_chunks(const ek_candidate_space *s, ek_layout c, candidate_list *l)
+{
+    ek_choice_values chunks = chunks_of(s, c.value[EK_CHOICE_PP]);
+
+    for (int i = 0; i < chunks.n; i++) {
+        c.value[EK_CHOICE_CHUNKS] = chunks.value[i];
+        EK_TRY(add_beside(s, c, l));
+    }
+    return EK_OK;
+}
+
+/* All of a number of stages. */
 static ek_status add_stages(const ek_candidate_space *s, ek_layout c, candidate_list *l)
 {
     int64_t stage = s->ranks / c.value[EK_CHOICE_PP];
@@ -155,7 +184,7 @@ static ek_status add_stages(const ek_candidate_space *s, ek_layout c, candidate_
                 c.value[EK_CHOICE_TP] = tp.value[t];
                 c.value[EK_CHOICE_ETP] = etp.value[e];
                 c.value[EK_CHOICE_EP] = ep.value[i];
-                EK_TRY(add_beside(s, c, l));
+                EK_TRY(add_chunks(s, c, l));
             }
         }
     return EK_OK;
@@ -165,18 +194,11 @@ static ek_status list_all(const ek_candidate_space *s, candidate_list *l)
 {
     ek_choice_values pp = divisors(s, EK_CHOICE_PP, s->ranks, s->layers);
 
-    for (int p = 0; p < pp.n; p++) {
-        int64_t most = pp.value[p] > 1 ? s->layers / pp.value[p] : 1;
-        int limited = most > 4 && s->fixed[EK_CHOICE_CHUNKS].n == 0;
-        ek_choice_values chunks = powers(s, EK_CHOICE_CHUNKS, 1, limited ? 4 : most);
+    for (int i = 0; i < pp.n && pp.value[i] <= s->layers; i++) {
+        ek_layout c = {{0}};
 
-        for (int i = 0; i < chunks.n && pp.value[p] <= s->layers; i++) {
-            ek_layout c = {{0}};
-
-            c.value[EK_CHOICE_PP] = pp.value[p];
-            c.value[EK_CHOICE_CHUNKS] = chunks.value[i];
-            EK_TRY(add_stages(s, c, l));
-        }
+        c.value[EK_CHOICE_PP] = pp.value[i];
+        EK_TRY(add_stages(s, c, l));
     }
     EK_REQUIRE(l->n > 0, EK_EINVAL,
                "no layout of %d ranks: pp divides them and is at most the %lld layers, tp, ep and "

@@ -32,12 +32,15 @@ typedef struct {
  * value.  EK_EINVAL names what is wrong. */
 EK_CHECKED ek_status ek_candidates_fix(ek_candidate_space *s, const char *text);
 
-/* Lists all, those of equal pp, pp-chunks, tp, ep and etp side by side; the caller frees *list.
- * EK_EINVAL: there are none; EK_ENOMEM. */
+/* Lists all, those of equal pp, tp, ep and etp side by side, of these those of equal pp-chunks and
+ * zero, then of equal micro-batch; the caller frees *list.  EK_EINVAL: there are none; EK_ENOMEM.
+ */
 EK_CHECKED ek_status ek_candidates_list(const ek_candidate_space *s, ek_layout **list, int64_t *n);
 
-/* Whether two differ in zero, micro-batch and recompute alone. */
+/* Whether two differ in pp-chunks, zero, micro-batch and recompute alone. */
 int ek_candidate_is_beside(const ek_layout *a, const ek_layout *b);
+/* Whether two differ in micro-batch and recompute alone, so that weights are laid out alike. */
+int ek_candidate_is_laid_out_alike(const ek_layout *a, const ek_layout *b);
 /* Whether two differ in recompute alone. */
 int ek_candidate_recomputes(const ek_layout *a, const ek_layout *b);
 

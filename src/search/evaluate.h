@@ -1,17 +1,17 @@
 /* search/evaluate.h - what a search learns of a layout: its memory, a time that its step cannot be
  * shorter than, and its simulated time.
  *
- * Memory   as training lays it out, of the first rank of the first stage, which keeps most
- *          activations, and of the last stage, which has the head.
- * Bound    from the step of a single micro-batch, built for those two ranks and replayed on one
- *          stage alone: the computation of a micro-batch on a stage begins when that of the one
- *          before has ended, so a step takes at least as often that time as there are
- *          micro-batches, and what follows the last of them: gradients are summed, weights updated.
- *          The last stage also waits for a micro-batch to come through the stages before it, and to
- *          go back through them.  Messages between stages are left out.  With ZeRO 3 the bound may
- *          also be the time in which the rank's link carries the weights that are gathered.
- *          At first only one ZeRO stage has that bound: others have what their micro-batches take,
- *          which is the same in all of them, until ek_search_refine. */
+ * Memory   as training lays it out, of the ranks of search/end_ranks.h.
+ * Bound    from the step of a single micro-batch of those two ranks: the computation of a
+ *          micro-batch on a stage begins when that of the one before has ended, so a step takes at
+ *          least as often that time as there are micro-batches, and what follows the last of them:
+ *          gradients are summed, weights updated.  The last stage also waits for a micro-batch to
+ *          come through the stages before it, and to go back through them.  Messages between
+ *          stages are left out.  With ZeRO 3 the bound may also be the time in which the rank's
+ *          link carries the weights that are gathered.
+ *          At first only one ZeRO stage has that bound: others, and if layers are alike other
+ *          numbers of virtual stages, have what their micro-batches take, which is the same in all
+ *          of them or more, until ek_search_refine. */
 #ifndef SEARCH_EVALUATE_H
 #define SEARCH_EVALUATE_H
 
@@ -49,6 +49,7 @@ typedef struct {
     const int *node_of; /* [ranks] */
     double memory;      /* bytes that a rank may need; 0: any */
     int64_t layers;     /* of the model, */
+    int layers_alike;   /* 1: which are all alike (search/end_ranks.h), */
     int64_t batch;      /* and sequences of a step */
     const ek_trace *trace;
     int64_t steps;          /* of the trace */

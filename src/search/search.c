@@ -56,7 +56,7 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
 
     ek_layout_apply(&plain, &one);
     one.adaptive_r = "etp"; /* another one may not fit one rank */
-    st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, &rank);
+    st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, 0, &rank);
     if (st == EK_OK)
         s->out->model = ek_imagined_rank_layout(rank);
     ek_imagined_rank_close(&rank);
@@ -743,6 +743,7 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     if (cfg->trace != NULL)
         EK_TRY(ek_sim_loads_check(cfg->trace, s->out->model.spec.experts));
     s->setting.layers = s->out->model.spec.layers;
+    s->setting.layers_alike = !cfg->everything && ek_model_layers_are_alike(&s->out->model.spec);
     s->setting.batch = s->out->model.batch;
     EK_TRY(list_layouts(s, cfg));
     EK_TRY(measure_all(s));

@@ -39,7 +39,7 @@ typedef struct {
     const char *failures;   /* as of ek_simulate_failures; NULL: none, or with
                                EK_OBJECTIVE_GOODPUT those of the cluster */
     const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS; NULL: "best" */
-    int everything;         /* 1: simulates all that fit (tests) */
+    int everything;         /* 1: simulates all that fit, and lays out all layers (tests) */
 } ek_search_config;
 
 typedef struct {

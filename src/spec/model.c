@@ -152,6 +152,13 @@ static ek_status check_total(const ek_model_spec *m)
     return EK_OK;
 }
 
+int ek_model_layers_are_alike(const ek_model_spec *m)
+{
+    int64_t routed = ek_model_moe_layers(m);
+
+    return routed == 0 || routed == m->layers;
+}
+
 int64_t ek_model_moe_layers_below(const ek_model_spec *m, int64_t layer)
 {
     int64_t n = 0;

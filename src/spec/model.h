@@ -101,6 +101,9 @@ int64_t ek_model_longest(const ek_model_spec *m);
 int64_t ek_model_moe_layers(const ek_model_spec *m);
 int64_t ek_model_moe_layers_below(const ek_model_spec *m, int64_t layer);
 
+/* Whether all layers are dense, or none is. */
+int ek_model_layers_are_alike(const ek_model_spec *m);
+
 /* Checks all sizes and choices.  EK_EINVAL names the key at fault. */
 EK_CHECKED ek_status ek_model_check(const ek_model_spec *m);
 

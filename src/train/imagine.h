@@ -47,10 +47,10 @@ void ek_imagined_close(ek_imagined **x);
 /* A rank alone, of which only the model is laid out: to look at many settings quickly. */
 typedef struct ek_imagined_rank ek_imagined_rank;
 
-/* The caller closes *out, also after a failure; cfg's texts are borrowed until then.  Errors as of
- * ek_imagine. */
+/* layers: of the model, which are the first of those that it has; 0: all.  The caller closes *out,
+ * also after a failure; cfg's texts are borrowed until then.  Errors as of ek_imagine. */
 EK_CHECKED ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_world *w,
-                                           int rank, ek_imagined_rank **out);
+                                           int rank, int64_t layers, ek_imagined_rank **out);
 void ek_imagined_rank_close(ek_imagined_rank **x);
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x);
@@ -59,6 +59,15 @@ ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x);
  * --recompute). */
 EK_CHECKED ek_status ek_imagined_rank_measure(ek_imagined_rank *x, int64_t micro_batch,
                                               const char *recompute, double *memory);
+
+/* What the rank does for a sharded bucket of a layer whenever its weights are gathered, and
+ * whenever its gradients are summed: network ops. */
+typedef void (*ek_imagined_bucket_fn)(void *context, int32_t layer, const ek_op *gather,
+                                      const ek_op *sum);
+
+/* Calls each() for the sharded buckets of the rank's layers, in their order. */
+void ek_imagined_rank_each_bucket(const ek_imagined_rank *x, ek_imagined_bucket_fn each,
+                                  void *context);
 
 /* The graph of a step of a single micro-batch, with the settings measured last.  Borrowed until the
  * next call. */

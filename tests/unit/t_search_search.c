@@ -3,6 +3,9 @@
 #include "ek_test.h"
 #include "search/search.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 enum { RANKS = 8 };
 
 /* Nodes of 4 ranks; products at 1 TFLOP/s. */
@@ -132,6 +135,65 @@ static void what_is_found_is_what_simulating_all_finds(void)
     }
     ek_search_close(&quick);
     ek_search_close(&all);
+}
+
+/* Of layers enough for a few of them to be laid out. */
+static const char *write_deep_model(char *path)
+{
+    static const char text[] =
+        "{\"model_type\":\"mixtral\",\"vocab_size\":96,\"hidden_size\":64,"
+        "\"num_hidden_layers\":12,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+        "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"intermediate_size\":128,"
+        "\"max_position_embeddings\":256}";
+    int file = mkstemp(path);
+
+    CHECK(file >= 0 && write(file, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+    CHECK(close(file) == 0);
+    return path;
+}
+
+/* Whether a layout's memory is that of another search of all layers, but for tables. */
+static int has_memory_of(const ek_search_layout *a, const ek_search_layout *all)
+{
+    return a->outcome == EK_OUTCOME_SIMULATED || fabs(a->memory - all->memory) < 4096;
+}
+
+static void few_layers_tell_what_all_do(void)
+{
+    char path[] = "/tmp/ek-search-XXXXXX";
+    ek_train_config train = EK_TRAIN_CONFIG_INIT;
+    ek_cluster cluster;
+    ek_search_config cfg = {.train = &train,
+                            .cluster = &cluster,
+                            .ranks = RANKS,
+                            .fix = "etp=1,zero=0,zero=2,zero=3,micro-batch=8,micro-batch=32,"
+                                   "recompute=off,recompute=full",
+                            .top = 5};
+    ek_search *quick, *all;
+
+    train.model = write_deep_model(path);
+    train.batch = 32;
+    set_cluster(&cluster);
+    quick = search_for(&cfg);
+    cfg.everything = 1;
+    all = search_for(&cfg);
+    if (quick != NULL && all != NULL) {
+        int64_t tight = 0;
+
+        compare_answers(quick, all);
+        CHECK(quick->count[EK_OUTCOME_SIMULATED] < all->n / 2);
+        for (int64_t i = 0; i < all->n; i++) {
+            const ek_search_layout *q = &quick->layouts[i], *a = &all->layouts[i];
+
+            CHECK(has_memory_of(q, a));
+            CHECK(q->bound > 0 && q->bound <= a->bound && a->bound <= a->even_s * (1 + 1e-9));
+            tight += !q->refined && q->bound > 0.95 * a->bound;
+        }
+        CHECK(tight > all->n / 4);
+    }
+    ek_search_close(&quick);
+    ek_search_close(&all);
+    CHECK(unlink(path) == 0);
 }
 
 /* By flow, where the ranks of a node share an adapter and cores: how much longer the step of the
@@ -353,6 +415,7 @@ static void refusals_of_training_are_the_message_if_all_are_refused(void)
 
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
+    EK_CASE(few_layers_tell_what_all_do),
     EK_CASE(the_best_are_simulated_by_flow),
     EK_CASE(a_pool_is_of_one_engine),
     EK_CASE(measured_memory_is_that_of_the_simulation),

@@ -4,6 +4,7 @@
 #include "base/option_value.h"
 #include "comm/fake.h"
 #include "model/hf/names.h"
+#include "model/param_buckets.h"
 #include "sim/plan_machine.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
@@ -113,9 +114,9 @@ static ek_status build_step(ek_run *r, ek_graph **g)
     return ek_trainer_build_step(r->trainer, g);
 }
 
-/* Lays out a rank; cfg is borrowed until it is closed. */
+/* Lays out a rank, of a model of so many layers (0: all); cfg is borrowed until it is closed. */
 static ek_status open_rank(const ek_train_config *cfg, int rank, const ek_imagined_world *w,
-                           imagined_rank **out)
+                           int64_t layers, imagined_rank **out)
 {
     static const ek_train_hooks none = {0};
     imagined_rank *x = calloc(1, sizeof(*x));
@@ -127,6 +128,7 @@ static ek_status open_rank(const ek_train_config *cfg, int rank, const ek_imagin
                       .out = &x->summary,
                       .rank = rank,
                       .ranks = w->ranks,
+                      .layers = layers,
                       .memory = {.step = -1}};
     st = lay_out(&x->run, w->node_of, w->cluster);
     if (st < 0) {
@@ -232,7 +234,7 @@ static ek_status imagine(ek_imagined *im, const ek_imagined_world *w, int every_
     ek_status st;
 
     for (int r = 0; r < ranks; r += each) {
-        EK_TRY(open_rank(&im->cfg, r, w, &x));
+        EK_TRY(open_rank(&im->cfg, r, w, 0, &x));
         if (r == 0)
             keep_choice(&x->run, &im->cfg);
         if (!every_rank && x->run.options.shares == NULL && x->run.mesh != NULL)
@@ -320,7 +322,7 @@ struct ek_imagined_rank {
 };
 
 ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_world *w, int rank,
-                                ek_imagined_rank **out)
+                                int64_t layers, ek_imagined_rank **out)
 {
     ek_imagined_rank *x;
 
@@ -331,7 +333,7 @@ ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_wo
     *out = x;
     x->cfg = *cfg;
     x->cfg.dry_run = 2;
-    return open_rank(&x->cfg, rank, w, &x->rank);
+    return open_rank(&x->cfg, rank, w, layers, &x->rank);
 }
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x)
@@ -353,6 +355,25 @@ ek_status ek_imagined_rank_measure(ek_imagined_rank *x, int64_t micro_batch, con
     EK_TRY(ek_run_measure(r));
     *memory = memory_of(x->rank);
     return EK_OK;
+}
+
+void ek_imagined_rank_each_bucket(const ek_imagined_rank *x, ek_imagined_bucket_fn each,
+                                  void *context)
+{
+    const ek_model *m = x->rank->run.model;
+
+    for (int32_t i = 0; i < m->buckets->n; i++) {
+        const ek_param_bucket *u = &m->buckets->bucket[i];
+        ek_op gather = {.kind = EK_OP_GATHER_WEIGHTS,
+                        .lane = EK_LANE_NET,
+                        .work = ek_param_bucket_gather_work(m, u)};
+        ek_op sum = {.kind = EK_OP_REDUCE_GRADIENTS,
+                     .lane = EK_LANE_SUMS,
+                     .work = ek_param_bucket_reduce_work(m, u)};
+
+        if (u->module >= 0 && u->sharded)
+            each(context, u->module, &gather, &sum);
+    }
 }
 
 ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out)

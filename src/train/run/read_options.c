@@ -167,6 +167,8 @@ ek_status ek_run_read_options(ek_run *r)
         ek_mesh_fit(&r->options.sizes, r->ranks);
     EK_TRY(read_words(r));
     EK_TRY(ek_model_source_open(r->cfg->model, &r->source));
+    if (r->layers > 0)
+        r->source.spec.layers = r->layers;
     fill_training(r);
     EK_TRY(check_sizes(r));
     EK_TRY(read_schedules(r));

@@ -165,6 +165,8 @@ typedef struct {
     int rank, ranks;
     ek_mesh *mesh; /* NULL: one rank */
 
+    int64_t layers; /* of the model, the first of those that it has; 0: all (imagined ranks) */
+
     /* constant after the first step is known */
     ek_run_options options;
     ek_trainer_config training;
