@@ -139,40 +139,34 @@ static ek_status write_pool(const run_of_child *x, const char *text, ek_path *fi
     return ek_file_replace(NULL, file->s, text, strlen(text));
 }
 
-/* *best: the index in *pool of the run's layout.  *file: where a pool was written, else "". */
+/* *best: the index in *pool of the run's layout.  *text: of a pool that was searched, else NULL;
+ * the caller frees it. */
 static ek_status find_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best,
-                             ek_path *file)
+                             char **text)
 {
-    char *text = NULL;
-    ek_status st;
-
-    file->s[0] = '\0';
+    *text = NULL;
     if (x->cfg->layout_pool != NULL)
         return choose_from_pool(x, pool, best);
     *best = 0;
-    st = ek_search_for_run(x->cfg, x->ranks, x->host_of, &text);
-    if (st == EK_OK)
-        st = ek_layout_pool_read(text, pool);
-    if (st == EK_OK && x->cfg->elastic && x->cfg->layout_every > 0 && !x->cfg->dry_run)
-        st = write_pool(x, text, file);
-    free(text);
-    return st;
+    EK_TRY(ek_search_for_run(x->cfg, x->ranks, x->host_of, text));
+    return ek_layout_pool_read(*text, pool);
 }
 
 /* The same; *without: no layout survives and fits, so that the run is not elastic by default. */
 static ek_status find_any_layout(const run_of_child *x, ek_layout_pool *pool, int64_t *best,
-                                 ek_path *file, int *without)
+                                 char **text, int *without)
 {
     ek_train_config cfg = *x->cfg;
     char why[1024];
-    ek_status st = find_layout(x, pool, best, file);
+    ek_status st = find_layout(x, pool, best, text);
 
     *without = 0;
     if (cfg.elastic != EK_ELASTIC_BY_DEFAULT || (st != EK_ENOMEM && st != EK_EINVAL))
         return st;
     (void)snprintf(why, sizeof(why), "%s", ek_err_message());
     cfg.elastic = 0;
-    EK_TRY(find_layout(&(run_of_child){&cfg, x->ranks, NULL, 0}, pool, best, file));
+    free(*text);
+    EK_TRY(find_layout(&(run_of_child){&cfg, x->ranks, NULL, 0}, pool, best, text));
     *without = 1;
     ek_log("layout", EK_LOG_WARN,
            "the loss of a host ends this run: --elastic is not on by default, as no layout can be "
@@ -201,6 +195,7 @@ static ek_status choose_layout(const void *arg, void *result)
     ek_layout_pool *pool = calloc(1, sizeof(*pool));
     ek_pool_layout in_use;
     const ek_pool_layout *best = &in_use;
+    char *text = NULL;
     int64_t first = 0;
     int changes = x->cfg->layout_every > 0, continues = 0, without = 0;
     ek_status st = EK_OK;
@@ -210,7 +205,9 @@ static ek_status choose_layout(const void *arg, void *result)
         EK_TRY_OUT(ek_layout_in_use_read(x->cfg->out, &in_use, &continues));
     out->pool.s[0] = '\0';
     if (!continues || x->cfg->layout_pool == NULL)
-        EK_TRY_OUT(find_any_layout(x, pool, &first, &out->pool, &without));
+        EK_TRY_OUT(find_any_layout(x, pool, &first, &text, &without));
+    if (changes && text != NULL && !without && !x->cfg->dry_run)
+        EK_TRY_OUT(write_pool(x, text, &out->pool));
     if (!continues)
         best = &pool->layout[first];
     out->n = 0;
@@ -221,6 +218,7 @@ static ek_status choose_layout(const void *arg, void *result)
         (void)snprintf(out->word[out->n++], EK_RUN_LAYOUT_WORD, "--elastic=false");
     (void)ek_layout_words(&best->choice, best->balance, out->shown, sizeof(out->shown));
 out:
+    free(text);
     free(pool);
     return st;
 }

@@ -139,6 +139,7 @@ class Layout(ek_cli.Case):
                 (USAGE, "--layout auto chooses --ep: leave one of them out",
                  ["--layout", "auto", "--cluster", self.cluster, "--ep", 2]),
                 (USAGE, "--layout-pool chooses --zero", ["--layout-pool", pool, "--zero", 1]),
+                (USAGE, "--layout pool: give --layout-pool", ["--layout", "pool"]),
                 (USAGE, "--layout-every: give --layout-pool", ["--layout-every", 5]),
                 (USAGE, "--layout-every: give --cluster", ["--layout-pool", pool, "--layout-every", 5]),
                 (USAGE, "--layout-every does not work with --timeline, --record-routing",

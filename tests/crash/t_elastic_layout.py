@@ -171,8 +171,8 @@ class Changes(hosts.OwnMemory):
 
     def test_a_state_without_room(self):
         """Without --ep a rank has all experts."""
-        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=2500)
-        self.limit_memory("27m")
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=5000)
+        self.limit_memory("52m")
         j = self.on_hosts("--quiet=false --save-every 0 --replicas-min 1 --layout-every 5 --layout-pool %s --cluster %s" % (
             self.pool({"ep": 4}, {}), self.slow_messages()))
         j.wait_for_words("--micro-batch 2 is not considered: its state takes")

@@ -17,6 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of ek_run_layouts.refused. */
+enum { NOT_SIMULATED = 1, TOO_LARGE };
+
 enum {
     WORDS = 256,
     DECISION_S = 30 /* after which no further layout is simulated: other ranks wait */
@@ -407,22 +410,24 @@ static ek_status trace_of_loads(const ek_run *r, ek_trace *t)
 
 /* Whether the shared memory of hosts has room for the state of a layout, in place of the present
  * one. */
-static int has_room(ek_run_layouts *l, int64_t i, const ek_sim_graphs *g)
+static int fits_shared_memory(ek_run_layouts *l, int64_t i, const ek_sim_graphs *g)
 {
     char words[WORDS], needed[32], room[32];
     double state = 0;
 
     for (int32_t k = 0; k < g->n_classes; k++)
         state = fmax(state, g->classes[k].state);
-    if (state <= l->shared_room)
+    if (state <= l->shared_cap)
         return 1;
-    l->refused[i] = 1;
+    if (l->refused[i] == TOO_LARGE) /* was told */
+        return 0;
+    l->refused[i] = TOO_LARGE;
     ek_log("layout", EK_LOG_WARN,
            "%s is not considered: its state takes %s of shared memory a rank, and a host has %s "
            "for each",
            options_text(&l->pool->layout[i], words, sizeof(words)),
            ek_bytes_text(needed, sizeof(needed), state),
-           ek_bytes_text(room, sizeof(room), l->shared_room));
+           ek_bytes_text(room, sizeof(room), l->shared_cap));
     return 0;
 }
 
@@ -450,10 +455,10 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     st = ek_simulate(&cfg, &s);
     ek_log_unlimit(logged);
     if (st == EK_OK) {
-        if (i == l->decision.current || has_room(l, i, ek_simulation_graphs(s)))
+        if (i == l->decision.current || fits_shared_memory(l, i, ek_simulation_graphs(s)))
             step_s = ek_simulation_result(s)->step_s;
     } else {
-        l->refused[i] = 1;
+        l->refused[i] = NOT_SIMULATED;
         ek_log("layout", EK_LOG_WARN, "%s cannot be simulated: %s",
                options_text(&l->pool->layout[i], words, sizeof(words)), ek_err_message());
     }
@@ -468,7 +473,8 @@ static int may_use(const ek_run *r, int64_t i)
     const ek_run_layouts *l = r->layouts;
     const ek_pool_layout *now = &l->pool->layout[l->decision.current], *p = &l->pool->layout[i];
 
-    return !l->refused[i] && has_micro_batch(p, now->choice.value[EK_CHOICE_MICRO_BATCH]) &&
+    return l->refused[i] != NOT_SIMULATED &&
+           has_micro_batch(p, now->choice.value[EK_CHOICE_MICRO_BATCH]) &&
            is_possible(l, &p->choice) && p->memory <= now->memory + r->room.spare_bytes;
 }
 
@@ -555,19 +561,21 @@ static void clear_counts(ek_run *r)
 
 /* What each rank may take of the shared memory of its host, if the state in it is removed.
  * Collective. */
-static ek_status find_shared_room(ek_run *r)
+static ek_status find_shared_cap(ek_run *r)
 {
     ek_run_layouts *l = r->layouts;
     double ranks = 1;
+    double state = (double)r->model->state.bytes;
     size_t free_bytes;
 
-    l->shared_room = INFINITY;
+    l->shared_cap = INFINITY;
     if (!l->given->elastic)
         return EK_OK;
     EK_TRY(ek_run_sum_on_host(r, &ranks));
+    EK_TRY(ek_run_sum_on_host(r, &state));
     if (ek_segment_available(&free_bytes) == EK_OK)
-        l->shared_room = (double)free_bytes / ranks + (double)r->model->state.bytes;
-    return ek_minimum(r->world, &l->shared_room);
+        l->shared_cap = ((double)free_bytes + state) / ranks;
+    return ek_minimum(r->world, &l->shared_cap);
 }
 
 ek_status ek_run_layouts_decide(ek_run *r, int *change)
@@ -584,7 +592,7 @@ ek_status ek_run_layouts_decide(ek_run *r, int *change)
     next = l->decision.current;
     if (left <= 0)
         return EK_OK;
-    EK_TRY(find_shared_room(r));
+    EK_TRY(find_shared_cap(r));
     if (r->rank == 0)
         next = decide_here(r, left < l->given->layout_every ? left : l->given->layout_every);
     if (r->ranks > 1) {

@@ -451,6 +451,9 @@ static ek_status stored_settings(const ek_options *given, json_t **settings, cha
     for (size_t i = 0; lays_out && i < sizeof(sizes) / sizeof(sizes[0]); i++)
         json_object_del(*settings, sizes[i]);
     drop_choice(given, *settings);
+    EK_REQUIRE(!is_layout(given, "pool") || ek_options_given(given, "layout-pool") ||
+                   json_object_get(*settings, "layout-pool") != NULL,
+               EK_EINVAL, "--layout pool: give --layout-pool, the file of the pool");
     if (dir == NULL)
         json_object_set_new(*settings, "out", json_string_nocheck(out.s));
     return EK_OK;
