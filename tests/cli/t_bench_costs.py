@@ -127,7 +127,7 @@ class Costs(ek_cli.Case):
         self.assertNotIn("node", m)
 
     def test_kernels(self):
-        m = self.result("--budget", "1")["machine"]
+        m = self.result("--budget", "2")["machine"]
         kernels = {k["kernel"]: k for k in m["kernels"]}
         self.assertEqual(len({(k["kernel"], k.get("out"), k.get("in")) for k in m["kernels"]}),
                          len(m["kernels"]))

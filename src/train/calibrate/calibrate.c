@@ -144,7 +144,7 @@ static void describe_machine(ek_calibration *c)
              cpu, c->ranks, c->ranks > 1 ? "s" : "", c->nodes, c->nodes > 1 ? "s" : "",
              cfg->k->threads, cfg->k->threads > 1 ? "s" : "", m->dtype);
     snprintf(m->key, sizeof(m->key),
-             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 8",
+             "%s; hosts %016llx; %s; %s (%s), %d threads; %lld experts of %lld x %lld; method 9",
              m->name, (unsigned long long)hosts_fingerprint(c),
              c->ranks > 1 ? ek_comm_library(EK_COMM_MPI) : "one rank", cfg->k->name,
              cfg->k->products, cfg->k->threads, (long long)m->experts, (long long)m->hidden,

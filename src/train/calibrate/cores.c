@@ -7,8 +7,8 @@
  *
  * Such ranks run and are suspended in turn, for milliseconds, and do not have done as much work at
  * the same time: where they meet, some wait.  So ranks also compute for a while and then exchange a
- * few bytes, over and over: how much longer that takes than as much computation with one exchange
- * at its end, and the other exchanges alone, together. */
+ * few bytes, over and over: how much longer that takes than as much computation alone, in the mean
+ * of the ranks, as that is what prices of kernels are, and as many exchanges alone, together. */
 #include "base/clock.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
@@ -103,7 +103,7 @@ static ek_status meet(const ek_calibration *c, const int64_t *rows, unsigned cha
 
 typedef enum {
     TOGETHER, /* computation, and a meeting after each part of it */
-    APART,    /* the same computation, and one meeting after it */
+    APART,    /* the same computation alone */
     IDLE      /* as many meetings alone */
 } meetings_kind;
 
@@ -116,7 +116,17 @@ static void set_rows(const ek_calibration *c, ek_link link, int64_t *rows)
                                                 ek_calibrate_node(c, i) == ek_calibrate_node(c, j));
 }
 
-/* *seconds := on the slowest rank. */
+static ek_status mean_of_ranks(const ek_calibration *c, double *x)
+{
+    ek_coll *op;
+
+    EK_TRY(ek_comm_all_reduce(c->world, x, 1, EK_SUM_F64, &op));
+    EK_TRY(ek_coll_wait(&op));
+    *x /= c->ranks;
+    return EK_OK;
+}
+
+/* *seconds := of computation alone in the mean of the ranks, else on the slowest one. */
 static ek_status time_meetings(const ek_calibration *c, meetings_kind kind, double looks,
                                const int64_t *rows, unsigned char *bytes, double *seconds)
 {
@@ -124,14 +134,14 @@ static ek_status time_meetings(const ek_calibration *c, meetings_kind kind, doub
 
     EK_TRY(ek_comm_barrier(c->world));
     start = ek_clock_ns();
-    for (int i = 1; i <= MEETINGS; i++) {
+    for (int i = 0; i < MEETINGS; i++) {
         for (double n = 0; kind != IDLE && n < looks; n++)
             (void)look(start);
-        if (kind != APART || i == MEETINGS)
+        if (kind != APART)
             EK_TRY(meet(c, rows, bytes));
     }
     *seconds = ek_calibrate_since(start);
-    return ek_calibrate_largest(c, seconds, 1);
+    return kind == APART ? mean_of_ranks(c, seconds) : ek_calibrate_largest(c, seconds, 1);
 }
 
 /* late [EK_LINKS] += how much longer a meeting takes because computation came before it.  What is
@@ -141,7 +151,6 @@ static ek_status measure_meetings(const ek_calibration *c, double looks, int64_t
 {
     double apart = 0;
 
-    set_rows(c, EK_LINK_NET, rows);
     EK_TRY(time_meetings(c, APART, looks, rows, bytes, &apart));
     for (int k = 0; k < EK_LINKS; k++) {
         double together = 0, idle = 0;
@@ -151,7 +160,7 @@ static ek_status measure_meetings(const ek_calibration *c, double looks, int64_t
         set_rows(c, (ek_link)k, rows);
         EK_TRY(time_meetings(c, TOGETHER, looks, rows, bytes, &together));
         EK_TRY(time_meetings(c, IDLE, looks, rows, bytes, &idle));
-        late[k] += (together - apart) / (MEETINGS - 1) - idle / MEETINGS;
+        late[k] += (together - apart - idle) / MEETINGS;
     }
     return EK_OK;
 }
