@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Layers of a virtual stage of the two models with few layers; the first layers and the last may
  * share buffers with other neighbours than those between, so these are not the fewest possible.
@@ -27,6 +28,8 @@ static int64_t many_layers(const ek_end_world *w, const ek_train_config *cfg)
     int64_t stages = (int64_t)cfg->pp * cfg->chunks;
 
     if (!w->alike || cfg->elastic || w->layers % stages != 0) /* copies depend on all layers */
+        return 0;
+    if (strcmp(cfg->pp_layers, "even") != 0) /* few layers may be cut otherwise than all */
         return 0;
     return w->layers / stages >= FEW_OF ? w->layers / stages : 0;
 }

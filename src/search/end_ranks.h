@@ -5,11 +5,11 @@
  * Their memory is what training lays out.  Their times are those of a step of a single micro-batch,
  * replayed on one stage alone, as if messages of other stages were always there.
  *
- * Where all layers are alike, and a virtual stage has many, two models with few layers are laid out
- * instead of the model: one more layer of each virtual stage is the difference of the two, so what
- * the others take is known.  Bytes found so are those of the model, but for a kilobyte of tables;
- * the time of a micro-batch is, too, but for rounding, as each layer waits for the one before. What
- * follows the last micro-batch overlaps with it, and is not known so. */
+ * Where all layers are alike, and virtual stages have equally many, two models with few layers are
+ * laid out instead of the model: one more layer of each virtual stage is the difference of the two,
+ * so what the others take is known.  Bytes found so are those of the model, but for a kilobyte of
+ * tables; the time of a micro-batch is, too, but for rounding, as each layer waits for the one
+ * before. What follows the last micro-batch overlaps with it, and is not known so. */
 #ifndef SEARCH_END_RANKS_H
 #define SEARCH_END_RANKS_H
 

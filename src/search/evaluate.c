@@ -17,6 +17,11 @@ static int is_refusal(ek_status st)
 
 /* --- bounds ----------------------------------------------------------------------------------- */
 
+static int are_stages_even(const ek_search_setting *s)
+{
+    return strcmp(s->train->pp_layers, "even") == 0;
+}
+
 /* Seconds for a virtual stage of the fewest layers, or less. */
 static double least_vstage(const ek_stage_time *t, double layers, int64_t recompute)
 {
@@ -30,7 +35,7 @@ static ek_status bound_by_traffic(const ek_search_setting *s, const ek_end_ranks
     const int64_t *v = l->choice.value;
     ek_layer_traffic of;
 
-    if (v[EK_CHOICE_ZERO] < 2)
+    if (v[EK_CHOICE_ZERO] < 2 || !are_stages_even(s))
         return EK_OK;
     EK_TRY(ek_end_ranks_traffic(ends, &of));
     for (int64_t i = 0; i < n; i++) {
@@ -55,7 +60,8 @@ static void bound_layout(const ek_search_setting *s, const ek_stage_time *of, in
     const int64_t *v = l->choice.value;
     int64_t r = v[EK_CHOICE_RECOMPUTE];
     double micros = (double)(s->batch / v[EK_CHOICE_MICRO_BATCH]);
-    double layers = (double)(s->layers / (v[EK_CHOICE_PP] * v[EK_CHOICE_CHUNKS]));
+    double layers =
+        are_stages_even(s) ? (double)(s->layers / (v[EK_CHOICE_PP] * v[EK_CHOICE_CHUNKS])) : 1;
     double ramp = (double)(v[EK_CHOICE_PP] - 1) *
                   fmin(least_vstage(first, layers, r), least_vstage(last, layers, r));
     double of_first = micros * first->micro[r], of_last = micros * last->micro[r];
@@ -159,7 +165,7 @@ static ek_status measure_alike(const ek_search_setting *s, ek_search_layout *l, 
     return st;
 }
 
-ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n)
+static ek_status refine_alike(const ek_search_setting *s, ek_search_layout *l, int64_t n)
 {
     ek_stage_time of[EK_END_RANKS];
     ek_end_ranks *ends;
@@ -173,10 +179,27 @@ ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int6
     return st;
 }
 
+ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n)
+{
+    int64_t together = are_stages_even(s) ? n : 1;
+
+    for (int64_t i = 0; i < n; i += together)
+        if (together == n || l[i].outcome != EK_OUTCOME_REFUSED)
+            EK_TRY(refine_alike(s, &l[i], together));
+    return EK_OK;
+}
+
+/* Stages that are not even may depend on FLOPs, of recomputation, too. */
+static int is_laid_out_alike(const ek_search_setting *s, const ek_layout *a, const ek_layout *b)
+{
+    return are_stages_even(s) && ek_candidate_is_laid_out_alike(a, b);
+}
+
 /* Whether a layout's micro-batches are those of one before it, with other virtual stages. */
 static int has_same_layers(const ek_search_setting *s, const ek_layout *a, const ek_layout *b)
 {
-    return s->layers_alike || a->value[EK_CHOICE_CHUNKS] == b->value[EK_CHOICE_CHUNKS];
+    return are_stages_even(s) &&
+           (s->layers_alike || a->value[EK_CHOICE_CHUNKS] == b->value[EK_CHOICE_CHUNKS]);
 }
 
 ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside, int64_t n,
@@ -190,8 +213,7 @@ ek_status ek_search_measure(const ek_search_setting *s, ek_search_layout *beside
 
         if (i > 0 && !has_same_layers(s, &beside[i - 1].choice, choice))
             memset(known, 0, sizeof(known));
-        for (next = i + 1;
-             next < n && ek_candidate_is_laid_out_alike(&beside[next].choice, choice);)
+        for (next = i + 1; next < n && is_laid_out_alike(s, &beside[next].choice, choice);)
             next++;
         EK_TRY(measure_alike(s, &beside[i], next - i, known, refusal, cap));
     }

@@ -7,8 +7,9 @@
  *          least as often that time as there are micro-batches, and what follows the last of them:
  *          gradients are summed, weights updated.  The last stage also waits for a micro-batch to
  *          come through the stages before it, and to go back through them.  Messages between
- *          stages are left out.  With ZeRO 3 the bound may also be the time in which the rank's
- *          link carries the weights that are gathered.
+ *          stages are left out.  With ZeRO 2 and 3 and equal stages the bound may also be the
+ *          time in which the rank's links carry gradients that are summed, with ZeRO 3 also
+ *          weights that are gathered (search/zero_traffic.h).
  *          At first only one ZeRO stage has that bound: others, and if layers are alike other
  *          numbers of virtual stages, have what their micro-batches take, which is the same in all
  *          of them or more, until ek_search_refine. */
