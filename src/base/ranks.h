@@ -16,6 +16,12 @@ static inline int32_t ek_ranks_at(ek_ranks r, int32_t i)
     return r.first + i * r.stride;
 }
 
+/* How many of first, first + stride, first + 2 stride, ... are below n. */
+static inline int64_t ek_ranks_below(int64_t n, int64_t first, int64_t stride)
+{
+    return n > first ? (n - first - 1) / stride + 1 : 0;
+}
+
 /* n elements divided into `parts` contiguous ranges, the first n % parts one element longer: range
  * `part` is [ek_range_first(n, parts, part), ek_range_first(n, parts, part + 1)). */
 static inline int64_t ek_range_first(int64_t n, int parts, int part)

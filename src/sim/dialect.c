@@ -1,6 +1,7 @@
 /* Rewrites copies of step graphs: work of ops, and their order. */
 #include "sim/dialect.h"
 
+#include "sim/dialect_ops.h"
 #include "sim/dialect_zero.h"
 #include "sim/unfused.h"
 
@@ -93,11 +94,6 @@ static void store_scores(ek_op *op)
     w->score_passes = w->backward ? PASSES_BACKWARD : PASSES_FORWARD;
 }
 
-static int is_gradient_sum(const ek_op *op)
-{
-    return op->kind == EK_OP_REDUCE_GRADIENTS && op->work.kind == EK_WORK_NET;
-}
-
 /* Of transient and persistent copies of experts, and those sums on their way back. */
 static int is_copy_sum(const ek_op *op)
 {
@@ -125,7 +121,8 @@ static void rewrite(unsigned dialect, const ek_machine *m, const ek_dialect_layo
     if ((dialect & EK_DIALECT_UNFUSED_ATTENTION) != 0 && op->work.kind == EK_WORK_ATTENTION)
         store_scores(op);
     if (((dialect & EK_DIALECT_LOW_MESSAGES) != 0 && is_low_message(op)) ||
-        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 && (is_gradient_sum(op) || is_copy_sum(op))) ||
+        ((dialect & EK_DIALECT_LOW_GRADIENTS) != 0 &&
+         (ek_op_is_gradient_sum(op) || is_copy_sum(op))) ||
         ((dialect & EK_DIALECT_LOW_WEIGHTS) != 0 && is_weights(op))) {
         op->work.net.bytes *= low;
         op->bytes *= low;
@@ -144,7 +141,7 @@ static double count_gradients(const ek_graph *g, const ek_op *norm)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_net_work *w = &g->ops[i].work.net;
 
-        if (is_gradient_sum(&g->ops[i]) && w->collective == EK_COLLECTIVE_REDUCE_SCATTER)
+        if (ek_op_is_gradient_sum(&g->ops[i]) && w->collective == EK_COLLECTIVE_REDUCE_SCATTER)
             n += w->bytes / fmax(w->element, 1) * (1 - 1.0 / w->group.n);
     }
     return n;
@@ -180,7 +177,7 @@ static int32_t find_late(const ek_graph *g, char *late)
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
 
-        late[i] = (char)is_gradient_sum(op);
+        late[i] = (char)ek_op_is_gradient_sum(op);
         for (int32_t d = 0; d < op->n_deps && !late[i]; d++)
             late[i] = late[g->deps[op->dep + d]];
         if (!late[i] && op->micro >= 0 && op->lane == EK_LANE_COMPUTE)
@@ -219,10 +216,10 @@ static void reorder(const ek_graph *from, const char *late, int32_t last, int32_
 {
     for (int32_t i = 0; i < from->n_ops; i++) {
         if (i > last || !late[i])
-            append(from, i, is_gradient_sum(&from->ops[i]) ? id[last] : -1, id, deps, to);
+            append(from, i, ek_op_is_gradient_sum(&from->ops[i]) ? id[last] : -1, id, deps, to);
         for (int32_t j = 0; i == last && j < last; j++)
             if (late[j])
-                append(from, j, is_gradient_sum(&from->ops[j]) ? id[last] : -1, id, deps, to);
+                append(from, j, ek_op_is_gradient_sum(&from->ops[j]) ? id[last] : -1, id, deps, to);
     }
 }
 

@@ -1,6 +1,8 @@
 /* Splits network ops of a graph; each becomes one or more ops, which those behind it wait for. */
 #include "sim/dialect_net.h"
 
+#include "sim/dialect_ops.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,11 +253,6 @@ static matrices buckets_of(const matrices *m, double numbers, double full_number
     return b;
 }
 
-static int is_sum(const ek_op *op)
-{
-    return op->kind == EK_OP_REDUCE_GRADIENTS && op->work.kind == EK_WORK_NET;
-}
-
 /* Returns the last one. */
 static int32_t sum_buckets(splitting *s, const matrices *b, int32_t i, int32_t before)
 {
@@ -290,7 +287,7 @@ ek_status ek_dialect_sum_buckets(const ek_machine *m, const ek_graph *from, ek_g
     for (int32_t i = 0; i < from->n_ops; i++) {
         const ek_net_work *w = &from->ops[i].work.net;
 
-        if (is_sum(&from->ops[i]) && w->bytes > 0) {
+        if (ek_op_is_gradient_sum(&from->ops[i]) && w->bytes > 0) {
             matrices of = matrices_before(from, i);
             matrices b = buckets_of(&of, w->bytes / fmax(w->element, 1),
                                     (double)BUCKET_BYTES / ek_machine_comp_bytes(m));

@@ -1,6 +1,9 @@
 /* Sums gradients at once; gathers updated weights at once, and copies them. */
 #include "sim/dialect_zero.h"
 
+#include "sim/dialect_ops.h"
+
+#include <math.h>
 #include <stdlib.h>
 
 /* --- copies of graphs ------------------------------------------------------------------------- */
@@ -90,11 +93,6 @@ static int32_t append_held(rebuilding *r, int32_t of, ek_collective collective, 
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-static int is_sum(const ek_op *op)
-{
-    return op->kind == EK_OP_REDUCE_GRADIENTS && op->work.kind == EK_WORK_NET;
-}
-
 static void append_sums_before(rebuilding *r, int32_t i)
 {
     const ek_op *op = &r->from->ops[i];
@@ -111,11 +109,12 @@ ek_status ek_dialect_sum_at_once(const ek_graph *from, ek_graph *to)
 
     EK_TRY_OUT(open_rebuilding(from, to, &r));
     for (int32_t i = 0; i < from->n_ops; i++) {
+        if (ek_op_is_gradient_sum(&from->ops[i])) {
+            r.held[i] = 1; /* also one that waits for another */
+            continue;
+        }
         append_sums_before(&r, i);
-        if (is_sum(&from->ops[i]))
-            r.held[i] = 1;
-        else
-            copy_op(&r, i);
+        copy_op(&r, i);
     }
     for (int32_t i = 0; i < from->n_ops; i++) /* that nothing waits for */
         if (r.held[i])
@@ -218,7 +217,7 @@ static double numbers_of_group(const rebuilding *r, const ek_op *of)
 
     for (int32_t i = 0; i < r->from->n_ops; i++)
         if (r->held[i] && is_gather(r->from, i) && same_group(&r->from->ops[i], of))
-            n += r->from->ops[i].work.net.bytes / of->work.net.element;
+            n += r->from->ops[i].work.net.bytes / fmax(of->work.net.element, 1);
     return n;
 }
 

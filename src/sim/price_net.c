@@ -177,12 +177,6 @@ static ek_rank_span node_of(const party *p, int32_t at)
     return ek_rank_span_of_switch(p->group, ek_ranks_at(p->group, at) / ranks, ranks);
 }
 
-/* How many of 0 ... n - 1 are `local`, modulo m. */
-static int32_t congruent(int32_t n, int32_t m, int32_t local)
-{
-    return n > local ? (n - local - 1) / m + 1 : 0;
-}
-
 /* Ranks of the span on other nodes that the q-th of the m ranks of the caller's node serves. */
 static int32_t served_by(const party *p, ek_rank_span own, int32_t q)
 {
@@ -195,8 +189,8 @@ static int32_t served_by(const party *p, ek_rank_span own, int32_t q)
         node = node_of(p, at);
         there = ek_rank_span_common(node, p->span);
         if (node.first != own.first)
-            n +=
-                congruent(there.end - node.first, m, q) - congruent(there.first - node.first, m, q);
+            n += (int32_t)(ek_ranks_below(there.end - node.first, q, m) -
+                           ek_ranks_below(there.first - node.first, q, m));
     }
     return n;
 }

@@ -1,6 +1,7 @@
 /* Counts of assignments, by source and expert. */
 #include "train/even_loads.h"
 
+#include "base/ranks.h"
 #include "nn/batch_shares.h"
 
 #include <stdlib.h>
@@ -43,12 +44,6 @@ static int64_t first_token(const ek_sim_layout *l, int64_t seqs, int expert_rank
     return ek_shares_first_token(l->shares, l->dp, l->tp, seqs, l->seq, expert_rank * l->etp);
 }
 
-/* Numbers below n that are `local`, modulo m. */
-static int64_t congruent(int64_t n, int64_t m, int64_t local)
-{
-    return n > local ? (n - local - 1) / m + 1 : 0;
-}
-
 ek_status ek_even_loads_of_group(const ek_sim_layout *l, int64_t seqs, int group, ek_trace *out)
 {
     int64_t experts = l->spec.experts;
@@ -60,8 +55,8 @@ ek_status ek_even_loads_of_group(const ek_sim_layout *l, int64_t seqs, int group
         int64_t first = first_token(l, seqs, rank) * l->top_k;
         int64_t end = first_token(l, seqs, rank + 1) * l->top_k;
 
-        counts[i] = (uint64_t)(congruent(end, experts, i % experts) -
-                               congruent(first, experts, i % experts));
+        counts[i] = (uint64_t)(ek_ranks_below(end, i % experts, experts) -
+                               ek_ranks_below(first, i % experts, experts));
     }
     return EK_OK;
 }

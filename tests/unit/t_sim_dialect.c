@@ -1,28 +1,9 @@
 /* Graphs in the dialects of other programs: what ops become, and in which order. */
-#include "ek_test.h"
-#include "sim/dialect.h"
+#include "dialect_graphs.h"
 
 #include <math.h>
 
-static const ek_machine machine = {.dtype = "bf16"};
-static const ek_dialect_layout one = {.ep = 1, .etp = 1}, expert_of_two = {.ep = 3, .etp = 2};
-
-static int32_t add(ek_graph *g, ek_op_kind kind, ek_lane lane, int32_t micro, ek_work work,
-                   int32_t dep)
-{
-    ek_op op = {.kind = kind, .lane = lane, .layer = -1, .micro = micro, .bytes = 1000};
-
-    op.work = work;
-    return ek_graph_after(g, &op, dep);
-}
-
-static ek_work of_net(ek_collective collective)
-{
-    ek_work w = {.kind = EK_WORK_NET};
-
-    w.net = (ek_net_work){.collective = collective, .group = {0, 1, 4}, .peer = -1, .bytes = 1000};
-    return w;
-}
+static const ek_dialect_layout expert_of_two = {.ep = 3, .etp = 2};
 
 /* Attention, two parts of a backward pass with the gradients of each, and the update. */
 static void build(ek_graph *g)
@@ -189,11 +170,6 @@ static void build_replicas(ek_graph *g)
     CHECK_INT(ek_graph_check(g), EK_OK);
 }
 
-static int32_t last_dep(const ek_graph *g, int32_t i)
-{
-    return g->ops[i].n_deps > 0 ? g->deps[g->ops[i].dep + g->ops[i].n_deps - 1] : -1;
-}
-
 static void nothing_goes_on_beside_replicas(void)
 {
     static const int32_t rank = 0, after[] = {-1, 0, 1, 2, 2, 4, 5, 5};
@@ -230,16 +206,6 @@ static void build_adjacent_replicas(ek_graph *g)
     add(g, EK_OP_REPLICA_GRADIENTS, EK_LANE_NET, 0, of_net(EK_COLLECTIVE_MULTIREDUCES), 0);
     add(g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), 0);
     CHECK_INT(ek_graph_check(g), EK_OK);
-}
-
-/* What op i depends on, as bits. */
-static unsigned deps_of(const ek_graph *g, int32_t i)
-{
-    unsigned bits = 0;
-
-    for (int32_t d = 0; d < g->ops[i].n_deps; d++)
-        bits |= 1u << g->deps[g->ops[i].dep + d];
-    return bits;
 }
 
 static void replicas_wait_for_exchanges_and_each_other(void)
@@ -603,145 +569,6 @@ static void short_sums_are_not_split(void)
     ek_graph_fini(&g);
 }
 
-enum { STEP_OPS = 17 };
-
-/* The updates of three buckets, each of which waits for what the last but one gathered. */
-static void add_updates(ek_graph *g, int32_t op)
-{
-    static const double bytes[] = {1000, 1000, 2000};
-    ek_work gather = of_net(EK_COLLECTIVE_ALL_GATHER);
-    int32_t gathered = -1;
-
-    gather.net.element = 4;
-    for (int i = 0; i < 3; i++) {
-        int32_t before = gathered;
-
-        op = add(g, EK_OP_ADAMW, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), op);
-        gather.net.bytes = bytes[i];
-        gathered = add(g, EK_OP_GATHER_WEIGHTS, EK_LANE_NET, -1, gather, op);
-        if (before >= 0)
-            op = add(g, EK_OP_PACK, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), before);
-    }
-    add(g, EK_OP_PACK, EK_LANE_COMPUTE, -1, ek_work_of_rows(1, 1), gathered);
-}
-
-/* A step with ZeRO 1 of a matrix and a norm, and of three experts of another group of ranks. */
-static void build_zero(ek_graph *g)
-{
-    ek_work sum = of_net(EK_COLLECTIVE_REDUCE_SCATTER);
-    ek_product weights = ek_product_of(10, 20, 10, EK_PRODUCT_WEIGHT), experts = weights;
-    int32_t sums[3], op;
-
-    experts.groups = 3;
-    sum.net.element = 4;
-    ek_graph_init(g);
-    op = add(g, EK_OP_ATTENTION_OUT_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_product(weights), -1);
-    sums[0] = add(g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sum, op);
-    op = add(g, EK_OP_NORM_BACKWARD, EK_LANE_COMPUTE, 0, ek_work_of_rows(1, 1), op);
-    sum.net.bytes = 3000;
-    sums[1] = add(g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sum, op);
-    op = add(g, EK_OP_EXPERT_UP_WEIGHT, EK_LANE_COMPUTE, 0, ek_work_of_product(experts), op);
-    sum.net.group.n = 2;
-    sums[2] = add(g, EK_OP_REDUCE_GRADIENTS, EK_LANE_NET, 0, sum, op);
-    op = ek_graph_add(g, &(ek_op){.kind = EK_OP_WAIT_GRADIENTS, .micro = -1}, sums, 3);
-    op = add(g, EK_OP_GRADIENT_NORM, EK_LANE_COMPUTE, -1, ek_work_of_rows(62.5, 1), op);
-    add_updates(g, op);
-    CHECK_INT(g->n_ops, STEP_OPS);
-    CHECK_INT(ek_graph_check(g), EK_OK);
-}
-
-static void translate_zero(unsigned dialect, ek_graph *g, ek_dialect_graphs *d)
-{
-    static const int32_t rank = 0;
-    ek_sim_class c = {.graph = g, .n_ranks = 1, .ranks = &rank};
-    ek_sim_graphs all = {1, 1, &c};
-
-    build_zero(g);
-    CHECK_INT(ek_dialect_open(dialect, &machine, &one, &all, d), EK_OK);
-}
-
-static void check_kinds(const ek_graph *g, int32_t first, const ek_op_kind *kinds, int32_t n)
-{
-    for (int32_t i = 0; i < n && first + i < g->n_ops; i++)
-        CHECK_INT(g->ops[first + i].kind, kinds[i]);
-}
-
-/* Each group's are one all-reduce, of all bytes, in front of what waits for them; the norm is of
- * all: 250 and 750 numbers of 4 ranks, and 750 of 2, where 62.5 were its own of those counted. */
-static void gradients_are_summed_whole(void)
-{
-    static const ek_op_kind kinds[] = {EK_OP_ATTENTION_OUT_BACKWARD, EK_OP_NORM_BACKWARD,
-                                       EK_OP_EXPERT_UP_WEIGHT,       EK_OP_REDUCE_GRADIENTS,
-                                       EK_OP_REDUCE_GRADIENTS,       EK_OP_WAIT_GRADIENTS,
-                                       EK_OP_GRADIENT_NORM};
-    ek_dialect_graphs d;
-    const ek_graph *to;
-    ek_graph g;
-
-    translate_zero(EK_DIALECT_WHOLE_SUMS, &g, &d);
-    to = d.graphs.classes[0].graph;
-    CHECK_INT(to->n_ops, STEP_OPS - 1);
-    check_kinds(to, 0, kinds, 7);
-    for (int32_t i = 3; i < 5; i++) {
-        CHECK_INT(to->ops[i].work.net.collective, EK_COLLECTIVE_ALL_REDUCE);
-        CHECK(to->ops[i].work.net.bytes == (i == 3 ? 4000 : 3000));
-        CHECK(to->ops[i].bytes == (i == 3 ? 2 * 4000 * 3 / 4 : 2 * 3000 / 2));
-    }
-    CHECK_INT(deps_of(to, 3), 1 | 2);
-    CHECK_INT(deps_of(to, 4), 4);
-    CHECK_INT(deps_of(to, 5), 8 | 16);
-    CHECK(fabs(to->ops[6].bytes - 1000 - 4 * (250 * 0.75 + 750 * 0.75 + 750 * 0.5)) < 1e-9);
-    ek_dialect_close(&d);
-    ek_graph_fini(&g);
-}
-
-/* Five weights, of 1,000 numbers, by 4 ranks: updates follow one another, not what is gathered. */
-static void weights_are_gathered_at_once_and_copied(void)
-{
-    static const ek_op_kind kinds[] = {EK_OP_GRADIENT_NORM, EK_OP_ADAMW, EK_OP_ADAMW,
-                                       EK_OP_ADAMW,         EK_OP_PACK,  EK_OP_GATHER_WEIGHTS,
-                                       EK_OP_PACK,          EK_OP_PACK,  EK_OP_PACK,
-                                       EK_OP_PACK,          EK_OP_PACK};
-    static const double kernels[] = {4, 0, 4, 5 * 4};
-    ek_dialect_graphs d;
-    const ek_graph *to;
-    ek_graph g;
-
-    translate_zero(EK_DIALECT_GATHER_COPIES, &g, &d);
-    to = d.graphs.classes[0].graph;
-    CHECK_INT(to->n_ops, STEP_OPS + 1);
-    check_kinds(to, 7, kinds, 11);
-    for (int32_t i = 8; i < 15; i++)
-        CHECK_INT(deps_of(to, i) >> (i - 1) & 1, 1);
-    CHECK(to->ops[12].work.net.bytes == 4000);
-    for (int32_t i = 11; i < 15; i++) {
-        if (i == 12)
-            continue;
-        CHECK(to->ops[i].work.rows.kernels == kernels[i - 11]);
-        CHECK(to->ops[i].work.rows.rows == 1000 && to->ops[i].bytes == 2 * 1000 * 2);
-    }
-    for (int32_t i = 15; i < 18; i++)
-        CHECK_INT(last_dep(to, i), 14);
-    ek_dialect_close(&d);
-    ek_graph_fini(&g);
-}
-
-static void graphs_without_sharded_weights_stay(void)
-{
-    enum { BOTH = EK_DIALECT_WHOLE_SUMS | EK_DIALECT_GATHER_COPIES };
-    static const ek_op_kind kinds[] = {
-        EK_OP_ATTENTION,        EK_OP_REDUCE_SCATTER, EK_OP_HEAD_BACKWARD, EK_OP_EMBED_BACKWARD,
-        EK_OP_REDUCE_GRADIENTS, EK_OP_WAIT_GRADIENTS, EK_OP_ADAMW};
-    ek_dialect_graphs d;
-    ek_graph g;
-
-    translate(BOTH, &g, &d); /* its two sums are one all-reduce */
-    CHECK_INT(d.graphs.classes[0].graph->n_ops, 7);
-    check_kinds(d.graphs.classes[0].graph, 0, kinds, 7);
-    ek_dialect_close(&d);
-    ek_graph_fini(&g);
-}
-
 static void unknown_switches_are_refused(void)
 {
     const char *words[] = {"late-gradients", "ring-steps", "megatron"};
@@ -770,9 +597,6 @@ static const ek_case cases[] = {
     EK_CASE(only_exchanges_are_sent_once),
     EK_CASE(gradients_are_reduced_in_buckets),
     EK_CASE(short_sums_are_not_split),
-    EK_CASE(gradients_are_summed_whole),
-    EK_CASE(weights_are_gathered_at_once_and_copied),
-    EK_CASE(graphs_without_sharded_weights_stay),
     EK_CASE(unknown_switches_are_refused),
 };
 EK_TEST_MAIN(cases)
