@@ -166,6 +166,7 @@ class Work:
         """Output of `bench balance`, or {"failed": reason}, also after a timeout in seconds."""
         workload, timeline = start["workload"], None
         if self.o.timelines:
+            os.makedirs(self.o.timelines, exist_ok=True)
             timeline = os.path.abspath(os.path.join(
                 self.o.timelines, "%s-x%g-%d.json" % (workload, start["bandwidth"],
                                                       start["repeat"])))

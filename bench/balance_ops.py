@@ -1,17 +1,17 @@
 #!/usr/bin/python3
 """Where the time of a balance policy goes that even loads do not take, op by op.
 
-Reads the timelines of a run of bench/balance.py --timelines DIR (of rank 0 in FILE, of rank N in
-FILE.rankN) and prints, for each op of the compute lane, milliseconds of a step with each policy and
-with even loads: while the op ran, and idle before it, when it waited for what others send.  Means
-of the rounds and ranks; "slowest" is the mean of the rounds for the rank on which the op took
-longest.  `--by-layer` splits them by layer.
+Reads the timelines of a run of bench/balance.py --timelines DIR (of rank 0 in FILE.json, of rank N
+in FILE-rankN.json) and prints, for each op of the compute lane, milliseconds of a step with each
+policy and with even loads, as the marks of the steps name them: while the op ran, and idle before
+it, when it waited for what others send.  Means of the rounds and ranks; "slowest" is the mean of
+the rounds for the rank on which the op took longest.  `--by-layer` splits them by layer.
 
 Example:
 
     bench/balance.py --traces ../traces --workloads stable --policies exact,auto --bandwidths 1 \\
         --timelines DIR --results FILE
-    bench/balance_ops.py DIR/stable-x1-0.json --policies exact,auto
+    bench/balance_ops.py DIR/stable-x1-0.json
 """
 
 import argparse
@@ -33,27 +33,22 @@ KINDS = {
 SAME = "the same work"  # of all others
 
 
-def order(policies, rounds):
-    """The policy of each step, as `evenkeel bench balance` alternates between them."""
-    n = len(policies)
-    return [policies[((i if r % 2 == 0 else n - 1 - i) + r) % n]
-            for r in range(rounds) for i in range(n)]
-
-
 def read(path):
-    """(starts of the steps, ops of the compute lane) of a rank, in milliseconds."""
+    """(start and policy of each step, ops of the compute lane) of a rank, in milliseconds."""
     with open(path) as f:
         events = json.load(f)["traceEvents"]
     lanes = {e["tid"] for e in events
              if e["ph"] == "M" and e["name"] == "thread_name" and e["args"]["name"] == "compute"}
-    marks = [e["ts"] / 1e3 for e in events if e["ph"] == "i"]
+    marks = [(e["ts"] / 1e3, e["args"].get("name")) for e in events if e["ph"] == "i"]
+    if not marks or None in [name for _, name in marks]:
+        sys.exit("%s names no policies of its steps: it is not of this bench balance" % path)
     ops = [(e["ts"] / 1e3, (e["ts"] + e["dur"]) / 1e3, e["name"], e["args"])
            for e in events if e["ph"] == "X" and e["tid"] in lanes]
     return sorted(marks), sorted(ops, key=lambda op: op[0])
 
 
 def steps_of(marks, ops, by_layer):
-    """Of each step {op: [ms running, ms idle before]}."""
+    """Of each step, which begin at marks, {op: [ms running, ms idle before]}."""
     out, at = [dict() for _ in marks], marks[0]
     step = 0
     for start, end, name, args in ops:
@@ -70,10 +65,25 @@ def steps_of(marks, ops, by_layer):
 
 
 def files_of(path):
-    files = [path]
-    while os.path.exists("%s.rank%d" % (path, len(files))):
-        files.append("%s.rank%d" % (path, len(files)))
-    return files
+    """The timelines of all ranks of the run whose rank 0 wrote this one."""
+    with open(path) as f:
+        who = next(e for e in json.load(f)["traceEvents"] if e["name"] == "process_name")
+    stem, end = os.path.splitext(path)
+    ranks = int(who["args"]["name"].split()[-1])  # "evenkeel rank 0 of 4"
+    return [path, *("%s-rank%d%s" % (stem, rank, end) for rank in range(1, ranks))]
+
+
+def read_ranks(path, by_layer):
+    """(policy of each step, steps of each rank), from the timeline of rank 0."""
+    names, ranks = None, []
+    for of in files_of(path):
+        marks, ops = read(of)
+        mine = [name for _, name in marks]
+        names = names or mine
+        if mine != names:
+            sys.exit("%s has other steps than %s: it is of another run" % (of, path))
+        ranks.append(steps_of([start for start, _ in marks], ops, by_layer))
+    return names, ranks
 
 
 def sums(ranks, names, policy):
@@ -124,20 +134,12 @@ def print_totals(of, policies):
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("file", help="timeline of rank 0")
-    p.add_argument("--policies", required=True, help="of the run, in its order")
     p.add_argument("--by-layer", action="store_true")
     p.add_argument("--least", type=float, default=5.0, metavar="MS",
                    help="leave out ops that differ less from even loads (default: %(default)s)")
     o = p.parse_args()
-    policies = o.policies.split(",") + [EVEN]
-    ranks = []
-    for path in files_of(o.file):
-        marks, ops = read(path)
-        if not marks or len(marks) % len(policies) != 0:
-            sys.exit("%s has %d steps, which are no rounds of %d policies" %
-                     (path, len(marks), len(policies)))
-        ranks.append(steps_of(marks, ops, o.by_layer))
-    names = order(policies, len(ranks[0]) // len(policies))
+    names, ranks = read_ranks(o.file, o.by_layer)
+    policies = [name for name in dict.fromkeys(names) if name != EVEN] + [EVEN]
     of = {policy: sums(ranks, names, policy) for policy in policies}
     print_ops(of, policies, o.least)
     print_totals(of, policies)

@@ -19,7 +19,7 @@
  * holds optimizer state in spare slots, the optimizer of all covers those slots, and `off` has ops
  * for replicas that never arrive.  Slow planners are not disabled; one that fails ends the run.  A
  * step takes as long as on its slowest rank.  Rank 0 prints.  With --timeline every rank writes the
- * ops of all rounds, with a mark at each step. */
+ * ops of all rounds, with a mark at each step, which names its policy. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "bench/balance_past.h"
@@ -65,6 +65,7 @@ typedef struct {
     policy *there;                     /* whose placement is installed; NULL: block order */
     char reason[EK_PLAN_REASON];       /* of the last transient plan */
     int64_t *step_ns;                  /* start of each step of the rounds */
+    const char **step_names;           /* its policy */
     int64_t n_steps;
 } balance;
 
@@ -86,7 +87,8 @@ static ek_status read_policies(const bench *b, balance *x)
         x->of[i] = (policy){.name = named.of[i]->name, .planner = named.of[i]};
     *even_of(x) = (policy){.name = "force-balance", .planner = &ek_planner_off, .even = 1};
     x->step_ns = calloc((size_t)(b->cfg->steps * (x->n + 1)), sizeof(*x->step_ns));
-    EK_REQUIRE(x->step_ns != NULL, EK_ENOMEM, "no memory for a benchmark");
+    x->step_names = calloc((size_t)(b->cfg->steps * (x->n + 1)), sizeof(*x->step_names));
+    EK_REQUIRE(x->step_ns != NULL && x->step_names != NULL, EK_ENOMEM, "no memory for a benchmark");
     for (int i = 0; i < x->n; i++)
         if (x->of[i].planner != &ek_planner_off)
             x->others[n++] = x->of[i].planner;
@@ -240,6 +242,7 @@ static void balance_close(balance *x)
     for (int i = 0; i <= x->n; i++)
         free(x->of[i].of);
     free(x->step_ns);
+    free(x->step_names);
     ek_arena_fini(&x->arena);
     ek_trainer_destroy(&x->trainer);
     ek_model_destroy(&x->model);
@@ -298,8 +301,10 @@ static ek_status run_step(const bench *b, balance *x, policy *p, int64_t iterati
     ek_trainer_resume(x->trainer, p->even ? x->trace.iterations - 1 : iteration);
     EK_TRY(ek_comm_barrier(b->job->world));
     start = ek_clock_ns();
-    if (out != NULL)
+    if (out != NULL) {
+        x->step_names[x->n_steps] = p->name;
         x->step_ns[x->n_steps++] = start;
+    }
     ek_trainer_record(x->trainer, out != NULL && b->cfg->timeline != NULL);
     EK_TRY(ek_trainer_step(x->trainer, &r));
     ek_trainer_record(x->trainer, 0); /* not the experts that move to the next placement */
@@ -380,13 +385,25 @@ static ek_status measure(const bench *b, balance *x)
     return EK_OK;
 }
 
-/* Rank 0 writes FILE, rank 1 FILE.rank1, ... */
+/* The file of a rank: of rank 0 as named, of rank 1 "a-rank1.json" for "a.json", ... */
+static ek_status timeline_path(const char *named, int rank, ek_path *path)
+{
+    const char *name = strrchr(named, '/');
+    const char *end = strrchr(name != NULL ? name : named, '.');
+    int stem = (int)(end != NULL ? end - named : (ptrdiff_t)strlen(named));
+
+    if (rank == 0)
+        return ek_path_set(path, "%s", named);
+    return ek_path_set(path, "%.*s-rank%d%s", stem, named, rank, named + stem);
+}
+
 static ek_status write_timeline(const bench *b, const balance *x)
 {
     const ek_timeline_rank who = {.rank = b->job->rank,
                                   .ranks = x->on.ranks,
                                   .origin_ns = x->step_ns[0],
                                   .step_ns = x->step_ns,
+                                  .step_names = x->step_names,
                                   .n_steps = x->n_steps};
     const ek_event *events;
     ek_path path;
@@ -395,9 +412,7 @@ static ek_status write_timeline(const bench *b, const balance *x)
     if (b->cfg->timeline == NULL)
         return EK_OK;
     events = ek_exec_events(ek_trainer_exec(x->trainer), &n);
-    if (b->job->rank == 0)
-        return ek_timeline_write(events, n, &who, b->cfg->timeline);
-    EK_TRY(ek_path_set(&path, "%s.rank%d", b->cfg->timeline, b->job->rank));
+    EK_TRY(timeline_path(b->cfg->timeline, b->job->rank, &path));
     return ek_timeline_write(events, n, &who, path.s);
 }
 
@@ -510,9 +525,9 @@ ek_status bench_balance(bench *b)
     EK_TRY_OUT(balance_open(b, x));
     EK_TRY_OUT(measure(b, x));
     EK_TRY_OUT(cpu_seconds(b, &cpu_s));
-    EK_TRY_OUT(write_timeline(b, x));
     if (b->job->rank == 0)
         put(b, x, cpu_s);
+    b->late = write_timeline(b, x);
 out:
     balance_close(x);
     free(x);

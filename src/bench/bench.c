@@ -96,6 +96,16 @@ static ek_status print_json(const bench *b)
     return EK_OK;
 }
 
+/* The status of files written after the measurement.  A rank that fails ends the others, so all
+ * wait until rank 0 has printed. */
+static ek_status end_after_results(const bench *b)
+{
+    fflush(stdout);
+    if (b->cfg->timeline != NULL && b->job->world != NULL)
+        EK_TRY(ek_comm_barrier(b->job->world));
+    return b->late;
+}
+
 ek_status bench_run(const char *name, const bench_settings *cfg, const bench_job *job)
 {
     const benchmark *chosen = find_benchmark(name);
@@ -123,6 +133,7 @@ ek_status bench_run(const char *name, const bench_settings *cfg, const bench_job
         bench_print_ceilings(b);
     if (!b->text && job->rank == 0)
         EK_TRY_OUT(print_json(b));
+    EK_TRY_OUT(end_after_results(b));
 out:
     ek_kernels_destroy(&b->k);
     json_decref(b->json);

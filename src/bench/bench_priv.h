@@ -45,7 +45,8 @@ typedef struct {
     bench_ceilings ceilings;
     int text; /* print tables; else one JSON object */
     json_t *json;
-    int lost; /* json is incomplete: out of memory */
+    int lost;       /* json is incomplete: out of memory */
+    ek_status late; /* of files after the measurement, returned when its results are printed */
 } bench;
 
 /* Process groups of a benchmark's job. */

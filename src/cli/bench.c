@@ -96,7 +96,7 @@ static const ek_option options[] = {
     {"timeline", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, timeline),
      .help = "write a timeline (Perfetto, chrome://tracing). moe: one step of the fastest variant "
-             "on rank 0; balance: all rounds, of rank N in FILE.rankN"},
+             "on rank 0; balance: all rounds, of rank N of FILE.json in FILE-rankN.json"},
     {"machine", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(bench_settings, machine),
      .help =

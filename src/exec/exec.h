@@ -85,15 +85,16 @@ void ek_exec_sum(const ek_event *events, int64_t n, ek_exec_times *out);
 /* The rank of a timeline.  Files of several ranks with the same origin can be merged into one. */
 typedef struct {
     int rank, ranks;
-    int64_t origin_ns;      /* time 0, of ek_clock_ns; 0: the first event */
-    const int64_t *step_ns; /* [n_steps], start of each step; may be NULL if n_steps is 0 */
+    int64_t origin_ns;             /* time 0, of ek_clock_ns; 0: the first event */
+    const int64_t *step_ns;        /* [n_steps], start of each step; may be NULL if n_steps is 0 */
+    const char *const *step_names; /* [n_steps], names of the steps; NULL: none */
     int64_t first_step, n_steps;
 } ek_timeline_rank;
 
 /* Writes the events as trace-event JSON, which Perfetto and chrome://tracing load: one process per
  * rank, one track per lane, more for ops that were in flight at the same time, an instant
- * event "step N" at each step's start; times in microseconds.  who NULL: the only rank.  EK_EIO,
- * EK_ENOSPC: the file was not written. */
+ * event "step N" at each step's start, with its name; times in microseconds.  who NULL: the only
+ * rank.  EK_EIO, EK_ENOSPC: the file was not written. */
 EK_CHECKED ek_status ek_timeline_write(const ek_event *events, int64_t n,
                                        const ek_timeline_rank *who, const char *path);
 

@@ -64,14 +64,17 @@ static void name_tracks(FILE *f, const ek_event *events, int64_t n, int rank)
             name_track(f, rank, (ek_lane)lane, track, last[lane] > 0);
 }
 
-static void mark_steps(FILE *f, const ek_timeline_rank *who, int64_t origin)
+static void mark_step(FILE *f, const ek_timeline_rank *who, int64_t i, int64_t origin)
 {
-    for (int64_t i = 0; who != NULL && i < who->n_steps; i++)
-        fprintf(f,
-                ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":0,\"name\":\"step %" PRId64
-                "\",\"ts\":%.3f,\"args\":{\"step\":%" PRId64 "}}",
-                who->rank, who->first_step + i, (double)(who->step_ns[i] - origin) / 1e3,
-                who->first_step + i);
+    int64_t step = who->first_step + i;
+
+    fprintf(f,
+            ",\n{\"ph\":\"i\",\"s\":\"p\",\"pid\":%d,\"tid\":0,\"name\":\"step %" PRId64
+            "\",\"ts\":%.3f,\"args\":{\"step\":%" PRId64,
+            who->rank, step, (double)(who->step_ns[i] - origin) / 1e3, step);
+    if (who->step_names != NULL)
+        fprintf(f, ",\"name\":\"%s\"", who->step_names[i]);
+    fprintf(f, "}}");
 }
 
 ek_status ek_timeline_write(const ek_event *events, int64_t n, const ek_timeline_rank *who,
@@ -95,7 +98,8 @@ ek_status ek_timeline_write(const ek_event *events, int64_t n, const ek_timeline
     fprintf(f, "{\"ph\":\"M\",\"pid\":%d,\"name\":\"process_sort_index\",", rank);
     fprintf(f, "\"args\":{\"sort_index\":%d}}", rank);
     name_tracks(f, events, n, rank);
-    mark_steps(f, who, origin);
+    for (int64_t i = 0; who != NULL && i < who->n_steps; i++)
+        mark_step(f, who, i, origin);
     for (int64_t i = 0; i < n; i++)
         write_event(f, &events[i], rank, origin);
     fprintf(f, "\n]}\n");

@@ -80,19 +80,18 @@ class Bench(ek_cli.Case):
         self.assertEqual(out["tokens"], 64)
 
     def check_timelines(self, path):
-        """Of two ranks and three rounds of two policies and even loads: steps, and no move between
-        them."""
-        files = balance_ops.files_of(path)
-        self.assertEqual(len(files), 2)
-        for of in files:
-            marks, ops = balance_ops.read(of)
-            steps = balance_ops.steps_of(marks, ops, False)
-            self.assertEqual(len(steps), 3 * 3)
-            for step in steps:
+        """Of two ranks and three rounds of two policies and even loads, and a third of a run before:
+        steps with the ops of their policy, and no move between them."""
+        ek_cli.write(path.replace(".json", "-rank2.json"), "{}")
+        names, ranks = balance_ops.read_ranks(path, False)
+        self.assertEqual(len(ranks), 2)
+        self.assertEqual(sorted(names),
+                         sorted(3 * ["exact", "replicate", balance_ops.EVEN]))
+        for steps in ranks:
+            for name, step in zip(names, steps, strict=True):
                 self.assertGreater(step["expert up"][0], 0)
+                self.assertEqual("pack replicas" in step, name != "replicate")
                 self.assertNotIn("install experts", step)
-        self.assertEqual(balance_ops.order(["exact", "off", "even"], 3),
-                         ["exact", "off", "even", "exact", "even", "off", "even", "exact", "off"])
 
     @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
     def test_policies_take_turns(self):
@@ -108,6 +107,16 @@ class Bench(ek_cli.Case):
             self.check_timelines(path)
             rows = [line.split()[0] for line in text.stdout.splitlines() if " .. " in line]
             self.assertEqual(rows[1:], ["exact", "replicate", "force-balance"])
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_results_without_a_timeline(self):
+        """A timeline that cannot be written fails the command after its results."""
+        for flavour in FLAVOURS:
+            r = self.on_ranks(flavour, "--replay-routing", self.loads(), "--policies", "off",
+                              "--json", "--timeline", self.path("nowhere/timeline.json"))
+            self.assertNotIn(r.returncode, (DONE, USAGE))
+            self.assertIn("nowhere/timeline", r.stderr)
+            self.assertEqual(len(json.loads(r.stdout)["policies"]), 2)
 
     def test_refused(self):
         loads = self.loads()

@@ -111,10 +111,12 @@ static void ranks_and_tracks_are_told_apart(void)
         {EK_OP_SEND, EK_LANE_SUMS, 0, 0, 0, 0, 3000000, 9000000, 0, 64, 0, {0}},
     };
     static const int64_t begun[] = {2500000, 7000000};
+    static const char *const names[] = {"exact", "off"};
     const ek_timeline_rank who = {.rank = 5,
                                   .ranks = 8,
                                   .origin_ns = 1000000,
                                   .step_ns = begun,
+                                  .step_names = names,
                                   .first_step = 41,
                                   .n_steps = 2};
     json_t *root = written(events, 3, &who);
@@ -125,6 +127,7 @@ static void ranks_and_tracks_are_told_apart(void)
     CHECK(number(event(root, "i", "step 41"), "ts") == 1500 &&
           number(event(root, "i", "step 42"), "ts") == 6000);
     CHECK(number(json_object_get(event(root, "i", "step 42"), "args"), "step") == 42);
+    CHECK(strcmp(text(json_object_get(event(root, "i", "step 42"), "args"), "name"), "off") == 0);
     CHECK(strcmp(track_name(root, gather), "net 1") == 0);
     CHECK(strcmp(track_name(root, reduce), "net 0") == 0);
     CHECK(strcmp(track_name(root, slice(root, "send")), "sums") == 0);
