@@ -4,13 +4,17 @@
 Layouts of up to 64 ranks of the preset small are drawn from a fixed seed and simulated on every
 cluster with each engine; loads are even.  The tables have the step of replay and flow over that of
 messages, over layouts; and where the steps that differ most go.  With --uneven the table has the step
-of replay over that of flow, with loads of two synthetic workloads and several policies.
+of replay over that of flow, with loads of two synthetic workloads and several policies.  With
+--pipelines it has the steps of replay and flow over those of messages, of 60 pipelines of the preset
+tiny on networks on which transfers take from a small part of the products' time to many times as long.
 
     bench/simulate_engines.py
     bench/simulate_engines.py --uneven
+    bench/simulate_engines.py --pipelines
 """
 
 import argparse
+import itertools
 import json
 import os
 import random
@@ -28,6 +32,7 @@ def options():
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--layouts", type=int, default=60, help="how many (default: %(default)s)")
     p.add_argument("--uneven", action="store_true", help="replay against flow, with uneven loads")
+    p.add_argument("--pipelines", action="store_true", help="pipelines of the preset tiny instead of drawn layouts")
     p.add_argument("--seed", type=int, default=1, help="of the draws (default: %(default)s)")
     return p.parse_args()
 
@@ -59,12 +64,35 @@ def draw(rng):
             "--pipeline-degree", rng.choice((1, 2)), "--micro-batch", micro * dp, "--batch", micro * dp * rng.randint(1, 6)]
 
 
-def simulate(command, file, words, engine):
-    r = subprocess.run([command, "simulate", "--model", "small", "--cluster", file, "--engine", engine, "--json",
+def simulate(command, file, words, engine, model="small"):
+    r = subprocess.run([command, "simulate", "--model", model, "--cluster", file, "--engine", engine, "--json",
                         *map(str, words)], capture_output=True, text=True, check=False)
     if r.returncode:
         raise SystemExit(f"{' '.join(map(str, words))}: {r.stderr}")
     return json.loads(r.stdout)
+
+
+def pipelines():
+    """Clusters and words."""
+    for (gbytes_s, us), peak in itertools.product(((0.05, 160), (0.2, 40), (0.45, 10), (1, 8), (4, 10)), (1e12, 8e12)):
+        c = cluster(("net", 64, gbytes_s, us))
+        c["rank"]["machine"] = dict(MACHINE, peak=peak)
+        for ranks, pp, micro, batch in ((4, 4, 1, 16), (4, 4, 2, 16), (2, 2, 1, 16), (2, 2, 2, 16), (8, 4, 2, 32), (8, 2, 4, 32)):
+            yield c, ["--ranks", ranks, "--pp", pp, "--ep", 1, "--micro-batch", micro, "--batch", batch]
+
+
+def compare_pipelines(o, folder):
+    file = os.path.join(folder, "cluster.json")
+    errors = {"replay": [], "flow": []}
+    for c, words in pipelines():
+        with open(file, "w", encoding="utf-8") as f:
+            json.dump(c, f)
+        steps = {e: simulate(o.command, file, words, e, "tiny")["step_ms"] for e in ENGINES}
+        for e, of in errors.items():
+            of.append(100 * (steps[e] / steps["messages"] - 1))
+    print("%d pipelines\n\n| engine | mean | signed | most |\n|---|---|---|---|" % len(errors["flow"]))
+    for e, of in errors.items():
+        print(f"| {e} | {statistics.mean(map(abs, of)):.1f} % | {statistics.mean(of):+.1f} % | {max(of, key=abs):+.1f} % |")
 
 
 def uneven_clusters():
@@ -114,9 +142,12 @@ def main():
     rng = random.Random(o.seed)
     layouts = [draw(rng) for _ in range(o.layouts)]
     worst = []
-    if o.uneven:
+    if o.uneven or o.pipelines:
         with tempfile.TemporaryDirectory() as folder:
-            compare_uneven(o, layouts, folder)
+            if o.pipelines:
+                compare_pipelines(o, folder)
+            else:
+                compare_uneven(o, layouts, folder)
         return
     print("| cluster | replay: mean, signed, most | flow: mean, signed, most |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
