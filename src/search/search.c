@@ -7,11 +7,10 @@
 #include "base/team.h"
 #include "base/threads.h"
 #include "search/bound_queue.h"
+#include "search/pool.h"
 #include "sim/loads.h"
 #include "train/imagine.h"
-#include "train/layout_pool.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,9 +24,6 @@ enum {
 };
 enum { FLOWS_FOR = 8, FLOWS_POOL = 64, FLOWS_LOADED_RANKS = 256 };
 enum { REFUSAL = 1024 };
-
-/* Steps of layouts in a pool for runs, over the shortest, unless they need least memory. */
-#define NEAR_BEST 1.5
 
 typedef struct {
     ek_search *out;
@@ -59,6 +55,7 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
     st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, 0, &rank);
     if (st == EK_OK)
         s->out->model = ek_imagined_rank_layout(rank);
+    s->out->model.shares = NULL; /* the rank's */
     ek_imagined_rank_close(&rank);
     return st;
 }
@@ -494,25 +491,6 @@ static ek_status try_policies(searching *s)
 
 /* --- flows ------------------------------------------------------------------------------------ */
 
-/* Of layouts, by time, those of one engine that need less memory than all of it before them; list
- * may be order. */
-static int64_t list_unbeaten(const ek_search *o, int by_flow, const int64_t *order, int64_t n,
-                             int64_t *list)
-{
-    double least = INFINITY;
-    int64_t n_list = 0;
-
-    for (int64_t i = 0; i < n; i++) {
-        const ek_search_layout *l = &o->layouts[order[i]];
-
-        if (l->by_flow == by_flow && l->memory < least) {
-            least = l->memory;
-            list[n_list++] = order[i];
-        }
-    }
-    return n_list;
-}
-
 /* Adds what no other beats in both time and memory, or at most so many of it, evenly spaced. */
 static ek_status add_unbeaten(searching *s, int64_t most, int64_t *list, int64_t *n)
 {
@@ -520,7 +498,8 @@ static ek_status add_unbeaten(searching *s, int64_t most, int64_t *list, int64_t
     ek_status st = list_layouts_by(s, 0, &order, &n_order);
 
     if (st == EK_OK) {
-        int64_t all = list_unbeaten(s->out, 0, order, n_order, order);
+        int64_t all = ek_search_list_unbeaten(&(ek_search_by_time){s->out->layouts, order, n_order},
+                                              0, order);
         int64_t some = all < most ? all : most;
 
         for (int64_t i = 0; i < some; i++)
@@ -673,41 +652,18 @@ static void count_outcomes(ek_search *o)
 }
 
 /* order: all by time.  The pool is of the engine that the best is of. */
-static ek_status fill_pool(ek_search *o, const int64_t *order, int64_t n)
+static ek_status fill_pools(ek_search *o, const int64_t *order, int64_t n)
 {
+    const ek_search_by_time all = {o->layouts, order, n};
+    const ek_search_layout *best = &o->layouts[o->best[0]];
+
     o->pool = calloc((size_t)n + 1, sizeof(*o->pool));
-    EK_REQUIRE(o->pool != NULL, EK_ENOMEM, "no memory for a pool of layouts");
-    o->n_pool = list_unbeaten(o, o->layouts[o->best[0]].by_flow, order, n, o->pool);
-    return EK_OK;
-}
-
-static int is_one_of(const int64_t *list, int64_t n, int64_t index)
-{
-    while (n > 0 && list[n - 1] != index)
-        n--;
-    return n > 0;
-}
-
-static int is_best_of_corner(const ek_search *o, int64_t index)
-{
-    for (int i = 0; i < o->n_corners; i++)
-        if (o->corners[i].best == index)
-            return 1;
-    return 0;
-}
-
-/* order: all by time.  Where they are too many, the pool goes first. */
-static ek_status fill_pool_for_runs(ek_search *o, const int64_t *order, int64_t n)
-{
-    double most = NEAR_BEST * o->layouts[o->best[0]].step_s;
-    int64_t others = EK_LAYOUT_POOL_MAX - o->n_pool;
-
-    o->pool_for_runs = calloc((size_t)n, sizeof(*o->pool_for_runs));
-    EK_REQUIRE(o->pool_for_runs != NULL, EK_ENOMEM, "no memory for a pool of layouts");
-    for (int64_t i = 0; i < n && o->n_pool_for_runs < EK_LAYOUT_POOL_MAX; i++)
-        if (is_one_of(o->pool, o->n_pool, order[i]) ||
-            (is_best_of_corner(o, order[i]) && o->layouts[order[i]].step_s <= most && others-- > 0))
-            o->pool_for_runs[o->n_pool_for_runs++] = order[i];
+    o->pool_for_runs = calloc((size_t)n + 1, sizeof(*o->pool_for_runs));
+    EK_REQUIRE(o->pool != NULL && o->pool_for_runs != NULL, EK_ENOMEM,
+               "no memory for a pool of layouts");
+    o->n_pool = ek_search_list_unbeaten(&all, best->by_flow, o->pool);
+    o->n_pool_for_runs = ek_search_list_for_runs(&all, o->pool, o->n_pool, ek_search_corners_of(o),
+                                                 best->step_s, o->pool_for_runs);
     return EK_OK;
 }
 
@@ -724,9 +680,7 @@ static ek_status fill_answer(searching *s)
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
     st = list_layouts_by(s, 0, &order, &n);
     if (st == EK_OK)
-        st = fill_pool(o, order, n);
-    if (st == EK_OK)
-        st = fill_pool_for_runs(o, order, n);
+        st = fill_pools(o, order, n);
     free(order);
     return st;
 }

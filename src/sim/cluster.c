@@ -403,3 +403,14 @@ ek_status ek_cluster_nodes(const ek_cluster *c, int ranks, int **node_of)
         (*node_of)[r] = (int)(r / each);
     return EK_OK;
 }
+
+ek_cluster ek_cluster_alone(const ek_cluster *c)
+{
+    ek_cluster alone = *c;
+
+    for (int32_t l = 0; l < alone.n_levels; l++) {
+        alone.level[l].bytes_s = ek_level_capacity(&alone.level[l]);
+        alone.level[l].shared_by = 1;
+    }
+    return alone;
+}

@@ -90,4 +90,19 @@ EK_CHECKED ek_status ek_cluster_nodes(const ek_cluster *c, int ranks, int **node
 /* Index of the level that messages between two different ranks pass. */
 int ek_cluster_level_between(const ek_cluster *c, int64_t a, int64_t b);
 
+/* Ranks that share a link of a level, and what it carries in a second. */
+static inline int64_t ek_level_sharers(const ek_cluster_level *l)
+{
+    return l->shared_by > 1 ? l->shared_by : 1;
+}
+
+static inline double ek_level_capacity(const ek_cluster_level *l)
+{
+    return l->bytes_s * (double)ek_level_sharers(l);
+}
+
+/* A cluster whose prices (sim/price_net.h) are those of a rank that has all shared links to itself.
+ */
+ek_cluster ek_cluster_alone(const ek_cluster *c);
+
 #endif

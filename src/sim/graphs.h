@@ -42,7 +42,8 @@ typedef struct {
     int64_t micros;         /* micro-batches of a step */
     int64_t plan_every;     /* steps between persistent placements */
     int64_t micro_batch, seq, top_k; /* sequences of a micro-batch; tokens; experts of a token */
-    const int64_t *shares;           /* of data-parallel ranks (nn/batch_shares.h); NULL: even */
+    const int64_t *shares;           /* of data-parallel ranks (nn/batch_shares.h), borrowed from
+                                        what the layout is of (train/imagine.h); NULL: even */
     double rows; /* assignments of a rank, layer and micro-batch, under even loads */
 } ek_sim_layout;
 

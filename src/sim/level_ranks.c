@@ -1,7 +1,7 @@
 /* Ranges of a group's indices below switches, and sums over levels. */
 #include "sim/level_ranks.h"
 
-ek_rank_span ek_rank_span_of_switch(ek_ranks g, int64_t at, int64_t ranks)
+ek_rank_range ek_rank_range_of_switch(ek_ranks g, int64_t at, int64_t ranks)
 {
     int64_t stride = g.stride > 0 ? g.stride : 1;
     int64_t from = at * ranks - g.first, to = from + ranks;
@@ -10,16 +10,16 @@ ek_rank_span ek_rank_span_of_switch(ek_ranks g, int64_t at, int64_t ranks)
     to = to > 0 ? (to + stride - 1) / stride : 0;
     from = from < g.n ? from : g.n;
     to = to < g.n ? to : g.n;
-    return (ek_rank_span){(int32_t)from, (int32_t)to};
+    return (ek_rank_range){(int32_t)from, (int32_t)to};
 }
 
-ek_rank_span ek_rank_span_below(const ek_cluster *c, ek_ranks g, int level, int64_t rank)
+ek_rank_range ek_rank_range_below(const ek_cluster *c, ek_ranks g, int level, int64_t rank)
 {
     int64_t ranks = c->level[level].ranks;
 
     if (level + 1 == c->n_levels)
-        return (ek_rank_span){0, g.n};
-    return ek_rank_span_of_switch(g, rank / ranks, ranks);
+        return (ek_rank_range){0, g.n};
+    return ek_rank_range_of_switch(g, rank / ranks, ranks);
 }
 
 void ek_level_carried(const ek_cluster *c, const double *passed, double *carried)
@@ -33,15 +33,4 @@ void ek_level_carried(const ek_cluster *c, const double *passed, double *carried
         sum += passed[l];
         carried[l] = sum;
     }
-}
-
-ek_cluster ek_cluster_alone(const ek_cluster *c)
-{
-    ek_cluster alone = *c;
-
-    for (int32_t l = 0; l < alone.n_levels; l++) {
-        alone.level[l].bytes_s = ek_level_capacity(&alone.level[l]);
-        alone.level[l].shared_by = 1;
-    }
-    return alone;
 }

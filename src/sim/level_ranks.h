@@ -11,39 +11,24 @@
 /* Indices [first, end) of ranks of a group. */
 typedef struct {
     int32_t first, end;
-} ek_rank_span;
+} ek_rank_range;
 
-static inline int32_t ek_rank_span_length(ek_rank_span s)
+static inline int32_t ek_rank_range_length(ek_rank_range s)
 {
     return s.end > s.first ? s.end - s.first : 0;
 }
 
-static inline ek_rank_span ek_rank_span_common(ek_rank_span a, ek_rank_span b)
+static inline ek_rank_range ek_rank_range_common(ek_rank_range a, ek_rank_range b)
 {
-    return (ek_rank_span){a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
+    return (ek_rank_range){a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
 }
 
 /* The ranks of a group in [at * ranks, (at + 1) * ranks) of the world. */
-ek_rank_span ek_rank_span_of_switch(ek_ranks g, int64_t at, int64_t ranks);
+ek_rank_range ek_rank_range_of_switch(ek_ranks g, int64_t at, int64_t ranks);
 
 /* The ranks of a group below the switch of a level that a rank of the world is below.  What no
  * level holds together is below the last. */
-ek_rank_span ek_rank_span_below(const ek_cluster *c, ek_ranks g, int level, int64_t rank);
-
-/* Ranks that share a link of a level, and what it carries in a second. */
-static inline int64_t ek_level_sharers(const ek_cluster_level *l)
-{
-    return l->shared_by > 1 ? l->shared_by : 1;
-}
-
-static inline double ek_level_capacity(const ek_cluster_level *l)
-{
-    return l->bytes_s * (double)ek_level_sharers(l);
-}
-
-/* A cluster whose prices (sim/price_net.h) are those of a rank that has all shared links to itself.
- */
-ek_cluster ek_cluster_alone(const ek_cluster *c);
+ek_rank_range ek_rank_range_below(const ek_cluster *c, ek_ranks g, int level, int64_t rank);
 
 /* Whether a level connects ranks of one node. */
 static inline int ek_level_is_inside_node(const ek_cluster *c, int level)

@@ -16,9 +16,9 @@ static ek_ranks peers_of(const ek_level_group *g)
 }
 
 /* The peers below the switch of an expert rank's first rank. */
-static ek_rank_span peers_below(const ek_level_group *g, int level, int32_t rank)
+static ek_rank_range peers_below(const ek_level_group *g, int level, int32_t rank)
 {
-    return ek_rank_span_below(g->cluster, peers_of(g), level, (int64_t)rank * g->etp);
+    return ek_rank_range_below(g->cluster, peers_of(g), level, (int64_t)rank * g->etp);
 }
 
 /* Rows at[0], at[stride], ... of each expert rank, for each of its peers [first, end). */
@@ -41,11 +41,11 @@ static int64_t sum_rows(const ek_level_group *g, const int64_t *at, int64_t stri
 static void count_even(const ek_level_group *g, int32_t rank, ek_level_rows *out)
 {
     int32_t self = rank * g->shards;
-    ek_rank_span within = {self, self + 1};
+    ek_rank_range within = {self, self + 1};
 
     memset(out, 0, sizeof(*out));
     for (int l = 0; l < g->cluster->n_levels; l++) {
-        ek_rank_span s = peers_below(g, l, rank);
+        ek_rank_range s = peers_below(g, l, rank);
 
         out->sent[l] = out->got[l] =
             g->each * (double)(within.first - s.first + s.end - within.end);
@@ -59,7 +59,7 @@ static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t ran
 {
     int32_t self = rank * g->shards;
     const int64_t *to, *from;
-    ek_rank_span within = {self, self + 1};
+    ek_rank_range within = {self, self + 1};
 
     if (rows == NULL) {
         count_even(g, rank, out);
@@ -69,7 +69,7 @@ static void count_rank(const ek_level_group *g, const int64_t *rows, int32_t ran
     from = rows + rank;
     memset(out, 0, sizeof(*out));
     for (int l = 0; l < g->cluster->n_levels; l++) {
-        ek_rank_span s = peers_below(g, l, rank);
+        ek_rank_range s = peers_below(g, l, rank);
 
         out->sent[l] = (double)(sum_rows(g, to, 1, s.first, within.first) +
                                 sum_rows(g, to, 1, within.end, s.end));

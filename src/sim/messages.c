@@ -2,8 +2,8 @@
  * may be of another message once its rank has seen that it arrived. */
 #include "sim/messages.h"
 
+#include "sim/cluster.h"
 #include "sim/event_loop.h"
-#include "sim/level_ranks.h"
 
 #include <math.h>
 #include <stdlib.h>

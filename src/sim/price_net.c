@@ -15,9 +15,10 @@
 typedef struct {
     const ek_cluster *c;
     ek_ranks group;
-    int32_t at;                            /* the rank's index in the group */
-    ek_rank_span span;                     /* itself and the others */
-    ek_rank_span below[EK_CLUSTER_LEVELS]; /* of these, the ranks below its own switch of a level */
+    int32_t at;         /* the rank's index in the group */
+    ek_rank_range span; /* itself and the others */
+    ek_rank_range
+        below[EK_CLUSTER_LEVELS]; /* of these, the ranks below its own switch of a level */
 } party;
 
 static party party_of(const ek_cluster *c, ek_ranks group, int32_t span, int32_t rank)
@@ -29,15 +30,15 @@ static party party_of(const ek_cluster *c, ek_ranks group, int32_t span, int32_t
     p.span.first = p.at / span * span;
     p.span.end = p.span.first + span < group.n ? p.span.first + span : group.n;
     for (int l = 0; l < c->n_levels; l++)
-        p.below[l] = ek_rank_span_common(p.span, ek_rank_span_below(c, group, l, rank));
+        p.below[l] = ek_rank_range_common(p.span, ek_rank_range_below(c, group, l, rank));
     return p;
 }
 
 /* Ranks of the span other than the caller that it meets at this level. */
 static int32_t peers_at(const party *p, int level)
 {
-    return ek_rank_span_length(p->below[level]) -
-           (level > 0 ? ek_rank_span_length(p->below[level - 1]) : 1);
+    return ek_rank_range_length(p->below[level]) -
+           (level > 0 ? ek_rank_range_length(p->below[level - 1]) : 1);
 }
 
 /* --- traffic ---------------------------------------------------------------------------------- */
@@ -67,26 +68,26 @@ static vector vector_of(const ek_net_work *w)
     return (vector){(int64_t)(w->bytes / element), element, w->group.n};
 }
 
-static double range_bytes(vector v, ek_rank_span r)
+static double range_bytes(vector v, ek_rank_range r)
 {
-    if (ek_rank_span_length(r) == 0)
+    if (ek_rank_range_length(r) == 0)
         return 0;
     return v.bytes *
            (double)(ek_range_first(v.n, v.ranks, r.end) - ek_range_first(v.n, v.ranks, r.first));
 }
 
 /* Ranks of a range that have elements. */
-static int32_t holders(vector v, ek_rank_span r)
+static int32_t holders(vector v, ek_rank_range r)
 {
     return v.n >= v.ranks
-               ? ek_rank_span_length(r)
-               : ek_rank_span_length(ek_rank_span_common(r, (ek_rank_span){0, (int32_t)v.n}));
+               ? ek_rank_range_length(r)
+               : ek_rank_range_length(ek_rank_range_common(r, (ek_rank_range){0, (int32_t)v.n}));
 }
 
 /* To every other rank the range that is its own. */
 static void add_ranges(const party *p, vector v, ek_net_traffic *t)
 {
-    ek_rank_span inner = {p->at, p->at + 1};
+    ek_rank_range inner = {p->at, p->at + 1};
 
     for (int l = 0; l < p->c->n_levels; l++) {
         t->bytes[l] += range_bytes(v, p->below[l]) - range_bytes(v, inner);
@@ -99,7 +100,7 @@ static double own_bytes(const party *p, vector v, int32_t after)
 {
     int32_t i = (p->at + after) % v.ranks;
 
-    return range_bytes(v, (ek_rank_span){i, i + 1});
+    return range_bytes(v, (ek_rank_range){i, i + 1});
 }
 
 /* Segments that a rank sends around the ring. */
@@ -164,30 +165,30 @@ static void add_vector(const party *p, const ek_net_work *w, ek_net_traffic *t)
 /* Bytes for each other rank of the span. */
 static double bytes_a_peer(const party *p, const ek_net_work *w)
 {
-    return ek_rank_span_length(p->span) > 1 ? w->bytes / (ek_rank_span_length(p->span) - 1) : 0;
+    return ek_rank_range_length(p->span) > 1 ? w->bytes / (ek_rank_range_length(p->span) - 1) : 0;
 }
 
 /* --- 2DH -------------------------------------------------------------------------------------- */
 
 /* The ranks of the group on the node of its rank `at`. */
-static ek_rank_span node_of(const party *p, int32_t at)
+static ek_rank_range node_of(const party *p, int32_t at)
 {
     int64_t ranks = ek_cluster_node_ranks(p->c);
 
-    return ek_rank_span_of_switch(p->group, ek_ranks_at(p->group, at) / ranks, ranks);
+    return ek_rank_range_of_switch(p->group, ek_ranks_at(p->group, at) / ranks, ranks);
 }
 
 /* Ranks of the span on other nodes that the q-th of the m ranks of the caller's node serves. */
-static int32_t served_by(const party *p, ek_rank_span own, int32_t q)
+static int32_t served_by(const party *p, ek_rank_range own, int32_t q)
 {
-    int32_t m = ek_rank_span_length(own), n = 0;
-    ek_rank_span node;
+    int32_t m = ek_rank_range_length(own), n = 0;
+    ek_rank_range node;
 
     for (int32_t at = p->span.first; at < p->span.end; at = node.end) {
-        ek_rank_span there;
+        ek_rank_range there;
 
         node = node_of(p, at);
-        there = ek_rank_span_common(node, p->span);
+        there = ek_rank_range_common(node, p->span);
         if (node.first != own.first)
             n += (int32_t)(ek_ranks_below(there.end - node.first, q, m) -
                            ek_ranks_below(there.first - node.first, q, m));
@@ -196,7 +197,7 @@ static int32_t served_by(const party *p, ek_rank_span own, int32_t q)
 }
 
 /* Rows for other nodes that the caller gives to the other ranks of its node, the gateways. */
-static void add_given(const party *p, ek_rank_span own, double bytes, ek_net_traffic *t)
+static void add_given(const party *p, ek_rank_range own, double bytes, ek_net_traffic *t)
 {
     for (int32_t q = own.first; q < own.end; q++) {
         int l =
@@ -210,11 +211,11 @@ static void add_given(const party *p, ek_rank_span own, double bytes, ek_net_tra
 }
 
 /* Rows of all ranks of its node that the caller forwards to the ranks of other nodes. */
-static void add_forwarded(const party *p, ek_rank_span own, double bytes, ek_net_traffic *t)
+static void add_forwarded(const party *p, ek_rank_range own, double bytes, ek_net_traffic *t)
 {
-    int32_t m = ek_rank_span_length(own), local = p->at - own.first,
-            size = ek_rank_span_length(p->span);
-    ek_rank_span node;
+    int32_t m = ek_rank_range_length(own), local = p->at - own.first,
+            size = ek_rank_range_length(p->span);
+    ek_rank_range node;
 
     for (int32_t at = 0; at < p->group.n; at = node.end) {
         int l =
@@ -222,8 +223,8 @@ static void add_forwarded(const party *p, ek_rank_span own, double bytes, ek_net
 
         node = node_of(p, at);
         for (int32_t y = node.first + local; y < node.end && node.first != own.first; y += m) {
-            ek_rank_span span = {y / size * size, y / size * size + size};
-            int32_t senders = ek_rank_span_length(ek_rank_span_common(span, own));
+            ek_rank_range span = {y / size * size, y / size * size + size};
+            int32_t senders = ek_rank_range_length(ek_rank_range_common(span, own));
 
             t->bytes[l] += bytes * senders;
             t->messages[l] += senders > 0;
@@ -242,10 +243,10 @@ static split split_2dh(const party *p, const ek_net_work *w)
 {
     split s = {0};
     party inside = *p;
-    ek_rank_span own = node_of(p, p->at);
+    ek_rank_range own = node_of(p, p->at);
 
     for (int l = 0; l < p->c->n_levels; l++)
-        inside.below[l] = ek_rank_span_common(inside.below[l], own);
+        inside.below[l] = ek_rank_range_common(inside.below[l], own);
     add_even(&inside, bytes_a_peer(p, w), &s.own);
     add_given(p, own, bytes_a_peer(p, w), &s.given);
     add_forwarded(p, own, bytes_a_peer(p, w), &s.forwarded);
@@ -504,7 +505,7 @@ static ek_net_time ring_time(const ek_cluster *c, const ek_net_work *w)
  * the ranks below one switch the last k to another switch, in the last rounds the first ones. */
 static double pairwise_time(const party *p, const ek_net_work *w)
 {
-    int32_t n = ek_rank_span_length(p->span);
+    int32_t n = ek_rank_range_length(p->span);
     double sum = 0;
 
     for (int32_t k = 1; k < n; k++) {
@@ -512,7 +513,7 @@ static double pairwise_time(const party *p, const ek_net_work *w)
 
         for (int l = 0; l < p->c->n_levels; l++) {
             const ek_cluster_level *level = &p->c->level[l];
-            double near = l > 0 ? ek_rank_span_length(p->below[l - 1]) : 1;
+            double near = l > 0 ? ek_rank_range_length(p->below[l - 1]) : 1;
             double leave = fmin(near, k < n - k ? k : n - k) * interleaved(p->group);
 
             if (peers_at(p, l) > 0)
@@ -527,7 +528,7 @@ static double pairwise_time(const party *p, const ek_net_work *w)
 static double staged_2dh_time(const party *p, const ek_net_work *w, const split *s)
 {
     ek_net_traffic inside = together(p->c, &s->given, &s->own);
-    double n = ek_rank_span_length(p->span), rows = w->bytes * n / (n - 1);
+    double n = ek_rank_range_length(p->span), rows = w->bytes * n / (n - 1);
     double copies = 2 * ek_cost_copies(&p->c->machine, 2 * rows);
 
     return copies + exchange_time(p->c, &inside) + latency_of(p->c, &inside) +
@@ -704,9 +705,9 @@ ek_net_time ek_price_net(const ek_cluster *c, const ek_net_work *w)
     t = slower_at(c, w, 0, slower_at(c, w, n - 1, t));
     for (int l = 0; l < c->n_levels; l++) {
         int64_t ranks = c->level[l].ranks;
-        ek_rank_span first = ek_rank_span_of_switch(w->group, w->group.first / ranks, ranks);
-        ek_rank_span last =
-            ek_rank_span_of_switch(w->group, ek_ranks_at(w->group, n - 1) / ranks, ranks);
+        ek_rank_range first = ek_rank_range_of_switch(w->group, w->group.first / ranks, ranks);
+        ek_rank_range last =
+            ek_rank_range_of_switch(w->group, ek_ranks_at(w->group, n - 1) / ranks, ranks);
 
         t = slower_at(c, w, first.end - 1, slower_at(c, w, first.end, t));
         t = slower_at(c, w, last.first - 1, slower_at(c, w, last.first, t));

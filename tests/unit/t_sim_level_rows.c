@@ -188,7 +188,7 @@ static void ranks_below_a_switch_follow_one_another(void)
 
         for (int l = 0; l < spine.n_levels; l++) {
             int64_t ranks = spine.level[l].ranks;
-            ek_rank_span below = ek_rank_span_below(&spine, g, l, rank);
+            ek_rank_range below = ek_rank_range_below(&spine, g, l, rank);
 
             for (int32_t i = 0; i < g.n; i++)
                 CHECK_INT(i >= below.first && i < below.end,
