@@ -10,11 +10,23 @@ enum { MATRICES = 2 };
 typedef struct {
     const ek_copy_sums_config *cfg;
     const ek_plan *p;
-    const ek_cluster *links;    /* gaps of messages are no gradients: without them */
-    ek_net_traffic *sent, *got; /* [ranks] */
-    double *passed;             /* [ranks, ranks] from one to another */
+    const ek_cluster *links;      /* gaps of messages are no gradients: without them */
+    ek_copy_messages *sent, *got; /* [ranks] */
+    int32_t *passed;              /* [ranks, ranks] from one to another */
     ek_copy_traffic *out;
 } counting;
+
+ek_net_traffic ek_copy_messages_traffic(const ek_copy_messages *m, double gradient)
+{
+    ek_net_traffic t;
+
+    for (int l = 0; l < EK_CLUSTER_LEVELS; l++) {
+        t.bytes[l] = m->gradients[l] * gradient;
+        t.messages[l] = (double)m->gradients[l] * MATRICES;
+        t.largest[l] = m->largest[l] * gradient;
+    }
+    return t;
+}
 
 /* Whether a rank has a persistent copy, and (serving) one that has served.  Rows of transient
  * copies are the primary's. */
@@ -59,14 +71,17 @@ static void add_message(const counting *x, int32_t from, int32_t to)
 {
     int l = ek_cluster_level_between(x->cfg->cluster, (int64_t)from * x->cfg->etp,
                                      (int64_t)to * x->cfg->etp);
-    double passed = x->passed[from * x->p->placement.ranks + to] += 1;
-    ek_net_traffic *of[] = {&x->sent[from], &x->got[to], &x->out->all};
+    int32_t passed = ++x->passed[from * x->p->placement.ranks + to];
+    ek_copy_messages *of[] = {&x->sent[from], &x->got[to]};
+    ek_net_traffic *all = &x->out->all;
 
-    for (int i = 0; i < 3; i++) {
-        of[i]->bytes[l] += 1;
-        of[i]->messages[l] += MATRICES;
-        of[i]->largest[l] = fmax(of[i]->largest[l], passed);
+    for (int i = 0; i < 2; i++) {
+        of[i]->gradients[l]++;
+        of[i]->largest[l] = passed > of[i]->largest[l] ? passed : of[i]->largest[l];
     }
+    all->bytes[l] += 1;
+    all->messages[l] += MATRICES;
+    all->largest[l] = fmax(all->largest[l], passed);
 }
 
 /* Messages along the chain of an expert's copies, or of those that have served. */
@@ -88,14 +103,16 @@ static void compare_ranks(const counting *x, double *factor)
     double most = 0;
 
     for (int32_t r = 0; r < x->p->placement.ranks; r++) {
-        double sent = ek_price_traffic(x->links, &x->sent[r]).wire_s;
-        double got = ek_price_traffic(x->links, &x->got[r]).wire_s;
+        ek_net_traffic up = ek_copy_messages_traffic(&x->sent[r], 1);
+        ek_net_traffic down = ek_copy_messages_traffic(&x->got[r], 1);
+        double sent = ek_price_traffic(x->links, &up).wire_s;
+        double got = ek_price_traffic(x->links, &down).wire_s;
 
         factor[r] = fmax(sent, got);
         if (factor[r] <= most)
             continue;
         most = factor[r];
-        x->out->busiest = sent >= got ? x->sent[r] : x->got[r];
+        x->out->busiest = sent >= got ? up : down;
     }
     for (int32_t r = 0; r < x->p->placement.ranks; r++)
         factor[r] = most > 0 ? factor[r] / most : 0;
@@ -122,8 +139,8 @@ void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_m
     counting x = {.cfg = cfg,
                   .p = p,
                   .links = &links,
-                  .sent = memory.traffic,
-                  .got = memory.traffic + ranks,
+                  .sent = memory.messages,
+                  .got = memory.messages + ranks,
                   .passed = memory.passed,
                   .out = &out->to_sum};
 

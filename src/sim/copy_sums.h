@@ -11,11 +11,20 @@
 #include "balance/planner.h"
 #include "sim/price_net.h"
 
+/* What a rank sends, or gets, by the level that it passes, in gradients of an expert. */
+typedef struct {
+    int32_t gradients[EK_CLUSTER_LEVELS];
+    int32_t largest[EK_CLUSTER_LEVELS]; /* for, or from, one rank */
+} ek_copy_messages;
+
+/* For gradients of so many bytes. */
+ek_net_traffic ek_copy_messages_traffic(const ek_copy_messages *m, double gradient);
+
 /* In gradients of an expert instead of bytes. */
 typedef struct {
-    ek_net_traffic busiest;           /* sent or received by the rank whose link takes longest */
-    ek_net_traffic all;               /* sent by all ranks together */
-    const ek_net_traffic *sent, *got; /* [ranks] by each; borrowed from ek_copy_memory */
+    ek_net_traffic busiest;             /* sent or received by the rank whose link takes longest */
+    ek_net_traffic all;                 /* sent by all ranks together */
+    const ek_copy_messages *sent, *got; /* [ranks] by each; borrowed from ek_copy_memory */
 } ek_copy_traffic;
 
 typedef struct {
@@ -32,8 +41,8 @@ typedef struct {
 
 /* Memory of the caller. */
 typedef struct {
-    ek_net_traffic *traffic; /* [4 * ranks] what each rank sends and gets, for ek_copy_sums */
-    double *passed;          /* [ranks * ranks] scratch */
+    ek_copy_messages *messages; /* [4 * ranks] what each rank sends and gets, for ek_copy_sums */
+    int32_t *passed;            /* [ranks * ranks] scratch */
 } ek_copy_memory;
 
 /* Of a plan of the group that begins at rank 0.  to_sum, of_sum [ranks]: seconds of each rank's

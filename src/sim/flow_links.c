@@ -433,13 +433,10 @@ ek_status ek_flow_links_traffic(ek_flow_links *l, const sim_class *c, const ek_s
                                 int32_t x, int down, const ek_flow_use **uses, int32_t *n,
                                 double *growth, double *seconds)
 {
-    ek_net_traffic t = (down ? p->got : p->sent)[l->s->entity[x].column];
+    ek_net_traffic t =
+        ek_copy_messages_traffic(&(down ? p->got : p->sent)[l->s->entity[x].column], p->unit);
     double carried[EK_CLUSTER_LEVELS];
 
-    for (int i = 0; i < l->c->n_levels; i++) {
-        t.bytes[i] *= p->unit;
-        t.largest[i] *= p->unit;
-    }
     ek_level_carried(l->c, t.bytes, carried);
     *seconds = ek_price_traffic(&l->alone, &t).wire_s;
     return use_one_way(l, c->of->ranks[x - c->first], down, carried, *seconds, uses, n, growth);

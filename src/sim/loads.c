@@ -17,7 +17,7 @@ enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 /* Times of ek_sim_loads_replayed: of exchanges, the same there and back, and of expert products. */
 enum { ROWS_WIRE, WEIGHTS_WIRE, PRODUCTS, REPLAYED };
-enum { COPY_LISTS = 4 }; /* of ek_copy_memory.traffic */
+enum { COPY_LISTS = 4 }; /* of ek_copy_memory.messages */
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
@@ -233,7 +233,7 @@ static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pl
     if (!ek_planner_fills_slots(l->cfg.planner))
         return;
     if (l->cfg.by_level)
-        memory.traffic += at * COPY_LISTS * l->cfg.ep;
+        memory.messages += at * COPY_LISTS * l->cfg.ep;
     ek_copy_sums_of(&c, p, memory, factors_at(l, step, layer, TO_SUM),
                     factors_at(l, step, layer, OF_SUM), &l->copies[at]);
 }
@@ -312,15 +312,15 @@ static ek_status allocate(ek_sim_loads *l)
     l->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->core_seconds));
     l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
-    l->sums.traffic =
-        calloc((size_t)(copy_lists_of(l) * COPY_LISTS * c->ep), sizeof(*l->sums.traffic));
+    l->sums.messages =
+        calloc((size_t)(copy_lists_of(l) * COPY_LISTS * c->ep), sizeof(*l->sums.messages));
     l->sums.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->sums.passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
                    l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
-                   l->rows_sent != NULL && l->sums.traffic != NULL && l->sums.passed != NULL &&
+                   l->rows_sent != NULL && l->sums.messages != NULL && l->sums.passed != NULL &&
                    l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
@@ -424,7 +424,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->factors);
     free(l->copies);
     free(l->rows_sent);
-    free(l->sums.traffic);
+    free(l->sums.messages);
     free(l->sums.passed);
     free(l->exchanged);
     free(l->replayed);

@@ -22,6 +22,7 @@
 #ifndef SIM_REPLAY_H
 #define SIM_REPLAY_H
 
+#include "sim/copy_sums.h"
 #include "sim/graphs.h"
 #include "sim/level_rows.h"
 #include "sim/price_net.h"
@@ -37,9 +38,9 @@ typedef struct {
     double latency;  /* and after that */
     double skew;     /* for ek_sim_flow: until ranks that have computed for as long have all come to
                         a collective, after the time at which all should have */
-    /* For ek_sim_flow, of an op with factors: what the ranks of each column send and get, in units
-     * of `unit` bytes; NULL: what the op's work or ek_sim_config.exchange says. */
-    const ek_net_traffic *sent, *got;
+    /* For ek_sim_flow, of an op with factors: what the ranks of each column send and get, in
+     * gradients of `unit` bytes; NULL: what the op's work or ek_sim_config.exchange says. */
+    const ek_copy_messages *sent, *got;
     double unit;
 } ek_sim_price;
 

@@ -8,9 +8,9 @@ enum { RANKS = 6, SLOTS = 4, EXPERTS = 9, DRAWS = 300 };
 
 static int32_t expert_of[RANKS * SLOTS], primary[EXPERTS];
 static int64_t quota[RANKS * SLOTS];
-static ek_net_traffic traffic[4 * RANKS];
-static double passed[RANKS * RANKS];
-static const ek_copy_memory memory = {traffic, passed};
+static ek_copy_messages messages[4 * RANKS];
+static int32_t passed[RANKS * RANKS];
+static const ek_copy_memory memory = {messages, passed};
 static double to_sum[RANKS], of_sum[RANKS];
 
 /* Two ranks a node. */
@@ -34,6 +34,7 @@ static void chains_by_hand(void)
     static const int64_t rows[] = {5, 0, 7, 0, 3, 0};
     ek_cluster c = two_a_node();
     ek_plan p = plan_of(2, 3, 2);
+    ek_net_traffic sent;
     ek_copy_sums s;
 
     memcpy(expert_of, held, sizeof(held));
@@ -45,6 +46,9 @@ static void chains_by_hand(void)
     CHECK_INT((int)s.to_sum.all.bytes[1], 1);
     CHECK_INT((int)s.to_sum.all.messages[1], 2);
     CHECK(to_sum[0] == 1 && to_sum[1] == 0 && to_sum[2] == 1);
+    sent = ek_copy_messages_traffic(&s.to_sum.sent[2], 10);
+    CHECK(sent.bytes[1] == 10 && sent.messages[1] == 2 && sent.largest[1] == 10);
+    CHECK(s.to_sum.got[0].gradients[1] == 1 && s.to_sum.got[2].gradients[1] == 0);
     CHECK_INT((int)s.of_sum.all.bytes[0], 2); /* expert 0: 0 to 1; expert 1: 1 to 0 */
     CHECK_INT((int)s.of_sum.all.bytes[1], 1); /* expert 0: 1 to 2 */
     CHECK_INT((int)s.of_sum.busiest.bytes[1], 1);

@@ -323,7 +323,7 @@ static void ranks_with_links_of_their_own_take_their_factors(void)
 
 /* What ranks send and get in a sum of copies, of 2 bytes each. */
 typedef struct {
-    ek_net_traffic sent[4], got[4];
+    ek_copy_messages sent[4], got[4];
 } sums;
 
 static void price_sums(const void *context, const ek_sim_class *c, const ek_op *op,
@@ -336,12 +336,12 @@ static void price_sums(const void *context, const ek_sim_class *c, const ek_op *
     *out = (ek_sim_price){.wire = 1, .sent = s->sent, .got = s->got, .unit = 2};
 }
 
-static void add_sum(sums *s, int from, int to, double n)
+static void add_sum(sums *s, int from, int to, int32_t n)
 {
     int level = from / 2 != to / 2;
 
-    s->sent[from].bytes[level] += n;
-    s->got[to].bytes[level] += n;
+    s->sent[from].gradients[level] += n;
+    s->got[to].gradients[level] += n;
     s->sent[from].largest[level] = s->got[to].largest[level] = n;
 }
 
