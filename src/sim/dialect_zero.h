@@ -7,8 +7,8 @@
 #include "schedule/graph.h"
 
 /* whole-sums: the sums of gradients of one group of ranks are one all-reduce, which begins when the
- * last of them could, and no earlier than another op needs one; it may not wait for that of
- * another group.  *to is empty; EK_ENOMEM. */
+ * last of them could, and no earlier than another op needs one.  A sum of another group that one of
+ * them waits for may be left out.  *to is empty; EK_ENOMEM. */
 EK_CHECKED ek_status ek_dialect_sum_at_once(const ek_graph *from, ek_graph *to);
 
 /* gather-copies: weights are gathered when all are updated, at once by each group of ranks.  What
