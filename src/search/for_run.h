@@ -33,7 +33,8 @@ typedef struct {
  * EK_ELASTIC_BY_DEFAULT and there is no such layout that survives and fits, the best of all, with
  * "--elastic=false" and a warning.  With layout_every a run that is in cfg->out has the layout that
  * its run.json says, and a pool that was searched is written into that folder (layout-pool.json),
- * but for a dry run.  stop: as of ek_child_compute. */
+ * but for a dry run.  host_of where all ranks are on one host: as NULL.  stop: as of
+ * ek_child_compute. */
 EK_CHECKED ek_status ek_search_layout_for_run(const ek_train_config *cfg, int ranks,
                                               const int *host_of, int (*stop)(void),
                                               ek_run_layout *out);

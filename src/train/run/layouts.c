@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of ek_run_layouts.refused. */
+/* Of ek_run_layouts.refused: a layout that could not be simulated stays out; one whose state was
+ * too large for shared memory is looked at again, as what is free there changes. */
 enum { NOT_SIMULATED = 1, TOO_LARGE };
 
 enum {
@@ -564,8 +565,7 @@ static void clear_counts(ek_run *r)
 static ek_status find_shared_cap(ek_run *r)
 {
     ek_run_layouts *l = r->layouts;
-    double ranks = 1;
-    double state = (double)r->model->state.bytes;
+    double ranks = 1, state = (double)r->model->state.bytes;
     size_t free_bytes;
 
     l->shared_cap = INFINITY;

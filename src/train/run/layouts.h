@@ -36,7 +36,7 @@ struct ek_run_layouts {
     ek_cluster *cluster;   /* on rank 0, with --layout-every */
     double *loads;     /* on rank 0: [MoE layers][experts] assignments since the last decision */
     double *simulated; /* on rank 0: [n] */
-    int *refused;      /* on rank 0: [n] 1: it could not be simulated; 2: its state was too large */
+    int *refused;      /* on rank 0: [n] why a layout was left out (layouts.c); 0: it was not */
     double shared_cap; /* bytes of shared memory that each rank may have; infinite: any */
     double step_s;   /* sum over the steps since the last decision, without first ones of starts */
     int64_t n_steps; /* number of the steps in step_s */
