@@ -252,9 +252,14 @@ foreach(source IN LISTS fuzzers)
 endforeach()
 
 # The examples, as their first lines say to build and run them.
-add_executable(example_balance ${CMAKE_SOURCE_DIR}/examples/balance.c)
-target_link_libraries(example_balance PRIVATE evenkeel_library)
+foreach(name balance moe_layer simulate)
+  add_executable(example_${name} ${CMAKE_SOURCE_DIR}/examples/${name}.c)
+  target_link_libraries(example_${name} PRIVATE evenkeel_library)
+endforeach()
 add_test(NAME example.balance.c COMMAND example_balance)
+add_test(NAME example.moe_layer.c COMMAND example_moe_layer)
+add_test(NAME example.simulate.c COMMAND example_simulate
+  ${CMAKE_SOURCE_DIR}/examples/clusters/h100-64.json)
 foreach(name balance moe_layer simulate)
   if(EK_SANITIZE)
     add_test(NAME example.${name}.py COMMAND sh -c
@@ -264,11 +269,15 @@ foreach(name balance moe_layer simulate)
       $<TARGET_FILE:evenkeel_library>)
   endif()
 endforeach()
-foreach(example balance.c balance.py moe_layer.py simulate.py)
+foreach(example balance.c balance.py moe_layer.c moe_layer.py simulate.c simulate.py)
   ek_register(example.${example} cli 60)
 endforeach()
 set_tests_properties(example.balance.c example.balance.py PROPERTIES
   PASS_REGULAR_EXPRESSION "3200 to 1400.*rank 3.*assignments leave their rank")
+set_tests_properties(example.moe_layer.c PROPERTIES
+  PASS_REGULAR_EXPRESSION "step   0  loss 6.*step 200  loss 1\\.[0-9]")
+set_tests_properties(example.simulate.c PROPERTIES
+  PASS_REGULAR_EXPRESSION "simulate: {.*\"step_ms\".*search: {.*\"best\"")
 set_tests_properties(example.moe_layer.py PROPERTIES
   PASS_REGULAR_EXPRESSION "step 200: loss.*imitates the other")
 set_tests_properties(example.simulate.py PROPERTIES
