@@ -97,10 +97,11 @@ static void put_command(const ek_search *s, FILE *f)
     fputs("<pre><code class=\"copy\">", f);
     ek_html_format(f,
                    "evenkeel train --model %s --ranks %d --batch %" PRId64 " --seq %" PRId64
-                   " %s --data ...",
+                   " %s %s--data ...",
                    model != NULL ? model : "", s->cfg->ranks, s->model.batch,
                    s->model.step_tokens / s->model.batch,
-                   ek_search_words(best_layout(s), words, sizeof(words)));
+                   ek_search_words(best_layout(s), words, sizeof(words)),
+                   ek_search_elastic_words(s));
     fputs("</code></pre>\n", f);
 }
 
