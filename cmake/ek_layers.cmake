@@ -86,6 +86,8 @@ function(ek_command)
   list(APPEND layers ${own})
   list(REVERSE layers)
   add_library(ek_cli STATIC ${sources}) # tests link parts of it
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cli/info.c PROPERTIES
+    COMPILE_DEFINITIONS EK_COMPILER="${CMAKE_C_COMPILER_ID}\ ${CMAKE_C_COMPILER_VERSION}")
   target_link_libraries(ek_cli PUBLIC ${layers})
   add_executable(evenkeel_command ${main})
   target_link_libraries(evenkeel_command PRIVATE ek_cli)

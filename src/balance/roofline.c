@@ -68,13 +68,16 @@ ek_roofline ek_roofline_of(const ek_roofline_work *w)
 int ek_roofline_line(const ek_roofline_work *w, int64_t layer, char *text, size_t cap)
 {
     ek_roofline r = ek_roofline_of(w);
+    char ratio[64] = "";
     double giga = 1e-9, percent = w->rank_flops_s > 0 ? 100 * r.achieved / w->rank_flops_s : 0;
 
     if (w->flops <= 0)
         return snprintf(text, cap, "layer %" PRId64 ": no assignments", layer);
+    if (isfinite(r.r_cc))
+        snprintf(ratio, sizeof(ratio), "; computes %.3g times as long as it sends", r.r_cc);
     return snprintf(text, cap,
-                    "layer %" PRId64 ": R_CC %.3g, %.3g GFLOP/s a rank%s of %.3g (%.0f %%); "
-                    "balanced %.3g, overlapped %.3g",
-                    layer, r.r_cc, r.achieved * giga, r.measured ? "" : " predicted",
-                    w->rank_flops_s * giga, percent, r.semi_ideal * giga, r.ideal * giga);
+                    "layer %" PRId64 ": %.3g GFLOP/s a rank%s, %.0f %% of its products' rate; with "
+                    "even loads %.3g, overlapped as well %.3g%s",
+                    layer, r.achieved * giga, r.measured ? "" : " predicted", percent,
+                    r.semi_ideal * giga, r.ideal * giga, ratio);
 }

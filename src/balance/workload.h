@@ -64,4 +64,9 @@ void ek_workload_close(ek_workload_maker **m);
 /* Fills counts [sources][experts] of a layer in an iteration; calls may come in any order. */
 void ek_workload_counts(ek_workload_maker *m, int64_t iteration, int64_t layer, uint32_t *counts);
 
+/* Writes the counts of all iterations as a routing trace (.npy).  EK_EIO, EK_ENOSPC, EK_ENOMEM; no
+ * file is left then. */
+EK_CHECKED ek_status ek_workload_write(ek_workload_maker *m, const ek_workload_shape *s,
+                                       const char *path);
+
 #endif

@@ -2,6 +2,7 @@
 #include "base/json.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -291,6 +292,16 @@ ek_status ek_json_array(const json_t *object, const char *file, const char *key,
     return EK_OK;
 }
 
+static const char *nearest_key(const char *key, const char *const *keys)
+{
+    const char *best = keys[0];
+
+    for (int i = 1; keys[i] != NULL; i++)
+        if (ek_edit_distance(key, strlen(key), keys[i]) < ek_edit_distance(key, strlen(key), best))
+            best = keys[i];
+    return best;
+}
+
 ek_status ek_json_check_keys(const json_t *object, const char *file, const char *const *keys)
 {
     const char *key;
@@ -302,7 +313,8 @@ ek_status ek_json_check_keys(const json_t *object, const char *file, const char 
 
         while (keys[i] != NULL && strcmp(keys[i], key) != 0)
             i++;
-        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown", file, key);
+        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown; the nearest is `%s`",
+                   file, key, nearest_key(key, keys));
     }
     return EK_OK;
 }

@@ -2,6 +2,7 @@
 #include "base/options.h"
 
 #include "base/json.h"
+#include "base/nearest.h"
 #include "base/option_field.h"
 #include "base/option_value.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WHERE_CAP = 512, NAME_CAP = 64 };
+enum { WHERE_CAP = 512 };
 
 struct ek_options {
     const ek_option_table *table;
@@ -40,44 +41,18 @@ static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
     return -1;
 }
 
-/* Levenshtein distance of the first NAME_CAP characters. */
-static size_t edit_distance(const char *a, size_t n, const char *b)
-{
-    size_t row[NAME_CAP + 1], m = strlen(b) < NAME_CAP ? strlen(b) : NAME_CAP;
-
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-
-            diagonal = row[j];
-            if (row[j] + 1 < best)
-                best = row[j] + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
 static const char *nearest_option(const ek_option_table *t, const char *name, size_t n)
 {
     const char *best = "help";
     size_t least;
 
-    n = n < NAME_CAP ? n : NAME_CAP;
-    least = edit_distance(name, n, best);
-    if (edit_distance(name, n, "config") < least) {
+    least = ek_edit_distance(name, n, best);
+    if (ek_edit_distance(name, n, "config") < least) {
         best = "config";
-        least = edit_distance(name, n, best);
+        least = ek_edit_distance(name, n, best);
     }
     for (size_t i = 0; i < t->n_options; i++) {
-        size_t d = edit_distance(name, n, t->options[i].name);
+        size_t d = ek_edit_distance(name, n, t->options[i].name);
 
         if (d < least) {
             least = d;

@@ -494,7 +494,10 @@ static void put(bench *b, balance *x, double cpu_s)
               "MB", "ms", "ms");
     for (int i = 0; i <= x->n; i++)
         put_policy(b, x, &x->of[i], all);
-    bench_say(b, "\nof even: the median even step over these; moves are not charged.\n");
+    bench_say(b,
+              "\nof even: a step of force-balance (even loads) over one of the policy, by medians\n"
+              "max/mean: rows of the busiest rank over the mean, without and with the plan\n"
+              "wait: for replicas; moves of experts are not in ms/step\n");
     bench_put(b, "ranks", json_integer(x->on.ranks));
     bench_put(b, "nodes", json_integer(x->on.nodes));
     bench_put(b, "past", json_integer(b->cfg->past));

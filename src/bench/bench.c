@@ -5,11 +5,13 @@
 #include "tensor/cpu/dnnl_shim.h"
 #include "tensor/select/select.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct {
     const char *name;
+    const char *what; /* it measures */
     ek_status (*run)(bench *b);
     int ranks;    /* supports several ranks */
     int no_model; /* needs no model and no kernels */
@@ -18,19 +20,30 @@ typedef struct {
 } benchmark;
 
 static const benchmark benchmarks[] = {
-    {"gemm", bench_gemm, .ceilings = 1},
-    {"kernels", bench_kernels, .ceilings = 1, .devices = 1},
-    {"step", bench_step, .ceilings = 1, .devices = 1},
-    {"generate", bench_generate, .ceilings = 1, .devices = 1},
-    {"moe", bench_moe, .ranks = 1},
-    {"balance", bench_balance, .ranks = 1},
-    {"a2a", bench_a2a, .ranks = 1, .no_model = 1},
-    {"collectives", bench_collectives, .ranks = 1, .no_model = 1},
-    {"costs", bench_costs, .ranks = 1},
-    {"disk", bench_disk, .no_model = 1},
+    {"gemm", "matrix products of the model's shapes", bench_gemm, .ceilings = 1},
+    {"kernels", "training steps of one process, op by op", bench_kernels, .ceilings = 1,
+     .devices = 1},
+    {"step", "training steps of one process", bench_step, .ceilings = 1, .devices = 1},
+    {"generate", "inference: prompts and decoding", bench_generate, .ceilings = 1, .devices = 1},
+    {"moe", "MoE layers over ranks, by pipeline degree", bench_moe, .ranks = 1},
+    {"balance", "policies in training, side by side, with the loads of a routing trace",
+     bench_balance, .ranks = 1},
+    {"a2a", "all-to-alls over ranks, by algorithm and message size", bench_a2a, .ranks = 1,
+     .no_model = 1},
+    {"collectives", "every collective over ranks, by size", bench_collectives, .ranks = 1,
+     .no_model = 1},
+    {"costs", "costs of the machine, for planners, simulate and search", bench_costs, .ranks = 1},
+    {"disk", "reads of a file, by size", bench_disk, .no_model = 1},
 };
 
 const char bench_names[] = "gemm|kernels|step|generate|moe|balance|a2a|collectives|costs|disk";
+
+void bench_list(FILE *f)
+{
+    fputs("benchmarks (options that begin with names of benchmarks are for these only):\n", f);
+    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
+        fprintf(f, "  %-11s %s\n", benchmarks[i].name, benchmarks[i].what);
+}
 
 static const benchmark *find_benchmark(const char *name)
 {

@@ -12,6 +12,9 @@
 /* The names of all benchmarks, "gemm|kernels|...". */
 extern const char bench_names[];
 
+/* Writes a line for each benchmark: its name, and what it measures. */
+void bench_list(FILE *f);
+
 typedef struct {
     const char *model;  /* whose shapes are measured: preset, config.json, or folder */
     const char *dtype;  /* "bf16" or "fp32"; NULL: bf16 with AVX2 or more, else fp32 */

@@ -138,7 +138,8 @@ static const ek_option_table table = {
     .options = options,
     .n_options = sizeof(options) / sizeof(options[0]),
     .positional = bench_names,
-    .positional_max = 1};
+    .positional_max = 1,
+    .write_more = bench_list};
 
 static ek_status run_benchmark(const ek_options *o, const ek_command_job *job)
 {

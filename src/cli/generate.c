@@ -178,6 +178,7 @@ static ek_status generate(generate_settings *s, const char *prompt)
     put_text(&on_terminal, prompt, strlen(prompt));
     st = ek_lm_generate(lm, prompt, &s->text, put_text, &on_terminal, &made);
     fputc('\n', stdout);
+    fflush(stdout); /* before the figures on stderr */
     if (st == EK_OK)
         st = ek_lm_get_expert_stats(lm, &experts);
     ek_lm_close(&lm);

@@ -43,7 +43,7 @@ static void print_cuda(void)
 static ek_status run_info(const ek_options *o)
 {
     (void)o;
-    printf("evenkeel %s, compiled by %s\n", EK_VERSION, __VERSION__);
+    printf("evenkeel %s, compiled by %s\n", EK_VERSION, EK_COMPILER);
     printf("CPU: %s; %d cores usable\n", ek_isa_name(ek_cpu_isa()), ek_cores_usable());
     print_kernels("bf16", EK_MODE_BF16);
     print_kernels("fp32", EK_MODE_FP32);

@@ -78,7 +78,7 @@ static const ek_option options[] = {
      .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, model_name),
      .help = "model that gives the expert size: a preset (tiny, small, base), a Hugging Face "
              "config.json, or a folder with one"},
-    {"machine", EK_OPTION_TEXT, .shown = "200 Tflop/s a rank, 50 GB/s a link", .unit = "FILE",
+    {"machine", EK_OPTION_TEXT, .shown = "200 TFLOP/s a rank, 50 GB/s a link", .unit = "FILE",
      .field = EK_FIELD_TEXT, .offset = offsetof(plan_run, machine_path),
      .help = "cost factors measured by `evenkeel bench costs --out FILE`"},
     {"emit", EK_OPTION_TEXT, .unit = "FILE", .field = EK_FIELD_TEXT,
@@ -101,7 +101,7 @@ static const ek_option_table table = {
 /* Default expert size (three matrices). */
 enum { HIDDEN = 2048, FF = 1024 };
 
-/* Default machine, the same everywhere so that results repeat: bf16, 200 Tflop/s per rank, links of
+/* Default machine, the same everywhere so that results repeat: bf16, 200 TFLOP/s per rank, links of
  * 50 GB/s each way. */
 static ek_plan_costs built_in_costs(const ek_model_spec *m)
 {
@@ -294,7 +294,7 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
     if (x->cfg.planner->enforces_replicas_min && r->racks_text[0] != '\0')
         printf("              %s\n", r->racks_text);
     if (x->machine == NULL) {
-        printf("  speed-up    %.3f, predicted for 200 Tflop/s a rank and 50 GB/s a link\n",
+        printf("  speed-up    %.3f, predicted for 200 TFLOP/s a rank and 50 GB/s a link\n",
                r->speedup);
         return;
     }

@@ -176,14 +176,15 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 /* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
-    char bytes[16], rb[16] = "even loads";
+    char bytes[16], smaller[64] = "";
 
     if (isfinite(ek_summary_rb(b)))
-        snprintf(rb, sizeof(rb), "RB %.3g", ek_summary_rb(b));
-    printf("balance %s: busiest rank %.2f x mean load, %.2f without (%s); per step %.0f "
+        snprintf(smaller, sizeof(smaller), " (standard deviation %.3g times as large)",
+                 ek_summary_rb(b));
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without%s; per step %.0f "
            "replicas (%.0f sent before the gate, %sB), "
            "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
-           b->policy, b->after, b->before, rb, b->replicas, b->replicas_ahead,
+           b->policy, b->after, b->before, smaller, b->replicas, b->replicas_ahead,
            ek_count_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
     if (b->slowest_rank < 1)

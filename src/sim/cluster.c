@@ -350,6 +350,10 @@ static ek_status read_root(const json_t *o, const char *file, ek_cluster *c)
                                        "failures",         "price", "note", NULL};
     int64_t version = 0;
 
+    EK_REQUIRE(!json_is_object(o) || json_object_get(o, "evenkeel_cluster") != NULL, EK_EFORMAT,
+               "%s: not a cluster file, as key `evenkeel_cluster` is missing (docs/formats.md; "
+               "`bench costs --cluster-out` writes one)",
+               file);
     EK_TRY(ek_json_int(o, file, "evenkeel_cluster", EK_JSON_REQUIRED, 0, COUNT_MAX, &version));
     EK_REQUIRE(version == VERSION, EK_EFORMAT,
                "%s: key `evenkeel_cluster`: version %lld; this program reads version %d", file,

@@ -70,7 +70,7 @@ class Collectives(ek_cli.Case):
         self.assertEqual(r.returncode, USAGE, r.stderr)
         r = run(FLAVOURS[0], 2, "--cluster", write(self.path("bad.json"), "{}"))
         self.assertEqual(r.returncode, BAD_INPUT, r.stderr)
-        self.assertIn("bad.json: key `evenkeel_cluster` is missing", r.stderr)
+        self.assertIn("bad.json: not a cluster file, as key `evenkeel_cluster` is missing", r.stderr)
 
 
 if __name__ == "__main__":

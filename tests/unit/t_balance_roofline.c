@@ -233,16 +233,19 @@ static void prints_one_line(void)
 {
     ek_roofline_work w = {
         .ranks = 2, .rank_flops_s = 8e9, .flops = 12e9, .compute_s = 1, .comm_s = 3, .time_s = 5};
-    char text[160], cut[8];
+    char text[200], cut[8];
 
     CHECK(ek_roofline_line(&w, 7, text, sizeof(text)) == (int)strlen(text));
-    if (strcmp(text, "layer 7: R_CC 0.333, 1.2 GFLOP/s a rank of 8 (15 %); balanced 2, "
-                     "overlapped 2.67") != 0)
+    if (strcmp(text, "layer 7: 1.2 GFLOP/s a rank, 15 % of its products' rate; with even loads 2, "
+                     "overlapped as well 2.67; computes 0.333 times as long as it sends") != 0)
         EK_T_FAIL("%s", text);
     CHECK(ek_roofline_line(&w, 7, cut, sizeof(cut)) == (int)strlen(text)); /* as snprintf */
     w.time_s = 0;
     ek_roofline_line(&w, 7, text, sizeof(text));
-    CHECK(strstr(text, "a rank predicted of 8") != NULL);
+    CHECK(strstr(text, "a rank predicted, ") != NULL);
+    w.comm_s = 0;
+    ek_roofline_line(&w, 7, text, sizeof(text));
+    CHECK(strstr(text, "as it sends") == NULL); /* it sends nothing */
 }
 
 static const ek_case cases[] = {

@@ -224,11 +224,12 @@ static void malformed_root(void)
     refused("{", "[", "not valid JSON");
     refused(whole, "7", "expected an object with key `evenkeel_cluster`, found an integer");
     refused("\"evenkeel_cluster\": 1", "\"evenkeel_cluster\": 2", "version 2; this program reads");
-    refused("\"evenkeel_cluster\": 1,", "", "key `evenkeel_cluster` is missing");
+    refused("\"evenkeel_cluster\": 1,", "",
+            "c.json: not a cluster file, as key `evenkeel_cluster` is missing");
     refused("\"name\": \"made up\",", "", "key `name` is missing");
     refused("\"made up\"", "7", "key `name`: expected a string, found an integer");
     refused("\"free text\"", "7", "key `note`: expected a string, found an integer");
-    refused("\"price\"", "\"prize\"", "key `prize` is unknown");
+    refused("\"price\"", "\"prize\"", "key `prize` is unknown; the nearest is `price`");
     refused("\"rank\"", "\"note2\"", "key `note2` is unknown");
     refused("\"levels\": [", "\"levels\": [], \"note\": [", "not valid JSON");
 }
@@ -292,7 +293,7 @@ static void malformed_levels(void)
     refused("\"us\": 3.5", "\"us\": 3.5, \"shared_by\": 2",
             "levels[0]: key `shared_by`: the 1 rank below a switch of the level below cannot");
     refused("\"rails\": 8", "\"rails\": 0", "levels[1]: key `rails`: 0 is not between");
-    refused("\"rails\"", "\"planes\"", "levels[1]: key `planes` is unknown");
+    refused("\"rails\"", "\"rail\"", "levels[1]: key `rail` is unknown; the nearest is `rails`");
 }
 
 static void number_of_levels(void)

@@ -109,6 +109,9 @@ static ek_status read_family(reader *r)
 {
     const char *type = NULL;
 
+    EK_REQUIRE(!json_is_object(r->json) || json_object_get(r->json, "model_type") != NULL,
+               EK_EFORMAT, "%s: not a Hugging Face config.json, as key `model_type` is missing",
+               r->file);
     EK_TRY(ek_json_text(r->json, r->file, "model_type", EK_JSON_REQUIRED, &type));
     for (size_t i = 0; i < sizeof(hf_families) / sizeof(hf_families[0]); i++)
         if (strcmp(type, hf_families[i].model_type) == 0)

@@ -349,14 +349,14 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     EK_TRY(st);
     EK_TRY(sum_byte_counts(r));
     if (r->rank == 0)
-        ek_log("elastic", EK_LOG_INFO,
-               "generation %d continues from the state of %d ranks, %lld of which had to finish "
-               "the last step; %.1f MB were adopted in place, %.1f MB copied within hosts, %.1f MB "
-               "sent to other hosts; %.1f MB of memory were preallocated on joining hosts",
-               (int)r->memory.recovery.generation, (int)r->memory.recovery.n_survivors,
-               (long long)r->memory.recovery.finished, r->out->info.memory_taken / 1e6,
-               r->out->info.memory_copied / 1e6, r->out->info.memory_received / 1e6,
-               r->out->info.memory_prealloc / 1e6);
+        ek_log(
+            "elastic", EK_LOG_INFO,
+            "from the state of %d ranks, %lld of which had to finish the last step: %.1f MB were "
+            "adopted in place, %.1f MB copied within hosts, %.1f MB sent to other hosts; %.1f MB "
+            "of memory were preallocated on joining hosts",
+            (int)r->memory.recovery.n_survivors, (long long)r->memory.recovery.finished,
+            r->out->info.memory_taken / 1e6, r->out->info.memory_copied / 1e6,
+            r->out->info.memory_received / 1e6, r->out->info.memory_prealloc / 1e6);
     return EK_OK;
 }
 

@@ -1,0 +1,30 @@
+#include "base/nearest.h"
+
+#include <string.h>
+
+enum { NAME_CAP = 64 };
+
+size_t ek_edit_distance(const char *a, size_t n, const char *b)
+{
+    size_t row[NAME_CAP + 1], m = strlen(b) < NAME_CAP ? strlen(b) : NAME_CAP;
+
+    n = n < NAME_CAP ? n : NAME_CAP;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+
+            diagonal = row[j];
+            if (row[j] + 1 < best)
+                best = row[j] + 1;
+            if (row[j - 1] + 1 < best)
+                best = row[j - 1] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
