@@ -5,11 +5,13 @@ Layouts of up to 64 ranks of the preset small are drawn from a fixed seed and si
 cluster with each engine; loads are even.  The tables have the step of replay and flow over that of
 messages, over layouts; and where the steps that differ most go.  With --uneven the table has the step
 of replay over that of flow, with loads of two synthetic workloads and several policies.  With
---pipelines it has the steps of replay and flow over those of messages, of 60 pipelines of the preset
-tiny on networks on which transfers take from a small part of the products' time to many times as long.
+--copies, the layouts are those with --ep above 1, and experts have several copies.  With --pipelines
+the table has the steps of replay and flow over those of messages, of 60 pipelines of the preset tiny on
+networks on which transfers take from a small part of the products' time to many times as long.
 
     bench/simulate_engines.py
     bench/simulate_engines.py --uneven
+    bench/simulate_engines.py --copies
     bench/simulate_engines.py --pipelines
 """
 
@@ -32,6 +34,7 @@ def options():
     p.add_argument("--command", default="build/evenkeel", help="path of evenkeel")
     p.add_argument("--layouts", type=int, default=60, help="how many (default: %(default)s)")
     p.add_argument("--uneven", action="store_true", help="replay against flow, with uneven loads")
+    p.add_argument("--copies", action="store_true", help="several copies of each expert")
     p.add_argument("--pipelines", action="store_true", help="pipelines of the preset tiny instead of drawn layouts")
     p.add_argument("--seed", type=int, default=1, help="of the draws (default: %(default)s)")
     return p.parse_args()
@@ -62,6 +65,15 @@ def draw(rng):
     return ["--ranks", pp * dp * tp, "--pp", pp, "--tp", tp, "--ep", ep, "--zero", rng.randrange(4),
             "--recompute", rng.choice(("off", "attention", "full")), "--a2a", rng.choice(("linear", "pairwise", "2dh")),
             "--pipeline-degree", rng.choice((1, 2)), "--micro-batch", micro * dp, "--batch", micro * dp * rng.randint(1, 6)]
+
+
+def with_copies(layouts, rng):
+    """Of the preset's 8 experts."""
+    for words in layouts:
+        ep = words[words.index("--ep") + 1]
+        if ep > 1:
+            yield words + rng.choice((["--balance", "replicate", "--replicas-min", 2, "--spare-slots", 8 // ep],
+                                      ["--balance", "eplb", "--spare-slots", 2], ["--elastic", "--replicas-min", 2]))
 
 
 def simulate(command, file, words, engine, model="small"):
@@ -142,6 +154,9 @@ def main():
     rng = random.Random(o.seed)
     layouts = [draw(rng) for _ in range(o.layouts)]
     worst = []
+    if o.copies:
+        layouts = list(with_copies(layouts, random.Random(o.seed + 1)))
+        print("%d layouts\n" % len(layouts))
     if o.uneven or o.pipelines:
         with tempfile.TemporaryDirectory() as folder:
             if o.pipelines:

@@ -51,7 +51,8 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
     ek_status st;
 
     ek_layout_apply(&plain, &one);
-    one.adaptive_r = "etp"; /* another one may not fit one rank */
+    one.adaptive_r = "etp"; /* another one may not fit one rank; */
+    one.pp_layers = "even"; /* nor may a list of the layers of several stages */
     st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, 0, &rank);
     if (st == EK_OK)
         s->out->model = ek_imagined_rank_layout(rank);

@@ -84,14 +84,27 @@ static void add_message(const counting *x, int32_t from, int32_t to)
     all->largest[l] = fmax(all->largest[l], passed);
 }
 
-/* Messages along the chain of an expert's copies, or of those that have served. */
-static void add_chain(const counting *x, int32_t expert, int serving, int to_root)
+/* The chain of an expert's copies, or of those that have served: the rank that follows another, or
+ * -1; the first follows the root. */
+static int32_t next_of(const counting *x, int32_t expert, int to_root, int32_t root, int32_t last)
 {
-    int32_t root = root_of(x, expert), last = root;
+    for (int32_t r = last == root ? 0 : last + 1; r < x->p->placement.ranks; r++)
+        if (r != root && has_copy(x, r, expert, to_root))
+            return r;
+    return -1;
+}
 
-    for (int32_t r = 0; r < x->p->placement.ranks; r++) {
-        if (r == root || !has_copy(x, r, expert, serving))
-            continue;
+/* Without rows there is no gradient. */
+static int has_messages(const counting *x, int32_t expert, int to_root)
+{
+    return count_copies(x, expert, 1) > to_root;
+}
+
+static void add_chain(const counting *x, int32_t expert, int to_root)
+{
+    int32_t root = root_of(x, expert), last = root, r;
+
+    while ((r = next_of(x, expert, to_root, root, last)) >= 0) {
         add_message(x, to_root ? r : last, to_root ? last : r);
         last = r;
     }
@@ -126,9 +139,26 @@ static void count(counting *x, int to_root, double *factor)
     memset(x->passed, 0, ranks * ranks * sizeof(*x->passed));
     *x->out = (ek_copy_traffic){.sent = x->sent, .got = x->got};
     for (int32_t e = 0; e < x->p->placement.experts; e++)
-        if (count_copies(x, e, 1) > to_root) /* without rows there is no gradient */
-            add_chain(x, e, to_root, to_root);
+        if (has_messages(x, e, to_root))
+            add_chain(x, e, to_root);
     compare_ranks(x, factor);
+}
+
+void ek_copy_sums_lists(const ek_copy_sums_config *cfg, const ek_plan *p, int to_root,
+                        int32_t *lists)
+{
+    counting x = {.cfg = cfg, .p = p};
+    int32_t ranks = p->placement.ranks;
+
+    memset(lists, 0xff, (size_t)p->placement.experts * (size_t)ranks * sizeof(*lists));
+    for (int32_t e = 0; e < p->placement.experts; e++) {
+        int32_t *list = lists + (int64_t)e * ranks, root = root_of(&x, e), last = root;
+
+        if (!has_messages(&x, e, to_root) || next_of(&x, e, to_root, root, root) < 0)
+            continue;
+        for (*list = root; (last = next_of(&x, e, to_root, root, last)) >= 0; *list = last)
+            list++;
+    }
 }
 
 void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_memory memory,

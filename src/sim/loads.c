@@ -32,6 +32,8 @@ struct ek_sim_loads {
     double *replayed;             /* [steps][trace layers][REPLAYED][ep] */
     ek_level_rows *level_scratch; /* [ep] */
     int64_t *passed;              /* [ep][ep] scratch: from rank to rank */
+    double *by_rank;              /* [steps][trace layers][2][ep][ep] rows there and back */
+    int32_t *lists;               /* [steps][trace layers][2][experts][ep] of sums, and back */
     int32_t core_ranks;           /* ranks of the groups that share cores with one; 0: none do */
     double *core_seconds;         /* [2][core_ranks] scratch: of work, and until it is done */
     double *rows_sent;            /* [steps][trace layers] ek_sim_loads_rows_sent */
@@ -196,11 +198,34 @@ static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek
     set_exchanged(l, step, layer, WEIGHTS, ratio(l->limits.slots - states, ep - 1));
 }
 
+static double *passed_at(const ek_sim_loads *l, int64_t step, int64_t layer, int back)
+{
+    int64_t n = (int64_t)l->cfg.ep * l->cfg.ep;
+
+    return l->by_rank + ((step * l->cfg.trace->layers + layer) * 2 + back) * n;
+}
+
+/* From l->passed. */
+static void set_passed(ek_sim_loads *l, int64_t step, int64_t layer, double each)
+{
+    int32_t ep = l->cfg.ep;
+
+    for (int32_t i = 0; i < ep; i++)
+        for (int32_t j = 0; j < ep; j++) {
+            double rows = ratio((double)l->passed[(int64_t)i * ep + j], each);
+
+            passed_at(l, step, layer, 0)[(int64_t)i * ep + j] = rows;
+            passed_at(l, step, layer, 1)[(int64_t)j * ep + i] = rows;
+        }
+}
+
 static void set_exchanges(ek_sim_loads *l, int64_t step, int64_t layer, const int64_t *counts,
                           const ek_plan *served, double mean)
 {
     ek_plan_exchange_of(&l->limits, counts, served, l->memory, l->slots, l->passed);
     set_exchanged(l, step, layer, ROWS, mean / l->cfg.ep);
+    if (l->cfg.by_rank)
+        set_passed(l, step, layer, mean / l->cfg.ep);
     set_passed_on(l, step, layer, &served->placement);
 }
 
@@ -221,6 +246,13 @@ static ek_status set_products(ek_sim_loads *l, int64_t step, int64_t layer)
     return EK_OK;
 }
 
+static int32_t *lists_at(const ek_sim_loads *l, int64_t step, int64_t layer, int back)
+{
+    int64_t n = (int64_t)l->limits.experts * l->cfg.ep;
+
+    return l->lists + ((step * l->cfg.trace->layers + layer) * 2 + back) * n;
+}
+
 static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p)
 {
     ek_copy_sums_config c = {.cluster = l->cfg.cluster,
@@ -236,6 +268,8 @@ static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pl
         memory.messages += at * COPY_LISTS * l->cfg.ep;
     ek_copy_sums_of(&c, p, memory, factors_at(l, step, layer, TO_SUM),
                     factors_at(l, step, layer, OF_SUM), &l->copies[at]);
+    for (int back = 0; l->cfg.by_rank && back < 2; back++)
+        ek_copy_sums_lists(&c, p, !back, lists_at(l, step, layer, back));
 }
 
 static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
@@ -292,6 +326,20 @@ static int64_t copy_lists_of(const ek_sim_loads *l)
     int keeps = l->cfg.by_level && ek_planner_fills_slots(l->cfg.planner);
 
     return keeps ? l->steps * l->cfg.trace->layers : 1;
+}
+
+/* What ranks say to each other, for an engine that asks. */
+static ek_status allocate_by_rank(ek_sim_loads *l)
+{
+    size_t samples = (size_t)(l->steps * l->cfg.trace->layers), ep = (size_t)l->cfg.ep;
+
+    if (!l->cfg.by_rank)
+        return EK_OK;
+    l->by_rank = calloc(2 * samples * ep * ep, sizeof(*l->by_rank));
+    l->lists = calloc(2 * samples * (size_t)l->limits.experts * ep, sizeof(*l->lists));
+    EK_REQUIRE(l->by_rank != NULL && l->lists != NULL, EK_ENOMEM,
+               "no memory for the loads of %lld steps", (long long)l->steps);
+    return EK_OK;
 }
 
 static ek_status allocate(ek_sim_loads *l)
@@ -391,6 +439,7 @@ static ek_status open_loads(ek_sim_loads *l)
                                  .batches = c->batches};
     l->core_ranks = count_core_ranks(c);
     EK_TRY(allocate(l));
+    EK_TRY(allocate_by_rank(l));
     for (int32_t r = 0; r < c->ep; r++)
         l->node_of[r] = (int32_t)((int64_t)r * c->etp / node);
     l->limits.node_of = l->node_of;
@@ -431,6 +480,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->level_scratch);
     free(l->core_seconds);
     free(l->passed);
+    free(l->by_rank);
+    free(l->lists);
     free(l->memory);
     free(l->slots);
     free(l);
@@ -546,6 +597,24 @@ const ek_copy_traffic *ek_sim_loads_copies(const ek_sim_loads *l, const ek_op *o
         return NULL;
     *gradient = op->work.net.bytes / l->limits.slots; /* the op has what all slots could send */
     return kind == TO_SUM ? &l->copies[index_of(l, op)].to_sum : &l->copies[index_of(l, op)].of_sum;
+}
+
+const double *ek_sim_loads_passed(const ek_sim_loads *l, const ek_op *op)
+{
+    int which = op->layer >= 0 && l->layer_of[op->layer] >= 0 ? exchange_of(op) : -1;
+
+    if (!l->cfg.by_rank || (which != ROWS && which != ROWS_BACK))
+        return NULL;
+    return passed_at(l, l->step, l->layer_of[op->layer], which == ROWS_BACK);
+}
+
+const int32_t *ek_sim_loads_lists(const ek_sim_loads *l, const ek_op *op)
+{
+    double gradient;
+
+    if (!l->cfg.by_rank || ek_sim_loads_copies(l, op, &gradient) == NULL)
+        return NULL;
+    return lists_at(l, l->step, l->layer_of[op->layer], kind_of(op) == OF_SUM);
 }
 
 double ek_sim_loads_rows_sent(const ek_sim_loads *l, const ek_op *op)

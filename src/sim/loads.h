@@ -44,6 +44,7 @@ typedef struct {
     int64_t skip;             /* iterations at the beginning that are planned, and no samples */
     double capacity_factor;   /* 0: dropless */
     int by_level;             /* 1: ek_sim_loads_exchange is asked; 0: ek_sim_loads_replayed */
+    int by_rank;              /* 1: ek_sim_loads_passed and ek_sim_loads_lists are asked */
     int padded;               /* 1: experts have as many rows as their capacity */
 } ek_sim_loads_config;
 
@@ -90,6 +91,13 @@ const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op);
  * send, in gradients of *gradient bytes; NULL: it is none of these. */
 const ek_copy_traffic *ek_sim_loads_copies(const ek_sim_loads *l, const ek_op *op,
                                            double *gradient);
+
+/* Of an all-to-all of tokens: rows that each expert rank of a group sends to each [ep, ep], over
+ * those of an even spread; NULL: another op.  Borrowed likewise. */
+const double *ek_sim_loads_passed(const ek_sim_loads *l, const ek_op *op);
+
+/* Of an op that ek_sim_loads_copies knows: ek_copy_sums_lists [experts, ep]; NULL: another op. */
+const int32_t *ek_sim_loads_lists(const ek_sim_loads *l, const ek_op *op);
 
 /* Rows that all ranks together send in an all-to-all of tokens, over those under even loads with
  * one copy of each expert; 1 for other ops. */

@@ -267,7 +267,7 @@ static ek_status start_net(sim_loop *l, sim_class *c, int32_t x, int32_t op)
     } else if (w.collective != EK_COLLECTIVE_RECEIVE) {
         EK_TRY(count_collective(e, c, op, x));
     }
-    EK_TRY(e->calls->start(e->calls->self, rank, &w, gradient, op));
+    EK_TRY(e->calls->start(e->calls->self, rank, what, &w, gradient, op));
     return advance_rank(e, rank);
 }
 

@@ -35,8 +35,10 @@ typedef struct {
 /* Who runs the calls of network ops. */
 typedef struct {
     void *self;
-    /* A rank starts the call of a network op, `call`; w->group is that of the rank. */
-    ek_status (*start)(void *self, int32_t rank, const ek_net_work *w, int tag, int32_t call);
+    /* A rank starts the call of a network op, `call`; w: the op's work, of which w->group is that
+     * of the rank. */
+    ek_status (*start)(void *self, int32_t rank, const ek_op *op, const ek_net_work *w, int tag,
+                       int32_t call);
     /* Lets the calls of a rank make progress; *call: one that has finished, or -1: none has. */
     ek_status (*finished)(void *self, int32_t rank, int32_t *call);
     /* The oldest message for which both ranks have called; returns 0 if there is none. */
@@ -46,8 +48,8 @@ typedef struct {
     void (*arrived)(void *self, int32_t id);
 } ek_sim_calls;
 
-/* As ek_sim_replay, and errors of the calls.  Loads of ranks (cfg->factors) do not change what they
- * send. */
+/* As ek_sim_replay, and errors of the calls.  What ranks send under loads (cfg->factors) the calls
+ * know. */
 EK_CHECKED ek_status ek_sim_messages(const ek_sim_config *cfg, const ek_cluster *c,
                                      const ek_sim_calls *calls, ek_sim_result *out);
 

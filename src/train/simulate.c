@@ -319,6 +319,7 @@ static ek_status plan_loads(const ek_simulation *s, const ek_simulation_config *
                              .capacity_factor =
                                  cfg->trace != NULL ? cfg->train->capacity_factor : 0,
                              .by_level = s->engine == EK_ENGINE_FLOW,
+                             .by_rank = s->engine == EK_ENGINE_MESSAGES,
                              .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
 
     return ek_sim_loads_open(&c, out);
@@ -387,19 +388,18 @@ static void close_loads(ek_simulation *s)
 /* Even loads, where the policy plans several copies of experts for them. */
 static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
 {
-    const ek_planner *planner = ek_imagined_layout(s->imagined)->planner;
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
 
-    if (planner == NULL || !ek_planner_fills_slots(planner))
+    if (l->planner == NULL || !ek_planner_fills_slots(l->planner))
         return EK_OK;
-    EK_TRY(ek_even_loads_open(ek_imagined_layout(s->imagined), &s->even));
+    EK_TRY(ek_even_loads_open(l, &s->even));
     EK_TRY(open_loads(s, cfg, &s->even));
     if (ek_sim_loads_balance(s->loads)->replicas <= 0) {
         close_loads(s);
         return EK_OK;
     }
-    EK_REQUIRE(cfg->engine != EK_ENGINE_MESSAGES, EK_EUNSUPPORTED,
-               "--engine messages simulates one copy of each expert: use flow with --balance %s%s",
-               cfg->train->balance, cfg->train->elastic ? " --elastic" : "");
+    if (s->calls != NULL)
+        ek_net_calls_set_loads(s->calls, s->loads, (int)l->spec.experts, l->ep, l->etp);
     return open_group_loads(s, cfg);
 }
 

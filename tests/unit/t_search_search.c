@@ -426,6 +426,35 @@ static void refusals_of_training_are_the_message_if_all_are_refused(void)
     ek_search_close(&s);
 }
 
+/* As training does: the stages of the others are not as many. */
+static void a_list_of_layers_leaves_layouts_with_as_many_stages(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = {.train = &train, .cluster = &cluster, .ranks = RANKS, .fix = some};
+    ek_search *s;
+    int64_t simulated = 0;
+
+    set_cluster(&cluster);
+    cfg.top = 1;
+    train.pp_layers = "3,1";
+    s = search_for(&cfg);
+    for (int64_t i = 0; s != NULL && i < s->n; i++) {
+        const ek_search_layout *l = &s->layouts[i];
+        const int64_t *v = l->choice.value;
+        int fits = v[EK_CHOICE_PP] * v[EK_CHOICE_CHUNKS] == 2;
+
+        simulated += l->outcome == EK_OUTCOME_SIMULATED;
+        CHECK(fits == (l->outcome != EK_OUTCOME_REFUSED));
+    }
+    CHECK(simulated > 0);
+    ek_search_close(&s);
+    train.pp_layers = "1,2,1";
+    CHECK_INT(ek_search_run(&cfg, &s), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), "--pp-layers 1,2,1 is of 3 stages") != NULL);
+    ek_search_close(&s);
+}
+
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
     EK_CASE(few_layers_tell_what_all_do),
@@ -435,6 +464,7 @@ static const ek_case cases[] = {
     EK_CASE(measured_memory_is_that_of_the_simulation),
     EK_CASE(what_does_not_fit_is_not_chosen),
     EK_CASE(nothing_fits_says_what_the_smallest_needs),
+    EK_CASE(a_list_of_layers_leaves_layouts_with_as_many_stages),
     EK_CASE(refusals_of_training_are_the_message_if_all_are_refused),
 };
 EK_TEST_MAIN(cases)

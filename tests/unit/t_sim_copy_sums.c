@@ -11,6 +11,7 @@ static int64_t quota[RANKS * SLOTS];
 static ek_copy_messages messages[4 * RANKS];
 static int32_t passed[RANKS * RANKS];
 static const ek_copy_memory memory = {messages, passed};
+static int32_t lists[EXPERTS * RANKS];
 static double to_sum[RANKS], of_sum[RANKS];
 
 /* Two ranks a node. */
@@ -57,6 +58,10 @@ static void chains_by_hand(void)
     CHECK_INT((int)(s.to_sum.all.bytes[0] + s.to_sum.all.bytes[1]), 3); /* all serve */
     ek_copy_sums_of(&(ek_copy_sums_config){&c, 2, 2, 0}, &p, memory, to_sum, of_sum, &s);
     CHECK_INT((int)s.of_sum.all.bytes[0], 0); /* an expert rank is a node */
+    ek_copy_sums_lists(&(ek_copy_sums_config){&c, 1, 2, 0}, &p, 1, lists);
+    CHECK(memcmp(lists, (int32_t[]){0, 2, -1, -1, -1, -1}, 6 * sizeof(*lists)) == 0);
+    ek_copy_sums_lists(&(ek_copy_sums_config){&c, 1, 2, 0}, &p, 0, lists);
+    CHECK(memcmp(lists, (int32_t[]){0, 1, 2, 1, 0, -1}, 6 * sizeof(*lists)) == 0);
 }
 
 /* A transient replica's rows count as its primary's. */
