@@ -189,7 +189,9 @@ class Search(ek_cli.Case):
         self.assertGreater(elastic["best"][0]["memory_mb"], 1.05 * plain["best"][0]["memory_mb"])
         s = self.simulate(16, elastic["best"][0]["options"], "--batch", 64, "--elastic")
         self.assertAlmostEqual(s["step_ms"], elastic["best"][0]["step_ms"], places=6)
-        self.assertIn("--micro-batch 64 --elastic --data", self.search(*words, "--elastic").stdout)
+        page = self.path("page.html")
+        self.assertIn("--micro-batch 64 --elastic --data", self.search(*words, "--elastic", "--report", page).stdout)
+        self.assertIn(b"--micro-batch 64 --elastic --data", ek_cli.read(page))
 
     def test_copies_are_left_out_where_they_do_not_fit_the_limit(self):
         words = [16, "--fix", "pp=1,tp=1,etp=1,ep=16,zero=0,micro-batch=64,recompute=off", "--batch", 64, "--seq", 64]
