@@ -287,8 +287,8 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
     printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
     if (x->cfg.history != NULL)
         printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
-    printf("  moved       %sB per layer and iteration\n",
-           ek_count_text(bytes, sizeof(bytes), r->bytes));
+    printf("  moved       %s per layer and iteration\n",
+           ek_bytes_text(bytes, sizeof(bytes), r->bytes));
     if (x->cfg.planner->enforces_replicas_min)
         printf("  failures    %s\n", r->survivability_text);
     if (x->cfg.planner->enforces_replicas_min && r->racks_text[0] != '\0')

@@ -182,10 +182,10 @@ static void print_balance(const ek_train_balance *b)
         snprintf(smaller, sizeof(smaller), " (standard deviation %.3g times as large)",
                  ek_summary_rb(b));
     printf("balance %s: busiest rank %.2f x mean load, %.2f without%s; per step %.0f "
-           "replicas (%.0f sent before the gate, %sB), "
+           "replicas (%.0f sent before the gate, %s), "
            "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
            b->policy, b->after, b->before, smaller, b->replicas, b->replicas_ahead,
-           ek_count_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
+           ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
            b->waited_s * 1e3);
     if (b->slowest_rank < 1)
         printf("speeds of ranks differ: the slowest expert rank has %.2f of the fastest one's\n",

@@ -153,9 +153,9 @@ static void write_offload(const ek_fit_report *r, int i, FILE *out)
         fprintf(out, "\n");
         return;
     }
-    fprintf(out, "; %d of %d buckets in memory: a step reads %sB, writes %sB", o->entries,
-            o->buckets, ek_count_text(a, sizeof(a), o->step.read_bytes),
-            ek_count_text(b, sizeof(b), o->step.written_bytes));
+    fprintf(out, "; %d of %d buckets in memory: a step reads %s, writes %s", o->entries, o->buckets,
+            ek_bytes_text(a, sizeof(a), o->step.read_bytes),
+            ek_bytes_text(b, sizeof(b), o->step.written_bytes));
     if (s.tokens_per_s > 0)
         fprintf(out, ", at most %.0f tokens/s; hidden with %.0f tokens for an expert",
                 s.tokens_per_s, s.tokens_to_hide);

@@ -360,9 +360,9 @@ static void put_traffic(const ek_sim_report *r, FILE *out)
         return;
     fprintf(out, "sends     %sB a rank:", ek_count_text(text, sizeof(text), all));
     for (int32_t l = 0; l < r->cluster->n_levels; l++)
-        fprintf(out, "%s %s %sB", l > 0 ? "," : "",
+        fprintf(out, "%s %s %s", l > 0 ? "," : "",
                 ek_printable(name, sizeof(name), r->cluster->level[l].name),
-                ek_count_text(text, sizeof(text), r->traffic.bytes[l]));
+                ek_bytes_text(text, sizeof(text), r->traffic.bytes[l]));
     fprintf(out, "%s\n", r->balance != NULL ? " (with even loads)" : "");
 }
 
