@@ -689,8 +689,8 @@ static ek_status fill_answer(searching *s)
 static ek_status search(searching *s, const ek_search_config *cfg)
 {
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
-               "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
-               (long long)ek_cluster_ranks(cfg->cluster));
+               "--ranks %d: cluster %s has %lld (`ranks` of its last level)", cfg->ranks,
+               cfg->cluster->name, (long long)ek_cluster_ranks(cfg->cluster));
     EK_TRY(check_objective(s, cfg));
     EK_TRY(ek_cluster_nodes(cfg->cluster, cfg->ranks, &s->node_of));
     s->setting.node_of = s->node_of;

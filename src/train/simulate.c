@@ -509,8 +509,8 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     if (train.memory_limit == 0) /* of copies */
         train.memory_limit = (int64_t)cfg->cluster->memory;
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
-               "--ranks %d: cluster %s has %lld", cfg->ranks, cfg->cluster->name,
-               (long long)ek_cluster_ranks(cfg->cluster));
+               "--ranks %d: cluster %s has %lld (`ranks` of its last level)", cfg->ranks,
+               cfg->cluster->name, (long long)ek_cluster_ranks(cfg->cluster));
     EK_REQUIRE(!cfg->timeline || (cfg->timeline_rank >= 0 && cfg->timeline_rank < cfg->ranks),
                EK_EINVAL, "--timeline-rank %d: there are ranks 0 to %d", cfg->timeline_rank,
                cfg->ranks - 1);

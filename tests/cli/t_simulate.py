@@ -310,7 +310,7 @@ class Simulate(ek_cli.Case):
     def test_faults_are_one_sentence(self):
         record = ek_cli.write(self.path("record.csv"), "0,add,a\n0,add,b\n10000,remove,b\n20000,add,c\n")
         for status, said, ranks, words in (
-                (USAGE, "--ranks 5000: cluster toy has 4096", 5000, []),
+                (USAGE, "--ranks 5000: cluster toy has 4096 (`ranks` of its last level)", 5000, []),
                 (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 8, ["--timeline", "x", "--timeline-rank", 8]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 9,  # of which failures leave 8

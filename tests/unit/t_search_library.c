@@ -129,7 +129,7 @@ static void bad_settings_are_refused_by_name(void)
             "the settings: key `ranks`");
     refused(ek_simulate_json, made_up("80G"), "{}", EK_EINVAL, "needs `--ranks`");
     refused(ek_simulate_json, made_up("80G"), "{\"ranks\": 9}", EK_EINVAL,
-            "--ranks 9: cluster made up has 8");
+            "--ranks 9: cluster made up has 8 (`ranks` of its last level)");
     refused(ek_simulate_json, "{\"evenkeel_cluster\": 1}", "{\"ranks\": 4}", EK_EFORMAT,
             "the cluster: ");
     refused(ek_simulate_json, "/nowhere.json", "{\"ranks\": 4}", EK_ENOENT, "/nowhere.json");
