@@ -569,16 +569,23 @@ size_t ek_param_buckets_staging_bytes(const ek_model *m)
     return (bytes + align - 1) / align * align;
 }
 
+int32_t ek_param_buckets_staging_slots(const ek_model *m)
+{
+    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep;
+
+    if (m->cfg.persistent_slots)
+        slots += m->cfg.spare_slots - m->cfg.transient_slots;
+    return (int32_t)slots;
+}
+
 /* Reserves staging for received experts in memory that outlives the process. */
 static void reserve_staging(ek_model *m)
 {
-    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots -
-                    m->cfg.transient_slots;
-
     for (int i = 0; i < 2 && m->cfg.state != NULL && m->cfg.migrates; i++) {
         ek_arena_round(&m->state, m->cfg.state->align);
         m->staging_at[i] = m->state.used;
-        m->staging[i] = ek_arena_alloc(&m->state, slots, ek_param_buckets_staging_bytes(m));
+        m->staging[i] = ek_arena_alloc(&m->state, ek_param_buckets_staging_slots(m),
+                                       ek_param_buckets_staging_bytes(m));
     }
 }
 

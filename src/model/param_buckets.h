@@ -158,6 +158,8 @@ void ek_param_buckets_reserve(ek_model *m);
 /* Bytes from one entry of the staging (ek_model.staging) to the next: masters and both moments of
  * an expert. */
 size_t ek_param_buckets_staging_bytes(const ek_model *m);
+/* Entries of a staging buffer: as many experts as a rank has slots with state. */
+int32_t ek_param_buckets_staging_slots(const ek_model *m);
 /* Whether an expert that migrates arrives with the masters of all ranks that shard it, which this
  * rank reads or packs, though it keeps only its own range of them (ZeRO 1 and 2). */
 int ek_param_buckets_sends_whole_masters(const ek_model *m);

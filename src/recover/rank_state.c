@@ -34,6 +34,12 @@ int32_t ek_state_slots(const ek_model *m)
     return l < m->spec.layers ? m->layers[l].experts.placement.slots - m->cfg.transient_slots : 0;
 }
 
+/* Entries of a staging buffer. */
+static int32_t staged_slots(const ek_model *m)
+{
+    return m->cfg.migrates && ek_state_slots(m) > 0 ? ek_param_buckets_staging_slots(m) : 0;
+}
+
 /* Index of the first shard of a layer's slots; layer = layers, layers + 1: of a staging buffer. */
 static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t layer)
 {
@@ -41,14 +47,15 @@ static int64_t first_shard(const ek_rank_state *s, const ek_model *m, int64_t la
 
     for (int64_t l = 0; l < layer && l < m->spec.layers; l++)
         before += ek_model_has_moe_layer(m, l);
-    before += layer > m->spec.layers; /* the second staging buffer follows the first */
-    return s->tensors + before * OF_EXPERT * ek_state_slots(m);
+    before *= ek_state_slots(m);
+    if (layer > m->spec.layers) /* the second staging buffer follows the first */
+        before += staged_slots(m);
+    return s->tensors + before * OF_EXPERT;
 }
 
 static int64_t count_shards(const ek_rank_state *s, const ek_model *m)
 {
-    return first_shard(s, m, m->spec.layers) +
-           (m->cfg.migrates ? 2 * OF_EXPERT * ek_state_slots(m) : 0);
+    return first_shard(s, m, m->spec.layers) + 2 * OF_EXPERT * (int64_t)staged_slots(m);
 }
 
 /* Sets a shard's byte offsets to number `first` of masters and moments. */
@@ -112,7 +119,7 @@ static void set_staging_shards(ek_rank_state *s, const ek_model *m, int buf_idx)
     int64_t up = 2 * m->spec.hidden * m->local.ff * real_bytes_of(m), down = up / 2;
     ek_state_shard *p = &s->shards.shard[first_shard(s, m, m->spec.layers + buf_idx)];
 
-    for (int64_t slot = 0; slot < ek_state_slots(m); slot++, p += OF_EXPERT) {
+    for (int64_t slot = 0; slot < staged_slots(m); slot++, p += OF_EXPERT) {
         char *at = (char *)m->staging[buf_idx] + slot * (int64_t)ek_param_buckets_staging_bytes(m);
 
         set_expert_shards(s, m, p, (void *[]){at, at + up, at + 2 * up},
@@ -328,14 +335,14 @@ static int64_t list_extents(const ek_model *m, const void *base, ek_journal_exte
  */
 static int64_t list_block_sizes(const ek_model *m, size_t end, size_t *bytes)
 {
-    int64_t n = 0, staged_slots = m->cfg.migrates ? ek_state_slots(m) : 0;
-    size_t buckets_end = staged_slots > 0 ? m->staging_at[0] : end;
+    int64_t n = 0, staged = staged_slots(m);
+    size_t buckets_end = staged > 0 ? m->staging_at[0] : end;
 
     for (int32_t i = 0; i < m->buckets->n; i++, n++)
         if (bytes != NULL)
             bytes[n] = (i + 1 < m->buckets->n ? m->buckets->bucket[i + 1].state_at : buckets_end) -
                        m->buckets->bucket[i].state_at;
-    for (int64_t i = 0; i < 2 * staged_slots; i++, n++)
+    for (int64_t i = 0; i < 2 * staged; i++, n++)
         if (bytes != NULL)
             bytes[n] = ek_param_buckets_staging_bytes(m);
     return n;

@@ -161,24 +161,24 @@ void ek_copy_sums_lists(const ek_copy_sums_config *cfg, const ek_plan *p, int to
     }
 }
 
-void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_memory memory,
-                     double *to_sum, double *of_sum, ek_copy_sums *out)
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p,
+                     const ek_copy_results *by_rank, int32_t *passed, ek_copy_sums *out)
 {
     int32_t ranks = p->placement.ranks;
     ek_cluster links = *cfg->cluster;
     counting x = {.cfg = cfg,
                   .p = p,
                   .links = &links,
-                  .sent = memory.messages,
-                  .got = memory.messages + ranks,
-                  .passed = memory.passed,
+                  .sent = by_rank->messages,
+                  .got = by_rank->messages + ranks,
+                  .passed = passed,
                   .out = &out->to_sum};
 
     for (int l = 0; l < links.n_levels; l++)
         links.level[l].gap_s = 0;
-    count(&x, 1, to_sum);
+    count(&x, 1, by_rank->to_sum);
     x.sent += 2 * ranks;
     x.got += 2 * ranks;
     x.out = &out->of_sum;
-    count(&x, 0, of_sum);
+    count(&x, 0, by_rank->of_sum);
 }

@@ -24,7 +24,7 @@ ek_net_traffic ek_copy_messages_traffic(const ek_copy_messages *m, double gradie
 typedef struct {
     ek_net_traffic busiest;             /* sent or received by the rank whose link takes longest */
     ek_net_traffic all;                 /* sent by all ranks together */
-    const ek_copy_messages *sent, *got; /* [ranks] by each; borrowed from ek_copy_memory */
+    const ek_copy_messages *sent, *got; /* [ranks] by each; borrowed from ek_copy_results */
 } ek_copy_traffic;
 
 typedef struct {
@@ -39,16 +39,16 @@ typedef struct {
     int all_serve;  /* gradients are summed before it is known which copies serve */
 } ek_copy_sums_config;
 
-/* Memory of the caller. */
+/* Results by rank, in memory of the caller. */
 typedef struct {
-    ek_copy_messages *messages; /* [4 * ranks] what each rank sends and gets, for ek_copy_sums */
-    int32_t *passed;            /* [ranks * ranks] scratch */
-} ek_copy_memory;
+    ek_copy_messages
+        *messages;           /* [4 * ranks] what each rank sends and gets, which the answer has */
+    double *to_sum, *of_sum; /* [ranks] seconds of its link over those of the busiest */
+} ek_copy_results;
 
-/* Of a plan of the group that begins at rank 0.  to_sum, of_sum [ranks]: seconds of each rank's
- * link over those of the busiest. */
-void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p, ek_copy_memory memory,
-                     double *to_sum, double *of_sum, ek_copy_sums *out);
+/* Of a plan of the group that begins at rank 0.  passed [ranks * ranks]: scratch. */
+void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p,
+                     const ek_copy_results *by_rank, int32_t *passed, ek_copy_sums *out);
 
 /* Whose messages these are, expert after expert: lists [experts, ranks] of ranks of the group, that
  * which gets the sum first, as ek_comm_multireduce and ek_comm_multicast take them; then -1.  An

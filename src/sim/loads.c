@@ -17,28 +17,30 @@ enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 /* Times of ek_sim_loads_replayed: of exchanges, the same there and back, and of expert products. */
 enum { ROWS_WIRE, WEIGHTS_WIRE, PRODUCTS, REPLAYED };
-enum { COPY_LISTS = 4 }; /* of ek_copy_memory.messages */
+enum { COPY_LISTS = 4 }; /* of ek_copy_results.messages */
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
     ek_machine machine; /* the cluster's, with its links */
     ek_plan_limits limits;
-    int32_t *node_of;             /* [ep] */
-    int64_t steps, step;          /* samples; the chosen one */
-    double *factors;              /* [steps][trace layers][KINDS][ep] */
-    ek_copy_sums *copies;         /* [steps][trace layers] */
-    ek_level_rows *exchanged;     /* [steps][trace layers][EXCHANGES][ep] */
-    double *replayed;             /* [steps][trace layers][REPLAYED][ep] */
-    ek_level_rows *level_scratch; /* [ep] */
-    int64_t *passed;              /* [ep][ep] scratch: from rank to rank */
-    double *by_rank;              /* [steps][trace layers][2][ep][ep] rows there and back */
-    int32_t *lists;               /* [steps][trace layers][2][experts][ep] of sums, and back */
-    int32_t core_ranks;           /* ranks of the groups that share cores with one; 0: none do */
-    double *core_seconds;         /* [2][core_ranks] scratch: of work, and until it is done */
-    double *rows_sent;            /* [steps][trace layers] ek_sim_loads_rows_sent */
-    ek_copy_memory sums;          /* of ek_copy_sums_of */
-    int32_t *layer_of;            /* [model layers] of the trace; -1: a dense layer */
+    int32_t *node_of;                /* [ep] */
+    int64_t steps, step;             /* samples; the chosen one */
+    double *factors;                 /* [steps][trace layers][KINDS][ep] */
+    ek_copy_sums *copies;            /* [steps][trace layers] */
+    ek_level_rows *exchanged;        /* [steps][trace layers][EXCHANGES][ep] */
+    double *replayed;                /* [steps][trace layers][REPLAYED][ep] */
+    ek_level_rows *level_scratch;    /* [ep] */
+    int64_t *passed;                 /* [ep][ep] scratch: from rank to rank */
+    double *by_rank;                 /* [steps][trace layers][2][ep][ep] rows there and back */
+    int32_t *lists;                  /* [steps][trace layers][2][experts][ep] of sums, and back */
+    int32_t core_ranks;              /* ranks of the groups that share cores with one; 0: none do */
+    double *core_seconds;            /* [2][core_ranks] scratch: of work, and until it is done */
+    double *rows_sent;               /* [steps][trace layers] ek_sim_loads_rows_sent */
+    ek_copy_messages *copy_messages; /* [steps][trace layers][COPY_LISTS][ep] of copies, if
+                                        by_level; else of one of them, and nobody's */
+    int32_t *copies_passed;          /* [ep][ep] scratch of ek_copy_sums_of */
+    int32_t *layer_of;               /* [model layers] of the trace; -1: a dense layer */
     ek_sim_balance balance;
     int64_t planned; /* plans of samples */
     int64_t lag;
@@ -260,14 +262,15 @@ static void set_copies(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pl
                              .states = states_of(l),
                              .all_serve = l->cfg.all_serve};
     int64_t at = step * l->cfg.trace->layers + layer;
-    ek_copy_memory memory = l->sums;
+    ek_copy_results by_rank = {.messages = l->copy_messages,
+                               .to_sum = factors_at(l, step, layer, TO_SUM),
+                               .of_sum = factors_at(l, step, layer, OF_SUM)};
 
     if (!ek_planner_fills_slots(l->cfg.planner))
         return;
     if (l->cfg.by_level)
-        memory.messages += at * COPY_LISTS * l->cfg.ep;
-    ek_copy_sums_of(&c, p, memory, factors_at(l, step, layer, TO_SUM),
-                    factors_at(l, step, layer, OF_SUM), &l->copies[at]);
+        by_rank.messages += at * COPY_LISTS * l->cfg.ep;
+    ek_copy_sums_of(&c, p, &by_rank, l->copies_passed, &l->copies[at]);
     for (int back = 0; l->cfg.by_rank && back < 2; back++)
         ek_copy_sums_lists(&c, p, !back, lists_at(l, step, layer, back));
 }
@@ -360,15 +363,15 @@ static ek_status allocate(ek_sim_loads *l)
     l->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->core_seconds));
     l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
-    l->sums.messages =
-        calloc((size_t)(copy_lists_of(l) * COPY_LISTS * c->ep), sizeof(*l->sums.messages));
-    l->sums.passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->sums.passed));
+    l->copy_messages =
+        calloc((size_t)(copy_lists_of(l) * COPY_LISTS * c->ep), sizeof(*l->copy_messages));
+    l->copies_passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->copies_passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
                    l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
-                   l->rows_sent != NULL && l->sums.messages != NULL && l->sums.passed != NULL &&
+                   l->rows_sent != NULL && l->copy_messages != NULL && l->copies_passed != NULL &&
                    l->memory != NULL && l->slots != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
@@ -473,8 +476,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->factors);
     free(l->copies);
     free(l->rows_sent);
-    free(l->sums.messages);
-    free(l->sums.passed);
+    free(l->copy_messages);
+    free(l->copies_passed);
     free(l->exchanged);
     free(l->replayed);
     free(l->level_scratch);

@@ -78,6 +78,15 @@ class Moe(ek_cli.Case):
                             any("expert up" in n for n in names), names)
 
     @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_results_without_a_timeline(self):
+        """A timeline that cannot be written fails the command after its results."""
+        for flavour in FLAVOURS:
+            r = self.on_ranks(flavour, 2, "--ep", "2", "--degrees", "1", "--json", "--timeline", self.path("nowhere/timeline.json"))
+            self.assertNotIn(r.returncode, (DONE, ek_cli.USAGE))
+            self.assertIn("nowhere/timeline", r.stderr)
+            self.check_ways(json.loads(r.stdout), ["degree 1"], True)
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
     def test_text(self):
         r = self.on_ranks(FLAVOURS[0], 2, "--ep", "2", "--degrees", "1,2")
         self.assertEqual(r.returncode, DONE, r.stderr)

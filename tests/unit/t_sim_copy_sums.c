@@ -10,9 +10,9 @@ static int32_t expert_of[RANKS * SLOTS], primary[EXPERTS];
 static int64_t quota[RANKS * SLOTS];
 static ek_copy_messages messages[4 * RANKS];
 static int32_t passed[RANKS * RANKS];
-static const ek_copy_memory memory = {messages, passed};
 static int32_t lists[EXPERTS * RANKS];
 static double to_sum[RANKS], of_sum[RANKS];
+static const ek_copy_results by_rank = {messages, to_sum, of_sum};
 
 /* Two ranks a node. */
 static ek_cluster two_a_node(void)
@@ -42,7 +42,7 @@ static void chains_by_hand(void)
     memcpy(quota, rows, sizeof(rows));
     primary[0] = 0;
     primary[1] = 1;
-    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 2, 0}, &p, memory, to_sum, of_sum, &s);
+    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 2, 0}, &p, &by_rank, passed, &s);
     CHECK_INT((int)s.to_sum.all.bytes[0], 0); /* rank 2 to rank 0, over the network */
     CHECK_INT((int)s.to_sum.all.bytes[1], 1);
     CHECK_INT((int)s.to_sum.all.messages[1], 2);
@@ -54,9 +54,9 @@ static void chains_by_hand(void)
     CHECK_INT((int)s.of_sum.all.bytes[1], 1); /* expert 0: 1 to 2 */
     CHECK_INT((int)s.of_sum.busiest.bytes[1], 1);
     CHECK(of_sum[1] == 1 && of_sum[2] == 1 && fabs(of_sum[0] - 0.1) < 1e-12);
-    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 2, 1}, &p, memory, to_sum, of_sum, &s);
+    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 2, 1}, &p, &by_rank, passed, &s);
     CHECK_INT((int)(s.to_sum.all.bytes[0] + s.to_sum.all.bytes[1]), 3); /* all serve */
-    ek_copy_sums_of(&(ek_copy_sums_config){&c, 2, 2, 0}, &p, memory, to_sum, of_sum, &s);
+    ek_copy_sums_of(&(ek_copy_sums_config){&c, 2, 2, 0}, &p, &by_rank, passed, &s);
     CHECK_INT((int)s.of_sum.all.bytes[0], 0); /* an expert rank is a node */
     ek_copy_sums_lists(&(ek_copy_sums_config){&c, 1, 2, 0}, &p, 1, lists);
     CHECK(memcmp(lists, (int32_t[]){0, 2, -1, -1, -1, -1}, 6 * sizeof(*lists)) == 0);
@@ -76,7 +76,7 @@ static void transient_copies_serve_for_the_primary(void)
     memcpy(expert_of, held, sizeof(held));
     memcpy(quota, rows, sizeof(rows));
     primary[0] = 0;
-    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 1, 0}, &p, memory, to_sum, of_sum, &s);
+    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 1, 0}, &p, &by_rank, passed, &s);
     CHECK_INT((int)s.to_sum.all.bytes[0], 1); /* ranks 0 and 1 have gradients, */
     CHECK_INT((int)s.to_sum.all.bytes[1], 0);
     CHECK_INT((int)s.of_sum.all.bytes[0], 1); /* and persistent copies */
@@ -98,7 +98,7 @@ static void what_a_pair_exchanges_has_its_bandwidth(void)
     memcpy(quota, rows, sizeof(rows));
     for (int e = 0; e < 3; e++)
         primary[e] = e;
-    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 3, 0}, &p, memory, to_sum, of_sum, &s);
+    ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, 3, 0}, &p, &by_rank, passed, &s);
     CHECK(s.of_sum.busiest.bytes[0] == 2 && s.of_sum.busiest.largest[0] == 2);
     CHECK(s.of_sum.busiest.largest[1] == 1 && s.of_sum.all.largest[0] == 2);
     CHECK(fabs(of_sum[1] - 1) < 1e-12); /* 2 from rank 0 take 8; */
@@ -149,7 +149,7 @@ static void drawn_placements_need_a_message_for_each_copy(void)
         ek_copy_sums s;
 
         draw_plan(seed, &sums, &copies);
-        ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, SLOTS, 0}, &p, memory, to_sum, of_sum, &s);
+        ek_copy_sums_of(&(ek_copy_sums_config){&c, 1, SLOTS, 0}, &p, &by_rank, passed, &s);
         all += sums;
         CHECK(s.to_sum.all.bytes[0] + s.to_sum.all.bytes[1] == sums);
         CHECK(s.of_sum.all.bytes[0] + s.of_sum.all.bytes[1] == copies);

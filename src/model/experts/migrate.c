@@ -30,8 +30,7 @@ int ek_migration_buf_idx(const ek_model *m, int32_t layer)
 
 void *ek_migration_reserve_staging(ek_arena *a, const ek_model *m)
 {
-    int64_t slots = (m->spec.experts + m->cfg.mesh->ep - 1) / m->cfg.mesh->ep + m->cfg.spare_slots -
-                    m->cfg.transient_slots;
+    int64_t slots = ek_param_buckets_staging_slots(m);
 
     /* Expected use: policies that only move primary copies move few experts at once. */
     return ek_arena_alloc_expected(a, slots, m->cfg.persistent_slots ? (slots + 1) / 2 : 0,
