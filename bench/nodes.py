@@ -32,7 +32,8 @@ def add_options(p, cpu):
 
 class Cluster:
     """A cluster that exists inside a `with` block.  o has nodes, cpu (cores of a node),
-    mpi and command (path of evenkeel), and may have period (tools/cluster up --period)."""
+    mpi and command (path of evenkeel), and may have period (tools/cluster up --period) and
+    ranks_a_node: then ranks are bound to different cores of their node."""
 
     def __init__(self, o):
         self.o = o
@@ -58,7 +59,8 @@ class Cluster:
             sys.exit(77)
         try:
             self.call("up", "--nodes", self.o.nodes, "--cpu", self.o.cpu, "--bandwidth", "100mbit",
-                      *(["--period", self.o.period] if hasattr(self.o, "period") else []))
+                      *(["--period", self.o.period] if hasattr(self.o, "period") else []),
+                      *(["--cores", self.o.ranks_a_node] if hasattr(self.o, "ranks_a_node") else []))
         except BaseException:
             self.__exit__()
             raise
@@ -74,7 +76,8 @@ class Cluster:
     def mpiexec(self, *args, ppn=1):
         """The command line of evenkeel with so many ranks on every node."""
         o = self.o
-        return ["mpiexec", "--mpi", o.mpi, "--ppn", ppn, "-n", ppn * o.nodes,
+        bind = ["--bind-to" if o.mpi == "openmpi" else "-bind-to", "core"] if hasattr(o, "ranks_a_node") else []
+        return ["mpiexec", "--mpi", o.mpi, "--ppn", ppn, "-n", ppn * o.nodes, *bind,
                 os.path.abspath(o.command), *args]
 
     def bench(self, ppn, name, *args):

@@ -305,7 +305,7 @@ def main():
     o = options()
     for name in [] if o.table else o.groups or COUNTED:
         of = dict(COUNTED, **TUNING)[name]
-        o.nodes, o.cpu = of["nodes"], "%.3f" % ((of["cores"] or o.cores) / of["nodes"])
+        o.nodes, o.ranks_a_node, o.cpu = of["nodes"], of["ppn"], "%.3f" % ((of["cores"] or o.cores) / of["nodes"])
         with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
             Group(o, name, o.keep or folder, cluster).run()
     tables(o)

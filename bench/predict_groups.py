@@ -41,6 +41,38 @@ UNEVEN = (
 )
 
 
+# Layouts of 2 ranks, likewise.
+EVEN_OF_2 = (
+    ("dp2", "--zero 0"),
+    ("dp2 zero1", "--zero 1"),
+    ("dp2 zero3", "--zero 3"),
+    ("ep2", "--ep 2 --zero 0"),
+    ("ep2 zero1", "--ep 2 --zero 1"),
+    ("ep2 half", "--ep 2 --zero 0 --micro-batch M2"),
+    ("ep2 degree 2", "--ep 2 --zero 0 --pipeline-degree 2"),
+    ("ep2 recompute", "--ep 2 --zero 0 --recompute full"),
+    ("tp2", "--tp 2 --zero 0"),
+    ("tp2 etp2", "--tp 2 --etp 2 --zero 0"),
+    ("pp2", "--pp 2 --zero 0 --micro-batch M4"),
+    ("pp2 eighth", "--pp 2 --zero 0 --micro-batch M8"),
+)
+
+UNEVEN_OF_2 = (
+    ("dp2 zero1", "--zero 1 --balance off"),
+    ("ep2 off", "--ep 2 --zero 0 --balance off"),
+    ("ep2 exact", "--ep 2 --zero 0 --balance exact"),
+    ("ep2 auto", "--ep 2 --zero 0 --balance auto"),
+    ("ep2 prophet", "--ep 2 --zero 0 --balance prophet"),
+    ("ep2 exact half", "--ep 2 --zero 0 --micro-batch M2 --balance exact"),
+    ("ep2 exact degree 2", "--ep 2 --zero 0 --balance exact --pipeline-degree 2"),
+    ("ep2 off degree 2", "--ep 2 --zero 0 --balance off --pipeline-degree 2"),
+    ("ep2 exact recompute", "--ep 2 --zero 0 --balance exact --recompute full"),
+    ("tp2 off", "--tp 2 --zero 0 --balance off"),
+    ("pp2 off", "--pp 2 --zero 0 --micro-batch M4 --balance off"),
+    ("pp2 eighth off", "--pp 2 --zero 0 --micro-batch M8 --balance off"),
+)
+
+
 def model(layers, experts, hidden, ff):
     """The config of a Mixtral."""
     return dict(MIXTRAL, num_hidden_layers=layers, num_local_experts=experts, hidden_size=hidden, intermediate_size=ff,
@@ -82,10 +114,6 @@ TUNING = {
     "4x1 500 W5": group(4, 1, 500, (2, 16, 256, 192), 16, 160, UNEVEN, "W5"),
     "2x2 200": group(2, 2, 200, (2, 16, 256, 128), 16, 96, EVEN, change=2),
     "4x1 900 trace": group(4, 1, 900, (2, 32, 256, 192), 16, 192, UNEVEN, "trace", cores=1.7),
-}
-
-# Not measured before the results of bench/results/predict.md.
-COUNTED = {
     "4x1 450": group(4, 1, 450, (2, 16, 256, 192), 16, 160, EVEN),
     "2x2 900 trace": group(2, 2, 900, (2, 32, 256, 256), 16, 128, UNEVEN, "trace"),
     "2x2 550 W1": group(2, 2, 550, (2, 16, 256, 192), 16, 160, UNEVEN, "W1"),
@@ -94,4 +122,17 @@ COUNTED = {
     "4x1 550 trace": group(4, 1, 550, (2, 32, 256, 160), 16, 160, UNEVEN, "trace"),
     "4x1 750 W1": group(4, 1, 750, (2, 16, 256, 256), 16, 160, UNEVEN, "W1"),
     "2x2 850 W5": group(2, 2, 850, (2, 16, 256, 256), 16, 160, UNEVEN, "W5", cores=1.8),
+    "2x1 500": group(2, 1, 500, (2, 8, 256, 384), 16, 160, EVEN_OF_2, cores=2),
+}
+
+# Not measured before the results of bench/results/predict.md.
+COUNTED = {
+    "2x1 900": group(2, 1, 900, (2, 8, 256, 256), 16, 160, EVEN_OF_2, cores=2),
+    "2x1 700 W2": group(2, 1, 700, (2, 8, 256, 384), 16, 128, UNEVEN_OF_2, "W2", cores=2),
+    "2x1 1200 trace": group(2, 1, 1200, (2, 32, 256, 192), 16, 160, UNEVEN_OF_2, "trace", cores=2),
+    "4x1 850": group(4, 1, 850, (2, 8, 256, 384), 16, 128, EVEN),
+    "4x1 300 W5": group(4, 1, 300, (2, 16, 256, 256), 16, 128, UNEVEN, "W5"),
+    "4x1 1000 trace": group(4, 1, 1000, (2, 32, 256, 256), 16, 160, UNEVEN, "trace"),
+    "2x2 750": group(2, 2, 750, (2, 16, 256, 256), 16, 160, EVEN),
+    "2x2 500 trace": group(2, 2, 500, (2, 32, 256, 192), 16, 128, UNEVEN, "trace"),
 }

@@ -50,6 +50,9 @@ leftovers() {
 
 nothing_left() { [ -z "$(leftovers)" ]; }
 
+# The cores on which NODE's processes run.
+cores_of() { cluster run "$1" sh -c 'taskset -cp $$' | awk '{ print $NF }'; }
+
 # shown NODE: `show` names the process that this test runs there.
 shown() { cluster show | grep -q "^$1 .*sleep("; }
 
@@ -94,7 +97,14 @@ elif [ "$status" != 0 ]; then
 else
     quota=$(find /sys/fs/cgroup -path "*/evenkeel.$EVENKEEL_CLUSTER.node2/cpu.cfs_quota_us" \
         -o -path "*/evenkeel.$EVENKEEL_CLUSTER.node2/cpu.max" | head -n 1)
-    expect 5000 "the quota of one core in 5 ms" "$(cut -d' ' -f1 "$quota")"
+    expect "-1" "the quota of one core" "$(cut -d' ' -f1 "$quota" | sed 's/max/-1/')"
+    if [ "$(nproc)" -ge 2 ]; then
+        expect 1 "number of node1's cores" "$(cluster run node1 nproc)"
+        [ "$(cores_of node1)" != "$(cores_of node2)" ] || fail "two nodes of one core share core $(cores_of node1)"
+    fi
+    cluster cpu node2 0.5 || fail "cpu"
+    expect 2500 "the quota of half a core in 5 ms" "$(cut -d' ' -f1 "$quota")"
+    cluster cpu node2 1 || fail "cpu"
     cluster run node2 grep -q "evenkeel.$EVENKEEL_CLUSTER.node2" /proc/self/cgroup ||
         fail "a process of node2 is not in its cgroup"
 fi
