@@ -3,6 +3,7 @@
 
 #include "base/option_value.h"
 #include "search/end_ranks.h"
+#include "search/pipeline_bound.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -71,7 +72,7 @@ static void bound_layout(const ek_search_setting *s, const ek_stage_time *of, in
         return;
     l->bound = fmax(l->bound, fmax(of_first + first->end[r], of_last + last->end[r]));
     l->bound = fmax(l->bound, of_last + ramp + first->end[r]);
-    l->refined = first->is_whole;
+    l->refined = first->is_whole ? EK_REFINED_ENDS : EK_NOT_REFINED;
 }
 
 static int fits(const ek_search_layout *l)
@@ -186,6 +187,21 @@ ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int6
     for (int64_t i = 0; i < n; i += together)
         if (together == n || l[i].outcome != EK_OUTCOME_REFUSED)
             EK_TRY(refine_alike(s, &l[i], together));
+    return EK_OK;
+}
+
+ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout *l)
+{
+    const ek_imagined_world w = {s->ranks, s->node_of, s->cluster};
+    ek_train_config cfg = *s->train;
+    double seconds = 0;
+
+    ek_layout_apply(&l->choice, &cfg);
+    l->refined = EK_REFINED;
+    if (!ek_has_pipeline_bound(&cfg, s->batch))
+        return EK_OK;
+    EK_TRY(ek_pipeline_bound(&w, &cfg, s->batch, &seconds));
+    l->bound = fmax(l->bound, seconds);
     return EK_OK;
 }
 

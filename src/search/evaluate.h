@@ -12,7 +12,8 @@
  *          weights that are gathered (search/zero_traffic.h).
  *          At first only one ZeRO stage has that bound: others, and if layers are alike other
  *          numbers of virtual stages, have what their micro-batches take, which is the same in all
- *          of them or more, until ek_search_refine. */
+ *          of them or more, until ek_search_refine.  ek_search_refine_pipeline then also replays a
+ *          single micro-batch on all stages (search/pipeline_bound.h). */
 #ifndef SEARCH_EVALUATE_H
 #define SEARCH_EVALUATE_H
 
@@ -27,12 +28,19 @@ typedef enum {
     EK_OUTCOME_SIMULATED
 } ek_outcome;
 
+/* What a layout's bound has. */
+typedef enum {
+    EK_NOT_REFINED,  /* its micro-batches alone, */
+    EK_REFINED_ENDS, /* what follows them on the first and the last stage, */
+    EK_REFINED       /* all that it can: all stages */
+} ek_refined;
+
 typedef struct {
     ek_layout choice;
     ek_outcome outcome;
-    double memory;       /* bytes of the rank with most; unless refused */
-    double bound;        /* seconds, if it fits: no step is shorter */
-    int refined;         /* 1: bound has all that it can; 0: its micro-batches alone */
+    double memory; /* bytes of the rank with most; unless refused */
+    double bound;  /* seconds, if it fits: no step is shorter */
+    ek_refined refined;
     double even_s;       /* simulated: seconds of a step under even loads, */
     double step_s;       /* and with those of the trace, if it was simulated with them */
     int loaded;          /* 1: it was */
@@ -68,6 +76,9 @@ EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_lay
 /* Refines the bounds of n layouts that differ in recomputation alone, of which one fits.  EK_ENOMEM
  * and the like.  Local. */
 EK_CHECKED ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n);
+
+/* Refines the bound of a layout by all its stages. */
+EK_CHECKED ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout *l);
 
 /* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */
 EK_CHECKED ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l,

@@ -294,12 +294,15 @@ static ek_status refine_all(searching *s, const int64_t *index, int64_t n)
 #pragma omp parallel for schedule(dynamic, 1) num_threads(s->threads)
     for (int64_t i = 0; i < n; i++) {
         int64_t together, first = refined_with(s, index[i], &together);
+        ek_search_layout *l = layout_at(s, index[i]);
         ek_status st;
 
         EK_C_LOCALE;
         if (ek_team_has_failed(&failure))
             continue;
-        st = ek_search_refine(&s->setting, layout_at(s, first), together);
+        st = l->refined == EK_REFINED_ENDS
+                 ? ek_search_refine_pipeline(&s->setting, l)
+                 : ek_search_refine(&s->setting, layout_at(s, first), together);
         if (st < 0)
             ek_team_record(&failure, i, st);
     }
@@ -319,7 +322,9 @@ static ek_status refine_front(simulating *x)
         if (!ek_search_found_admits(&x->found, l))
             continue;
         taken[n_taken++] = i;
-        if (!l->refined)
+        if (l->refined == EK_REFINED_ENDS)
+            add_once(index, &n, i);
+        else if (l->refined == EK_NOT_REFINED)
             add_once(index, &n, refined_with(x->s, i, &together));
     }
     EK_TRY(refine_all(x->s, index, n));
@@ -337,7 +342,7 @@ static ek_status take_round(simulating *x, int64_t *round, int64_t *n)
         int64_t i = ek_bound_queue_first(&x->queue, &bound);
         const ek_search_layout *l = layout_at(x->s, i);
 
-        if (ek_search_found_admits(&x->found, l) && !l->refined) {
+        if (ek_search_found_admits(&x->found, l) && l->refined != EK_REFINED) {
             EK_TRY(refine_front(x));
             continue;
         }

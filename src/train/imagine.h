@@ -73,4 +73,8 @@ void ek_imagined_rank_each_bucket(const ek_imagined_rank *x, ek_imagined_bucket_
  * next call. */
 EK_CHECKED ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out);
 
+/* The graph of its first step, with the settings measured last, or those of cfg.  Borrowed until
+ * the next call. */
+EK_CHECKED ek_status ek_imagined_rank_step(ek_imagined_rank *x, const ek_graph **out);
+
 #endif

@@ -376,18 +376,26 @@ void ek_imagined_rank_each_bucket(const ek_imagined_rank *x, ek_imagined_bucket_
     }
 }
 
-ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out)
+ek_status ek_imagined_rank_step(ek_imagined_rank *x, const ek_graph **out)
 {
-    ek_run *r = &x->rank->run;
-    int64_t batch = r->training.batch;
     ek_graph *g = NULL;
     ek_status st;
 
-    ek_trainer_destroy(&r->trainer);
-    r->training.batch = r->training.micro_batch;
-    st = build_step(r, &g);
-    r->training.batch = batch;
+    ek_trainer_destroy(&x->rank->run.trainer);
+    st = build_step(&x->rank->run, &g);
     *out = g;
+    return st;
+}
+
+ek_status ek_imagined_rank_micro_step(ek_imagined_rank *x, const ek_graph **out)
+{
+    ek_trainer_config *t = &x->rank->run.training;
+    int64_t batch = t->batch;
+    ek_status st;
+
+    t->batch = t->micro_batch;
+    st = ek_imagined_rank_step(x, out);
+    t->batch = batch;
     return st;
 }
 

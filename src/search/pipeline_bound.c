@@ -1,0 +1,214 @@
+/* Replays a single micro-batch on all stages, and all of them on the last stage. */
+#include "search/pipeline_bound.h"
+
+#include "sim/replay.h"
+#include "train/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Replays are extended by sums that may round up. */
+#define ROUNDING 1e-9
+
+/* --- prices ----------------------------------------------------------------------------------- */
+
+/* What of a graph is left out. */
+typedef struct {
+    const ek_graph *graph;
+    int32_t no_sums;       /* ops before this one send no gradients of a collective, */
+    int32_t no_gathers;    /* and before this one no weights */
+    unsigned char *absent; /* [ops] 1: it takes no time; NULL: none is so */
+} stage_prices;
+
+typedef struct {
+    const ek_cluster *cluster;
+    const stage_prices *of; /* [n] by stage, of the first on */
+    int32_t first;          /* stage */
+    int alone;              /* 1: messages are there at once */
+} pipe_prices;
+
+static int is_sum(const ek_op *op)
+{
+    return op->kind >= EK_OP_COLLECT_GRADIENTS && op->kind <= EK_OP_REDUCE_TIED_GRADIENTS;
+}
+
+static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
+{
+    const pipe_prices *p = context;
+    const stage_prices *s = &p->of[c->stage - p->first];
+    int32_t i = (int32_t)(op - s->graph->ops);
+
+    if ((p->alone && ek_work_is_message(&op->work)) || (is_sum(op) && i < s->no_sums) ||
+        (op->kind == EK_OP_GATHER_WEIGHTS && i < s->no_gathers) ||
+        (s->absent != NULL && s->absent[i]))
+        *out = (ek_sim_price){.silent = op->work.kind == EK_WORK_NET};
+    else
+        ek_simulate_price(p->cluster, c, op, out);
+}
+
+/* --- ops -------------------------------------------------------------------------------------- */
+
+/* Whether an op computes for a micro-batch. */
+static int computes(const ek_op *op)
+{
+    return op->lane == EK_LANE_COMPUTE && op->micro >= 0 && op->kind < EK_OP_GATHER_WEIGHTS;
+}
+
+/* The op that receives the last gradient; 0: there is none. */
+static int32_t last_receive(const ek_graph *g)
+{
+    int32_t i = g->n_ops - 1;
+
+    while (i > 0 && g->ops[i].kind != EK_OP_RECEIVE_GRADIENT)
+        i--;
+    return i;
+}
+
+/* Marks weights that are gathered, however late the first message comes, before it. */
+static ek_status mark_prefetched(const ek_graph *g, unsigned char **absent)
+{
+    unsigned char *waits = calloc((size_t)g->n_ops + 1, 1);
+
+    *absent = waits;
+    EK_REQUIRE(waits != NULL, EK_ENOMEM, "no memory for %d ops", (int)g->n_ops);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+
+        waits[i] = (unsigned char)computes(op);
+        for (int32_t k = 0; k < op->n_deps && !waits[i]; k++)
+            waits[i] = waits[g->deps[op->dep + k]];
+    }
+    for (int32_t i = 0; i < g->n_ops; i++)
+        waits[i] = !waits[i] && g->ops[i].kind == EK_OP_GATHER_WEIGHTS;
+    return EK_OK;
+}
+
+/* --- replays ---------------------------------------------------------------------------------- */
+
+/* Of the last stage, from the start of the step. */
+typedef struct {
+    double begun, computed; /* first and last computation of micro-batches */
+    double step;
+} last_stage_times;
+
+static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_stage_times *t)
+{
+    const ek_sim_class *last = &graphs->classes[graphs->n_classes - 1];
+    ek_sim_config cfg = {.graphs = graphs,
+                         .price = price_op,
+                         .context = p,
+                         .recorded = last->ranks,
+                         .n_recorded = 1};
+    ek_sim_result r;
+    ek_status st = ek_sim_replay(&cfg, &r);
+
+    *t = (last_stage_times){.begun = -1, .step = r.step_s};
+    for (int32_t i = 0; st == EK_OK && i < r.records[0].n; i++) {
+        if (!computes(&r.records[0].ops[i]))
+            continue;
+        if (t->begun < 0)
+            t->begun = r.records[0].spans[i].start;
+        t->computed = r.records[0].spans[i].end;
+    }
+    ek_sim_free(&r);
+    return st;
+}
+
+/* A single micro-batch on all stages. */
+static ek_status replay_micro(const ek_cluster *c, const ek_sim_graphs *g,
+                              const ek_train_config *cfg, last_stage_times *t)
+{
+    stage_prices *of = calloc((size_t)g->n_classes, sizeof(*of));
+    ek_status st;
+
+    EK_REQUIRE(of != NULL, EK_ENOMEM, "no memory for %d stages", (int)g->n_classes);
+    for (int32_t k = 0; k < g->n_classes; k++) {
+        const ek_graph *of_class = g->classes[k].graph;
+
+        of[k].graph = of_class;
+        if (cfg->chunks > 1) {
+            of[k].no_sums = last_receive(of_class);
+            of[k].no_gathers = cfg->zero == 3 ? of_class->n_ops : 0;
+        }
+    }
+    st = replay(g, &(pipe_prices){.cluster = c, .of = of}, t);
+    free(of);
+    return st;
+}
+
+/* A stage alone, the messages of others are there at once; seconds of its computation. */
+static ek_status replay_alone(const ek_cluster *c, const ek_sim_class *stage, int32_t ranks,
+                              int with_sums, double *seconds)
+{
+    ek_sim_graphs one = {.ranks = ranks, .n_classes = 1, .classes = stage};
+    stage_prices of = {.graph = stage->graph, .no_sums = with_sums ? 0 : stage->graph->n_ops};
+    last_stage_times t = {0};
+    ek_status st = mark_prefetched(stage->graph, &of.absent);
+
+    if (st == EK_OK)
+        st = replay(&one,
+                    &(pipe_prices){.cluster = c, .of = &of, .first = stage->stage, .alone = 1}, &t);
+    *seconds = t.computed - t.begun;
+    free(of.absent);
+    return st;
+}
+
+/* The last stage with all micro-batches. */
+static ek_status replay_last(const ek_imagined_world *w, const ek_train_config *cfg,
+                             const ek_sim_class *last, double *seconds)
+{
+    ek_imagined_rank *x = NULL;
+    ek_sim_class stage = *last;
+    ek_status st = ek_imagined_rank_open(cfg, w, last->ranks[0], 0, &x);
+
+    if (st == EK_OK)
+        st = ek_imagined_rank_step(x, &stage.graph);
+    if (st == EK_OK)
+        st = replay_alone(w->cluster, &stage, w->ranks, 1, seconds);
+    ek_imagined_rank_close(&x);
+    return st;
+}
+
+/* --- the bound -------------------------------------------------------------------------------- */
+
+int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch)
+{
+    return cfg->pp > 1 && !cfg->elastic && strcmp(cfg->pp_layers, "even") == 0 &&
+           strcmp(cfg->batch_shares, "even") == 0 && batch % cfg->micro_batch == 0;
+}
+
+static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg,
+                          const ek_sim_graphs *g, int64_t micros, double *seconds)
+{
+    const ek_sim_class *last = &g->classes[g->n_classes - 1];
+    last_stage_times t;
+    double alone;
+
+    EK_TRY(replay_micro(w->cluster, g, cfg, &t));
+    if (cfg->zero >= 2) {
+        EK_TRY(replay_last(w, cfg, last, &alone));
+    } else {
+        EK_TRY(replay_alone(w->cluster, last, w->ranks, 0, &alone));
+        *seconds = t.step + (double)(micros - 1) * alone;
+        alone *= (double)micros;
+    }
+    if (cfg->zero >= 2 || cfg->chunks > 1)
+        *seconds = t.begun + alone + (t.step - t.computed);
+    *seconds *= 1 - ROUNDING;
+    return EK_OK;
+}
+
+ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg, int64_t batch,
+                            double *seconds)
+{
+    ek_train_config one = *cfg;
+    ek_imagined *all = NULL;
+    ek_status st;
+
+    one.batch = cfg->micro_batch;
+    st = ek_imagine(&one, w, 0, &all);
+    if (st == EK_OK)
+        st = bound_of(w, cfg, ek_imagined_graphs(all), batch / cfg->micro_batch, seconds);
+    ek_imagined_close(&all);
+    return st;
+}
