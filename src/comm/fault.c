@@ -1,7 +1,7 @@
 /* A decorator over any back end that injects delays, drops and kills.
  *
- * A delayed send delays all later sends of its group, as messages keep their order; a delayed
- * receive is reported as finished later than it is. */
+ * A delayed send delays later sends of its group to the same rank with the same tag, as these keep
+ * their order; others overtake it.  A delayed receive is reported as finished later than it is. */
 #include "comm/fault.h"
 
 #include "base/random.h"
@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     fault_world *fault;
     void *inner;
-    fault_message *first, *last; /* delayed sends, in order */
+    fault_message *first; /* delayed sends, in order */
     int is_world;
 } fault_group;
 
@@ -46,7 +46,7 @@ static double draw_uniform(const fault_world *f, int what)
     return ek_random_uniform(f->how.seed, f->rank, f->messages * DRAWS + (uint64_t)what);
 }
 
-static fault_message *new_message(fault_world *f)
+static fault_message *new_message(fault_world *f, int64_t bytes)
 {
     fault_message *l = f->free_list;
 
@@ -60,9 +60,18 @@ static fault_message *new_message(fault_world *f)
         f->all = l;
     }
     *l = (fault_message){.all = l->all, .state = POSTED};
-    if (draw_uniform(f, DELAY) < f->how.delay)
+    if (draw_uniform(f, DELAY) < f->how.delay && bytes >= f->how.delay_bytes)
         l->tests = 1 + (int)(draw_uniform(f, DELAY_TESTS) * f->how.delay_tests);
     return l;
+}
+
+/* Whether an earlier send, which is delayed, is to arrive first. */
+static int is_held_back(const fault_group *g, const fault_message *l)
+{
+    for (const fault_message *o = g->first; o != NULL && o != l; o = o->next)
+        if (o->to == l->to && o->tag == l->tag)
+            return 1;
+    return 0;
 }
 
 static ek_status post_send(fault_group *g, fault_message *l)
@@ -82,12 +91,12 @@ static ek_status start_send(void *self, const void *buf, int64_t bytes, int to, 
 {
     fault_group *g = self;
     fault_world *f = g->fault;
-    fault_message *l;
+    fault_message *l, **end = &g->first;
 
     f->messages++;
     if (draw_uniform(f, KILL) < f->how.kill)
         f->how.on_kill(f->how.arg);
-    l = new_message(f);
+    l = new_message(f, bytes);
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for a message");
     m->handle[0] = l;
     l->buf = buf;
@@ -99,14 +108,12 @@ static ek_status start_send(void *self, const void *buf, int64_t bytes, int to, 
         l->state = DROPPED;
         return EK_OK;
     }
-    if (l->tests == 0 && g->first == NULL)
+    if (l->tests == 0 && !is_held_back(g, l))
         return post_send(g, l);
     l->state = DELAYED;
-    if (g->first == NULL)
-        g->first = l;
-    else
-        g->last->next = l;
-    g->last = l;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = l;
     return EK_OK;
 }
 
@@ -128,7 +135,7 @@ static ek_status fault_recv(void *self, void *buf, int64_t bytes, int from, int 
     fault_message *l;
 
     g->fault->messages++;
-    l = new_message(g->fault);
+    l = new_message(g->fault, bytes);
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for a message");
     m->handle[0] = l;
     EK_TRY(g->fault->inner->recv(g->inner, buf, bytes, from, tag, &l->inner));
@@ -138,14 +145,19 @@ static ek_status fault_recv(void *self, void *buf, int64_t bytes, int from, int 
 /* Posts the delayed sends that are due. */
 static ek_status post_due(fault_group *g)
 {
-    while (g->first != NULL && g->first->tests == 0) {
-        fault_message *l = g->first;
+    fault_message **at = &g->first;
 
-        g->first = l->next;
+    while (*at != NULL) {
+        fault_message *l = *at;
+
+        l->tests -= l->tests > 0;
+        if (l->tests > 0 || is_held_back(g, l)) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
         EK_TRY(post_send(g, l));
     }
-    if (g->first != NULL)
-        g->first->tests--;
     return EK_OK;
 }
 

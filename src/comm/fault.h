@@ -8,10 +8,11 @@
  * the rank and the message's number, so that runs are reproducible. */
 typedef struct {
     uint64_t seed;
-    double delay;    /* delayed by up to delay_tests tests of messages of its group */
-    int delay_tests; /* at least 1 */
-    double drop;     /* reported as sent, but never delivered */
-    double kill;     /* on_kill is called before the send */
+    double delay;        /* delayed by up to delay_tests tests of messages of its group */
+    int delay_tests;     /* at least 1 */
+    int64_t delay_bytes; /* only messages of at least so many bytes are delayed */
+    double drop;         /* reported as sent, but never delivered */
+    double kill;         /* on_kill is called before the send */
     void (*on_kill)(void *arg);
     void *arg;
 } ek_fault;

@@ -36,6 +36,7 @@ typedef struct {
     ek_moe_config cfg;
     int32_t spare_slots;
     void (*look)(const layer *l, int turn); /* called after each step of a rank; may be NULL */
+    ek_status (*wrap)(ek_comm *world);      /* changes a rank's transport; may be NULL */
 } scenario;
 
 /* Results of one rank, or their sum over ranks. */
@@ -274,6 +275,8 @@ static inline void open_layer(layer *l, rank *me)
     l->s = me->s;
     l->mesh = &ek_mesh_one;
     if (me->world != NULL) {
+        if (me->s->wrap != NULL)
+            MUST(me->s->wrap(me->world));
         MUST(ek_mesh_open(me->world, &me->s->sizes, &l->opened));
         l->mesh = l->opened;
         for (int r = 0; r < RANKS_MAX; r++)

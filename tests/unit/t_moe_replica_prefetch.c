@@ -1,5 +1,6 @@
 /* Replicas planned from the previous micro-batch: which counts a plan is made from, that it is used
  * whatever the current counts, and that outputs and gradients are those of one rank. */
+#include "comm/fault.h"
 #include "moe/replica_weights.h"
 #include "moe_ranks.h"
 #include "random_planner.h"
@@ -138,6 +139,7 @@ static const ek_trace steady = {.data = (const unsigned char *)even_loads,
                                 .layers = 1,
                                 .sources = 1,
                                 .experts = EXPERTS};
+enum { WEIGHTS_BYTES = 6 * 7 * 8 }; /* of the smaller matrix of an expert */
 static const ek_plan_costs costs_of_waiting = {
     .compute_s_per_row = 1e-3, .replica_s = 1e-4, .exposed_s = 1e-5};
 static int sent_steady, sent_jump;         /* by micro-batch, as bits */
@@ -265,6 +267,41 @@ static void replicas_sent_for_other_loads_make_room(void)
         CHECK_INT(overwritten, 2); /* ranks 1 and 2; rank 0 had none, and rank 3 needs none */
         drop(&many);
     }
+    drop(&one);
+}
+
+/* Rank 0, of which all get expert 0 before the gate, sends weights late; rank 3, of which all need
+ * expert 6 instead, does not. */
+static ek_status hold_early_weights(ek_comm *world)
+{
+    ek_fault how = {.seed = 1,
+                    .delay = ek_comm_rank(world) == 0,
+                    .delay_tests = 40000,
+                    .delay_bytes = WEIGHTS_BYTES};
+
+    return ek_fault_wrap(world, &how);
+}
+
+/* What was sent before the gate arrives long after its slot's next replica could: had that not
+ * waited, it would be overwritten. */
+static void a_late_replica_waits_for_the_one_that_it_overwrites(void)
+{
+    scenario s = plain();
+    result one, many;
+
+    s.spec.experts = 8;
+    s.cfg =
+        (ek_moe_config){.planner = &ek_planner_auto, .replay = &moving, .costs = costs_of_waiting};
+    run_alone(&s, &one);
+    s.ranks = s.sizes.ep = 4;
+    s.spare_slots = 1;
+    s.look = look_at_overwritten;
+    s.wrap = hold_early_weights;
+    overwritten = 0;
+    if (run_ranks(&s, &many))
+        compare(&s, &one, &many);
+    CHECK_INT(overwritten, 2);
+    drop(&many);
     drop(&one);
 }
 
@@ -457,6 +494,7 @@ static const ek_case cases[] = {
     EK_CASE(plans_use_the_previous_counts),
     EK_CASE(replicas_are_sent_before_the_gate_while_that_takes_less),
     EK_CASE(replicas_sent_for_other_loads_make_room),
+    EK_CASE(a_late_replica_waits_for_the_one_that_it_overwrites),
     EK_CASE(a_late_fetch_says_what_it_waits_for),
     EK_CASE(replicas_anywhere_change_nothing),
     EK_CASE(more_ranks_than_experts),
