@@ -182,9 +182,23 @@ static int list_copies(const group_route *r, int32_t expert, int slice, int *ran
     return n;
 }
 
+/* Finds the ranks with experts that others hold, too. */
+static void find_givers(const group_route *r, unsigned char *gives)
+{
+    memset(gives, 0, (size_t)r->m->mesh->ep);
+    for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
+        int32_t e = r->expert_of[s];
+
+        if (e >= 0 && primary_rank(r, e) != s / r->slots)
+            gives[primary_rank(r, e)] = 1;
+    }
+}
+
 /* The ranks of the stage whose messages for a slice of this rank's group this rank takes part in:
- * those that compute with the slice and have the same source, which comes first. */
-static int list_ranks(const group_route *r, int32_t expert, int slice, int *ranks)
+ * those that compute with the slice and have the same source, which comes first.  In a chain each
+ * but the last passes the slice on, so ranks that send experts of their own come last. */
+static int list_ranks(const group_route *r, const unsigned char *gives, int32_t expert, int slice,
+                      int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
     int members = r->m->x.members, first = mesh->etp_rank / members * members;
@@ -192,8 +206,11 @@ static int list_ranks(const group_route *r, int32_t expert, int slice, int *rank
     int n = 0;
 
     ranks[n++] = stage_rank(mesh, source, first + slice);
-    for (int32_t rank = 0; rank < mesh->ep; rank++) {
-        if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
+    for (int32_t at = 0; at < 2 * mesh->ep; at++) {
+        int32_t rank = at % mesh->ep;
+
+        if (gives[rank] != at / mesh->ep ||
+            ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
             source_rank(r, expert, rank) != source)
             continue;
         for (int i = 0; i < members; i++)
@@ -297,7 +314,7 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
         if (r->kept == NULL && i != ek_replicas_own_slice(m))
             continue; /* of persistent copies a shard has one slice */
         t.n_ranks = r->kept == NULL ? list_copies(r, held[slot], i, own->ranks)
-                                    : list_ranks(r, held[slot], i, own->ranks);
+                                    : list_ranks(r, own->gives, held[slot], i, own->ranks);
         ek_slot_weights_of(m, r->micro, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
@@ -325,6 +342,7 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
     const int32_t *held = r.expert_of + m->mesh->ep_rank * m->x.slots;
 
     (void)number_experts(&r, own, wave);
+    find_givers(&r, own->gives);
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
 
