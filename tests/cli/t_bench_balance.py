@@ -1,8 +1,8 @@
 """evenkeel bench balance, on several ranks with each installed MPI: figures are consistent, all
 policies do the same work, and invalid arguments are refused.  Also bench/balance.py: its table
 and checks for synthetic results, the traces it cuts, the loads they give ranks, and the least
-traffic under such loads; the sums of bench/balance_ops.py and the table of bench/balance_shares.py.
-No speed is asserted."""
+traffic under such loads; the sums of bench/balance_ops.py, the table of bench/balance_shares.py, and the plans of
+bench/balance_even_plans.py.  No speed is asserted."""
 
 import argparse
 import itertools
@@ -266,6 +266,46 @@ class Shares(ek_cli.Case):
                            text=True, check=False, timeout=ek_cli.TIMEOUT_S)
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertIn("\n| W0 |  | 0.625 * |  |  |  | 0.800 |  |  |\n", r.stdout)
+
+
+class EvenPlans(unittest.TestCase):
+    """Two ranks, expert 0 with 30 assignments of each and expert 1 with 10: a replica of expert 0
+    levels, and then 10 rows leave each rank; one of each expert keeps all rows."""
+    COUNTS = [[30, 10], [30, 10]]
+
+    def setUp(self):
+        try:
+            import scipy  # noqa: F401
+        except ImportError:
+            self.skipTest("bench/balance_even_plans.py needs scipy")
+        import balance_even_plans
+        self.of, self.row = balance_even_plans, balance_bound.ROW_BYTES
+
+    def least(self, size, replicas=None, primary=(0, 1)):
+        plans = self.of.EvenPlans(self.COUNTS, 1, size, primary, replicas)
+        return plans.least_sum(10, 0)[2], plans.p.solve([(plans.busiest, 1)], 10, 0)[2]
+
+    def near(self, got, wanted):
+        for a, b in zip(got, wanted):
+            self.assertAlmostEqual(a / b, 1, 5)
+
+    def test_least(self):
+        self.near(self.least(3e5), (20 * self.row + 3e5, 10 * self.row + 2e5))
+        self.near(self.least(3e5, primary=None), (20 * self.row + 3e5, 10 * self.row + 2e5))
+        self.near(self.least(3e3), (6e3, 3e3))
+        self.near(self.least(3e3, 1), (20 * self.row + 3e3, 10 * self.row + 2e3))
+        plans = self.of.EvenPlans(self.COUNTS, 1, 3e3, (0, 1), 0)
+        self.assertIsNone(plans.least_sum(10, 0)[0])
+
+    def test_traffic(self):
+        """Of the plan with one replica, and of a chain of two, of which the giver comes last."""
+        rows = [[[30, 0], [0, 10]], [[10, 20], [0, 10]]]
+        of = self.of.Traffic(self.COUNTS, [0, 1], [(0, 1)], rows, 3e5)
+        self.assertEqual((of.replicas, of.uneven), (1, 1))
+        self.near((of.sum, of.link), (20 * self.row + 3e5, 10 * self.row + 2e5))
+        stay = [[[9 * (r == s) for r in range(3)]] * 2 for s in range(3)]
+        of = self.of.Traffic([[9, 9]] * 3, [0, 1], [(0, 1), (0, 2), (1, 0)], stay, 3e5)
+        self.assertEqual((of.sum, of.link), (9e5, 3e5))
 
 
 class Ops(unittest.TestCase):
