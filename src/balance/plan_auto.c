@@ -16,7 +16,8 @@
  *              mean load could save.  So no replica costs more time than it saves, T is never worse
  *              than without replicas, and with replica_s = 0 the plan is that of `exact`.  T
  *              assumes that a source sends all its rows; where locality replicas shorten that by
- *              ek_locality_time, they are added or used instead (locality_replicas.h).
+ *              ek_locality_time, they are added or used instead (locality_replicas.h), and so are
+ *              further ones with which products stay as even (even_replicas.h).
  *
  * Persistent   A permutation of the primary copies; each rank keeps its number of them, and spare
  *              slots stay empty for transient replicas.  Packing: experts, heaviest first, stay as
@@ -46,7 +47,7 @@
  *              each n that may pay.  Persistent: the same for each packing, O(experts ranks) to
  *              make it, plus the square of the moved experts per rank; in doubt, two transient
  *              plans more.  The close comparison looks at the best packing by T only. */
-#include "balance/locality_replicas.h"
+#include "balance/even_replicas.h"
 #include "balance/plan_place.h"
 #include "balance/replica_search.h"
 
@@ -80,6 +81,7 @@ static const double swap_tolerance = 1.0 / 32;
 typedef struct {
     ek_replica_search search;
     ek_locality locality;
+    ek_even_replicas even;
     /* plan_persistent only */
     int32_t *order, *sorting; /* [experts] heaviest first; buffer of the sort */
     int32_t *primary;         /* [experts] present primary rank */
@@ -109,6 +111,7 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
 
     ek_replica_search_reserve(&at->search, a, l);
     ek_locality_reserve(&at->locality, a, l);
+    ek_even_replicas_reserve(&at->even, a, l);
     at->order = ek_arena_alloc(a, l->experts, sizeof(*at->order));
     at->sorting = ek_arena_alloc(a, l->experts, sizeof(*at->sorting));
     at->primary = ek_arena_alloc(a, l->experts, sizeof(*at->primary));
@@ -184,12 +187,21 @@ static void explain_transient(const memory *m, const ek_plan_limits *l, int64_t 
                  p->after_s * 1e3);
 }
 
-static void explain_locality(ek_plan *p)
+static void explain_further(const char *what, double s, ek_plan *p)
 {
     size_t n = strlen(p->reason);
 
-    snprintf(p->reason + n, sizeof(p->reason) - n, "; with locality replicas %.4g ms",
-             p->after_s * 1e3);
+    snprintf(p->reason + n, sizeof(p->reason) - n, "; with %s %.4g ms", what, s * 1e3);
+}
+
+/* Replicas for rows on links, beside those for loads; *s: the time of the plan. */
+static void shorten_links(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p,
+                          double *s)
+{
+    if (ek_locality_improve(&m->locality, l, counts, m->search.alias.total, p, s) && p->explain)
+        explain_further("locality replicas", *s, p);
+    if (ek_even_replicas_improve(&m->even, &m->locality, l, counts, p, s) && p->explain)
+        explain_further("further replicas", *s, p);
 }
 
 static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_t *counts,
@@ -205,9 +217,7 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     p->after_s = now.s;
     if (p->explain)
         explain_transient(m, l, before, &now, p);
-    if (ek_locality_improve(&m->locality, l, counts, m->search.alias.total, p, &p->after_s) &&
-        p->explain)
-        explain_locality(p);
+    shorten_links(m, l, counts, p, &p->after_s);
     return EK_OK;
 }
 
@@ -503,7 +513,7 @@ static double close_time(memory *m, const ek_plan_limits *l, const int64_t *coun
     of_one.costs.comm_s_per_row /= m->search.of;
     ek_placement_copy(&p->placement, primaries);
     now = make_transient(m, l, p, &most);
-    (void)ek_locality_improve(&m->locality, &of_one, counts, m->search.alias.total, p, &now.s);
+    shorten_links(m, &of_one, counts, p, &now.s);
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return now.s; /* ek_locality_improve did nothing */
     if (of_one.costs.exposed_s > 0)
