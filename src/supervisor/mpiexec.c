@@ -1,7 +1,8 @@
 /* MPICH (Hydra) and Open MPI differ in the command line of mpiexec, in what it prints about the end
  * of a worker, and in how it hangs.
  *
- * Both accept hosts as "a:2,b:1".  Workers are not bound to cores, as each runs an OpenMP team.
+ * Both accept hosts as "a:2,b:1".  Workers are not bound to cores unless the
+ * user's words bind them: another job may have the same ones, and each runs an OpenMP team.
  * MPICH's mpiexec reports the end of a worker on stdout, in a block that starts with a line of "=",
  * Open MPI's on stderr. */
 #include "supervisor/mpiexec.h"
@@ -10,6 +11,7 @@
 
 #include "supervisor/protocol.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,24 +29,28 @@ static void add(ek_mpiexec_args *a, const char *word)
         a->argv[a->n++] = (char *)(uintptr_t)word;
 }
 
-static void add_mpich(ek_mpiexec_args *a, const char *hosts)
+static void add_mpich(ek_mpiexec_args *a, const char *hosts, bool bound)
 {
-    add(a, "-bind-to");
-    add(a, "none");
+    if (!bound) { /* Hydra refuses the option twice */
+        add(a, "-bind-to");
+        add(a, "none");
+    }
     if (hosts != NULL) {
         add(a, "-hosts");
         add(a, hosts);
     }
 }
 
-static void add_open_mpi(ek_mpiexec_args *a, const char *hosts)
+static void add_open_mpi(ek_mpiexec_args *a, const char *hosts, bool bound)
 {
     static const char *const passed[] = {EK_LAUNCHED_VARIABLE, EK_RACKS_VARIABLE,
                                          EK_STOP_AT_VARIABLE, "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"};
 
     add(a, "--oversubscribe");
-    add(a, "--bind-to");
-    add(a, "none");
+    if (!bound) {
+        add(a, "--bind-to");
+        add(a, "none");
+    }
     if (geteuid() == 0)
         add(a, "--allow-run-as-root");
     if (hosts != NULL) {
@@ -83,6 +89,7 @@ ek_status ek_mpiexec_args_init(const ek_supervisor_config *config, const char *m
                                const char *hosts, ek_mpiexec_args *out)
 {
     const char *more = config->mpiexec_args != NULL ? config->mpiexec_args : "";
+    bool bound = strstr(more, "-bind-to") != NULL;
     ek_status st = EK_OK;
 
     memset(out, 0, sizeof(*out));
@@ -100,9 +107,9 @@ ek_status ek_mpiexec_args_init(const ek_supervisor_config *config, const char *m
     add(out, "-n");
     add(out, out->owned[2]);
     if (strncmp(ek_job_library(), "Open MPI", 8) == 0)
-        add_open_mpi(out, hosts);
+        add_open_mpi(out, hosts, bound);
     else
-        add_mpich(out, hosts);
+        add_mpich(out, hosts, bound);
     add_words(out, out->owned[1]);
     add(out, out->owned[3]);
     for (int i = 0; i < config->argc; i++)

@@ -158,6 +158,11 @@ static void command_line(void)
     config.mpiexec_args = NULL;
     CHECK(ek_mpiexec_args_init(&config, "mpiexec", 1, NULL, &a) == EK_OK);
     CHECK(has_word(&a, "-hosts") < 0 && has_word(&a, "--host") < 0);
+    CHECK(has_word(&a, open_mpi ? "--bind-to" : "-bind-to") + 1 == has_word(&a, "none"));
+    ek_mpiexec_args_fini(&a);
+    config.mpiexec_args = "-bind-to core";
+    CHECK(ek_mpiexec_args_init(&config, "mpiexec", 1, NULL, &a) == EK_OK);
+    CHECK(has_word(&a, "none") < 0 && has_word(&a, "-bind-to") + 1 == has_word(&a, "core"));
     ek_mpiexec_args_fini(&a);
 }
 
