@@ -194,13 +194,17 @@ ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout
 {
     const ek_imagined_world w = {s->ranks, s->node_of, s->cluster};
     ek_train_config cfg = *s->train;
-    double seconds = 0;
+    double seconds;
+    ek_status st;
 
     ek_layout_apply(&l->choice, &cfg);
     l->refined = EK_REFINED;
     if (!ek_has_pipeline_bound(&cfg, s->batch))
         return EK_OK;
-    EK_TRY(ek_pipeline_bound(&w, &cfg, s->batch, &seconds));
+    st = ek_pipeline_bound(&w, &cfg, s->batch, &seconds);
+    if (is_refusal(st))
+        return EK_OK;
+    EK_TRY(st);
     l->bound = fmax(l->bound, seconds);
     return EK_OK;
 }

@@ -77,7 +77,8 @@ EK_CHECKED ek_status ek_search_measure(const ek_search_setting *s, ek_search_lay
  * and the like.  Local. */
 EK_CHECKED ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int64_t n);
 
-/* Refines the bound of a layout by all its stages. */
+/* Refines the bound of a layout by all its stages; it stays where these have none or training
+ * refuses them, as simulation will tell.  EK_ENOMEM and the like. */
 EK_CHECKED ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout *l);
 
 /* Simulates a layout, under even loads or (loaded) with those of the trace and its `balance`. */

@@ -1,6 +1,7 @@
 /* Replays a single micro-batch on all stages, and all of them on the last stage. */
 #include "search/pipeline_bound.h"
 
+#include "balance/planner.h"
 #include "sim/replay.h"
 #include "train/simulate.h"
 
@@ -87,7 +88,7 @@ static ek_status mark_prefetched(const ek_graph *g, unsigned char **absent)
 
 /* Of the last stage, from the start of the step. */
 typedef struct {
-    double begun, computed; /* first and last computation of micro-batches */
+    double begun, computed; /* first and last computation of micro-batches; negative: none */
     double step;
 } last_stage_times;
 
@@ -102,7 +103,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
     ek_sim_result r;
     ek_status st = ek_sim_replay(&cfg, &r);
 
-    *t = (last_stage_times){.begun = -1, .step = r.step_s};
+    *t = (last_stage_times){.begun = -1, .computed = -1, .step = r.step_s};
     for (int32_t i = 0; st == EK_OK && i < r.records[0].n; i++) {
         if (!computes(&r.records[0].ops[i]))
             continue;
@@ -136,7 +137,8 @@ static ek_status replay_micro(const ek_cluster *c, const ek_sim_graphs *g,
     return st;
 }
 
-/* A stage alone, the messages of others are there at once; seconds of its computation. */
+/* A stage alone, the messages of others are there at once; seconds of its computation, 0 if it has
+ * none. */
 static ek_status replay_alone(const ek_cluster *c, const ek_sim_class *stage, int32_t ranks,
                               int with_sums, double *seconds)
 {
@@ -177,6 +179,16 @@ int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch)
            strcmp(cfg->batch_shares, "even") == 0 && batch % cfg->micro_batch == 0;
 }
 
+/* Even loads, and one copy of each expert, are what both replays have; and a graph for each stage.
+ */
+static int is_priced_as_step(const ek_imagined *all, const ek_train_config *cfg)
+{
+    const ek_planner *p = ek_imagined_layout(all)->planner;
+
+    return (p == NULL || !ek_planner_fills_slots(p)) &&
+           ek_imagined_graphs(all)->n_classes == cfg->pp;
+}
+
 static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg,
                           const ek_sim_graphs *g, int64_t micros, double *seconds)
 {
@@ -185,6 +197,8 @@ static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg
     double alone;
 
     EK_TRY(replay_micro(w->cluster, g, cfg, &t));
+    if (t.begun < 0)
+        return EK_OK;
     if (cfg->zero >= 2) {
         EK_TRY(replay_last(w, cfg, last, &alone));
     } else {
@@ -205,9 +219,10 @@ ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *c
     ek_imagined *all = NULL;
     ek_status st;
 
+    *seconds = 0;
     one.batch = cfg->micro_batch;
     st = ek_imagine(&one, w, 0, &all);
-    if (st == EK_OK)
+    if (st == EK_OK && is_priced_as_step(all, cfg))
         st = bound_of(w, cfg, ek_imagined_graphs(all), batch / cfg->micro_batch, seconds);
     ek_imagined_close(&all);
     return st;

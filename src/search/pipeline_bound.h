@@ -19,10 +19,13 @@
 
 #include "train/imagine.h"
 
-/* Whether there is such a bound: several stages, and a batch of whole micro-batches. */
+/* Whether there may be such a bound: several stages, a batch of whole micro-batches, even
+ * --pp-layers and --batch-shares, and no --elastic. */
 int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch);
 
-/* cfg: with the layout's choices.  Errors as of ek_imagine. */
+/* cfg: with the layout's choices.  *seconds is 0 where there is none after all: where the policy
+ * may plan several copies of experts for even loads, which steps are then simulated with, and where
+ * the last stage computes nothing.  Errors as of ek_imagine. */
 EK_CHECKED ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg,
                                        int64_t batch, double *seconds);
 
