@@ -33,7 +33,8 @@ def add_options(p, cpu):
 class Cluster:
     """A cluster that exists inside a `with` block.  o has nodes, cpu (cores of a node),
     mpi and command (path of evenkeel), and may have period (tools/cluster up --period) and
-    ranks_a_node: then ranks are bound to different cores of their node."""
+    ranks_a_node: then ranks are bound to different cores of their node.  (A node with one core is on
+    it already; mpiexec would bind the first rank of each node to the first core of the machine.)"""
 
     def __init__(self, o):
         self.o = o
@@ -76,7 +77,7 @@ class Cluster:
     def mpiexec(self, *args, ppn=1):
         """The command line of evenkeel with so many ranks on every node."""
         o = self.o
-        bind = ["--bind-to" if o.mpi == "openmpi" else "-bind-to", "core"] if hasattr(o, "ranks_a_node") else []
+        bind = ["--bind-to" if o.mpi == "openmpi" else "-bind-to", "core"] if getattr(o, "ranks_a_node", 1) > 1 else []
         return ["mpiexec", "--mpi", o.mpi, "--ppn", ppn, "-n", ppn * o.nodes, *bind,
                 os.path.abspath(o.command), *args]
 
