@@ -24,7 +24,8 @@ class Workload(ek_cli.Case):
     def workload(self, name, *more, out="trace.npy", status=DONE):
         r = run("workload", "--name", name, "--ranks", 4, "--experts", 10, "--layers", 2,
                 "--iterations", 6, "--tokens", 50, "--out", self.path(out), *more)
-        self.assertEqual((r.returncode, r.stdout), (status, ""), r.stderr)
+        said = "%s: 6 iterations, 2 layers, 4 sources, 10 experts\n" % self.path(out)
+        self.assertEqual((r.returncode, r.stdout), (status, said if status == DONE else ""), r.stderr)
         return self.path(out) if status == DONE else r.stderr
 
     def test_every_workload(self):
