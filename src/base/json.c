@@ -292,14 +292,15 @@ ek_status ek_json_array(const json_t *object, const char *file, const char *key,
     return EK_OK;
 }
 
-static const char *nearest_key(const char *key, const char *const *keys)
+static ek_status refuse_key(const char *file, const char *key, const char *const *keys)
 {
-    const char *best = keys[0];
+    ek_spelling search = {.name = key, .n = strlen(key)};
 
-    for (int i = 1; keys[i] != NULL; i++)
-        if (ek_edit_distance(key, strlen(key), keys[i]) < ek_edit_distance(key, strlen(key), best))
-            best = keys[i];
-    return best;
+    for (int i = 0; keys[i] != NULL; i++)
+        ek_spelling_try(&search, keys[i]);
+    EK_REQUIRE(!ek_spelling_is_likely(&search), EK_EFORMAT,
+               "%s: key `%s` is unknown; the nearest is `%s`", file, key, search.best);
+    return EK_FAIL(EK_EFORMAT, "%s: key `%s` is unknown", file, key);
 }
 
 ek_status ek_json_check_keys(const json_t *object, const char *file, const char *const *keys)
@@ -313,8 +314,8 @@ ek_status ek_json_check_keys(const json_t *object, const char *file, const char 
 
         while (keys[i] != NULL && strcmp(keys[i], key) != 0)
             i++;
-        EK_REQUIRE(keys[i] != NULL, EK_EFORMAT, "%s: key `%s` is unknown; the nearest is `%s`",
-                   file, key, nearest_key(key, keys));
+        if (keys[i] == NULL)
+            return refuse_key(file, key, keys);
     }
     return EK_OK;
 }

@@ -28,3 +28,26 @@ size_t ek_edit_distance(const char *a, size_t n, const char *b)
     }
     return row[m];
 }
+
+void ek_spelling_try(ek_spelling *search, const char *known)
+{
+    size_t d = ek_edit_distance(search->name, search->n, known);
+
+    if (search->best != NULL && d >= search->distance)
+        return;
+    search->best = known;
+    search->distance = d;
+}
+
+int ek_spelling_is_likely(const ek_spelling *search)
+{
+    size_t longer = search->n;
+
+    if (search->best == NULL)
+        return 0;
+    if (strlen(search->best) > longer)
+        longer = strlen(search->best);
+    if (longer > NAME_CAP)
+        longer = NAME_CAP;
+    return search->distance <= (longer < 3 ? 1 : longer / 3);
+}

@@ -43,23 +43,13 @@ static ptrdiff_t row_of(const ek_option_table *t, const char *name, size_t n)
 
 static const char *nearest_option(const ek_option_table *t, const char *name, size_t n)
 {
-    const char *best = "help";
-    size_t least;
+    ek_spelling search = {.name = name, .n = n};
 
-    least = ek_edit_distance(name, n, best);
-    if (ek_edit_distance(name, n, "config") < least) {
-        best = "config";
-        least = ek_edit_distance(name, n, best);
-    }
-    for (size_t i = 0; i < t->n_options; i++) {
-        size_t d = ek_edit_distance(name, n, t->options[i].name);
-
-        if (d < least) {
-            least = d;
-            best = t->options[i].name;
-        }
-    }
-    return best;
+    ek_spelling_try(&search, "help");
+    ek_spelling_try(&search, "config");
+    for (size_t i = 0; i < t->n_options; i++)
+        ek_spelling_try(&search, t->options[i].name);
+    return search.best;
 }
 
 /* Stores a value in its row; takes over the reference. */

@@ -40,6 +40,35 @@ static void good_values(void)
     json_decref(o);
 }
 
+static void check_keys_refuses(const char *text, const char *const *keys, const char *message)
+{
+    json_t *o = parsed(text);
+
+    CHECK_INT(ek_json_check_keys(o, "f", keys), EK_EFORMAT);
+    if (strcmp(ek_err_message(), message) != 0)
+        EK_T_FAIL("message is \"%s\", expected \"%s\"", ek_err_message(), message);
+    json_decref(o);
+}
+
+/* The nearest key is named if at most a third of the longer one differs, or one character. */
+static void unknown_keys(void)
+{
+    static const char *const none[] = {NULL}, *const some[] = {"x", "ranks", "levels", NULL};
+    char text[128] = "{\"", message[128] = "f: key `";
+
+    check_keys_refuses("{\"x\": 1, \"rank\": 1}", some,
+                       "f: key `rank` is unknown; the nearest is `ranks`");
+    check_keys_refuses("{\"lavles\": 1}", some, "f: key `lavles` is unknown");
+    check_keys_refuses("{\"lavel\": 1}", some,
+                       "f: key `lavel` is unknown; the nearest is `levels`");
+    check_keys_refuses("{\"y\": 1}", some, "f: key `y` is unknown; the nearest is `x`");
+    check_keys_refuses("{\"colour\": 1}", some, "f: key `colour` is unknown");
+    check_keys_refuses("{\"x\": 1}", none, "f: key `x` is unknown");
+    memset(text + 2, 'a', 100), strcat(text, "\": 1}");
+    memset(message + 8, 'a', 100), strcat(message, "` is unknown");
+    check_keys_refuses(text, some, message);
+}
+
 static void errors(void)
 {
     json_t *o = parsed("{\"i\": 4, \"r\": 2.0, \"s\": \"t\", \"n\": null, \"a\": []}");
@@ -301,6 +330,7 @@ static void texts_that_are_not_utf8(void)
 
 static const ek_case cases[] = {EK_CASE(good_values),
                                 EK_CASE(errors),
+                                EK_CASE(unknown_keys),
                                 EK_CASE(bad_text),
                                 EK_CASE(files),
                                 EK_CASE(memory_is_bounded),
