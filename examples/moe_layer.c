@@ -68,9 +68,10 @@ static ek_status learn(ek_moe_layer *layer, int rank)
     }
     for (int step = 0; st == EK_OK && step <= STEPS; step++) {
         st = ek_moe_layer_forward(layer, 0, x, TOKENS, 1, y);
+        if (st != EK_OK)
+            break;
         loss = loss_of(x, y, dy);
-        if (st == EK_OK)
-            st = ek_moe_layer_backward(layer, 0, dy, NULL);
+        st = ek_moe_layer_backward(layer, 0, dy, NULL);
         if (st == EK_OK)
             st = ek_moe_layer_get_stats(layer, &stats);
         if (st == EK_OK && rank == 0 && step % 50 == 0)

@@ -17,6 +17,19 @@ static int show(const char *what, ek_status st, char *answer)
     return st < 0;
 }
 
+/* The options as JSON; the path must need no escapes in it. */
+static int write_settings(char *settings, size_t cap, const char *cluster, const char *more)
+{
+    int n = snprintf(settings, cap,
+                     "{\"cluster\": \"%s\", \"ranks\": 16, \"model\": \"small\", \"batch\": 64, %s}",
+                     cluster, more);
+
+    if (n >= 0 && (size_t)n < cap)
+        return 0;
+    fprintf(stderr, "simulate: the path of the cluster file is too long\n");
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     char settings[1024], *answer = NULL;
@@ -26,17 +39,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: simulate CLUSTER.json\n");
         return 2;
     }
-    snprintf(settings, sizeof(settings),
-             "{\"cluster\": \"%s\", \"ranks\": 16, \"model\": \"small\", \"batch\": 64, "
-             "\"ep\": 8, \"zero\": 1}",
-             argv[1]);
+    if (write_settings(settings, sizeof(settings), argv[1], "\"ep\": 8, \"zero\": 1") != 0)
+        return 1;
     st = ek_simulate_json(settings, &answer);
     if (show("simulate", st, answer) != 0)
         return 1;
-    snprintf(settings, sizeof(settings),
-             "{\"cluster\": \"%s\", \"ranks\": 16, \"model\": \"small\", \"batch\": 64, "
-             "\"top\": 3, \"fix\": \"etp=1,recompute=off\"}",
-             argv[1]);
+    if (write_settings(settings, sizeof(settings), argv[1],
+                       "\"top\": 3, \"fix\": \"etp=1,recompute=off\"") != 0)
+        return 1;
     st = ek_search_json(settings, &answer);
     return show("search", st, answer);
 }

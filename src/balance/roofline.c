@@ -74,7 +74,7 @@ int ek_roofline_line(const ek_roofline_work *w, int64_t layer, char *text, size_
     if (w->flops <= 0)
         return snprintf(text, cap, "layer %" PRId64 ": no assignments", layer);
     if (isfinite(r.r_cc))
-        snprintf(ratio, sizeof(ratio), "; computes %.3g times as long as it sends", r.r_cc);
+        snprintf(ratio, sizeof(ratio), "; computes %.3g times as long as it sends (R_CC)", r.r_cc);
     return snprintf(text, cap,
                     "layer %" PRId64 ": %.3g GFLOP/s a rank%s, %.0f %% of its products' rate; with "
                     "even loads %.3g, overlapped as well %.3g%s",

@@ -176,12 +176,13 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 /* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
-    char bytes[16], smaller[64] = "";
+    char bytes[16], smaller[96] = "loads are even";
 
-    if (isfinite(ek_summary_rb(b)))
-        snprintf(smaller, sizeof(smaller), " (standard deviation %.3g times as large)",
+    if (b->deviation_after > 0)
+        snprintf(smaller, sizeof(smaller),
+                 "standard deviation of loads without the plan %.3g times that with it (RB)",
                  ek_summary_rb(b));
-    printf("balance %s: busiest rank %.2f x mean load, %.2f without%s; per step %.0f "
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without; %s; per step %.0f "
            "replicas (%.0f sent before the gate, %s), "
            "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
            b->policy, b->after, b->before, smaller, b->replicas, b->replicas_ahead,

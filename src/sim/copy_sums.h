@@ -50,9 +50,10 @@ typedef struct {
 void ek_copy_sums_of(const ek_copy_sums_config *cfg, const ek_plan *p,
                      const ek_copy_results *by_rank, int32_t *passed, ek_copy_sums *out);
 
-/* Whose messages these are, expert after expert: lists [experts, ranks] of ranks of the group, that
- * which gets the sum first, as ek_comm_multireduce and ek_comm_multicast take them; then -1.  An
- * expert without messages has no ranks.  to_root: those of the sums; 0: of what is sent back. */
+/* The ranks of each expert's messages, as ek_comm_multireduce and ek_comm_multicast take them:
+ * lists [experts, ranks] of ranks of the group, first the one that gets the sum; -1 after the last.
+ * An expert without messages has no ranks.  to_root: messages of the sums; 0: of what is sent back.
+ */
 void ek_copy_sums_lists(const ek_copy_sums_config *cfg, const ek_plan *p, int to_root,
                         int32_t *lists);
 

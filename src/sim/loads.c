@@ -331,7 +331,7 @@ static int64_t copy_lists_of(const ek_sim_loads *l)
     return keeps ? l->steps * l->cfg.trace->layers : 1;
 }
 
-/* What ranks say to each other, for an engine that asks. */
+/* Rows between ranks, for --engine messages. */
 static ek_status allocate_by_rank(ek_sim_loads *l)
 {
     size_t samples = (size_t)(l->steps * l->cfg.trace->layers), ep = (size_t)l->cfg.ep;

@@ -48,8 +48,8 @@ typedef struct {
     void (*arrived)(void *self, int32_t id);
 } ek_sim_calls;
 
-/* As ek_sim_replay, and errors of the calls.  What ranks send under loads (cfg->factors) the calls
- * know. */
+/* As ek_sim_replay; also returns errors of the calls.  What ranks send under loads (cfg->factors)
+ * is left to the calls. */
 EK_CHECKED ek_status ek_sim_messages(const ek_sim_config *cfg, const ek_cluster *c,
                                      const ek_sim_calls *calls, ek_sim_result *out);
 

@@ -358,7 +358,7 @@ static void put_traffic(const ek_sim_report *r, FILE *out)
         all += r->traffic.bytes[l];
     if (all == 0)
         return;
-    fprintf(out, "sends     %sB a rank:", ek_count_text(text, sizeof(text), all));
+    fprintf(out, "sends     %s a rank:", ek_bytes_text(text, sizeof(text), all));
     for (int32_t l = 0; l < r->cluster->n_levels; l++)
         fprintf(out, "%s %s %s", l > 0 ? "," : "",
                 ek_printable(name, sizeof(name), r->cluster->level[l].name),
