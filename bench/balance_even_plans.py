@@ -17,7 +17,7 @@ sends or what it receives; a layer's busiest link has the most of its all-to-all
 of several layers are summed, as layers follow each other.
 
 Numbers are lower bounds of the program where it ends by --limit; then the best plan found follows in
-brackets.  Needs numpy and scipy (1.9 or later, for milp); exit status 77 without them.
+brackets.  "-": there is none.  Needs numpy and scipy (1.9 or later, for milp); exit status 77 without them.
 
     bench/balance_even_plans.py --traces DIR --results bench/results/balance_one_layer.jsonl \\
         --workloads trace,W7 --bandwidths 0.25
@@ -25,6 +25,7 @@ brackets.  Needs numpy and scipy (1.9 or later, for milp); exit status 77 withou
 
 import argparse
 import ctypes
+import math
 import os
 import sys
 import tempfile
@@ -273,14 +274,15 @@ class Column:
     """One kind of plan, summed over layers."""
 
     def __init__(self):
-        self.least, self.best, self.failed = 0.0, 0.0, False
+        self.least, self.best = 0.0, 0.0
 
     def add(self, x, least, best):
         self.least += least if least is not None else float("nan")
         self.best += best if x is not None else float("nan")
 
     def text(self):
-        least, best = "%.1f" % (self.least * 1e-6), "%.1f" % (self.best * 1e-6)
+        least, best = ("%.1f" % (n * 1e-6) if math.isfinite(n) else "-"
+                       for n in (self.least, self.best))
         return least if least == best else "%s (%s)" % (least, best)
 
 

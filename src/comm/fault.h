@@ -5,10 +5,13 @@
 #include "comm/comm.h"
 
 /* Fractions of the messages that this rank sends (and, for delays, receives), drawn from the seed,
- * the rank and the message's number, so that runs are reproducible. */
+ * the rank and the message's number, so that runs are reproducible.  A test counts for all delayed
+ * sends of its group at once: they wait beside each other, not one after the other, unless they
+ * keep an order (to the same rank, with the same tag). */
 typedef struct {
     uint64_t seed;
-    double delay;        /* delayed by up to delay_tests tests of messages of its group */
+    double delay;        /* delayed by up to delay_tests tests: a send by those of any message of
+                            its group, a receive by its own */
     int delay_tests;     /* at least 1 */
     int64_t delay_bytes; /* only messages of at least so many bytes are delayed */
     double drop;         /* reported as sent, but never delivered */

@@ -63,7 +63,7 @@ ek_replicas *ek_replicas_reserve(ek_arena *a, const ek_kernels *k, const ek_mode
     at->calls = 0;
     at->number = ek_arena_alloc(host, spec->experts, sizeof(*at->number));
     at->ranks = ek_arena_alloc(host, (int64_t)mesh->ep * mesh->etp, sizeof(*at->ranks));
-    at->gives = ek_arena_alloc(host, mesh->ep, sizeof(*at->gives));
+    at->order = ek_arena_alloc(host, 2 * (int64_t)mesh->ep, sizeof(*at->order));
     at->slot = ek_arena_alloc(host, at->n > 0 ? at->n : 0, sizeof(*at->slot));
     for (int32_t i = 0; i < at->n; i++) {
         ek_replica none, *slot = at->slot != NULL ? &at->slot[i] : &none;

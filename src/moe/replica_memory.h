@@ -40,11 +40,11 @@ typedef struct ek_replicas {
                            contents are no longer needed; -1: none */
 
     /* used by the thread that starts network ops */
-    unsigned calls;       /* collectives so far, from which tags are made */
-    unsigned sums;        /* those of persistent copies, which have tags of their own */
-    int32_t *number;      /* [experts], index of experts that are sent; -1: not sent */
-    int *ranks;           /* [ep * etp] */
-    unsigned char *gives; /* [ep] whether a rank sends experts of its own */
+    unsigned calls;  /* collectives so far, from which tags are made */
+    unsigned sums;   /* those of persistent copies, which have tags of their own */
+    int32_t *number; /* [experts], index of experts that are sent; -1: not sent */
+    int *ranks;      /* [ep * etp] */
+    int32_t *order;  /* [2 * ep] in which ranks pass weights on (placement/passing.h) */
 } ek_replicas;
 
 /* Spare slots of a rank, and the slots for transient replicas, its last ones: -1: any that is

@@ -4,8 +4,7 @@
 #include "exec/net.h"
 #include "moe/routing_plan.h"
 #include "moe/serving_copies.h"
-
-#include <string.h>
+#include "placement/passing.h"
 
 /* Kinds of flights; a layer has at most one of each in flight.  The first four are of transient
  * replicas, the others of persistent ones. */
@@ -182,22 +181,10 @@ static int list_copies(const group_route *r, int32_t expert, int slice, int *ran
     return n;
 }
 
-/* Finds the ranks with experts that others hold, too. */
-static void find_givers(const group_route *r, unsigned char *gives)
-{
-    memset(gives, 0, (size_t)r->m->mesh->ep);
-    for (int32_t s = 0; s < r->m->mesh->ep * r->slots; s++) {
-        int32_t e = r->expert_of[s];
-
-        if (e >= 0 && primary_rank(r, e) != s / r->slots)
-            gives[primary_rank(r, e)] = 1;
-    }
-}
-
 /* The ranks of the stage whose messages for a slice of this rank's group this rank takes part in:
- * those that compute with the slice and have the same source, which comes first.  In a chain each
- * but the last passes the slice on, so ranks that send experts of their own come last. */
-static int list_ranks(const group_route *r, const unsigned char *gives, int32_t expert, int slice,
+ * those that compute with the slice and have the same source, which comes first; the others in this
+ * order (placement/passing.h). */
+static int list_ranks(const group_route *r, const int32_t *order, int32_t expert, int slice,
                       int *ranks)
 {
     const ek_mesh *mesh = r->m->mesh;
@@ -206,11 +193,10 @@ static int list_ranks(const group_route *r, const unsigned char *gives, int32_t 
     int n = 0;
 
     ranks[n++] = stage_rank(mesh, source, first + slice);
-    for (int32_t at = 0; at < 2 * mesh->ep; at++) {
-        int32_t rank = at % mesh->ep;
+    for (int32_t at = 0; at < mesh->ep; at++) {
+        int32_t rank = order[at];
 
-        if (gives[rank] != at / mesh->ep ||
-            ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
+        if (ek_slot_find(r->expert_of + rank * r->slots, r->slots, expert) < 0 ||
             source_rank(r, expert, rank) != source)
             continue;
         for (int i = 0; i < members; i++)
@@ -314,7 +300,7 @@ static ek_status start_slot_messages(const group_route *r, const int32_t *held, 
         if (r->kept == NULL && i != ek_replicas_own_slice(m))
             continue; /* of persistent copies a shard has one slice */
         t.n_ranks = r->kept == NULL ? list_copies(r, held[slot], i, own->ranks)
-                                    : list_ranks(r, own->gives, held[slot], i, own->ranks);
+                                    : list_ranks(r, own->order, held[slot], i, own->ranks);
         ek_slot_weights_of(m, r->micro, held, slot, i, kind == FETCH_BACKWARD, &t.w);
         EK_TRY(begin[kind](&t));
     }
@@ -342,7 +328,7 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
     const int32_t *held = r.expert_of + m->mesh->ep_rank * m->x.slots;
 
     (void)number_experts(&r, own, wave);
-    find_givers(&r, own->gives);
+    ek_passing_order(r.expert_of, r.primary, m->mesh->ep, r.slots, r.first, own->order);
     for (int32_t s = 0; s < m->x.slots; s++) {
         int32_t e = held[s], number = e >= 0 ? own->number[e] : -1;
 

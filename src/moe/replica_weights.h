@@ -35,8 +35,9 @@
  *             copies get the same bits.
  *
  * Memory      moe/replica_memory.h
- * Order       lists of ranks begin with the primary, the others ascend; sums follow the list, so
- *             that results are bitwise reproducible. */
+ * Order       lists of ranks begin with the primary; the others ascend, but those that send experts
+ *             of their own come last (placement/passing.h).  Sums follow the list, so that results
+ *             are bitwise reproducible. */
 #ifndef MOE_REPLICA_WEIGHTS_H
 #define MOE_REPLICA_WEIGHTS_H
 

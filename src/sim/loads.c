@@ -4,6 +4,7 @@
 #include "balance/costs.h"
 #include "balance/plan_time.h"
 #include "balance/replay.h"
+#include "placement/passing.h"
 #include "sim/capacity.h"
 #include "sim/flow_cores.h"
 #include "sim/plan_machine.h"
@@ -47,6 +48,7 @@ struct ek_sim_loads {
     int64_t begin;   /* first iteration that may be a sample */
     int64_t *memory; /* scratch of ek_plan_rows_of */
     int32_t *slots;
+    int32_t *order; /* [2 * ep] scratch: ek_passing_order */
 };
 
 static double *factors_at(const ek_sim_loads *l, int64_t step, int64_t layer, int kind)
@@ -180,7 +182,8 @@ static double set_replicas(ek_sim_loads *l, int64_t step, int64_t layer, const e
     return all;
 }
 
-/* Weights of an expert pass its transient replicas in a chain, from the primary on. */
+/* Weights of an expert pass its transient replicas in a chain, from the primary on, in the order
+ * of training. */
 static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek_placement *at)
 {
     int32_t ep = l->cfg.ep, states = states_of(l), *last = l->slots; /* of each expert */
@@ -188,8 +191,9 @@ static void set_passed_on(ek_sim_loads *l, int64_t step, int64_t layer, const ek
     memset(l->passed, 0, (size_t)ep * (size_t)ep * sizeof(*l->passed));
     for (int32_t e = 0; e < at->experts; e++)
         last[e] = at->primary[e] / at->slots;
-    for (int32_t s = 0; s < ep * at->slots; s++) {
-        int32_t e = at->expert_of[s];
+    ek_passing_order(at->expert_of, at->primary, ep, at->slots, 0, l->order);
+    for (int32_t i = 0; i < ep * at->slots; i++) {
+        int32_t s = l->order[i / at->slots] * at->slots + i % at->slots, e = at->expert_of[s];
 
         if (e < 0 || s == at->primary[e] ||
             (ek_planner_fills_slots(l->cfg.planner) && s % at->slots < states))
@@ -368,11 +372,12 @@ static ek_status allocate(ek_sim_loads *l)
     l->copies_passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->copies_passed));
     l->memory = calloc((size_t)(4 * c->ep + (c->ep + 1) * slots), sizeof(*l->memory));
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
+    l->order = calloc(2 * (size_t)c->ep, sizeof(*l->order));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
                    l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
                    l->rows_sent != NULL && l->copy_messages != NULL && l->copies_passed != NULL &&
-                   l->memory != NULL && l->slots != NULL,
+                   l->memory != NULL && l->slots != NULL && l->order != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
 }
@@ -487,6 +492,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->lists);
     free(l->memory);
     free(l->slots);
+    free(l->order);
     free(l);
 }
 

@@ -206,14 +206,14 @@ static ek_status call_op(ek_net_calls *c, ek_comm *g, const ek_net_work *w, cons
 /* The operation that is started next; NULL: no memory. */
 static running_call *add_running(rank_calls *r, int32_t call)
 {
-    running_call *more;
-
     if (r->n == r->cap) {
-        r->cap = r->cap > 0 ? 2 * r->cap : 8;
-        more = realloc(r->list, (size_t)r->cap * sizeof(*more));
+        int32_t cap = r->cap > 0 ? 2 * r->cap : 8;
+        running_call *more = realloc(r->list, (size_t)cap * sizeof(*more));
+
         if (more == NULL)
             return NULL;
         r->list = more;
+        r->cap = cap;
     }
     r->list[r->n] = (running_call){NULL, call};
     return &r->list[r->n++];

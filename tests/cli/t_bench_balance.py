@@ -275,9 +275,9 @@ class EvenPlans(unittest.TestCase):
 
     def setUp(self):
         try:
-            import scipy  # noqa: F401
+            from scipy.optimize import milp  # noqa: F401
         except ImportError:
-            self.skipTest("bench/balance_even_plans.py needs scipy")
+            self.skipTest("bench/balance_even_plans.py needs scipy 1.9 or later")
         import balance_even_plans
         self.of, self.row = balance_even_plans, balance_bound.ROW_BYTES
 
@@ -296,6 +296,17 @@ class EvenPlans(unittest.TestCase):
         self.near(self.least(3e3, 1), (20 * self.row + 3e3, 10 * self.row + 2e3))
         plans = self.of.EvenPlans(self.COUNTS, 1, 3e3, (0, 1), 0)
         self.assertIsNone(plans.least_sum(10, 0)[0])
+
+    def test_no_plan(self):
+        """Products that cannot be even without replicas."""
+        plans = self.of.EvenPlans(self.COUNTS, 1, 3e3, (0, 1), 0)
+        none, found = self.of.Column(), self.of.Column()
+        none.add(*plans.least_sum(10, 0))
+        self.assertEqual(none.text(), "-")
+        found.add([1], 3e6, 3e6)
+        self.assertEqual(found.text(), "3.0")
+        found.add(None, 1e6, None)
+        self.assertEqual(found.text(), "4.0 (-)")
 
     def test_traffic(self):
         """Of the plan with one replica, and of a chain of two, of which the giver comes last."""

@@ -198,6 +198,48 @@ static void replicas_are_passed_on_in_a_chain(void)
     ek_sim_loads_close(&l);
 }
 
+static void *no_memory(ek_arena *a, const ek_plan_limits *l)
+{
+    (void)a, (void)l;
+    return NULL;
+}
+
+/* Replicas of expert 0, of rank 0, on ranks 1 and 2, and of rank 1's expert 2 on rank 0. */
+static ek_status plan_three_replicas(void *memory, const ek_plan_limits *l, const int64_t *n,
+                                     ek_plan *p)
+{
+    int32_t *spare = p->placement.expert_of + l->slots - 1;
+
+    (void)memory;
+    spare[0] = 2;
+    spare[l->slots] = spare[2 * l->slots] = 0;
+    memset(p->quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*p->quota));
+    for (int32_t i = 0; i < l->ranks * l->experts; i++)
+        p->quota[p->placement.primary[i % l->experts]] += n[i];
+    return EK_OK;
+}
+
+/* 0 -> 2 -> 1, as rank 1 sends expert 2: each sends one and gets one; 0 -> 1 -> 2 would let rank 1
+ * send two. */
+static void ranks_that_send_experts_of_their_own_come_last(void)
+{
+    const ek_planner planner = {
+        .name = "three", .reserve = no_memory, .plan_transient = plan_three_replicas};
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &planner);
+    ek_op weights = {.kind = EK_OP_REPLICAS};
+    const ek_level_rows *x;
+    ek_sim_loads *l;
+
+    cfg.by_level = 1;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    x = ek_sim_loads_exchange(l, &weights);
+    for (int r = 0; r < EP; r++)
+        CHECK(fabs(x[r].sent[0] - (r < 3)) < 1e-12 && fabs(x[r].got[0] - (r < 3)) < 1e-12);
+    ek_sim_loads_close(&l);
+}
+
 static void replicas_level_what_ranks_serve(void)
 {
     ek_trace t = hot_trace();
@@ -383,6 +425,7 @@ static const ek_case cases[] = {
     EK_CASE(exchanges_are_known_by_level_and_direction),
     EK_CASE(even_rows_are_even_on_all_levels_where_experts_are_sharded),
     EK_CASE(replicas_are_passed_on_in_a_chain),
+    EK_CASE(ranks_that_send_experts_of_their_own_come_last),
     EK_CASE(replicas_level_what_ranks_serve),
     EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
