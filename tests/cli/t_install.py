@@ -271,7 +271,7 @@ class Install(ek_cli.Case):
         depends = call("dpkg-deb", "-f", package, "Depends").stdout.split(", ")
         depends = [d.split()[0] for d in depends]
         text = read(os.path.join(SOURCE, "README.md")).decode()
-        needed = re.search(r"Debian\s+packages\s+\(`tools/setup.sh`\):\s+`(.*?)`", text, re.S)
+        needed = re.search(r"\| the build \| `(.*?)` \|", text)
         needed = needed[1].split()
         self.assertIn("libjansson-dev", needed)
         libraries = [n[:-4] for n in needed if n.endswith("-dev")]
