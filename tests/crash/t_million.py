@@ -5,7 +5,7 @@ import t_long_runs
 from elastic import Elastic
 
 
-LEFT = 200  # steps: the worker is killed long before the last one
+LEFT = 1000  # steps: the worker is killed long before the last one
 
 
 class Million(Elastic):
