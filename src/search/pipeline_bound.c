@@ -100,7 +100,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
                          .context = p,
                          .recorded = last->ranks,
                          .n_recorded = 1};
-    ek_sim_result r;
+    ek_sim_result r = {0};
     ek_status st = ek_sim_replay(&cfg, &r);
 
     *t = (last_stage_times){.begun = -1, .computed = -1, .step = r.step_s};

@@ -4,6 +4,7 @@
 #include "ek_test.h"
 #include "search/evaluate.h"
 #include "search/pipeline_bound.h"
+#include "toy_machine.h"
 #include "train/simulate.h"
 
 #include <math.h>
@@ -28,16 +29,7 @@ static void draw_cluster(int draw, ek_cluster *c)
 
     memset(c, 0, sizeof(*c));
     (void)snprintf(c->name, sizeof(c->name), "toy");
-    c->machine = (ek_machine){.dtype = "bf16",
-                              .ranks = 1,
-                              .nodes = 1,
-                              .threads = 1,
-                              .hidden = 1,
-                              .ff = 1,
-                              .experts = 1,
-                              .copy = 1e11};
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e12}};
+    c->machine = toy_machine("bf16", 1e12, 1e11);
     c->n_levels = 2;
     c->level[0] = (ek_cluster_level){.name = "node",
                                      .ranks = NODE,

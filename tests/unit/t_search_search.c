@@ -2,6 +2,7 @@
  * have it, and bounds that no step is below. */
 #include "ek_test.h"
 #include "search/search.h"
+#include "toy_machine.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -13,16 +14,7 @@ static void set_cluster(ek_cluster *c)
 {
     memset(c, 0, sizeof(*c));
     (void)snprintf(c->name, sizeof(c->name), "toy");
-    c->machine = (ek_machine){.dtype = "bf16",
-                              .ranks = 1,
-                              .nodes = 1,
-                              .threads = 1,
-                              .hidden = 1,
-                              .ff = 1,
-                              .experts = 1,
-                              .copy = 1e11};
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e12}};
+    c->machine = toy_machine("bf16", 1e12, 1e11);
     c->n_levels = 2;
     c->level[0] = (ek_cluster_level){
         .name = "node", .ranks = 4, .bytes_s = 1e10, .latency_s = 2e-6, .rails = 1};

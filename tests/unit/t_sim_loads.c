@@ -1,6 +1,7 @@
 /* Loads of a simulated step (sim/loads.h): factors of traces by hand, under planners. */
 #include "ek_test.h"
 #include "sim/loads.h"
+#include "toy_machine.h"
 
 enum { EP = 4, EXPERTS = 8, LAYERS = 2, ITERATIONS = 6 };
 
@@ -30,16 +31,7 @@ static ek_sim_loads_config config_of(const ek_trace *t, const ek_model_spec *spe
                                      const ek_planner *planner)
 {
     memset(&cluster, 0, sizeof(cluster));
-    cluster.machine = (ek_machine){.dtype = "fp32",
-                                   .ranks = 1,
-                                   .nodes = 1,
-                                   .threads = 1,
-                                   .hidden = 1,
-                                   .ff = 1,
-                                   .experts = 1,
-                                   .copy = 1e12};
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        cluster.machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e9}};
+    cluster.machine = toy_machine("fp32", 1e9, 1e12);
     cluster.n_levels = 1;
     cluster.level[0] =
         (ek_cluster_level){.name = "net", .ranks = 16, .bytes_s = 1e12, .latency_s = 1e-7};

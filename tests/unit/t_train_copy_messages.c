@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "sim/price_net.h"
+#include "toy_machine.h"
 #include "train/net_calls.h"
 
 enum { EXPERTS = 8, EP_MOST = 4, MOST = 16, ITERATIONS = 2, DRAWS = 60, ROW_BYTES = 24 };
@@ -30,17 +31,7 @@ static int draw(uint64_t seed, int what, int n)
 /* Two levels, the first that of nodes or not; groups lie alike on them. */
 static void draw_cluster(uint64_t seed, ek_cluster *c)
 {
-    *c = (ek_cluster){.n_levels = 2,
-                      .machine = {.dtype = "fp32",
-                                  .ranks = 1,
-                                  .nodes = 1,
-                                  .threads = 1,
-                                  .hidden = 1,
-                                  .ff = 1,
-                                  .experts = 1,
-                                  .copy = 1e12}};
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e9}};
+    *c = (ek_cluster){.n_levels = 2, .machine = toy_machine("fp32", 1e9, 1e12)};
     c->level[0] =
         (ek_cluster_level){.name = "node", .ranks = 1 << draw(seed, 0, 3), .bytes_s = 1e12};
     c->level[1] = (ek_cluster_level){.name = "net", .ranks = 64, .bytes_s = 1e12};

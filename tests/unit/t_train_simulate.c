@@ -3,6 +3,7 @@
 #include "base/random.h"
 #include "ek_test.h"
 #include "sim/dialect.h"
+#include "toy_machine.h"
 #include "train/failure_parts.h"
 #include "train/imagine.h"
 #include "train/simulate.h"
@@ -20,16 +21,7 @@ static int64_t draw(uint64_t *state, int64_t n)
 static void set_cluster(ek_cluster *c, double speed, double link_speed)
 {
     memset(c, 0, sizeof(*c));
-    c->machine = (ek_machine){.dtype = "bf16",
-                              .ranks = 1,
-                              .nodes = 1,
-                              .threads = 1,
-                              .hidden = 1,
-                              .ff = 1,
-                              .experts = 1,
-                              .copy = 1e11 * speed};
-    for (int p = 0; p < EK_COST_PRODUCTS; p++)
-        c->machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e12 * speed}};
+    c->machine = toy_machine("bf16", 1e12 * speed, 1e11 * speed);
     c->n_levels = 2;
     c->level[0] = (ek_cluster_level){.name = "node",
                                      .ranks = 4,
