@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 
 enum { MIB = 1 << 20, FILE_BYTES = 5 * MIB + 1234 };
 
@@ -86,6 +87,23 @@ static void drop_file(const disk_file *f)
     CHECK(fd >= 0 && posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && close(fd) == 0);
 }
 
+/* Pages of a file that are in the page cache. */
+static size_t cached_pages_of(const disk_file *f, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), pages = (bytes + page - 1) / page, n = 0;
+    unsigned char *is_there = malloc(pages);
+    int fd = open(f->path, O_RDWR); /* mincore answers only who may write a file */
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+
+    CHECK(is_there != NULL && fd >= 0 && map != MAP_FAILED);
+    CHECK(mincore(map, bytes, is_there) == 0);
+    for (size_t i = 0; i < pages; i++)
+        n += is_there[i] & 1;
+    CHECK(munmap(map, bytes) == 0 && close(fd) == 0);
+    free(is_there);
+    return n;
+}
+
 static void warm_file(const disk_file *f)
 {
     int fd = open(f->path, O_RDONLY);
@@ -120,6 +138,19 @@ static ek_file_reader_bytes bytes_read(const disk_file *f, ek_disk_backend backe
     return n;
 }
 
+/* The same after pages were dropped.  Looking for a page makes the system read it: where it arrives
+ * before the look has ended, the range is taken for a cached one, so this tries again. */
+static ek_file_reader_bytes bytes_of_dropped(const disk_file *f, ek_disk_backend backend)
+{
+    ek_file_reader_bytes n = {0};
+
+    for (int try = 0; try < 50 && n.direct == 0; try++) {
+        drop_file(f);
+        n = bytes_read(f, backend, 0);
+    }
+    return n;
+}
+
 static int takes_direct_reads(const disk_file *f)
 {
     ek_disk *d = open_disk(NULL, EK_DISK_POOL);
@@ -140,10 +171,8 @@ static void cached_pages_are_read_from_the_page_cache(void)
     CHECK(make_disk_file(&f, FILE_BYTES));
     direct = takes_direct_reads(&f);
     for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
-        ek_file_reader_bytes n;
+        ek_file_reader_bytes n = bytes_of_dropped(&f, backends[i]);
 
-        drop_file(&f);
-        n = bytes_read(&f, backends[i], 0);
         if (direct && n.direct + n.cached > 0)
             CHECK(n.direct == MIB && n.cached == 0);
         warm_file(&f);
@@ -164,10 +193,12 @@ static void pages_beyond_a_limit_are_dropped(void)
     unsigned char *buffer = aligned_buffer(MIB + 2 * EK_DISK_ALIGN);
     ek_file_reader *r = NULL;
     ek_file_batch b = {0};
+    size_t all, left;
     disk_file f;
 
     CHECK(make_disk_file(&f, SIZE));
     warm_file(&f);
+    all = cached_pages_of(&f, SIZE);
     CHECK(ek_file_reader_create(&c, &r) == EK_OK);
     for (int64_t at = 0; at < SIZE; at += MIB) {
         ek_file_batch_clear(&b);
@@ -175,14 +206,10 @@ static void pages_beyond_a_limit_are_dropped(void)
         CHECK(ek_file_reader_start(r, &b, buffer, MIB) == EK_OK);
         CHECK(ek_file_reader_wait(r, &b) == EK_OK);
     }
-    ek_file_reader_destroy(&r);
-    ek_file_batch_clear(&b);
-    CHECK(ek_file_reader_create(&(ek_file_reader_config){.backend = EK_DISK_POOL}, &r) == EK_OK);
-    CHECK(ek_file_batch_add(&b, f.path, 40 * MIB, MIB) == EK_OK);
-    CHECK(ek_file_reader_start(r, &b, buffer, MIB) == EK_OK);
-    CHECK(ek_file_reader_wait(r, &b) == EK_OK);
-    if (takes_direct_reads(&f))
-        CHECK_INT(ek_file_reader_bytes_of(r).direct, MIB);
+    left = cached_pages_of(&f, SIZE);
+    drop_file(&f);
+    if (cached_pages_of(&f, SIZE) < all) /* this file system drops pages */
+        CHECK(left < all);
     ek_file_reader_destroy(&r);
     ek_file_batch_free(&b);
     free(buffer);
