@@ -4,8 +4,9 @@
 For every group (bench/predict_groups.py: a cluster, a model, a load, and its layouts) `bench costs --cluster-out` measures the machine and its
 links; `simulate` predicts the step of every layout from that file, and what a change of the bandwidth would make of some; the predictions
 are written, and their SHA-256 printed, before the first step is measured.  Then layouts are trained, in a drawn order, the first --again ones
-once more at the end, and medians of the steps after the first --skip are compared.  For what-ifs the bandwidth is changed while a run trains.
-At the end the machine is measured again, and the same layouts are predicted from that, which tells how far two calibrations differ.
+once more at the end, and the steps after the first --skip are compared: their median, or, with loads that change from step to step, their
+mean.  For what-ifs the bandwidth is changed while a run trains.  At the end the machine is measured again, and the same layouts
+are predicted from that, which tells how far two calibrations differ.
 Nothing is fitted to a step time.  A group of 13 layouts of 0.3 s a step takes about three minutes, two of them after the predictions.
 
     bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster)
@@ -102,10 +103,11 @@ class Group:
                           self.of["batch"] * self.of["seq"] // self.ranks, "--out", path)
         return path
 
-    def counted_trace(self):
-        """Its iterations of the steps that count."""
-        path = self.path("counted.npy")
-        cut_iterations(self.trace(), path, self.o.skip, self.o.steps)
+    def counted_trace(self, layout):
+        """Its iterations of the steps that count, after one more for a policy that plans from it."""
+        before = "prophet" in layout[1].split()
+        path = self.path("counted%d.npy" % before)
+        cut_iterations(self.trace(), path, self.o.skip - before, self.o.steps + before)
         return path
 
     def words(self, layout):
@@ -115,10 +117,14 @@ class Group:
             words += [] if name in words else [name, value]
         return ["--model", self.model, "--batch", self.of["batch"], "--seq", self.of["seq"], "--dtype", "fp32", "--a2a", "linear", *words]
 
-    def load_words(self, command):
+    def load_words(self, command, layout):
         if not self.of["load"]:
             return ["--force-balance"] if command == "train" else []
-        return ["--replay-routing", self.trace()] if command == "train" else ["--trace", self.counted_trace()]
+        return ["--replay-routing", self.trace()] if command == "train" else ["--trace", self.counted_trace(layout)]
+
+    def typical(self, steps_ms):
+        """The median step; of loads that change between steps the mean, which `simulate` predicts: a change may make some steps slow."""
+        return (statistics.mean if self.of["load"] else statistics.median)(steps_ms)
 
     def calibrate(self, file):
         self.cluster.call(*self.cluster.mpiexec("bench", "costs", "--model", self.model, "--dtype", "fp32", "--threads", 1, "--budget",
@@ -127,7 +133,7 @@ class Group:
     def predict(self, layout, engine, *more, file=None):
         steps = ["--steps", self.o.steps] if self.of["load"] else []
         return json.loads(self.evenkeel("simulate", "--cluster", file or self.file, "--ranks", self.ranks, "--engine", engine, *self.words(layout),
-                                        *self.load_words("simulate"), *steps, "--json", *more))
+                                        *self.load_words("simulate", layout), *steps, "--json", *more))
 
     def predict_all(self):
         """Layouts that are short enough, and {name: {engine: ms, "where": parts, "what_if": ratio}}."""
@@ -153,7 +159,7 @@ class Group:
         return digest
 
     def start(self, layout, steps):
-        words = self.cluster.mpiexec("train", *self.words(layout), *self.load_words("train"), "--tokenizer", "bytes", "--data", DATA, "--threads", 1,
+        words = self.cluster.mpiexec("train", *self.words(layout), *self.load_words("train", layout), "--tokenizer", "bytes", "--data", DATA, "--threads", 1,
                                      "--lr", "1e-9", "--steps", steps, "--out", self.path("run"), "--overwrite", "--quiet", ppn=self.of["ppn"])
         return subprocess.Popen(self.cluster.words(*words), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
@@ -197,9 +203,9 @@ class Group:
                 first = i < len(self.layouts)
                 changes = first and "what_if" in p
                 before, after = self.measure_change(layout) if changes else (self.measure(layout), None)
-                row.update(again=not first, predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=statistics.median(before))
+                row.update(again=not first, predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=self.typical(before))
                 if changes:
-                    row.update(predicted_ratio=p["what_if"], changed_ms=after, measured_ratio=statistics.median(after) / row["measured_ms"])
+                    row.update(predicted_ratio=p["what_if"], changed_ms=after, measured_ratio=self.typical(after) / row["measured_ms"])
                 f.write(json.dumps(row) + "\n")
                 f.flush()
             self.calibrate(self.file_again)

@@ -261,7 +261,10 @@ def prophet_cluster(gpus):
 
 def prophet(o, r):
     trace, seq, heads = smart_trace(o), 256, 16  # these, and the vocabulary, of the script that is released with Pro-Prophet
-    first = [i for i, n in enumerate(trace.iterations) if n <= 100]  # the paper's
+    first = [i for i, n in enumerate(trace.iterations) if n <= 100][:10]  # the paper's
+    # Pro-Prophet plans from the loads of the step before, and iterations of the trace are ten steps apart: each stands twice, once more at the end
+    # for 10 evenly spaced samples of both kinds of policy.
+    first = [i for i in first for _ in range(1 if o.apart else 2)] + first[-1:]
     traces = {n: [[folded(trace.layer(i, l), n) for l in range(trace.shape[1])] for i in first] for n in (8, 16)}
     rows = [(16, t["model"], int(t["top_k"]), float(t["fastermoe_over_deepspeed"]), float(t["pro_prophet_over_deepspeed"]))
             for t in table(o, "pro_prophet_speedups")] + [(8, *key, *value) for key, value in TABLE_V.items()]
@@ -379,6 +382,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--command", default="build/evenkeel")
     p.add_argument("--tables", required=True, help="folder with the tables, as NAME.csv")
+    p.add_argument("--apart", action="store_true", help="of prophet: plan from the iteration of the trace before, ten training steps before")
     p.add_argument("--traces", help="folder with the routing trace gpt_moe_e32_r16.npy and index.json, for plans, layer and prophet")
     p.add_argument("--only", nargs="*", choices=list(PARTS), help="default: all")
     p.add_argument("--rows", action="store_true", help="print every row")

@@ -427,14 +427,23 @@ static int32_t count_core_ranks(const ek_sim_loads_config *c)
     return (int32_t)(n < c->ranks ? n : c->ranks);
 }
 
+/* By how many iterations a plan is older than the counts that it serves.  With several
+ * micro-batches a step, which have the same loads here, only the first would be served by a plan of
+ * the iteration before: it is left out. */
+static int64_t lag_of(const ek_sim_loads_config *c)
+{
+    int ahead = c->planner->uses_previous_counts && c->batches <= 1;
+
+    return c->trace->iterations > 1 && (ahead || c->planner->plan_transient == NULL);
+}
+
 static ek_status open_loads(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
     int64_t node = ek_cluster_node_ranks(c->cluster), experts = c->spec->experts;
 
     EK_TRY(ek_sim_loads_check(c->trace, experts));
-    /* without plans of the micro-batch itself, those of the iteration before hold */
-    l->lag = c->planner->plan_transient == NULL && c->trace->iterations > 1;
+    l->lag = lag_of(c);
     l->begin = l->lag + c->skip;
     l->steps = c->trace->iterations - l->begin;
     l->steps = c->steps < l->steps ? c->steps : l->steps;

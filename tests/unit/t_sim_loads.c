@@ -321,6 +321,44 @@ static void steps_are_samples_of_the_trace(void)
     ek_sim_loads_close(&l);
 }
 
+/* Rows of the busiest rank in the last iteration, over the mean, where the hot expert changed in
+ * it.
+ */
+static double busiest_after_change(const ek_planner *planner, int64_t batches)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, planner);
+    const double *up;
+    double most = 0;
+    ek_sim_loads *l;
+
+    for (int r = 0; r < EP; r++)
+        for (int e = 0; e < EXPERTS; e++)
+            counts[ITERATIONS - 1][0][r][e] = e == 5 ? 8000 : 0;
+    cfg.batches = batches;
+    cfg.steps = ITERATIONS;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    ek_sim_loads_set(l, 0);
+    up = factors(l, EK_OP_EXPERT_UP, 0);
+    for (int r = 0; r < EP; r++)
+        CHECK(fabs(up[r] - 1) < 1e-3); /* the hot expert is that of the plan */
+    ek_sim_loads_set(l, ek_sim_loads_steps(l) - 1);
+    up = factors(l, EK_OP_EXPERT_UP, 0);
+    for (int r = 0; r < EP; r++)
+        most = fmax(most, up[r]);
+    ek_sim_loads_close(&l);
+    return most;
+}
+
+static void a_planner_that_plans_ahead_serves_a_change_by_its_old_plan(void)
+{
+    CHECK(busiest_after_change(&ek_planner_prophet, 1) == 4);
+    CHECK(busiest_after_change(&ek_planner_exact, 1) < 1.001);
+    CHECK(busiest_after_change(&ek_planner_prophet, 2) <
+          1.001); /* most of a step's micro-batches */
+}
+
 /* Gradients sent to sum those of copies that serve even rows, and the sums. */
 static void count_sums(int64_t skip, double *to_sum, double *of_sum)
 {
@@ -422,6 +460,7 @@ static const ek_case cases[] = {
     EK_CASE(replicas_must_pay_in_a_micro_batch_of_the_run),
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
     EK_CASE(steps_are_samples_of_the_trace),
+    EK_CASE(a_planner_that_plans_ahead_serves_a_change_by_its_old_plan),
     EK_CASE(copies_that_are_there_leave_even_rows_to_the_primaries),
     EK_CASE(a_trace_of_other_experts_is_refused),
     EK_CASE(rows_over_capacity_are_dropped),
