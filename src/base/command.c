@@ -49,7 +49,8 @@ int ek_command_parse(const ek_option_table *table, int argc, char **argv, ek_opt
         return status;
     }
     if (ek_options_help_wanted(*out)) {
-        char *text = ek_options_help(table, ek_options_help_wanted(*out));
+        char *text =
+            ek_options_help(table, ek_options_help_wanted(*out), ek_options_help_word(*out));
 
         if (text != NULL)
             fputs(text, stdout);

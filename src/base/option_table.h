@@ -45,6 +45,8 @@ typedef struct {
     const char *shown;    /* what --help says of a default that depends on something; or NULL */
     const char *unit;     /* "tokens", "seconds", or a placeholder such as "FILE"; or NULL */
     const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
+    const char *only;     /* words of the table's positional argument that have it, "gemm|step"; or
+                             NULL:     every one */
     int required;         /* an error when neither file nor command line gives it */
     ek_field_type field;
     size_t offset, seconds_offset; /* of the field */
@@ -74,7 +76,8 @@ typedef struct {
     const ek_option_alias *aliases; /* ends with {NULL, NULL}; NULL: none */
     const char *positional; /* their name in --help: "gemm|kernels|step", "FILE"; NULL: none */
     size_t positional_max;
-    ek_options_stored_fn stored; /* NULL: no stored settings */
+    const char *(*describe)(const char *word); /* one line on a word of `positional`; or NULL */
+    ek_options_stored_fn stored;               /* NULL: no stored settings */
     const void *defaults;        /* a struct of settings with the defaults of rows; NULL: none */
     void (*write_more)(FILE *f); /* lines below the options, for people; NULL: none */
 } ek_option_table;

@@ -21,6 +21,7 @@ struct ek_options {
     json_t *stored;     /* settings of an earlier run; NULL: none */
     const char *config; /* borrowed from argv */
     ek_help help;
+    const char *help_word; /* borrowed from argv; NULL: none */
 };
 
 enum { BY_DEFAULT, BY_STORED, BY_FILE, BY_LINE };
@@ -237,6 +238,15 @@ static ek_help asks_for_help(int argc, char *const *argv)
     return EK_HELP_NONE;
 }
 
+/* The first argument that is a word of the positional argument, such as the name of a benchmark. */
+static const char *find_help_word(const ek_option_table *table, int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && table->describe != NULL; i++)
+        if (ek_option_choice_index(table->positional, argv[i]) >= 0)
+            return argv[i];
+    return NULL;
+}
+
 /* The caller destroys *out, also after a failure. */
 static ek_status create(const ek_option_table *table, ek_options **out)
 {
@@ -266,8 +276,10 @@ ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *
 
     EK_TRY_OUT(create(table, out));
     (*out)->help = asks_for_help(argc, argv);
-    if ((*out)->help != EK_HELP_NONE)
+    if ((*out)->help != EK_HELP_NONE) {
+        (*out)->help_word = find_help_word(table, argc, argv);
         return EK_OK;
+    }
     EK_TRY_OUT(read_line(*out, argc, argv));
     if ((*out)->config != NULL)
         EK_TRY_OUT(read_config(*out, (*out)->config));
@@ -312,6 +324,11 @@ void ek_options_destroy(ek_options *o)
 ek_help ek_options_help_wanted(const ek_options *o)
 {
     return o->help;
+}
+
+const char *ek_options_help_word(const ek_options *o)
+{
+    return o->help_word;
 }
 
 /* The list of row `i` in the form of its field. */

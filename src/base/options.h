@@ -39,6 +39,10 @@ typedef enum { EK_HELP_NONE, EK_HELP_TEXT, EK_HELP_MAN, EK_HELP_OPTIONS } ek_hel
 /* The form that the command line asks for; EK_HELP_NONE: no --help. */
 ek_help ek_options_help_wanted(const ek_options *o);
 
+/* The word of the table's positional argument, of those in `positional`, that stands beside --help;
+ * NULL: none. */
+const char *ek_options_help_word(const ek_options *o);
+
 /* Sets the fields of all rows that have a value, by default or given, in the struct of settings.
  * Texts and lists are borrowed from `o`. */
 EK_CHECKED ek_status ek_options_store(const ek_options *o, void *settings);
@@ -64,8 +68,9 @@ int ek_options_is_stored(const ek_options *o, const char *name);
 json_t *ek_options_dump(const ek_options *o);
 
 /* The text of --help, the manual page (roff), or the options for shell completion, one per line:
- * "--name", a tab, and "flag", "value", "file" or the words of a choice.  NULL: no memory; the
- * caller frees it. */
-char *ek_options_help(const ek_option_table *table, ek_help form);
+ * "--name", a tab, and "flag", "value", "file" or the words of a choice.  word: the text has only
+ * the options of this word of the positional argument; NULL: all.  NULL: no memory; the caller
+ * frees it. */
+char *ek_options_help(const ek_option_table *table, ek_help form, const char *word);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COLUMN = 28, WIDTH = 100, TEXT_CAP = 256 };
+enum { COLUMN = 28, WIDTH = 100, TEXT_CAP = 256, HELP_CAP = 1024 };
 
 /* Options of every table. */
 static const ek_option common[] = {
@@ -54,12 +54,32 @@ static size_t wrap_words(FILE *f, size_t at, const char *text)
     return at;
 }
 
-static void write_option(FILE *f, const ek_option_table *table, const ek_option *option)
+/* The help of an option; where all words of the positional argument are described (word NULL), it
+ * begins with those that have the option: "gemm, step: ...". */
+static void describe_option(const ek_option *option, const char *word, char *text, size_t cap)
+{
+    size_t n = 0;
+
+    for (const char *at = word == NULL ? option->only : NULL; at != NULL && n < cap; at++) {
+        size_t letters = strcspn(at, "|");
+
+        n += (size_t)snprintf(text + n, cap - n, "%.*s%s", (int)letters, at,
+                              at[letters] != '\0' ? ", " : ": ");
+        at += letters;
+        if (*at == '\0')
+            break;
+    }
+    if (n < cap)
+        snprintf(text + n, cap - n, "%s", option->help);
+}
+
+static void write_option(FILE *f, const ek_option_table *table, const ek_option *option,
+                         const char *word_or_null)
 {
     const char *word = value_word(option);
     const char *dots = option->type == EK_OPTION_LIST ? "..." : "";
     int number = option->type == EK_OPTION_INT || option->type == EK_OPTION_REAL;
-    char text[TEXT_CAP], standard[TEXT_CAP - sizeof("(default: )")];
+    char text[TEXT_CAP], standard[TEXT_CAP - sizeof("(default: )")], help[HELP_CAP];
     size_t at;
     int n = fprintf(f, "  --%s%s%s%s", option->name, word != NULL ? " " : "",
                     word != NULL ? word : "", dots);
@@ -69,7 +89,8 @@ static void write_option(FILE *f, const ek_option_table *table, const ek_option 
         fprintf(f, "%*s", (int)(COLUMN - 1 - at), "");
     else
         fprintf(f, "\n%*s", COLUMN - 1, "");
-    at = wrap_words(f, COLUMN - 1, option->help);
+    describe_option(option, word_or_null, help, sizeof(help));
+    at = wrap_words(f, COLUMN - 1, help);
     if (number && option->allowed != NULL) {
         ek_option_describe(option, text, sizeof(text));
         at = wrap_words(f, at, "-");
@@ -89,16 +110,25 @@ static void write_option(FILE *f, const ek_option_table *table, const ek_option 
     fputc('\n', f);
 }
 
-static void write_text(FILE *f, const ek_option_table *table)
+static int is_for(const ek_option *option, const char *word_or_null)
 {
+    return word_or_null == NULL || option->only == NULL ||
+           ek_option_choice_index(option->only, word_or_null) >= 0;
+}
+
+static void write_text(FILE *f, const ek_option_table *table, const char *word_or_null)
+{
+    const char *argument = word_or_null != NULL ? word_or_null : table->positional;
+
     fprintf(f, "usage: evenkeel %s%s%s [options]\n\n%s\n\noptions:\n", table->command,
-            table->positional != NULL ? " " : "",
-            table->positional != NULL ? table->positional : "", table->summary);
+            argument != NULL ? " " : "", argument != NULL ? argument : "",
+            word_or_null != NULL ? table->describe(word_or_null) : table->summary);
     for (size_t i = 0; i < table->n_options; i++)
-        write_option(f, table, &table->options[i]);
+        if (is_for(&table->options[i], word_or_null))
+            write_option(f, table, &table->options[i], word_or_null);
     for (size_t i = 0; i < N_COMMON; i++)
-        write_option(f, table, &common[i]);
-    if (table->write_more != NULL) {
+        write_option(f, table, &common[i], word_or_null);
+    if (table->write_more != NULL && word_or_null == NULL) {
         fputc('\n', f);
         table->write_more(f);
     }
@@ -124,7 +154,7 @@ static void put_roff(FILE *f, const char *text)
 static void put_roff_option(FILE *f, const ek_option_table *table, const ek_option *option)
 {
     const char *word = value_word(option);
-    char range[TEXT_CAP], standard[TEXT_CAP];
+    char range[TEXT_CAP], standard[TEXT_CAP], help[HELP_CAP];
 
     fputs(".TP\n\\fB\\-\\-", f);
     put_roff(f, option->name);
@@ -135,7 +165,8 @@ static void put_roff_option(FILE *f, const ek_option_table *table, const ek_opti
         fputs(option->type == EK_OPTION_LIST ? "...\\fR" : "\\fR", f);
     }
     fputc('\n', f);
-    put_roff(f, option->help);
+    describe_option(option, NULL, help, sizeof(help));
+    put_roff(f, help);
     if ((option->type == EK_OPTION_INT || option->type == EK_OPTION_REAL) &&
         option->allowed != NULL) {
         ek_option_describe(option, range, sizeof(range));
@@ -213,7 +244,7 @@ static void write_list(FILE *f, const ek_option_table *table)
         write_words(f, &common[i]);
 }
 
-char *ek_options_help(const ek_option_table *table, ek_help form)
+char *ek_options_help(const ek_option_table *table, ek_help form, const char *word)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -226,6 +257,6 @@ char *ek_options_help(const ek_option_table *table, ek_help form)
     else if (form == EK_HELP_OPTIONS)
         write_list(f, table);
     else
-        write_text(f, table);
+        write_text(f, table, word);
     return fclose(f) == 0 ? text : NULL;
 }

@@ -40,7 +40,7 @@ const char bench_names[] = "gemm|kernels|step|generate|moe|balance|a2a|collectiv
 
 void bench_list(FILE *f)
 {
-    fputs("benchmarks (options that begin with names of benchmarks are for these only):\n", f);
+    fputs("benchmarks (`evenkeel bench NAME --help` lists the options of one):\n", f);
     for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
         fprintf(f, "  %-11s %s\n", benchmarks[i].name, benchmarks[i].what);
 }
@@ -51,6 +51,11 @@ static const benchmark *find_benchmark(const char *name)
         if (strcmp(benchmarks[i].name, name) == 0)
             return &benchmarks[i];
     return NULL;
+}
+
+const char *bench_describe(const char *name)
+{
+    return find_benchmark(name)->what;
 }
 
 static int is_on_cpu(const bench_settings *cfg)

@@ -14,6 +14,8 @@ extern const char bench_names[];
 
 /* Writes a line for each benchmark: its name, and what it measures. */
 void bench_list(FILE *f);
+/* What a benchmark of `bench_names` measures. */
+const char *bench_describe(const char *name);
 
 typedef struct {
     const char *model;  /* whose shapes are measured: preset, config.json, or folder */

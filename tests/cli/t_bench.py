@@ -3,6 +3,7 @@ numbers.  No speed is asserted."""
 
 import json
 import math
+import re
 
 import ek_cli
 from ek_cli import BAD_INPUT, DONE, USAGE, run
@@ -165,6 +166,30 @@ class Command(Bench):
         self.assertEqual(r.returncode, DONE)
         for name in NAMES:
             self.assertIn(name, r.stdout)
+
+    def test_help_of_one_benchmark(self):
+        """Every option is of some benchmark, and says in the common help of which."""
+        common = self.options_of(run("bench", "--help").stdout)
+        names = re.match(r"usage: evenkeel bench (\S+) ", run("bench", "--help").stdout)[1].split("|")
+        having = {option: [] for option in common}
+        for name in names:
+            r = run("bench", name, "--help")
+            self.assertEqual(r.returncode, DONE)
+            self.assertTrue(r.stdout.startswith("usage: evenkeel bench %s [options]\n" % name))
+            for option in self.options_of(r.stdout):
+                having[option].append(name)
+        for option, text in common.items():
+            if having[option] != names:
+                self.assertIn(" %s: " % ", ".join(having[option]), text)
+        self.assertEqual(having["--file-size"], ["disk"])
+        self.assertEqual(having["--ep"], ["moe", "balance"])
+        self.assertEqual(having["--ranks"], ["moe", "balance", "a2a", "collectives", "costs"])
+
+    @staticmethod
+    def options_of(text):
+        """Options of a help text, with their descriptions."""
+        parts = re.split(r"^  (--[a-z0-9-]+)", text.split("\n\nbenchmarks")[0], flags=re.M)[1:]
+        return {name: " " + " ".join(said.split()) for name, said in zip(parts[::2], parts[1::2])}
 
 
 if __name__ == "__main__":

@@ -334,7 +334,7 @@ static void config_file(void)
 
 static void help_is_complete(void)
 {
-    char *text = ek_options_help(&train, EK_HELP_TEXT);
+    char *text = ek_options_help(&train, EK_HELP_TEXT, NULL);
     ek_options *o = NULL;
 
     CHECK(text != NULL);
@@ -359,6 +359,50 @@ static void help_is_complete(void)
     free(text);
     CHECK_INT(PARSE(&train, &o, "--batch", "0", "--help"), EK_OK);
     CHECK(o != NULL && ek_options_help_wanted(o));
+    ek_options_destroy(o);
+}
+
+static const char *describe_word(const char *word)
+{
+    return strcmp(word, "gemm") == 0 ? "products" : "steps";
+}
+
+static void help_of_one_word(void)
+{
+    static const ek_option of_words[] = {
+        {"all", EK_OPTION_INT, .help = "for both"},
+        {"repeats", EK_OPTION_INT, .only = "gemm|step", .help = "how often"},
+        {"shape", EK_OPTION_TEXT, .only = "gemm", .help = "of a product"},
+        {"batch", EK_OPTION_INT, .only = "step", .help = "of a step"},
+    };
+    static const ek_option_table table = {.command = "bench",
+                                          .summary = "measures",
+                                          .options = of_words,
+                                          .n_options = COUNT(of_words),
+                                          .positional = "gemm|step",
+                                          .positional_max = 1,
+                                          .describe = describe_word};
+    char *all = ek_options_help(&table, EK_HELP_TEXT, NULL);
+    char *gemm = ek_options_help(&table, EK_HELP_TEXT, "gemm");
+    ek_options *o = NULL;
+
+    CHECK(all != NULL && strstr(all, "usage: evenkeel bench gemm|step [") != NULL);
+    CHECK(all != NULL && strstr(all, " gemm, step: how often\n") != NULL &&
+          strstr(all, " gemm: of a product\n") != NULL &&
+          strstr(all, " step: of a step\n") != NULL);
+    CHECK(gemm != NULL &&
+          strstr(gemm, "usage: evenkeel bench gemm [options]\n\nproducts\n") != NULL);
+    CHECK(gemm != NULL && strstr(gemm, "--all") != NULL && strstr(gemm, "--help") != NULL &&
+          strstr(gemm, " how often\n") != NULL && strstr(gemm, " of a product\n") != NULL);
+    CHECK(gemm != NULL && strstr(gemm, "gemm:") == NULL && strstr(gemm, "--batch") == NULL);
+    free(all);
+    free(gemm);
+    CHECK_INT(PARSE(&table, &o, "--all", "1", "step", "--help"), EK_OK);
+    CHECK(o != NULL && ek_options_help_word(o) != NULL &&
+          strcmp(ek_options_help_word(o), "step") == 0);
+    ek_options_destroy(o);
+    CHECK_INT(PARSE(&table, &o, "--help", "flops"), EK_OK);
+    CHECK(o != NULL && ek_options_help_word(o) == NULL);
     ek_options_destroy(o);
 }
 
@@ -468,7 +512,7 @@ static void steps_time_or_auto(void)
         const char *word;
         int64_t steps, seconds;
     } given[] = {{"auto", -1, 0}, {"7", 7, 0}, {"0", 0, 0}, {"2m", 0, 120}};
-    char *help = ek_options_help(&table, EK_HELP_TEXT);
+    char *help = ek_options_help(&table, EK_HELP_TEXT, NULL);
     ek_options *o = NULL;
     fields f = {.save_steps = 5, .save_seconds = 5};
 
@@ -504,7 +548,7 @@ static void defaults_of_a_struct_hold_and_are_shown(void)
         "--out TEXT                .\n",
         "--dtype bf16|fp32         . (default: the fastest)",
     };
-    char *help = ek_options_help(&into_fields, EK_HELP_TEXT);
+    char *help = ek_options_help(&into_fields, EK_HELP_TEXT, NULL);
     fields f = {.limit = 5};
     ek_options *o = NULL;
 
@@ -533,6 +577,7 @@ static const ek_case cases[] = {
     EK_CASE(unknown_names),
     EK_CASE(config_file),
     EK_CASE(help_is_complete),
+    EK_CASE(help_of_one_word),
     EK_CASE(dump_repeats_the_run),
     EK_CASE(values_are_stored_in_fields),
     EK_CASE(steps_time_or_auto),

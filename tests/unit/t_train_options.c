@@ -47,7 +47,7 @@ static void shown_default(const char *help, const ek_option *row, char *out)
 
 static void help_shows_the_default_of_the_initialiser(void)
 {
-    char *help = ek_options_help(&ek_train_options, EK_HELP_TEXT), shown[TEXT_CAP];
+    char *help = ek_options_help(&ek_train_options, EK_HELP_TEXT, NULL), shown[TEXT_CAP];
     int values = 0;
 
     CHECK(help != NULL);
