@@ -3,6 +3,11 @@
 
 #include <stdio.h>
 
+int ek_decimals(double n)
+{
+    return n < 9.995 ? 2 : n < 99.95 ? 1 : 0;
+}
+
 const char *ek_count_text(char *buf, size_t cap, double n)
 {
     static const char *const units[] = {"", " k", " M", " G", " T", " P"};
@@ -12,12 +17,7 @@ const char *ek_count_text(char *buf, size_t cap, double n)
         n /= 1000;
         u++;
     }
-    snprintf(buf, cap,
-             u == 0      ? "%.0f%s"
-             : n < 9.995 ? "%.2f%s"
-             : n < 99.95 ? "%.1f%s"
-                         : "%.0f%s",
-             n, units[u]);
+    snprintf(buf, cap, "%.*f%s", u == 0 ? 0 : ek_decimals(n), n, units[u]);
     return buf;
 }
 

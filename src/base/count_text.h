@@ -4,6 +4,10 @@
 
 #include <stddef.h>
 
+/* How many digits after the point give a number from 1 to 999.5 three significant ones, as all
+ * scaled numbers have: "30.0" beside "13.9". */
+int ek_decimals(double n);
+
 /* "12.3 M", "4.56 G": a count with three significant digits; buf of at least 16 bytes. */
 const char *ek_count_text(char *buf, size_t cap, double n);
 

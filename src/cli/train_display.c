@@ -5,6 +5,7 @@
 #include "base/count_text.h"
 #include "base/live_line.h"
 #include "cli/cli.h"
+#include "cost/cost.h"
 #include "train/output/plan_text.h"
 #include "train/output/summary_json.h"
 
@@ -176,7 +177,7 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 /* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
-    char bytes[16], smaller[96] = "loads are even";
+    char bytes[16], plan[EK_COST_QUANTITY], wait[EK_COST_QUANTITY], smaller[96] = "loads are even";
 
     if (b->deviation_after > 0)
         snprintf(smaller, sizeof(smaller),
@@ -184,10 +185,10 @@ static void print_balance(const ek_train_balance *b)
                  ek_summary_rb(b));
     printf("balance %s: busiest rank %.2f x mean load, %.2f without; %s; per step %.0f "
            "replicas (%.0f sent before the gate, %s), "
-           "%.2f experts moved, %.2f ms planning, %.2f ms waiting\n",
+           "%.2f experts moved, %s planning, %s waiting\n",
            b->policy, b->after, b->before, smaller, b->replicas, b->replicas_ahead,
-           ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved, b->plan_s * 1e3,
-           b->waited_s * 1e3);
+           ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved,
+           ek_cost_quantity(plan, b->plan_s, "s"), ek_cost_quantity(wait, b->waited_s, "s"));
     if (b->slowest_rank < 1)
         printf("speeds of ranks differ: the slowest expert rank has %.2f of the fastest one's\n",
                b->slowest_rank);
@@ -243,8 +244,8 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
                " steps with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
                s->spikes);
     if (s->checkpoints.automatic)
-        printf("checkpoints %s; %" PRId64 " cost %.2g s together\n", s->checkpoints.reason,
-               s->checkpoints.saved, s->checkpoints.paid_s);
+        printf("checkpoints %s; %" PRId64 " cost %s together\n", s->checkpoints.reason,
+               s->checkpoints.saved, ek_cost_quantity(time, s->checkpoints.paid_s, "s"));
     if (s->layouts.n > 0)
         printf("layout %s, after %" PRId64 " changes\n", s->layouts.options, s->layouts.changes);
     print_evaluations(&s->evaluation);

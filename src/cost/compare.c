@@ -1,6 +1,8 @@
 /* Sums of predicted and measured times by op. */
 #include "cost/compare.h"
 
+#include "cost/cost.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +102,7 @@ int ek_compare_parted(const ek_compare *c, const ek_compare_row **worst)
 
 const char *ek_compare_warning(const ek_compare *c, char *text, size_t cap)
 {
+    char predicted[EK_COST_QUANTITY], measured[EK_COST_QUANTITY];
     const ek_compare_row *worst;
     int n = ek_compare_parted(c, &worst);
 
@@ -108,9 +111,10 @@ const char *ek_compare_warning(const ek_compare *c, char *text, size_t cap)
     if (n > 0)
         snprintf(text, cap,
                  "predicted and measured times differ by more than %.0f %% in %d op%s, most in %s: "
-                 "%.3g ms predicted, %.3g ms measured",
-                 100 * EK_COMPARE_PART, n, n > 1 ? "s" : "", worst->name, worst->predicted_s * 1e3,
-                 worst->measured_s * 1e3);
+                 "%s predicted, %s measured",
+                 100 * EK_COMPARE_PART, n, n > 1 ? "s" : "", worst->name,
+                 ek_cost_quantity(predicted, worst->predicted_s, "s"),
+                 ek_cost_quantity(measured, worst->measured_s, "s"));
     return text;
 }
 

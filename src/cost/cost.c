@@ -1,6 +1,8 @@
 /* Predicted times from the tables of a machine, and their factors. */
 #include "cost/cost.h"
 
+#include "base/count_text.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,7 +38,12 @@ const char *ek_cost_quantity(char *buf, double x, const char *unit)
         x *= 1000;
     for (; fabs(x) >= 999.5 && i < LAST; i++)
         x /= 1000;
-    snprintf(buf, EK_COST_QUANTITY, "%.3g %s%s", x, prefixes[i], unit);
+    if (x == 0)
+        snprintf(buf, EK_COST_QUANTITY, "0 %s", unit);
+    else if (fabs(x) < 0.9995 || fabs(x) >= 999.5) /* no prefix is small or large enough */
+        snprintf(buf, EK_COST_QUANTITY, "%.3g %s%s", x, prefixes[i], unit);
+    else
+        snprintf(buf, EK_COST_QUANTITY, "%.*f %s%s", ek_decimals(fabs(x)), x, prefixes[i], unit);
     return buf;
 }
 

@@ -36,7 +36,8 @@ void ek_cost_add_line(ek_cost_reason *reason, int depth, const char *name, doubl
 
 enum { EK_COST_QUANTITY = 24 };
 
-/* Formats a number with its unit, "3.1 us", "2.1 TFLOP/s"; returns buf [EK_COST_QUANTITY]. */
+/* Formats a number with its unit and three significant digits, "3.10 us", "2.14 TFLOP/s"; returns
+ * buf [EK_COST_QUANTITY]. */
 const char *ek_cost_quantity(char *buf, double x, const char *unit);
 
 /* Formats "expert row   3.1 us = ...", indented by depth; returns text [cap], truncated to cap. */

@@ -309,7 +309,7 @@ class Plan(ek_cli.Case):
         out = self.plan(self.one_hot(), "--ranks", 2, "--model", "small", "--machine", file).stdout
         self.assertIn("predicted for made by hand:\n", out)
         self.assertRegex(out, r"expert row +9\.46 us +=.* 100000 rows an expert\n")
-        self.assertRegex(out, r"forward +3\.15 us +=.*3\.15 MFLOP at 1 TFLOP/s\n")
+        self.assertRegex(out, r"forward +3\.15 us +=.*3\.15 MFLOP at 1\.00 TFLOP/s\n")
         self.assertIn("the other class, as this was not measured", out)
 
     def test_bad_machines(self):

@@ -138,7 +138,7 @@ static void reasons(void)
     for (int i = 1; i <= 4; i++)
         sum += reason.line[i].value;
     CHECK_NEAR(sum, c.compute_s_per_row);
-    CHECK(strcmp(reason.line[1].text, "6 x 64 x 100 = 38.4 kFLOP at 1 TFLOP/s") == 0);
+    CHECK(strcmp(reason.line[1].text, "6 x 64 x 100 = 38.4 kFLOP at 1.00 TFLOP/s") == 0);
     CHECK(strcmp(reason.line[5].name, "row sent") == 0 && reason.line[5].value == c.comm_s_per_row);
     CHECK(strcmp(reason.line[9].name, "replica") == 0 && reason.line[9].value == c.replica_s);
     CHECK(reason.line[12].value == c.replica_bytes && reason.line[13].value == c.state_bytes);

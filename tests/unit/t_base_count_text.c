@@ -32,5 +32,21 @@ static void rounding_reaches_the_next_unit(void)
     check_bytes(99960, "100 kB");
 }
 
-static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit)};
+/* At every rounding the text of a number has three digits. */
+static void three_digits(void)
+{
+    static const double x[] = {1, 9.994, 9.996, 30, 99.94, 99.96, 999.4};
+    static const char *const want[] = {"1.00", "9.99", "10.0", "30.0", "99.9", "100", "999"};
+
+    for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++) {
+        char text[16];
+
+        snprintf(text, sizeof(text), "%.*f", ek_decimals(x[i]), x[i]);
+        if (strcmp(text, want[i]) != 0)
+            EK_T_FAIL("%g is \"%s\", expected \"%s\"", x[i], text, want[i]);
+    }
+}
+
+static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit),
+                                EK_CASE(three_digits)};
 EK_TEST_MAIN(cases)

@@ -82,11 +82,15 @@ static void says(double x, const char *unit, const char *want)
 static void quantities(void)
 {
     says(3.14e-6, "s", "3.14 us");
-    says(2.1e12, "FLOP/s", "2.1 TFLOP/s");
+    says(2.1e12, "FLOP/s", "2.10 TFLOP/s");
+    says(30e-3, "s", "30.0 ms");
+    says(-9.994, "s", "-9.99 s");
+    says(9.996, "s", "10.0 s");
+    says(99.96e-6, "s", "100 us");
     says(0, "s", "0 s");
-    says(1, "s", "1 s");
-    says(999.9e-6, "s", "1 ms");
-    says(999.6, "s", "1 ks");
+    says(1, "s", "1.00 s");
+    says(999.9e-6, "s", "1.00 ms");
+    says(999.6, "s", "1.00 ks");
     says(999.4, "s", "999 s");
     says(1e-15, "s", "1e-06 ns");
     says(1e30, "B", "1e+15 PB");
@@ -104,7 +108,7 @@ static void reasons(void)
     CHECK(reason.line[1].depth == 2 && fmax(reason.line[1].value, reason.line[2].value) == t);
     CHECK(strcmp(reason.line[2].name, "between nodes") == 0);
     CHECK(strcmp(ek_cost_line_text(&reason.line[2], text, sizeof(text)),
-                 "    between nodes          20 ms  = 2 messages of 1 MB x 10 ms") == 0);
+                 "    between nodes        20.0 ms  = 2 messages of 1.00 MB x 10.0 ms") == 0);
     for (int i = 0; i < 2 * EK_COST_LINES; i++)
         ek_cost_add_line(&reason, 0, "x", i, "s", "%d", i);
     CHECK_INT(reason.n, EK_COST_LINES);
@@ -140,7 +144,7 @@ static void comparing(void)
     CHECK(worst == &c.row[1]);
     CHECK(strcmp(ek_compare_warning(&c, text, sizeof(text)),
                  "predicted and measured times differ by more than 20 % in 3 ops, most in far off: "
-                 "2e+03 ms predicted, 3e+03 ms measured") == 0);
+                 "2.00 s predicted, 3.00 s measured") == 0);
     ek_compare_row_text(&c, &c.row[1], text, sizeof(text));
     CHECK(strcmp(text, "far off                        2     2000.000     3000.000  1.50 !") == 0);
     ek_compare_row_text(&c, &c.row[0], text, sizeof(text));
