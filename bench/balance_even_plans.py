@@ -102,7 +102,7 @@ class EvenPlans:
             self.primary.append([p.variable(1 if of in (None, r) else 0, True,
                                             1 if of == r else 0) for r in span])
             self.replica.append([p.variable(0 if of == r else 1, True) for r in span])
-            sends.append([p.variable(1) for r in span])
+            sends.append([p.variable(1, True) for r in span])
             p.require([(v, 1) for v in self.primary[e]], 1, 1)
             for r in span:
                 p.require([(self.primary[e][r], 1), (self.replica[e][r], 1)], 0, 1)
