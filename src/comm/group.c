@@ -159,13 +159,15 @@ void ek_comm_close(ek_comm **comm)
 void ek_comm_set_nodes(ek_comm *c, const int *node_of)
 {
     int *first = c->local_rank_of; /* temporarily: the first rank on the same node */
+    int largest = node_of[0];
 
     for (int r = 0; r < c->size; r++) {
         int neighbours = r > 0 && node_of[r - 1] == node_of[r];
 
-        first[r] = neighbours ? first[r - 1] : 0;
+        first[r] = neighbours ? first[r - 1] : node_of[r] > largest ? r : 0;
         while (node_of[first[r]] != node_of[r])
             first[r]++;
+        largest = node_of[r] > largest ? node_of[r] : largest;
     }
     c->nodes = 0;
     for (int r = 0; r < c->size; r++) {

@@ -57,7 +57,9 @@ static ek_status cut_stages(ek_model *m)
     int n = ek_model_vstages(m);
 
     m->vstage_first = calloc((size_t)n + 1, sizeof(*m->vstage_first));
-    EK_REQUIRE(m->vstage_first != NULL, EK_ENOMEM, "no memory for %d stages", n);
+    m->vstage_of = calloc((size_t)m->spec.layers + 1, sizeof(*m->vstage_of));
+    EK_REQUIRE(m->vstage_first != NULL && m->vstage_of != NULL, EK_ENOMEM,
+               "no memory for %d stages", n);
     for (int i = 0; i < n; i++) {
         int32_t even = (int32_t)ek_range_length(m->spec.layers, n, i);
 
@@ -69,6 +71,9 @@ static ek_status cut_stages(ek_model *m)
     EK_REQUIRE(m->vstage_first[n] == m->spec.layers, EK_EINVAL,
                "stages of %d layers in all, and the model has %lld", (int)m->vstage_first[n],
                (long long)m->spec.layers);
+    for (int i = 0; i < n; i++)
+        for (int32_t l = m->vstage_first[i]; l < m->vstage_first[i + 1]; l++)
+            m->vstage_of[l] = i;
     return EK_OK;
 }
 
@@ -123,6 +128,7 @@ void ek_model_destroy(ek_model **pm)
     ek_arena_fini(&(*pm)->state);
     ek_arena_fini(&(*pm)->tables);
     free((*pm)->vstage_first);
+    free((*pm)->vstage_of);
     free(*pm);
     *pm = NULL;
 }

@@ -13,11 +13,7 @@ int64_t ek_model_vstage_first(const ek_model *m, int vstage)
 
 int ek_model_vstage_of(const ek_model *m, int64_t layer)
 {
-    int vstage = 0;
-
-    while (ek_model_vstage_first(m, vstage + 1) <= layer)
-        vstage++;
-    return vstage;
+    return m->vstage_of[layer];
 }
 
 int ek_model_has_layer(const ek_model *m, int64_t layer)

@@ -153,6 +153,7 @@ struct ek_model {
     int64_t n_params;      /* entries of params */
     int64_t n_elements;    /* elements of this rank's masters */
     int32_t *vstage_first; /* [vstages + 1] first layer of each virtual stage */
+    int32_t *vstage_of;    /* [spec.layers] virtual stage of each layer */
     ek_param_buckets *buckets;
     struct ek_offload *offload; /* model/offload.h; NULL: all state is in memory */
     ek_arena arena;             /* weights, gradients, moments, packed forms */

@@ -35,7 +35,7 @@ int64_t ek_pipe_order(int stages, int model_chunks, int64_t micros, int stage, i
 /* The largest number of micro-batches of a model chunk that are at the same time between the start
  * of their forward and the end of their backward, in a list made by ek_pipe_order: the activation
  * slots that the chunk needs.  Both forwards and backwards of a chunk are in micro-batch order, so
- * micro-batch m can use slot m % slots. */
+ * micro-batch m can use slot m % slots.  Later stages need no more than earlier ones. */
 int64_t ek_pipe_slots(const ek_pipe_item *items, int64_t n, int model_chunk);
 
 #endif

@@ -208,6 +208,27 @@ static void in_flight_is_counted(void)
         check_in_flight(stages, chunks, many_micros[i], s);
 }
 
+/* Activation slots of a stage: of the chunk with most of them. */
+static int64_t slots_of(int stages, int chunks, int micros, int stage)
+{
+    int64_t n = ek_pipe_order(stages, chunks, micros, stage, 1, list[0]), most = 0;
+
+    for (int c = 0; c < chunks; c++)
+        most = ek_pipe_slots(list[0], n, c) > most ? ek_pipe_slots(list[0], n, c) : most;
+    return most;
+}
+
+/* So the last stage has the fewest. */
+static void later_stages_need_no_more(void)
+{
+    for (int stages = 2; stages <= STAGES; stages++)
+        for (int chunks = 1; chunks <= CHUNKS; chunks++)
+            EACH(i, many_micros)
+    for (int s = 1; s < stages; s++)
+        CHECK(slots_of(stages, chunks, many_micros[i], s) <=
+              slots_of(stages, chunks, many_micros[i], s - 1));
+}
+
 /* The bubble, as a fraction of time, if a forward takes one unit and a backward two. */
 static double bubble(int stages, int chunks, int micros)
 {
@@ -247,8 +268,9 @@ static void chunks_make_bubbles_smaller(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(every_schedule_ends),        EK_CASE(plain_is_one_forward_one_backward),
-    EK_CASE(groups_pass_through_chunks), EK_CASE(forwards_alone_keep_their_order),
-    EK_CASE(in_flight_is_counted),       EK_CASE(chunks_make_bubbles_smaller),
+    EK_CASE(every_schedule_ends),         EK_CASE(plain_is_one_forward_one_backward),
+    EK_CASE(groups_pass_through_chunks),  EK_CASE(forwards_alone_keep_their_order),
+    EK_CASE(in_flight_is_counted),        EK_CASE(later_stages_need_no_more),
+    EK_CASE(chunks_make_bubbles_smaller),
 };
 EK_TEST_MAIN(cases)

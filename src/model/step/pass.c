@@ -307,13 +307,9 @@ static ek_status count_slots(ek_pass *p)
 
     EK_REQUIRE(items != NULL, EK_ENOMEM, "no memory for %lld micro-batches",
                (long long)p->cfg.micros);
-    p->pipe_group = c->mesh->pp;
-    for (int stage = 0; stage < c->mesh->pp; stage++) {
-        int slots = slots_of_stage(p, stage, items);
-
-        p->pipe_group = slots < p->pipe_group ? slots : p->pipe_group;
-        p->act_slots = stage == c->mesh->pp_rank ? slots : p->act_slots;
-    }
+    p->act_slots = slots_of_stage(p, c->mesh->pp_rank, items);
+    p->pipe_group = slots_of_stage(p, c->mesh->pp - 1, items); /* the last stage needs fewest */
+    p->pipe_group = p->pipe_group < c->mesh->pp ? p->pipe_group : c->mesh->pp;
     free(items);
     return EK_OK;
 }

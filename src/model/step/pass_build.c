@@ -169,8 +169,10 @@ static int reduces_each_micro(const ek_model *m)
 static ek_moe *next_moe(const work *w, int32_t l)
 {
     ek_pass *p = w->p;
-    int32_t next = ek_model_next_moe(p->model, l);
+    int32_t next = l + 1;
 
+    while (next < w->end && p->model->spec.dense[next])
+        next++;
     return next < w->end && p->model->cfg.zero < 3 ? &p->moe[next] : NULL;
 }
 

@@ -5,13 +5,9 @@ int32_t ek_layer_nodes(const ek_mesh *mesh)
 {
     int32_t ranks = mesh->ep * mesh->etp, nodes = 0;
 
-    for (int32_t r = 0; r < ranks; r++) {
-        int32_t same = 0;
-
-        while (ek_comm_node(mesh->stage, same) != ek_comm_node(mesh->stage, r))
-            same++;
-        nodes += same == r;
-    }
+    for (int32_t r = 0; r < ranks; r++) /* nodes are numbered by their first ranks */
+        if (ek_comm_node(mesh->stage, r) >= nodes)
+            nodes = ek_comm_node(mesh->stage, r) + 1;
     return nodes;
 }
 
