@@ -33,18 +33,20 @@ static int is_sum(const ek_op *op)
     return op->kind >= EK_OP_COLLECT_GRADIENTS && op->kind <= EK_OP_REDUCE_TIED_GRADIENTS;
 }
 
-static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
+static int is_absent(const void *context, const ek_sim_class *c, const ek_op *op)
 {
     const pipe_prices *p = context;
     const stage_prices *s = &p->of[c->stage - p->first];
     int32_t i = (int32_t)(op - s->graph->ops);
 
-    if ((p->alone && ek_work_is_message(&op->work)) || (is_sum(op) && i < s->no_sums) ||
-        (op->kind == EK_OP_GATHER_WEIGHTS && i < s->no_gathers) ||
-        (s->absent != NULL && s->absent[i]))
-        *out = (ek_sim_price){.silent = op->work.kind == EK_WORK_NET};
-    else
-        ek_simulate_price(p->cluster, c, op, out);
+    return (p->alone && ek_work_is_message(&op->work)) || (is_sum(op) && i < s->no_sums) ||
+           (op->kind == EK_OP_GATHER_WEIGHTS && i < s->no_gathers) ||
+           (s->absent != NULL && s->absent[i]);
+}
+
+static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
+{
+    ek_simulate_price(((const pipe_prices *)context)->cluster, c, op, out);
 }
 
 /* --- ops -------------------------------------------------------------------------------------- */
@@ -97,6 +99,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
     const ek_sim_class *last = &graphs->classes[graphs->n_classes - 1];
     ek_sim_config cfg = {.graphs = graphs,
                          .price = price_op,
+                         .absent = is_absent,
                          .context = p,
                          .recorded = last->ranks,
                          .n_recorded = 1};

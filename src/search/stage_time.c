@@ -42,17 +42,23 @@ static int is_executed(const ek_op *op, int recompute)
 }
 
 /* Other stages are as quick as can be: their messages are always there. */
-static void price_micro(const void *context, const ek_sim_class *of, const ek_op *op,
-                        ek_sim_price *out)
+static int is_absent(const void *context, const ek_sim_class *of, const ek_op *op)
 {
     const micro_prices *p = context;
     int32_t i = (int32_t)(op - p->graph->ops);
 
     (void)of;
-    *out = p->price[i];
-    if (ek_work_is_message(&op->work) || !is_executed(op, p->recompute) ||
-        !(is_of_micro_batch(op) || (p->with_end && is_of_end(p, op, i))))
-        *out = (ek_sim_price){.silent = op->work.kind == EK_WORK_NET};
+    return ek_work_is_message(&op->work) || !is_executed(op, p->recompute) ||
+           !(is_of_micro_batch(op) || (p->with_end && is_of_end(p, op, i)));
+}
+
+static void price_micro(const void *context, const ek_sim_class *of, const ek_op *op,
+                        ek_sim_price *out)
+{
+    const micro_prices *p = context;
+
+    (void)of;
+    *out = p->price[op - p->graph->ops];
 }
 
 /* Replays a stage alone: *step, and until the end of its computation. */
@@ -60,7 +66,8 @@ static ek_status replay_stage(int ranks, const ek_sim_class *stage, const micro_
                               double *step, double *computed)
 {
     ek_sim_graphs graphs = {.ranks = ranks, .n_classes = 1, .classes = stage};
-    ek_sim_config cfg = {.graphs = &graphs, .price = price_micro, .context = p};
+    ek_sim_config cfg = {
+        .graphs = &graphs, .price = price_micro, .absent = is_absent, .context = p};
     ek_sim_result r;
     ek_status st = ek_sim_replay(&cfg, &r);
 
@@ -78,11 +85,10 @@ static double seconds_beside_layers(const micro_prices *p)
     double seconds = 0;
 
     for (int32_t i = 0; i < p->graph->n_ops; i++)
-        if (p->graph->ops[i].layer < 0) {
-            ek_sim_price of;
+        if (p->graph->ops[i].layer < 0 && !is_absent(p, NULL, &p->graph->ops[i])) {
+            const ek_sim_price *of = &p->price[i];
 
-            price_micro(p, NULL, &p->graph->ops[i], &of);
-            seconds += of.seconds + of.overhead + of.wire + of.latency;
+            seconds += of->seconds + of->overhead + of->wire + of->latency;
         }
     return seconds;
 }

@@ -202,7 +202,7 @@ static ek_status end_flow(sim_loop *l, int32_t id, int32_t stamp)
 static ek_status start_net(sim_loop *l, sim_class *c, int32_t entity, int32_t op)
 {
     (void)ek_sim_start_net(&l->s, c, op, entity - c->first);
-    if (c->price[op].silent)
+    if (ek_sim_price_of(c, op)->silent)
         return ek_loop_end_net(l, entity, op, l->now);
     return l->start_net(l, c, entity, op);
 }
@@ -297,7 +297,7 @@ static void mark_quiet(const sim_class *c, int open_ends, unsigned char *quiet)
     int free_messages = !open_ends;
 
     for (int32_t i = 0; i < g->n_ops; i++)
-        free_messages &= c->price[i].overhead <= 0 && c->price[i].polled <= 0;
+        free_messages &= ek_sim_price_of(c, i)->overhead <= 0 && ek_sim_price_of(c, i)->polled <= 0;
     for (int32_t i = 0; i < g->n_ops; i++)
         quiet[i] = free_messages && g->ops[i].work.kind != EK_WORK_NET;
     for (int32_t i = 0; i < g->n_ops; i++)

@@ -68,7 +68,7 @@ static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_me
     const ek_flow_use *uses = NULL;
     int32_t n = 0;
     double growth = 1;
-    const ek_sim_price *price = &c->price[op];
+    const ek_sim_price *price = ek_sim_price_of(c, op);
     double seconds = price->wire * ek_sim_load_of(&e->loop.s, c, op, entity - c->first);
 
     if (price->wire > 0)
@@ -83,19 +83,21 @@ static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t i
     const sim_class *c = ek_loop_class(&e->loop, entity);
     const ek_net_work *w = &c->of->graph->ops[op].work.net;
     const ek_level_rows *rows =
-        c->exchange[op] != NULL ? &c->exchange[op][e->loop.s.entity[entity].column] : NULL;
+        ek_sim_priced(c, op)->exchange != NULL
+            ? &ek_sim_priced(c, op)->exchange[e->loop.s.entity[entity].column]
+            : NULL;
 
     for (int down = 0; down < 2; down++) {
         const ek_flow_use *uses = NULL;
         double growth = 1, seconds = 0;
         int32_t n = 0;
 
-        if (c->price[op].sent != NULL)
-            EK_TRY(ek_flow_links_traffic(e->links, c, &c->price[op], entity, down, &uses, &n,
-                                         &growth, &seconds));
+        if (ek_sim_price_of(c, op)->sent != NULL)
+            EK_TRY(ek_flow_links_traffic(e->links, c, ek_sim_price_of(c, op), entity, down, &uses,
+                                         &n, &growth, &seconds));
         else
-            EK_TRY(ek_flow_links_exchange(e->links, c, w, &c->price[op], rows, entity, down, &uses,
-                                          &n, &growth, &seconds));
+            EK_TRY(ek_flow_links_exchange(e->links, c, w, ek_sim_price_of(c, op), rows, entity,
+                                          down, &uses, &n, &growth, &seconds));
         EK_TRY(ek_loop_begin_flow(&e->loop, (sim_flow_owner){entity, op, index}, seconds, growth,
                                   uses, seconds > 0 ? n : 0));
     }
@@ -108,7 +110,8 @@ static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t inde
     const sim_class *c = ek_loop_class(&e->loop, m->entities[i]);
     int32_t op = m->ops[i];
 
-    if ((c->exchange[op] == NULL && c->price[op].sent == NULL) || c->price[op].wire <= 0 ||
+    if ((ek_sim_priced(c, op)->exchange == NULL && ek_sim_price_of(c, op)->sent == NULL) ||
+        ek_sim_price_of(c, op)->wire <= 0 ||
         c->of->graph->ops[op].work.net.collective == EK_COLLECTIVE_A2A_2DH)
         return begin_flow(e, m->entities[i], op, index);
     m->n_flowing++;
@@ -121,7 +124,7 @@ static ek_status end_send(engine *e, int32_t entity, int32_t op);
 static ek_status end_flow(sim_loop *l, const sim_flow_owner *o)
 {
     const sim_class *c = ek_loop_class(l, o->entity);
-    double latency = c->price[o->op].latency;
+    double latency = ek_sim_price_of(c, o->op)->latency;
 
     if (o->of >= 0)
         return end_group_flow((engine *)l, o->of, latency);
@@ -314,7 +317,7 @@ static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32
     m->computed = fmax(m->computed, computed(e, entity));
     if (m->n_arrived < e->groups[channel].members[m->leader])
         return EK_OK;
-    late = fmin(c->price[op].skew, m->computed);
+    late = fmin(ek_sim_price_of(c, op)->skew, m->computed);
     if (late <= 0)
         return begin_group(e, index);
     return ek_loop_push(

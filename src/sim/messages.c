@@ -341,6 +341,7 @@ ek_status ek_sim_messages(const ek_sim_config *cfg, const ek_cluster *c, const e
     *out = (ek_sim_result){0};
     own.each_rank = 1;
     own.price = price_without_net;
+    own.absent = NULL;
     own.context = cfg;
     EK_TRY_OUT(open_engine(&own, &e));
     EK_TRY_OUT(ek_loop_run(&e.loop));

@@ -48,7 +48,7 @@ static int32_t last_dep(const sim_class *c, const ek_op *op, int32_t column)
         last = next;
         op = &g->ops[last];
         if (op->lane == EK_LANE_COMPUTE ||
-            (op->work.kind != EK_WORK_NONE && !c->price[last].silent))
+            (op->work.kind != EK_WORK_NONE && !ek_sim_price_of(c, last)->silent))
             break;
     }
     return last;
@@ -82,7 +82,7 @@ static double factor_of(const sim *s, const double *f, const sim_class *c, int32
 
 double ek_sim_load_of(const sim *s, const sim_class *c, int32_t at, int32_t column)
 {
-    return factor_of(s, c->factors[at], c, column);
+    return factor_of(s, ek_sim_priced(c, at)->factors, c, column);
 }
 
 /* --- ops in flight ---------------------------------------------------------------------------- */
@@ -119,12 +119,12 @@ static int32_t flights_at(const sim_entity *e, double t)
 static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t column, double t)
 {
     const sim_entity *e = &s->entity[c->first + column];
-    const ek_sim_price *p = &c->price[at];
+    const ek_sim_price *p = ek_sim_price_of(c, at);
     double seconds = p->seconds;
 
     if (p->polled > 0)
         seconds += p->polled * flights_at(e, t);
-    return seconds * e->slow * factor_of(s, c->replayed[at], c, column);
+    return seconds * e->slow * factor_of(s, ek_sim_priced(c, at)->replayed, c, column);
 }
 
 void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
@@ -161,7 +161,7 @@ double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
 {
     const ek_op *op = &c->of->graph->ops[at];
     sim_entity *e = &s->entity[c->first + column];
-    double overhead = c->price[at].overhead * e->slow * ek_sim_load_of(s, c, at, column);
+    double overhead = ek_sim_price_of(c, at)->overhead * e->slow * ek_sim_load_of(s, c, at, column);
 
     e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
     if (s->polls)
@@ -258,7 +258,7 @@ int32_t ek_sim_peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_
 static ek_status run_send(sim *s, sim_class *c, int32_t at)
 {
     const ek_op *op = &c->of->graph->ops[at];
-    const ek_sim_price *p = &c->price[at];
+    const ek_sim_price *p = ek_sim_price_of(c, at);
 
     for (int32_t i = 0; i < c->n; i++) {
         double begun = ek_sim_start_net(s, c, at, i);
@@ -299,9 +299,10 @@ static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
         int32_t x = c->first + i;
 
         ch->ready[x] = ek_sim_start_net(s, c, at, i);
-        ch->wire[x] = c->price[at].wire * factor_of(s, c->replayed[at], c, i);
-        ch->latency[x] = c->price[at].latency;
-        ch->outside[x] = c->price[at].outside;
+        ch->wire[x] =
+            ek_sim_price_of(c, at)->wire * factor_of(s, ek_sim_priced(c, at)->replayed, c, i);
+        ch->latency[x] = ek_sim_price_of(c, at)->latency;
+        ch->outside[x] = ek_sim_price_of(c, at)->outside;
     }
     ch->state[c->index] = SIM_ARRIVED;
     ch->n_arrived[set]++;
@@ -377,7 +378,7 @@ static ek_status run_op(sim *s, sim_class *c, int32_t at, int *done)
     if (op->work.kind != EK_WORK_NET)
         for (int32_t i = 0; i < c->n; i++)
             ek_sim_run_serial(s, c, at, i);
-    else if (c->price[at].silent)
+    else if (ek_sim_price_of(c, at)->silent)
         run_silent(s, c, at);
     else if (op->work.net.collective == EK_COLLECTIVE_SEND)
         return run_send(s, c, at);

@@ -46,9 +46,14 @@ typedef struct {
 
 typedef struct {
     const ek_sim_graphs *graphs;
-    /* Of an op on the ranks of a class. */
+    /* Of an op on the ranks of a class.  It depends on the op's kind, lane, bytes and work alone,
+     * and, with factors, on its layer: asked once for ops of a class that are alike in these. */
     void (*price)(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out);
+    /* Whether an op takes no time and sends nothing, whatever its price.  NULL: none is so,
+     * as ek_sim_messages assumes. */
+    int (*absent)(const void *context, const ek_sim_class *c, const ek_op *op);
     const void *context;
+    int price_each;     /* 1: every op is priced by itself: the same, in more time (tests) */
     int each_rank;      /* 1: ranks are told apart, though nothing distinguishes them */
     const double *slow; /* [ranks] factor on the seconds of a rank's ops; NULL: 1 for all */
     /* Factors [n_columns] of an op on its seconds, wire and overhead, of which rank r has that of

@@ -1,5 +1,6 @@
 /* sim/replay_priv.h - the state of a replay, and of a simulation of flows (sim/flow.h).
  *
+ *   replay_prices.c prices of ops
  *   replay_state.c  classes, entities, channels and messages
  *   replay.c        time */
 #ifndef SIM_REPLAY_PRIV_H
@@ -42,16 +43,31 @@ typedef struct {
     int32_t column;    /* of factors */
 } sim_entity;
 
+/* Of ops that are alike: micro-batches repeat the same ones. */
+typedef struct {
+    ek_op like; /* one of them */
+    int absent; /* ek_sim_config */
+    ek_sim_price price;
+    const double *factors;         /* NULL: 1 on all ranks */
+    const double *replayed;        /* on seconds and wire in a replay, likewise */
+    const ek_level_rows *exchange; /* NULL: as the op's work says */
+} sim_priced;
+
+typedef struct {
+    sim_priced *list; /* [n] */
+    int32_t n, cap;
+    int32_t *of;     /* [ops] index in the list */
+    int32_t *lookup; /* [slots] index in the list + 1, where the hash of an op leads; 0: none */
+    int32_t slots;   /* a power of two */
+} sim_prices;
+
 typedef struct {
     const ek_sim_class *of;
-    int32_t index;                  /* among the classes */
-    int32_t first, n;               /* its entities */
-    int32_t next;                   /* op that is not done yet */
-    ek_sim_price *price;            /* [ops] */
-    const double **factors;         /* [ops]; NULL: 1 on all ranks */
-    const double **replayed;        /* [ops] on seconds and wire in a replay, likewise */
-    const ek_level_rows **exchange; /* [ops] */
-    double *end;                    /* [ops][n] */
+    int32_t index;    /* among the classes */
+    int32_t first, n; /* its entities */
+    int32_t next;     /* op that is not done yet */
+    sim_prices prices;
+    double *end;         /* [ops][n] */
     double *begun;       /* [network ops][n]: when the bytes of the last rank could move */
     int32_t *net_index;  /* [ops] */
     int32_t *channel_of; /* [ops] of collectives */
@@ -107,12 +123,27 @@ typedef struct {
 EK_CHECKED ek_status ek_sim_open(const ek_sim_config *cfg, sim *s);
 void ek_sim_close(sim *s);
 
+/* Of all ops of a class; the caller closes p, also after a failure.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c,
+                                        sim_prices *p);
+void ek_sim_prices_close(sim_prices *p);
+
 EK_CHECKED ek_status ek_sim_post(sim *s, int32_t from, int32_t to, int gradient, sim_message m);
 int ek_sim_has_message(const sim *s, int32_t from, int32_t to, int gradient);
 /* The oldest; there is one. */
 sim_message ek_sim_take(sim *s, int32_t from, int32_t to, int gradient);
 
 /* --- ops -------------------------------------------------------------------------------------- */
+
+static inline const sim_priced *ek_sim_priced(const sim_class *c, int32_t op)
+{
+    return &c->prices.list[c->prices.of[op]];
+}
+
+static inline const ek_sim_price *ek_sim_price_of(const sim_class *c, int32_t op)
+{
+    return &ek_sim_priced(c, op)->price;
+}
 
 /* When an op ends on a rank of the class; when bytes of a network op could move. */
 static inline double *ek_sim_end_of(const sim_class *c, int32_t op, int32_t column)

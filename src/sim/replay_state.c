@@ -163,25 +163,6 @@ static ek_status find_channel(sim *s, const ek_net_work *w, int32_t *index)
 
 /* --- classes ---------------------------------------------------------------------------------- */
 
-static void price_op(const ek_sim_config *cfg, sim *s, sim_class *c, int32_t at)
-{
-    const ek_op *op = &c->of->graph->ops[at];
-    const double *f = cfg->factors != NULL ? cfg->factors(cfg->loads, op) : NULL;
-    double sum = 0;
-
-    cfg->price(cfg->context, c->of, op, &c->price[at]);
-    s->polls |= c->price[at].polled > 0;
-    c->factors[at] = f;
-    c->replayed[at] = f != NULL && cfg->replayed != NULL ? cfg->replayed(cfg->loads, op) : NULL;
-    if (c->replayed[at] == NULL)
-        c->replayed[at] = f;
-    c->exchange[at] = f != NULL && cfg->exchange != NULL ? cfg->exchange(cfg->loads, op) : NULL;
-    for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
-        sum += f[i];
-    if (op->work.kind == EK_WORK_NET && f != NULL && sum == 0)
-        c->price[at] = (ek_sim_price){.silent = 1};
-}
-
 /* What needs less is not checked, which takes longer than a small simulation. */
 #define CHECKED_BYTES 1e8
 
@@ -209,23 +190,20 @@ static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
     size_t ops = (size_t)g->n_ops + 1, columns = (size_t)c->n;
     int32_t nets = 0;
 
-    c->price = calloc(ops, sizeof(*c->price));
-    c->factors = calloc(ops, sizeof(*c->factors));
-    c->replayed = calloc(ops, sizeof(*c->replayed));
-    c->exchange = calloc(ops, sizeof(*c->exchange));
+    EK_TRY(ek_sim_prices_open(cfg, c->of, &c->prices));
+    for (int32_t i = 0; i < c->prices.n; i++)
+        s->polls |= c->prices.list[i].price.polled > 0;
     c->end = malloc(ops * columns * sizeof(*c->end));
     c->net_index = calloc(ops, sizeof(*c->net_index));
     c->channel_of = calloc(ops, sizeof(*c->channel_of));
-    if (c->price == NULL || c->factors == NULL || c->replayed == NULL || c->exchange == NULL ||
-        c->end == NULL || c->net_index == NULL || c->channel_of == NULL)
+    if (c->end == NULL || c->net_index == NULL || c->channel_of == NULL)
         return no_memory();
     for (int32_t i = 0; i < g->n_ops; i++) {
         const ek_op *op = &g->ops[i];
 
-        price_op(cfg, s, c, i);
         c->net_index[i] = nets;
         nets += op->work.kind == EK_WORK_NET;
-        if (is_collective(op) && !c->price[i].silent)
+        if (is_collective(op) && !ek_sim_price_of(c, i)->silent)
             EK_TRY(find_channel(s, &op->work.net, &c->channel_of[i]));
     }
     c->begun = malloc(((size_t)nets + 1) * columns * sizeof(*c->begun));
@@ -255,10 +233,7 @@ void ek_sim_close(sim *s)
     for (int32_t k = 0; s->classes != NULL && k < s->n_classes; k++) {
         sim_class *c = &s->classes[k];
 
-        free(c->price);
-        free(c->factors);
-        free(c->replayed);
-        free(c->exchange);
+        ek_sim_prices_close(&c->prices);
         free(c->end);
         free(c->begun);
         free(c->net_index);

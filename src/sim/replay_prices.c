@@ -1,0 +1,143 @@
+/* Prices of a class's ops: finds ops that are alike in a hash table. */
+#include "sim/replay_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS_MIN = 256 };
+
+static ek_status no_memory(void)
+{
+    return EK_FAIL(EK_ENOMEM, "no memory for the prices of ops");
+}
+
+/* Whether prices are the same.  Bytes of the work that say nothing may differ: then it is priced
+ * twice. */
+static int are_alike(const ek_sim_config *cfg, const ek_op *a, const ek_op *b)
+{
+    return a->kind == b->kind && a->lane == b->lane &&
+           (cfg->factors == NULL || a->layer == b->layer) &&
+           memcmp(&a->bytes, &b->bytes, sizeof(a->bytes)) == 0 &&
+           memcmp(&a->work, &b->work, sizeof(a->work)) == 0;
+}
+
+static uint64_t hash_of(const ek_sim_config *cfg, const ek_op *op, int absent)
+{
+    uint64_t bytes, h = (uint64_t)op->kind * 2 + (uint64_t)absent;
+
+    memcpy(&bytes, &op->bytes, sizeof(bytes));
+    h = h * 1024 + (cfg->factors != NULL ? (uint64_t)(op->layer + 1) : 0);
+    h = (h ^ bytes) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 32;
+}
+
+static void enter(const ek_sim_config *cfg, sim_prices *p, int32_t index)
+{
+    const sim_priced *x = &p->list[index];
+    uint64_t mask = (uint64_t)p->slots - 1, at = hash_of(cfg, &x->like, x->absent) & mask;
+
+    while (p->lookup[at] != 0)
+        at = (at + 1) & mask;
+    p->lookup[at] = index + 1;
+}
+
+/* Room for another price, with at most half of the slots taken. */
+static ek_status reserve(const ek_sim_config *cfg, sim_prices *p)
+{
+    int32_t cap = p->cap > 0 ? 2 * p->cap : SLOTS_MIN / 2;
+    sim_priced *list;
+    int32_t *lookup;
+
+    if (p->n < p->cap)
+        return EK_OK;
+    list = realloc(p->list, (size_t)cap * sizeof(*list));
+    if (list == NULL)
+        return no_memory();
+    p->list = list;
+    lookup = calloc(2 * (size_t)cap, sizeof(*lookup));
+    if (lookup == NULL)
+        return no_memory();
+    free(p->lookup);
+    p->lookup = lookup;
+    p->slots = 2 * cap;
+    p->cap = cap;
+    for (int32_t i = 0; i < p->n; i++)
+        enter(cfg, p, i);
+    return EK_OK;
+}
+
+/* The index of the price of an op like this; -1: it has none yet. */
+static int32_t find(const ek_sim_config *cfg, const sim_prices *p, const ek_op *op, int absent)
+{
+    uint64_t mask = (uint64_t)p->slots - 1, at = hash_of(cfg, op, absent) & mask;
+
+    if (p->slots == 0 || cfg->price_each)
+        return -1;
+    for (; p->lookup[at] != 0; at = (at + 1) & mask) {
+        const sim_priced *x = &p->list[p->lookup[at] - 1];
+
+        if (x->absent == absent && are_alike(cfg, &x->like, op))
+            return p->lookup[at] - 1;
+    }
+    return -1;
+}
+
+static void price_op(const ek_sim_config *cfg, const ek_sim_class *c, const ek_op *op,
+                     sim_priced *x)
+{
+    const double *f = cfg->factors != NULL ? cfg->factors(cfg->loads, op) : NULL;
+    int is_net = op->work.kind == EK_WORK_NET;
+    double sum = 0;
+
+    if (x->absent)
+        x->price = (ek_sim_price){.silent = is_net};
+    else
+        cfg->price(cfg->context, c, op, &x->price);
+    x->factors = f;
+    x->replayed = f != NULL && cfg->replayed != NULL ? cfg->replayed(cfg->loads, op) : NULL;
+    if (x->replayed == NULL)
+        x->replayed = f;
+    x->exchange = f != NULL && cfg->exchange != NULL ? cfg->exchange(cfg->loads, op) : NULL;
+    for (int32_t i = 0; f != NULL && i < cfg->n_columns; i++)
+        sum += f[i];
+    if (is_net && f != NULL && sum == 0)
+        x->price = (ek_sim_price){.silent = 1};
+}
+
+static ek_status add(const ek_sim_config *cfg, const ek_sim_class *c, const ek_op *op, int absent,
+                     sim_prices *p)
+{
+    EK_TRY(reserve(cfg, p));
+    p->list[p->n] = (sim_priced){.like = *op, .absent = absent};
+    price_op(cfg, c, op, &p->list[p->n]);
+    enter(cfg, p, p->n++);
+    return EK_OK;
+}
+
+ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, sim_prices *p)
+{
+    const ek_graph *g = c->graph;
+
+    *p = (sim_prices){.of = malloc(((size_t)g->n_ops + 1) * sizeof(*p->of))};
+    if (p->of == NULL)
+        return no_memory();
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = &g->ops[i];
+        int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, op);
+
+        p->of[i] = find(cfg, p, op, absent);
+        if (p->of[i] >= 0)
+            continue;
+        p->of[i] = p->n;
+        EK_TRY(add(cfg, c, op, absent, p));
+    }
+    return EK_OK;
+}
+
+void ek_sim_prices_close(sim_prices *p)
+{
+    free(p->list);
+    free(p->of);
+    free(p->lookup);
+    *p = (sim_prices){0};
+}

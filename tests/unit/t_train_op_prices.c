@@ -1,0 +1,165 @@
+/* One price for ops that are alike (sim/replay_prices.c): steps of drawn layouts are bit for bit
+ * those with every op priced by itself. */
+#include "base/random.h"
+#include "ek_test.h"
+#include "sim/flow.h"
+#include "toy_machine.h"
+#include "train/imagine.h"
+#include "train/simulate.h"
+
+#include <unistd.h>
+
+enum { RANKS = 16, NODE = 4, DRAWS = 60, EP = 4 };
+
+static int drawn(int draw, int what, int below)
+{
+    return (int)(ek_random_bits(91, (uint64_t)draw, (uint64_t)what) % (uint64_t)below);
+}
+
+static void open_cluster(ek_cluster *c)
+{
+    memset(c, 0, sizeof(*c));
+    c->machine = toy_machine("bf16", 1e12, 1e11);
+    c->n_levels = 2;
+    c->level[0] = (ek_cluster_level){
+        .name = "node", .ranks = NODE, .bytes_s = 1e10, .latency_s = 2e-6, .rails = 1};
+    c->level[1] = (ek_cluster_level){
+        .name = "net", .ranks = RANKS, .bytes_s = 1e9, .latency_s = 8e-6, .rails = 1};
+}
+
+/* 8 layers of 8 experts. */
+static void write_model(char *path)
+{
+    static const char text[] =
+        "{\"model_type\":\"mixtral\",\"vocab_size\":512,\"hidden_size\":64,"
+        "\"num_hidden_layers\":8,\"num_attention_heads\":4,\"num_key_value_heads\":4,"
+        "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"intermediate_size\":128,"
+        "\"max_position_embeddings\":256}";
+    int file = mkstemp(path);
+
+    CHECK(file >= 0 && dprintf(file, "%s", text) > 0 && close(file) == 0);
+}
+
+static ek_train_config draw_layout(int draw, const char *model)
+{
+    static const char *const recompute[] = {"off", "attention", "full"};
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+
+    c.model = model;
+    c.pp = 1 << drawn(draw, 1, 3);
+    c.chunks = c.pp > 1 ? 1 + drawn(draw, 2, 2) : 1;
+    c.tp = 1 << drawn(draw, 3, 2);
+    c.ep = 1 << drawn(draw, 4, 3);
+    c.etp = 1;
+    c.zero = drawn(draw, 5, 4);
+    c.recompute = recompute[drawn(draw, 6, 3)];
+    c.micro_batch = RANKS / c.pp / c.tp;
+    c.batch = c.micro_batch * (1 + drawn(draw, 7, 6)) + drawn(draw, 8, 2) * c.micro_batch / 2;
+    return c;
+}
+
+typedef struct {
+    const ek_cluster *cluster;
+    const ek_sim_graphs *graphs;
+    int64_t *asked; /* prices */
+    double factors[8][EP];
+} toy;
+
+static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
+{
+    const toy *t = context;
+
+    ++*t->asked;
+    ek_simulate_price(t->cluster, c, op, out);
+}
+
+/* Depends on where an op is, which its price may not. */
+static int is_absent(const void *context, const ek_sim_class *c, const ek_op *op)
+{
+    (void)context;
+    return op->kind == EK_OP_GATHER_WEIGHTS && (op - c->graph->ops) % 3 == 0;
+}
+
+/* Of experts' products, by layer. */
+static const double *factors_of(const void *loads, const ek_op *op)
+{
+    const toy *t = loads;
+
+    return op->kind == EK_OP_EXPERT_UP && op->layer >= 0 ? t->factors[op->layer] : NULL;
+}
+
+static ek_sim_result run(const toy *t, int flow, int loaded, int each)
+{
+    int32_t column_of[RANKS];
+    ek_sim_config cfg = {.graphs = t->graphs,
+                         .price = price_op,
+                         .absent = is_absent,
+                         .context = t,
+                         .price_each = each,
+                         .factors = loaded ? factors_of : NULL,
+                         .loads = t,
+                         .column_of = column_of,
+                         .n_columns = EP};
+    ek_sim_result r;
+
+    for (int i = 0; i < RANKS; i++)
+        column_of[i] = i % EP;
+    *t->asked = 0;
+    CHECK_INT(flow ? ek_sim_flow(&cfg, t->cluster, &r) : ek_sim_replay(&cfg, &r), EK_OK);
+    return r;
+}
+
+/* Returns how many times fewer prices were asked. */
+static double compare(const toy *t, int flow, int loaded)
+{
+    ek_sim_result alike = run(t, flow, loaded, 0);
+    int64_t few = *t->asked;
+    ek_sim_result each = run(t, flow, loaded, 1);
+
+    CHECK(alike.step_s > 0);
+    CHECK(memcmp(&alike.step_s, &each.step_s, sizeof(each.step_s)) == 0);
+    CHECK(memcmp(&alike.parts, &each.parts, sizeof(each.parts)) == 0);
+    CHECK(memcmp(alike.of_class, each.of_class, (size_t)each.n_classes * sizeof(*each.of_class)) ==
+          0);
+    ek_sim_free(&alike);
+    ek_sim_free(&each);
+    return (double)*t->asked / (double)few;
+}
+
+static void steps_are_those_of_ops_priced_one_by_one(void)
+{
+    char path[] = "/tmp/ek-prices-XXXXXX";
+    int node_of[RANKS], n = 0;
+    double fewer = 0;
+    int64_t asked;
+    ek_cluster c;
+
+    open_cluster(&c);
+    write_model(path);
+    for (int r = 0; r < RANKS; r++)
+        node_of[r] = r / NODE;
+    for (int draw = 0; draw < DRAWS; draw++) {
+        ek_train_config cfg = draw_layout(draw, path);
+        ek_imagined *im = NULL;
+        toy t = {.cluster = &c, .asked = &asked};
+
+        for (int i = 0; i < 8 * EP; i++)
+            t.factors[i / EP][i % EP] = 1 + drawn(draw, 10 + i, 100) * 0.01;
+        if (ek_imagine(&cfg, &(ek_imagined_world){RANKS, node_of, &c}, 0, &im) == EK_OK) {
+            t.graphs = ek_imagined_graphs(im);
+            for (int i = 0; i < 4; i++)
+                fewer += compare(&t, i / 2, i % 2);
+            n += 4;
+        }
+        ek_imagined_close(&im);
+    }
+    (void)unlink(path);
+    CHECK(n > 4 * DRAWS / 2);
+    CHECK(fewer / n > 3);
+    printf("%d simulations, %.1f times fewer prices in the mean\n", n, fewer / n);
+}
+
+static const ek_case cases[] = {
+    EK_CASE(steps_are_those_of_ops_priced_one_by_one),
+};
+EK_TEST_MAIN(cases)
