@@ -29,6 +29,12 @@ static inline int64_t ek_trace_numbers(const ek_trace *t)
 
 /* Number i in C order. */
 int64_t ek_trace_number(const ek_trace *t, int64_t i);
+/* Which of a trace's layers the n-th of a model's MoE layers has the loads of, in training and in
+ * simulation: the model's layers are spread over the trace's, in order. */
+static inline int64_t ek_trace_layer_for(int64_t trace_layers, int64_t n, int64_t moe_layers)
+{
+    return n * trace_layers / moe_layers;
+}
 
 /* Fills counts [ranks][experts] of one layer in one iteration.  Sources are mapped to ranks in
  * order as if each were spread evenly over its range of ranks; totals of experts are exact for any

@@ -39,17 +39,19 @@ static void ek_gate_spread(const ek_moe *m, const ek_micro *mb, int32_t *ids)
     }
 }
 
-/* Choices with the loads of a recorded trace, whose layers are the routed layers. */
+/* Choices with the loads of a recorded trace. */
 static void ek_gate_replay(const ek_moe *m, const ek_micro *mb, int32_t *ids)
 {
+    int64_t n = ek_model_moe_layers_below(m->spec, m->w->layer);
     int64_t before = (int64_t)(mb->first_sequence - mb->micro_first) * mb->seq;
-    ek_replay_of of = {.trace = m->cfg->replay,
-                       .layer = ek_model_moe_layers_below(m->spec, m->w->layer),
-                       .iteration = (int64_t)m->step->step,
-                       .total = mb->total,
-                       .first = before + mb->first,
-                       .n = mb->n,
-                       .top_k = m->step->top_k};
+    ek_replay_of of = {
+        .trace = m->cfg->replay,
+        .layer = ek_trace_layer_for(m->cfg->replay->layers, n, ek_model_moe_layers(m->spec)),
+        .iteration = (int64_t)m->step->step,
+        .total = mb->total,
+        .first = before + mb->first,
+        .n = mb->n,
+        .top_k = m->step->top_k};
 
     ek_replay_choose(&m->gate.replay, &of, m->cols, ids);
 }

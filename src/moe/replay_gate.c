@@ -53,7 +53,7 @@ static void read_loads(const ek_replay_scratch *r, const ek_replay_of *of, int s
 {
     const ek_trace *t = of->trace;
     int64_t experts = t->experts, sum = 0;
-    int64_t at = (of->iteration % t->iterations * t->layers + of->layer % t->layers) * t->sources;
+    int64_t at = (of->iteration % t->iterations * t->layers + of->layer) * t->sources;
 
     for (int64_t e = 0; e < experts; e++)
         sum += r->weight[e] = ek_trace_number(t, (at + source) * experts + e);

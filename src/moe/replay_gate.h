@@ -25,10 +25,11 @@ void ek_replay_reserve(ek_replay_scratch *r, ek_arena *a, int64_t experts);
 /* The tokens to choose for. */
 typedef struct {
     const ek_trace *trace;
-    int64_t iteration, layer; /* modulo those of the trace */
-    int64_t total;            /* tokens of the micro-batch */
-    int64_t first, n;         /* range of them */
-    int64_t top_k;            /* at most the trace's experts */
+    int64_t iteration; /* modulo those of the trace */
+    int64_t layer;     /* of the trace: ek_trace_layer_for */
+    int64_t total;     /* tokens of the micro-batch */
+    int64_t first, n;  /* range of them */
+    int64_t top_k;     /* at most the trace's experts */
 } ek_replay_of;
 
 /* Fills the first top_k columns of ids [n, cols]. */

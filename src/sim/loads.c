@@ -387,7 +387,7 @@ void ek_sim_spread_layers(const ek_model_spec *spec, int64_t layers, int32_t *la
     int64_t moe = ek_model_moe_layers(spec);
 
     for (int64_t i = 0, n = 0; i < spec->layers; i++)
-        layer_of[i] = spec->dense[i] ? -1 : (int32_t)(n++ * layers / moe);
+        layer_of[i] = spec->dense[i] ? -1 : (int32_t)ek_trace_layer_for(layers, n++, moe);
 }
 
 static ek_status set_costs(ek_sim_loads *l)

@@ -97,8 +97,8 @@ static void recorded_loads_come_back(void)
     choose(&x, &of, 2);
     check_loads(&x, 0, 10, (int64_t[]){10, 3, 0, 2, 5});
     check_loads(&x, 10, 20, (int64_t[]){1, 9, 1, 8, 1});
-    of.layer = 3; /* modulo the trace's layers and iterations */
-    of.iteration = 4;
+    of.layer = 1;
+    of.iteration = 4; /* modulo the trace's */
     choose(&x, &of, 2);
     check_loads(&x, 0, 10, (int64_t[]){4, 4, 4, 4, 4});
     check_loads(&x, 10, 20, (int64_t[]){0, 0, 0, 10, 10});
