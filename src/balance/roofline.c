@@ -2,6 +2,7 @@
 #include "balance/roofline.h"
 
 #include "balance/plan_time.h"
+#include "cost/cost.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -68,16 +69,19 @@ ek_roofline ek_roofline_of(const ek_roofline_work *w)
 int ek_roofline_line(const ek_roofline_work *w, int64_t layer, char *text, size_t cap)
 {
     ek_roofline r = ek_roofline_of(w);
-    char ratio[64] = "";
-    double giga = 1e-9, percent = w->rank_flops_s > 0 ? 100 * r.achieved / w->rank_flops_s : 0;
+    char ratio[64] = "", achieved[EK_COST_QUANTITY], even[EK_COST_QUANTITY],
+         ideal[EK_COST_QUANTITY];
+    double percent = w->rank_flops_s > 0 ? 100 * r.achieved / w->rank_flops_s : 0;
 
     if (w->flops <= 0)
         return snprintf(text, cap, "layer %" PRId64 ": no assignments", layer);
     if (isfinite(r.r_cc))
         snprintf(ratio, sizeof(ratio), "; computes %.3g times as long as it sends (R_CC)", r.r_cc);
     return snprintf(text, cap,
-                    "layer %" PRId64 ": %.3g GFLOP/s a rank%s, %.0f %% of its products' rate; with "
-                    "even loads %.3g, overlapped as well %.3g%s",
-                    layer, r.achieved * giga, r.measured ? "" : " predicted", percent,
-                    r.semi_ideal * giga, r.ideal * giga, ratio);
+                    "layer %" PRId64 ": %s a rank%s, %.0f %% of its products' rate; with "
+                    "even loads %s, overlapped as well %s%s",
+                    layer, ek_cost_quantity(achieved, r.achieved, "FLOP/s"),
+                    r.measured ? "" : " predicted", percent,
+                    ek_cost_quantity(even, r.semi_ideal, "FLOP/s"),
+                    ek_cost_quantity(ideal, r.ideal, "FLOP/s"), ratio);
 }

@@ -58,9 +58,9 @@ void ek_roofline_add(ek_roofline_work *sum, const ek_roofline_work *step);
 
 ek_roofline ek_roofline_of(const ek_roofline_work *w);
 
-/* Writes one line, such as "layer 3: 3.1 GFLOP/s a rank, 62 % of its products' rate; with even
- * loads 2.78, overlapped as well 5; computes 1.25 times as long as it sends (R_CC)".  Returns its
- * length, as snprintf does. */
+/* Writes one line, such as "layer 3: 3.10 GFLOP/s a rank, 62 % of its products' rate; with even
+ * loads 2.78 GFLOP/s, overlapped as well 5.00 GFLOP/s; computes 1.25 times as long as it sends
+ * (R_CC)".  Returns its length, as snprintf does. */
 int ek_roofline_line(const ek_roofline_work *w, int64_t layer, char *text, size_t cap);
 
 #endif

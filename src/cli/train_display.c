@@ -177,7 +177,8 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 /* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
-    char bytes[16], plan[EK_COST_QUANTITY], wait[EK_COST_QUANTITY], smaller[96] = "loads are even";
+    char bytes[16], plan[EK_COST_QUANTITY], wait[EK_COST_QUANTITY],
+        smaller[96] = "loads even with the plan";
 
     if (b->deviation_after > 0)
         snprintf(smaller, sizeof(smaller),

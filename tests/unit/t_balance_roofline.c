@@ -236,9 +236,9 @@ static void prints_one_line(void)
     char text[200], cut[8];
 
     CHECK(ek_roofline_line(&w, 7, text, sizeof(text)) == (int)strlen(text));
-    if (strcmp(text,
-               "layer 7: 1.2 GFLOP/s a rank, 15 % of its products' rate; with even loads 2, "
-               "overlapped as well 2.67; computes 0.333 times as long as it sends (R_CC)") != 0)
+    if (strcmp(text, "layer 7: 1.20 GFLOP/s a rank, 15 % of its products' rate; with even loads "
+                     "2.00 GFLOP/s, overlapped as well 2.67 GFLOP/s; computes 0.333 times as long "
+                     "as it sends (R_CC)") != 0)
         EK_T_FAIL("%s", text);
     CHECK(ek_roofline_line(&w, 7, cut, sizeof(cut)) == (int)strlen(text)); /* as snprintf */
     w.time_s = 0;
