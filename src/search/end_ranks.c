@@ -107,14 +107,18 @@ static ek_status time_rank(const ek_end_ranks *x, ek_imagined_rank *rank, int en
                            int64_t micro_batch, ek_stage_time *out)
 {
     int32_t stage = stage_ranks(x);
+    ek_least_exchange least;
+    ek_sim_layout l;
     const ek_graph *g;
     double memory;
 
     EK_TRY(ek_imagined_rank_measure(rank, micro_batch, "full", &memory));
     EK_TRY(ek_imagined_rank_micro_step(rank, &g));
+    l = ek_imagined_rank_layout(rank);
+    EK_TRY(ek_least_exchange_of(x->world.cluster, &l, &least));
     return ek_stage_time_of(x->world.cluster, x->world.ranks,
                             end == EK_END_FIRST ? 0 : x->world.ranks - stage, stage, g,
-                            x->more <= 0, out);
+                            x->more <= 0, &least, out);
 }
 
 static void extrapolate_times(const ek_end_ranks *x, const ek_stage_time *few,

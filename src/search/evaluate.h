@@ -9,7 +9,9 @@
  *          come through the stages before it, and to go back through them.  Messages between
  *          stages are left out.  With ZeRO 2 and 3 and equal stages the bound may also be the
  *          time in which the rank's links carry gradients that are summed, with ZeRO 3 also
- *          weights that are gathered (search/zero_traffic.h).
+ *          weights that are gathered (search/zero_traffic.h).  Where the policy may keep several
+ *          copies of experts, all-to-alls of tokens take what is left of them at least
+ *          (search/least_exchange.h).
  *          At first only one ZeRO stage has that bound: others, and if layers are alike other
  *          numbers of virtual stages, have what their micro-batches take, which is the same in all
  *          of them or more, until ek_search_refine.  ek_search_refine_pipeline then also replays a
@@ -39,7 +41,7 @@ typedef struct {
     ek_layout choice;
     ek_outcome outcome;
     double memory; /* bytes of the rank with most; unless refused */
-    double bound;  /* seconds, if it fits: no step is shorter */
+    double bound;  /* seconds, if it fits: no step under even loads is shorter by replay */
     ek_refined refined;
     double even_s;       /* simulated: seconds of a step under even loads, */
     double step_s;       /* and with those of the trace, if it was simulated with them */

@@ -1,7 +1,7 @@
 /* Replays a single micro-batch on all stages, and all of them on the last stage. */
 #include "search/pipeline_bound.h"
 
-#include "balance/planner.h"
+#include "search/least_exchange.h"
 #include "sim/replay.h"
 #include "train/simulate.h"
 
@@ -23,6 +23,11 @@ typedef struct {
 
 typedef struct {
     const ek_cluster *cluster;
+    ek_least_exchange least;
+} cluster_prices;
+
+typedef struct {
+    const cluster_prices *all;
     const stage_prices *of; /* [n] by stage, of the first on */
     int32_t first;          /* stage */
     int alone;              /* 1: messages are there at once */
@@ -46,7 +51,10 @@ static int is_absent(const void *context, const ek_sim_class *c, const ek_op *op
 
 static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
 {
-    ek_simulate_price(((const pipe_prices *)context)->cluster, c, op, out);
+    const pipe_prices *p = context;
+
+    ek_simulate_price(p->all->cluster, c, op, out);
+    ek_least_exchange_price(&p->all->least, op, out);
 }
 
 /* --- ops -------------------------------------------------------------------------------------- */
@@ -119,7 +127,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
 }
 
 /* A single micro-batch on all stages. */
-static ek_status replay_micro(const ek_cluster *c, const ek_sim_graphs *g,
+static ek_status replay_micro(const cluster_prices *c, const ek_sim_graphs *g,
                               const ek_train_config *cfg, last_stage_times *t)
 {
     stage_prices *of = calloc((size_t)g->n_classes, sizeof(*of));
@@ -135,14 +143,14 @@ static ek_status replay_micro(const ek_cluster *c, const ek_sim_graphs *g,
             of[k].no_gathers = cfg->zero == 3 ? of_class->n_ops : 0;
         }
     }
-    st = replay(g, &(pipe_prices){.cluster = c, .of = of}, t);
+    st = replay(g, &(pipe_prices){.all = c, .of = of}, t);
     free(of);
     return st;
 }
 
 /* A stage alone, the messages of others are there at once; seconds of its computation, 0 if it has
  * none. */
-static ek_status replay_alone(const ek_cluster *c, const ek_sim_class *stage, int32_t ranks,
+static ek_status replay_alone(const cluster_prices *c, const ek_sim_class *stage, int32_t ranks,
                               int with_sums, double *seconds)
 {
     ek_sim_graphs one = {.ranks = ranks, .n_classes = 1, .classes = stage};
@@ -151,8 +159,8 @@ static ek_status replay_alone(const ek_cluster *c, const ek_sim_class *stage, in
     ek_status st = mark_prefetched(stage->graph, &of.absent);
 
     if (st == EK_OK)
-        st = replay(&one,
-                    &(pipe_prices){.cluster = c, .of = &of, .first = stage->stage, .alone = 1}, &t);
+        st = replay(&one, &(pipe_prices){.all = c, .of = &of, .first = stage->stage, .alone = 1},
+                    &t);
     *seconds = t.computed - t.begun;
     free(of.absent);
     return st;
@@ -160,7 +168,7 @@ static ek_status replay_alone(const ek_cluster *c, const ek_sim_class *stage, in
 
 /* The last stage with all micro-batches. */
 static ek_status replay_last(const ek_imagined_world *w, const ek_train_config *cfg,
-                             const ek_sim_class *last, double *seconds)
+                             const cluster_prices *c, const ek_sim_class *last, double *seconds)
 {
     ek_imagined_rank *x = NULL;
     ek_sim_class stage = *last;
@@ -169,7 +177,7 @@ static ek_status replay_last(const ek_imagined_world *w, const ek_train_config *
     if (st == EK_OK)
         st = ek_imagined_rank_step(x, &stage.graph);
     if (st == EK_OK)
-        st = replay_alone(w->cluster, &stage, w->ranks, 1, seconds);
+        st = replay_alone(c, &stage, w->ranks, 1, seconds);
     ek_imagined_rank_close(&x);
     return st;
 }
@@ -182,30 +190,23 @@ int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch)
            strcmp(cfg->batch_shares, "even") == 0 && batch % cfg->micro_batch == 0;
 }
 
-/* Even loads, and one copy of each expert, are what both replays have; and a graph for each stage.
- */
-static int is_priced_as_step(const ek_imagined *all, const ek_train_config *cfg)
-{
-    const ek_planner *p = ek_imagined_layout(all)->planner;
-
-    return (p == NULL || !ek_planner_fills_slots(p)) &&
-           ek_imagined_graphs(all)->n_classes == cfg->pp;
-}
-
 static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg,
-                          const ek_sim_graphs *g, int64_t micros, double *seconds)
+                          const ek_imagined *all, int64_t micros, double *seconds)
 {
+    const ek_sim_graphs *g = ek_imagined_graphs(all);
     const ek_sim_class *last = &g->classes[g->n_classes - 1];
+    cluster_prices c = {.cluster = w->cluster};
     last_stage_times t;
     double alone;
 
-    EK_TRY(replay_micro(w->cluster, g, cfg, &t));
+    EK_TRY(ek_least_exchange_of(w->cluster, ek_imagined_layout(all), &c.least));
+    EK_TRY(replay_micro(&c, g, cfg, &t));
     if (t.begun < 0)
         return EK_OK;
     if (cfg->zero >= 2) {
-        EK_TRY(replay_last(w, cfg, last, &alone));
+        EK_TRY(replay_last(w, cfg, &c, last, &alone));
     } else {
-        EK_TRY(replay_alone(w->cluster, last, w->ranks, 0, &alone));
+        EK_TRY(replay_alone(&c, last, w->ranks, 0, &alone));
         *seconds = t.step + (double)(micros - 1) * alone;
         alone *= (double)micros;
     }
@@ -225,8 +226,8 @@ ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *c
     *seconds = 0;
     one.batch = cfg->micro_batch;
     st = ek_imagine(&one, w, 0, &all);
-    if (st == EK_OK && is_priced_as_step(all, cfg))
-        st = bound_of(w, cfg, ek_imagined_graphs(all), batch / cfg->micro_batch, seconds);
+    if (st == EK_OK && ek_imagined_graphs(all)->n_classes == cfg->pp) /* a graph for each stage */
+        st = bound_of(w, cfg, all, batch / cfg->micro_batch, seconds);
     ek_imagined_close(&all);
     return st;
 }

@@ -13,7 +13,10 @@
  * With several virtual stages the last micro-batch comes back to a stage's others long before it
  * comes to the first one, so only sums of the first one are part of the tail; and with ZeRO 3
  * weights may still be there, so they are not gathered in 1.  In 2 weights that are gathered before
- * the first computation are there. */
+ * the first computation are there.
+ *
+ * Where the policy may keep several copies of experts, all-to-alls of tokens take what is left of
+ * them at least (search/least_exchange.h). */
 #ifndef SEARCH_PIPELINE_BOUND_H
 #define SEARCH_PIPELINE_BOUND_H
 
@@ -23,9 +26,8 @@
  * --pp-layers and --batch-shares, and no --elastic. */
 int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch);
 
-/* cfg: with the layout's choices.  *seconds is 0 where there is none after all: where the policy
- * may plan several copies of experts for even loads, which steps are then simulated with, and where
- * the last stage computes nothing.  Errors as of ek_imagine. */
+/* cfg: with the layout's choices.  *seconds is 0 where there is none after all: where the last
+ * stage computes nothing.  Errors as of ek_imagine. */
 EK_CHECKED ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg,
                                        int64_t batch, double *seconds);
 
