@@ -137,16 +137,19 @@ TUNING = {
     "4x1 650 trace": group(4, 1, 650, (2, 32, 256, 128), 16, 160, UNEVEN, "trace"),
     "2x2 750": group(2, 2, 750, (2, 16, 256, 256), 16, 160, EVEN),
     "2x2 500 trace": group(2, 2, 500, (2, 32, 256, 192), 16, 128, UNEVEN, "trace"),
+    "2x1 800 trace": group(2, 1, 800, (2, 32, 256, 224), 16, 128, UNEVEN_OF_2, "trace", cores=2),
+    "4x1 800 trace": group(4, 1, 800, (2, 32, 256, 192), 16, 128, UNEVEN, "trace"),
+    "2x2 700 trace": group(2, 2, 700, (2, 32, 256, 160), 16, 128, UNEVEN, "trace"),
 }
 
 # Not measured before the results of bench/results/predict.md.
 COUNTED = {
     "2x1 1100": group(2, 1, 1100, (2, 16, 256, 192), 16, 160, EVEN_OF_2, cores=2),
     "2x1 1000 W5": group(2, 1, 1000, (2, 8, 256, 320), 16, 128, UNEVEN_OF_2, "W5", cores=2),
-    "2x1 800 trace": group(2, 1, 800, (2, 32, 256, 224), 16, 128, UNEVEN_OF_2, "trace", cores=2),
     "4x1 750": group(4, 1, 750, (2, 16, 256, 192), 16, 192, EVEN),
     "4x1 900 W5": group(4, 1, 900, (2, 8, 256, 256), 16, 160, UNEVEN, "W5"),
-    "4x1 800 trace": group(4, 1, 800, (2, 32, 256, 192), 16, 128, UNEVEN, "trace"),
     "2x2 850": group(2, 2, 850, (2, 8, 256, 256), 16, 192, EVEN),
-    "2x2 700 trace": group(2, 2, 700, (2, 32, 256, 160), 16, 128, UNEVEN, "trace"),
+    "2x1 1300 trace": group(2, 1, 1300, (2, 32, 256, 192), 16, 128, UNEVEN_OF_2, "trace", cores=2),
+    "4x1 600 trace": group(4, 1, 600, (2, 32, 256, 160), 16, 160, UNEVEN, "trace"),
+    "2x2 1000 trace": group(2, 2, 1000, (2, 32, 256, 224), 16, 128, UNEVEN, "trace"),
 }
