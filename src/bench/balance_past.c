@@ -33,8 +33,9 @@ static void remember_step(replay *x, int64_t step, int64_t moe_layer)
     const ek_plan_limits *l = of->limits;
     int64_t micro_batches = l->horizon / of->plan_every;
     int64_t groups = l->ep_groups > 1 ? l->ep_groups : 1;
+    int64_t layer = ek_trace_layer_for(of->trace->layers, moe_layer, ek_model_moe_layers(of->spec));
 
-    ek_trace_counts(of->trace, step, moe_layer % of->trace->layers, l->ranks, x->counts);
+    ek_trace_counts(of->trace, step, layer, l->ranks, x->counts);
     ek_trace_scale(&x->scale, l->ranks, l->experts, of->tokens, of->spec->top_k, x->weight,
                    x->counts);
     for (int64_t i = 0; i < micro_batches * groups; i++)
