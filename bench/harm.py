@@ -510,7 +510,8 @@ class Run:
                 self.generations()[-1]["ranks"] == self.o.nodes - len(away))
 
     def interrupt(self):
-        """Ends the run, which leaves no process and no shared memory.  Workers that end regularly have a minute, before mpiexec is killed."""
+        """Ends the run, which leaves no process and no shared memory.  Workers that end regularly have a minute, before
+        mpiexec is killed."""
         self.process.send_signal(signal.SIGINT)
         try:
             status = self.process.wait(120)

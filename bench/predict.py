@@ -106,6 +106,8 @@ class Group:
     def counted_trace(self, layout):
         """Its iterations of the steps that count, after one more for a policy that plans from it."""
         before = "prophet" in layout[1].split()
+        if before > self.o.skip:
+            sys.exit("prophet plans from the step before the first that counts: --skip 1 or more")
         path = self.path("counted%d.npy" % before)
         cut_iterations(self.trace(), path, self.o.skip - before, self.o.steps + before)
         return path

@@ -46,7 +46,7 @@ typedef struct {
     const char *unit;     /* "tokens", "seconds", or a placeholder such as "FILE"; or NULL */
     const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
     const char *only;     /* words of the table's positional argument that have it, "gemm|step"; or
-                             NULL:     every one */
+                             NULL: all of them */
     int required;         /* an error when neither file nor command line gives it */
     ek_field_type field;
     size_t offset, seconds_offset; /* of the field */

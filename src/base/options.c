@@ -238,11 +238,21 @@ static ek_help asks_for_help(int argc, char *const *argv)
     return EK_HELP_NONE;
 }
 
+/* Whether an argument is an option whose value is the next one. */
+static int takes_next(const ek_option_table *table, const char *argument)
+{
+    ptrdiff_t row =
+        strncmp(argument, "--", 2) == 0 ? row_of(table, argument + 2, strlen(argument + 2)) : -1;
+
+    return row >= 0 && table->options[row].type != EK_OPTION_FLAG;
+}
+
 /* The first argument that is a word of the positional argument, such as the name of a benchmark. */
 static const char *find_help_word(const ek_option_table *table, int argc, char *const *argv)
 {
     for (int i = 0; i < argc && table->describe != NULL; i++)
-        if (ek_option_choice_index(table->positional, argv[i]) >= 0)
+        if ((i == 0 || !takes_next(table, argv[i - 1])) &&
+            ek_option_choice_index(table->positional, argv[i]) >= 0)
             return argv[i];
     return NULL;
 }

@@ -58,8 +58,7 @@ static const ek_option options[] = {
      .field = EK_FIELD_INT64, .offset = offsetof(bench_settings, longest_kib),
      .only = "a2a|collectives",
      .help = "largest message between two ranks (a2a) or vector (collectives); sizes start at 1 "
-             "KiB and "
-             "grow by a factor of 4 (a2a), or at 4 KiB by 8"},
+             "KiB and grow by a factor of 4 (a2a), or at 4 KiB by 8"},
     {"ranks-a-node", EK_OPTION_INT, .shown = "by host names", .unit = "ranks",
      .allowed = "[1,100000]", .field = EK_FIELD_INT,
      .offset = offsetof(bench_settings, ranks_a_node), .only = "a2a|collectives|costs",
@@ -132,8 +131,7 @@ static const ek_option options[] = {
      .field = EK_FIELD_REAL, .offset = offsetof(bench_settings, budget),
      .only = "moe|balance|costs",
      .help = "time spent on measuring costs (moe: with --replay-routing); `bench costs` spends "
-             "twice as much "
-             "again on every kernel of a step"},
+             "twice as much again on every kernel of a step"},
     {"cached", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = offsetof(bench_settings, cached),
      .only = "moe|balance|costs",
      .help = "use costs measured earlier on this machine for the same ranks, threads and sizes, if "

@@ -128,6 +128,13 @@ typedef enum {
     EK_OP_KINDS
 } ek_op_kind;
 
+/* Whether ops of a kind exchange rows of tokens between the ranks of experts. */
+static inline int ek_op_is_token_exchange(ek_op_kind kind)
+{
+    return kind == EK_OP_DISPATCH_A2A || kind == EK_OP_COMBINE_A2A ||
+           kind == EK_OP_COMBINE_A2A_BACKWARD || kind == EK_OP_DISPATCH_A2A_BACKWARD;
+}
+
 /* The part of a step under which benchmarks sum up an op. */
 typedef enum {
     EK_OP_GROUP_OTHER,

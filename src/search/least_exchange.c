@@ -9,12 +9,6 @@
 /* Shares are found in another order than factors of loads are. */
 #define ROUNDING 1e-9
 
-static int is_exchange(const ek_op *op)
-{
-    return op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A ||
-           op->kind == EK_OP_COMBINE_A2A_BACKWARD || op->kind == EK_OP_DISPATCH_A2A_BACKWARD;
-}
-
 /* Rows of a rank in an even spread, as sim/loads.h scales them. */
 static double count_rows(const ek_sim_layout *l)
 {
@@ -41,7 +35,7 @@ ek_status ek_least_exchange_of(const ek_cluster *c, const ek_sim_layout *l, ek_l
     double *wires;
 
     *out = (ek_least_exchange){1, 1};
-    if (l->planner == NULL || !ek_planner_fills_slots(l->planner))
+    if (l->planner == NULL || !ek_planner_fills_slots(l->planner) || l->ep < 2)
         return EK_OK;
     scratch = calloc((size_t)l->ep, sizeof(*scratch));
     wires = calloc((size_t)l->ep, sizeof(*wires));
@@ -59,7 +53,7 @@ ek_status ek_least_exchange_of(const ek_cluster *c, const ek_sim_layout *l, ek_l
 
 void ek_least_exchange_price(const ek_least_exchange *x, const ek_op *op, ek_sim_price *price)
 {
-    if (!is_exchange(op))
+    if (!ek_op_is_token_exchange(op->kind))
         return;
     price->wire *= x->wire;
     price->overhead *= x->overhead;

@@ -306,12 +306,6 @@ static void pass_again(const ek_machine *m, const ek_graph *from, int32_t *id, i
     }
 }
 
-static int is_exchange(const ek_op *op)
-{
-    return op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A ||
-           op->kind == EK_OP_COMBINE_A2A_BACKWARD || op->kind == EK_OP_DISPATCH_A2A_BACKWARD;
-}
-
 /* The exchange of rows that are sent once, to the rank at the sender's place among the etp of an
  * expert. */
 static ek_op send_once(const ek_op *op, int32_t etp)
@@ -355,7 +349,8 @@ static void gather_rows(const ek_machine *m, int32_t etp, const ek_graph *from, 
         ek_op pair[2];
         int reduced;
 
-        if (!is_exchange(op) || op->work.net.span <= etp || op->work.net.bytes <= 0) {
+        if (!ek_op_is_token_exchange(op->kind) || op->work.net.span <= etp ||
+            op->work.net.bytes <= 0) {
             append(from, i, -1, id, deps, to);
             continue;
         }

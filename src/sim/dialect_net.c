@@ -149,8 +149,7 @@ static int is_exchange(const ek_op *op)
 {
     ek_collective c = op->work.net.collective;
 
-    return (op->kind == EK_OP_DISPATCH_A2A || op->kind == EK_OP_COMBINE_A2A ||
-            op->kind == EK_OP_COMBINE_A2A_BACKWARD || op->kind == EK_OP_DISPATCH_A2A_BACKWARD) &&
+    return ek_op_is_token_exchange(op->kind) &&
            (c == EK_COLLECTIVE_A2A_LINEAR || c == EK_COLLECTIVE_A2A_PAIRWISE ||
             c == EK_COLLECTIVE_A2A_2DH) &&
            op->work.net.span > 1 && op->work.net.bytes > 0;

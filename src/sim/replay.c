@@ -293,16 +293,16 @@ static void run_receive(sim *s, sim_class *c, int32_t at, int *done)
 
 static void arrive(sim *s, sim_class *c, int32_t at, sim_channel *ch)
 {
+    const sim_priced *priced = ek_sim_priced(c, at);
     int32_t set = ch->set_of[c->index];
 
     for (int32_t i = 0; i < c->n; i++) {
         int32_t x = c->first + i;
 
         ch->ready[x] = ek_sim_start_net(s, c, at, i);
-        ch->wire[x] =
-            ek_sim_price_of(c, at)->wire * factor_of(s, ek_sim_priced(c, at)->replayed, c, i);
-        ch->latency[x] = ek_sim_price_of(c, at)->latency;
-        ch->outside[x] = ek_sim_price_of(c, at)->outside;
+        ch->wire[x] = priced->price.wire * factor_of(s, priced->replayed, c, i);
+        ch->latency[x] = priced->price.latency;
+        ch->outside[x] = priced->price.outside;
     }
     ch->state[c->index] = SIM_ARRIVED;
     ch->n_arrived[set]++;

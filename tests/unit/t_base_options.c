@@ -401,6 +401,10 @@ static void help_of_one_word(void)
     CHECK(o != NULL && ek_options_help_word(o) != NULL &&
           strcmp(ek_options_help_word(o), "step") == 0);
     ek_options_destroy(o);
+    CHECK_INT(PARSE(&table, &o, "--shape", "gemm", "step", "--help"), EK_OK);
+    CHECK(o != NULL && ek_options_help_word(o) != NULL &&
+          strcmp(ek_options_help_word(o), "step") == 0); /* not a value */
+    ek_options_destroy(o);
     CHECK_INT(PARSE(&table, &o, "--help", "flops"), EK_OK);
     CHECK(o != NULL && ek_options_help_word(o) == NULL);
     ek_options_destroy(o);

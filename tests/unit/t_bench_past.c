@@ -17,18 +17,12 @@ static void make_loads(int stays)
                 loads[s][r][e] = e / 2 == s / stays % RANKS ? 3 : 1;
 }
 
-/* Experts that move in so many steps.  A row takes a second, so that a rank with two popular
- * experts takes 2,400 s and one of each 1,600 s; a move takes migrate_s of a link. */
-static int64_t count_moves(const ek_planner *planner, int64_t steps, double migrate_s,
-                           ek_plan *last)
+/* Persistent placements of all layers, in memory that the caller frees; returns how many experts
+ * move. */
+static int64_t place(const ek_trace *trace, const ek_planner *planner, int64_t steps,
+                     double migrate_s, ek_arena *a, ek_plan *plans)
 {
     const ek_model_spec spec = {.layers = LAYERS, .top_k = 1, .dense = {0, 1, 0}};
-    const ek_trace trace = {.data = (const unsigned char *)loads,
-                            .width = sizeof(int64_t),
-                            .iterations = STEPS,
-                            .layers = 1,
-                            .sources = RANKS,
-                            .experts = EXPERTS};
     const ek_plan_limits l = {
         .experts = EXPERTS,
         .ranks = RANKS,
@@ -38,24 +32,40 @@ static int64_t count_moves(const ek_planner *planner, int64_t steps, double migr
         .costs = {.compute_s_per_row = 1, .replica_s = 1e9, .migrate_s_per_expert = migrate_s}};
     const bench_past past = {.spec = &spec,
                              .limits = &l,
-                             .trace = &trace,
+                             .trace = trace,
                              .steps = steps,
                              .plan_every = EVERY,
                              .tokens = TOKENS};
-    ek_arena a = {0};
-    ek_plan plans[LAYERS];
     int64_t moved = -1;
 
-    ek_arena_measure(&a);
+    ek_arena_measure(a);
     for (int i = 0; i < LAYERS; i++)
-        ek_plan_reserve(&plans[i], &a, &l);
-    CHECK(ek_arena_reserve(&a, "plans") == EK_OK);
+        ek_plan_reserve(&plans[i], a, &l);
+    CHECK(ek_arena_reserve(a, "plans") == EK_OK);
     for (int i = 0; i < LAYERS; i++) {
-        ek_plan_reserve(&plans[i], &a, &l);
+        ek_plan_reserve(&plans[i], a, &l);
         ek_placement_block(&plans[i].placement, 1);
     }
     if (bench_place_by_past(&past, planner, plans, &moved) != EK_OK)
         EK_T_FAIL("%s", ek_err_message());
+    return moved;
+}
+
+/* Experts that move in so many steps.  A row takes a second, so that a rank with two popular
+ * experts takes 2,400 s and one of each 1,600 s; a move takes migrate_s of a link. */
+static int64_t count_moves(const ek_planner *planner, int64_t steps, double migrate_s,
+                           ek_plan *last)
+{
+    const ek_trace trace = {.data = (const unsigned char *)loads,
+                            .width = sizeof(int64_t),
+                            .iterations = STEPS,
+                            .layers = 1,
+                            .sources = RANKS,
+                            .experts = EXPERTS};
+    ek_arena a = {0};
+    ek_plan plans[LAYERS];
+    int64_t moved = place(&trace, planner, steps, migrate_s, &a, plans);
+
     CHECK(memcmp(plans[0].placement.expert_of, plans[2].placement.expert_of,
                  sizeof(int32_t) * RANKS * SLOTS) == 0);
     CHECK_INT(plans[1].placement.primary[EXPERTS - 1], RANKS * SLOTS - 2); /* dense: not planned */
@@ -106,7 +116,35 @@ static void costly_moves_need_constant_loads(void)
     CHECK(count_moves(&ek_planner_auto, STEPS, 10, &last) > 2 * 2); /* cheap ones follow */
 }
 
+/* The second MoE layer has the past of the third of four layers, as in training. */
+static void layers_are_spread_over_those_of_the_trace(void)
+{
+    enum { OF_TRACE = 4 };
+    static int64_t deep[STEPS][OF_TRACE][RANKS][EXPERTS];
+    const ek_trace trace = {.data = (const unsigned char *)deep,
+                            .width = sizeof(int64_t),
+                            .iterations = STEPS,
+                            .layers = OF_TRACE,
+                            .sources = RANKS,
+                            .experts = EXPERTS};
+    ek_arena a = {0};
+    ek_plan plans[LAYERS];
+    const ek_placement *at = &plans[2].placement;
+
+    for (int s = 0; s < STEPS; s++)
+        for (int l = 0; l < OF_TRACE; l++) /* only the third has a hot rank: the last */
+            for (int r = 0; r < RANKS; r++)
+                for (int e = 0; e < EXPERTS; e++)
+                    deep[s][l][r][e] = l == 2 && e / 2 == RANKS - 1 ? 3 : 1;
+    CHECK_INT(place(&trace, &ek_planner_auto, 1, 10, &a, plans), 2);
+    CHECK(at->primary[EXPERTS - 1] / SLOTS != at->primary[EXPERTS - 2] / SLOTS);
+    CHECK(plans[0].placement.primary[EXPERTS - 1] / SLOTS ==
+          plans[0].placement.primary[EXPERTS - 2] / SLOTS);
+    ek_arena_fini(&a);
+}
+
 static const ek_case cases[] = {
+    EK_CASE(layers_are_spread_over_those_of_the_trace),
     EK_CASE(constant_loads_move_once),
     EK_CASE(costly_moves_wait_for_constant_loads),
     EK_CASE(costly_moves_need_constant_loads),

@@ -321,9 +321,7 @@ static void steps_are_samples_of_the_trace(void)
     ek_sim_loads_close(&l);
 }
 
-/* Rows of the busiest rank in the last iteration, over the mean, where the hot expert changed in
- * it.
- */
+/* Rows of the busiest rank in the last iteration, over the mean: the hot expert changes there. */
 static double busiest_after_change(const ek_planner *planner, int64_t batches)
 {
     ek_trace t = hot_trace();
@@ -355,8 +353,7 @@ static void a_planner_that_plans_ahead_serves_a_change_by_its_old_plan(void)
 {
     CHECK(busiest_after_change(&ek_planner_prophet, 1) == 4);
     CHECK(busiest_after_change(&ek_planner_exact, 1) < 1.001);
-    CHECK(busiest_after_change(&ek_planner_prophet, 2) <
-          1.001); /* most of a step's micro-batches */
+    CHECK(busiest_after_change(&ek_planner_prophet, 2) < 1.001); /* the second micro-batch */
 }
 
 /* Gradients sent to sum those of copies that serve even rows, and the sums. */

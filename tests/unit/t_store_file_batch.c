@@ -144,7 +144,7 @@ static ek_file_reader_bytes bytes_of_dropped(const disk_file *f, ek_disk_backend
 {
     ek_file_reader_bytes n = {0};
 
-    for (int try = 0; try < 50 && n.direct == 0; try++) {
+    for (int try = 0; try < 10 && n.direct == 0; try++) {
         drop_file(f);
         n = bytes_read(f, backend, 0);
     }
@@ -185,7 +185,8 @@ static void cached_pages_are_read_from_the_page_cache(void)
     remove_disk_file(&f);
 }
 
-/* Some of the pages that were read beyond a limit are dropped. */
+/* Most of the pages that were read beyond a limit are dropped, where the system has kept them until
+ * then and drops any. */
 static void pages_beyond_a_limit_are_dropped(void)
 {
     enum { SIZE = 96 * MIB };
@@ -208,8 +209,8 @@ static void pages_beyond_a_limit_are_dropped(void)
     }
     left = cached_pages_of(&f, SIZE);
     drop_file(&f);
-    if (cached_pages_of(&f, SIZE) < all) /* this file system drops pages */
-        CHECK(left < all);
+    if (all == SIZE / (size_t)sysconf(_SC_PAGESIZE) && cached_pages_of(&f, SIZE) < all / 2)
+        CHECK(left < all / 2);
     ek_file_reader_destroy(&r);
     ek_file_batch_free(&b);
     free(buffer);
