@@ -8,7 +8,7 @@ _evenkeel()
         mapfile -t COMPREPLY < <(compgen -W "$("$command" --help=commands 2>/dev/null)" -- "$cur")
         return
     fi
-    kinds=$("$command" "${COMP_WORDS[1]}" --help=options 2>/dev/null)
+    kinds=$("$command" "${COMP_WORDS[1]}" --help=options "${COMP_WORDS[@]:2:COMP_CWORD - 2}" 2>/dev/null)
     kind=$(printf '%s\n' "$kinds" | awk -F'\t' -v name="$before" '$1 == name { print $2 }')
     case $kind in
     file) compopt -o filenames; mapfile -t COMPREPLY < <(compgen -f -- "$cur") ;;

@@ -45,8 +45,8 @@ typedef struct {
     const char *shown;    /* what --help says of a default that depends on something; or NULL */
     const char *unit;     /* "tokens", "seconds", or a placeholder such as "FILE"; or NULL */
     const char *allowed;  /* numbers: an interval "[1,)", "(0,1]", ...; choices: "a|b|c"; or NULL */
-    const char *only;     /* words of the table's positional argument that have it, "gemm|step"; or
-                             NULL: all of them */
+    const char *only;     /* words of the table's positional argument that have it, "gemm|step", the
+                             others refuse it; or NULL: all of them */
     int required;         /* an error when neither file nor command line gives it */
     ek_field_type field;
     size_t offset, seconds_offset; /* of the field */

@@ -116,6 +116,26 @@ int ek_option_choice_index(const char *allowed, const char *word)
     return -1;
 }
 
+int ek_option_is_of(const ek_option *row, const char *word)
+{
+    return word == NULL || row->only == NULL || ek_option_choice_index(row->only, word) >= 0;
+}
+
+void ek_option_list_words(const char *words, const char *last, char *text, size_t cap)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    while (*words != '\0' && used < cap) {
+        size_t n = strcspn(words, "|");
+        const char *next = words + n + (words[n] != '\0');
+        const char *between = *next == '\0' ? "" : strchr(next, '|') != NULL ? ", " : last;
+
+        used += (size_t)snprintf(text + used, cap - used, "%.*s%s", (int)n, words, between);
+        words = next;
+    }
+}
+
 static ek_status fail_value(const ek_option *row, const char *where, const char *shown)
 {
     char wanted[TEXT_CAP];

@@ -19,6 +19,12 @@ void ek_option_describe(const ek_option *row, char *text, size_t cap);
 /* Index of a word in "a|b|c", or -1. */
 int ek_option_choice_index(const char *allowed, const char *word);
 
+/* Whether a word of the table's positional argument has this option; word NULL: yes. */
+int ek_option_is_of(const ek_option *row, const char *word);
+
+/* The words "a|b|c" as text: "a, b and c" if last is " and ". */
+void ek_option_list_words(const char *words, const char *last, char *text, size_t cap);
+
 /* Parses a time such as "90s", "10m", "2h": 1 to EK_OPTION_SECONDS_MAX seconds, a whole number of
  * its unit.  False: not such a time. */
 enum { EK_OPTION_SECONDS_MAX = 1000000000 };

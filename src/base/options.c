@@ -174,6 +174,33 @@ static ek_status read_line(ek_options *o, int argc, char *const *argv)
     return EK_OK;
 }
 
+/* Refuses an option that the word of the positional argument, such as the name of a benchmark, does
+ * not have: it would be ignored. */
+static ek_status check_options_of_word(const ek_options *o)
+{
+    const ek_option_table *t = o->table;
+    const char *word = json_string_value(json_array_get(o->positional, 0));
+    char having[WHERE_CAP];
+
+    if (t->describe == NULL || word == NULL || ek_option_choice_index(t->positional, word) < 0)
+        return EK_OK;
+    for (size_t i = 0; i < t->n_options; i++) {
+        const ek_option *row = &t->options[i];
+        int by_file = o->given[i] == BY_FILE;
+
+        if (o->given[i] == BY_DEFAULT || ek_option_is_of(row, word))
+            continue;
+        ek_option_list_words(row->only, " and ", having, sizeof(having));
+        return EK_FAIL(
+            EK_EINVAL,
+            "%s%s`%s %s` has no option `%s%s`, which is an option of %s %s (see `evenkeel %s "
+            "%s --help`)",
+            by_file ? o->config : "", by_file ? ": " : "", t->command, word, by_file ? "" : "--",
+            row->name, t->command, having, t->command, word);
+    }
+    return EK_OK;
+}
+
 static ek_status fill_defaults(ek_options *o)
 {
     for (size_t i = 0; i < o->table->n_options; i++) {
@@ -293,6 +320,7 @@ ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *
     EK_TRY_OUT(read_line(*out, argc, argv));
     if ((*out)->config != NULL)
         EK_TRY_OUT(read_config(*out, (*out)->config));
+    EK_TRY_OUT(check_options_of_word(*out));
     EK_TRY_OUT(read_stored(*out));
     EK_TRY_OUT(fill_defaults(*out));
     return EK_OK;

@@ -22,7 +22,8 @@
 #include <stdint.h>
 
 /* Reads the arguments after the command's name; ek_options_destroy frees *out.  EK_EINVAL (the
- * message names the option, the value and the allowed values, or the nearest known option),
+ * message names the option, the value and the allowed values, the nearest known option, or the
+ * words of the positional argument that have the option),
  * EK_ENOENT or EK_EFORMAT for the config file.  With --help among the arguments nothing is checked:
  * see ek_options_help_wanted. */
 EK_CHECKED ek_status ek_options_parse(const ek_option_table *table, int argc, char *const *argv,

@@ -58,19 +58,12 @@ static size_t wrap_words(FILE *f, size_t at, const char *text)
  * begins with those that have the option: "gemm, step: ...". */
 static void describe_option(const ek_option *option, const char *word, char *text, size_t cap)
 {
-    size_t n = 0;
+    char words[TEXT_CAP] = "";
+    int is_of_some = word == NULL && option->only != NULL;
 
-    for (const char *at = word == NULL ? option->only : NULL; at != NULL && n < cap; at++) {
-        size_t letters = strcspn(at, "|");
-
-        n += (size_t)snprintf(text + n, cap - n, "%.*s%s", (int)letters, at,
-                              at[letters] != '\0' ? ", " : ": ");
-        at += letters;
-        if (*at == '\0')
-            break;
-    }
-    if (n < cap)
-        snprintf(text + n, cap - n, "%s", option->help);
+    if (is_of_some)
+        ek_option_list_words(option->only, ", ", words, sizeof(words));
+    snprintf(text, cap, "%s%s%s", words, is_of_some ? ": " : "", option->help);
 }
 
 static void write_option(FILE *f, const ek_option_table *table, const ek_option *option,
@@ -110,12 +103,6 @@ static void write_option(FILE *f, const ek_option_table *table, const ek_option 
     fputc('\n', f);
 }
 
-static int is_for(const ek_option *option, const char *word_or_null)
-{
-    return word_or_null == NULL || option->only == NULL ||
-           ek_option_choice_index(option->only, word_or_null) >= 0;
-}
-
 static void write_text(FILE *f, const ek_option_table *table, const char *word_or_null)
 {
     const char *argument = word_or_null != NULL ? word_or_null : table->positional;
@@ -124,7 +111,7 @@ static void write_text(FILE *f, const ek_option_table *table, const char *word_o
             argument != NULL ? " " : "", argument != NULL ? argument : "",
             word_or_null != NULL ? table->describe(word_or_null) : table->summary);
     for (size_t i = 0; i < table->n_options; i++)
-        if (is_for(&table->options[i], word_or_null))
+        if (ek_option_is_of(&table->options[i], word_or_null))
             write_option(f, table, &table->options[i], word_or_null);
     for (size_t i = 0; i < N_COMMON; i++)
         write_option(f, table, &common[i], word_or_null);
@@ -236,10 +223,11 @@ static void write_words(FILE *f, const ek_option *option)
     fprintf(f, "--%s\t%s\n", option->name, kind);
 }
 
-static void write_list(FILE *f, const ek_option_table *table)
+static void write_list(FILE *f, const ek_option_table *table, const char *word_or_null)
 {
     for (size_t i = 0; i < table->n_options; i++)
-        write_words(f, &table->options[i]);
+        if (ek_option_is_of(&table->options[i], word_or_null))
+            write_words(f, &table->options[i]);
     for (size_t i = 0; i < N_COMMON; i++)
         write_words(f, &common[i]);
 }
@@ -255,7 +243,7 @@ char *ek_options_help(const ek_option_table *table, ek_help form, const char *wo
     if (form == EK_HELP_MAN)
         write_man(f, table);
     else if (form == EK_HELP_OPTIONS)
-        write_list(f, table);
+        write_list(f, table, word);
     else
         write_text(f, table, word);
     return fclose(f) == 0 ? text : NULL;

@@ -16,15 +16,13 @@ typedef struct {
     int ranks;    /* supports several ranks */
     int no_model; /* needs no model and no kernels */
     int ceilings; /* also print the ceilings of this machine */
-    int devices;  /* supports devices other than the CPU */
 } benchmark;
 
 static const benchmark benchmarks[] = {
     {"gemm", "matrix products of the model's shapes", bench_gemm, .ceilings = 1},
-    {"kernels", "training steps of one process, op by op", bench_kernels, .ceilings = 1,
-     .devices = 1},
-    {"step", "training steps of one process", bench_step, .ceilings = 1, .devices = 1},
-    {"generate", "inference: prompts and decoding", bench_generate, .ceilings = 1, .devices = 1},
+    {"kernels", "training steps of one process, op by op", bench_kernels, .ceilings = 1},
+    {"step", "training steps of one process", bench_step, .ceilings = 1},
+    {"generate", "inference: prompts and decoding", bench_generate, .ceilings = 1},
     {"moe", "MoE layers over ranks, by pipeline degree", bench_moe, .ranks = 1},
     {"balance", "policies in training, side by side, with the loads of a routing trace",
      bench_balance, .ranks = 1},
@@ -58,12 +56,7 @@ const char *bench_describe(const char *name)
     return find_benchmark(name)->what;
 }
 
-static int is_on_cpu(const bench_settings *cfg)
-{
-    return strcmp(cfg->device, "cpu") == 0;
-}
-
-ek_status bench_check(const char *name, const bench_settings *cfg, int ranks)
+ek_status bench_check(const char *name, int ranks)
 {
     const benchmark *chosen;
 
@@ -72,8 +65,6 @@ ek_status bench_check(const char *name, const bench_settings *cfg, int ranks)
     EK_REQUIRE(chosen != NULL, EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, bench_names);
     EK_REQUIRE(ranks == 1 || chosen->ranks, EK_EINVAL,
                "bench %s measures one process; run it without --ranks and mpiexec", name);
-    EK_REQUIRE(is_on_cpu(cfg) || chosen->devices, EK_EINVAL,
-               "bench %s measures the CPU; run it without --device", name);
     return EK_OK;
 }
 
@@ -137,7 +128,7 @@ ek_status bench_run(const char *name, const bench_settings *cfg, const bench_job
     b->name = name;
     b->job = job;
     b->cfg = &whole;
-    b->on_cpu = is_on_cpu(cfg);
+    b->on_cpu = strcmp(cfg->device, "cpu") == 0;
     b->text = !cfg->json && job->rank == 0;
     b->json = json_object();
     EK_REQUIRE_OUT(b->json != NULL, EK_ENOMEM, "no memory for the results");

@@ -60,9 +60,9 @@ typedef struct {
     const char *cache; /* folder of measured costs; NULL: none */
 } bench_job;
 
-/* Whether there is a benchmark of this name (NULL: none was given), which runs on this device and
- * with so many ranks: EK_EINVAL says what is wrong. */
-EK_CHECKED ek_status bench_check(const char *name, const bench_settings *cfg, int ranks);
+/* Whether there is a benchmark of this name (NULL: none was given), which runs with so many ranks:
+ * EK_EINVAL says what is wrong. */
+EK_CHECKED ek_status bench_check(const char *name, int ranks);
 
 /* Runs a benchmark that bench_check() accepts.  Collective.  EK_EINVAL: a setting; else as the
  * parts of evenkeel that it measures. */

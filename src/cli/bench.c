@@ -162,7 +162,7 @@ static ek_status run_benchmark(const ek_options *o, const ek_command_job *job)
                     .cache = cli_cache_folder(&cache)};
 
     EK_TRY(ek_options_store(o, &cfg));
-    EK_TRY(bench_check(name, &cfg, job->size));
+    EK_TRY(bench_check(name, job->size));
     EK_TRY(ek_command_job_threads(job, o, &cfg.threads));
     return bench_run(name, &cfg, &at);
 }

@@ -29,7 +29,7 @@ MARK = "EK_FUZZ_MARK"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COMMANDS = ("train", "train", "train", "train", "eval", "generate", "export", "check", "clean", "plan",
             "plan", "workload", "simulate", "simulate", "search", "fit", "bench", "info")
-BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "costs", "disk")
+BENCHES = ("gemm", "kernels", "step", "generate", "moe", "balance", "a2a", "collectives", "costs", "disk")
 
 CLUSTER = """{"evenkeel_cluster": 1, "name": "toy",
   "rank": {"machine": {"peak": 1e12, "memory_bytes_s": 1e11, "efficiency": 0.5}},
@@ -58,10 +58,10 @@ OUTPUTS = {"out", "to", "emit", "timeline-file", "pool", "report"}
 FLAG, NUMBER, CHOICE, TEXT, LIST = range(5)
 
 
-def options_of(command):
+def options_of(*words):
     """name -> (kind, word) from --help."""
     found = {}
-    for line in run(command, "--help").stdout.splitlines():
+    for line in run(*words, "--help").stdout.splitlines():
         m = re.match(r"  --([a-z0-9-]+)(?: (\S.*?))?(?:  |$)", line)
         if not m or m[1] in NEVER:
             continue
@@ -149,6 +149,7 @@ class Fuzzer:
         self.rng = random.Random(seed)
         self.scratch = Scratch(case.folder, case)
         self.options = {c: options_of(c) for c in set(COMMANDS)}
+        self.bench_options = {name: options_of("bench", name) for name in BENCHES}
         self.mpi = ek_cli.mpiexec() is not None
         self.env = {**os.environ, "HOME": case.path("home"), "TMPDIR": case.path("tmp"),
                     "XDG_CACHE_HOME": case.path("cache"), "OMP_WAIT_POLICY": "passive",
@@ -267,7 +268,10 @@ class Fuzzer:
         known, given = self.options[command], self.base(command)
         words = [command]
         if command == "bench":
-            words += rng.choices([[rng.choice(BENCHES)], [], ["x"], ["gemm", "step"]], [30, 1, 1, 1])[0]
+            name = rng.choice(BENCHES)
+            words += rng.choices([[name], [], ["x"], ["gemm", "step"]], [30, 1, 1, 1])[0]
+            if rng.random() < 0.9:  # others are refused
+                known = self.bench_options[name]
             given = {k: v for k, v in given.items() if k in known}
             if rng.random() < 0.7:  # measuring takes seconds
                 given[rng.choice(sorted(given))] = rng.choice(["x", "nan", "-1", "", "1e99"])

@@ -14,12 +14,17 @@ CEILINGS = {"onednn_bf16_gflops", "onednn_fp32_gflops", "copy_gbs", "read_gbs"}
 SIZES = {"start_s", "steps", "batch", "seq", "micro_batch", "model_gflop_per_step", "step_ms",
          "expert_max_over_mean"}
 
+# Sizes of short measurements.
+BATCH = ("--batch", 2, "--seq", 16)
+SHORT = {"gemm": (*BATCH, "--repeats", 1), "kernels": (*BATCH, "--steps", 1),
+         "step": (*BATCH, "--steps", 1),
+         "generate": ("--prompt", 4, "--tokens", 8, "--repeats", 1)}
+
 
 class Bench(ek_cli.Case):
     def bench(self, name, *more, config=None):
-        r = run("bench", name, "--model", config or self.config, "--threads", 1, "--repeats", 1,
-                "--steps", 1, "--seconds", 0.001, "--batch", 2, "--seq", 16, "--prompt", 4,
-                "--tokens", 8, *more)
+        r = run("bench", name, "--model", config or self.config, "--threads", 1, "--seconds", 0.001,
+                *SHORT[name], *more)
         self.assertEqual(r.returncode, DONE, r.stderr)
         self.assertEqual(r.stderr, "")
         return r.stdout
@@ -151,6 +156,23 @@ class Command(Bench):
             r = run("bench", *args)
             self.assertEqual((r.returncode, r.stdout), (USAGE, ""), args)
             self.assertTrue(r.stderr.startswith("evenkeel bench: "), r.stderr)
+
+    def test_options_of_other_benchmarks(self):
+        """They are refused, with the benchmarks that have them, from the command line and a file."""
+        config = ek_cli.write(self.path("options.json"), '{"past": 3}')
+        for args, text in (
+                (("gemm", "--past", 3), "`bench gemm` has no option `--past`, which is an option of bench "
+                 "balance (see `evenkeel bench gemm --help`)"),
+                (("--steps", 5, "a2a"), "`bench a2a` has no option `--steps`, which is an option of bench "
+                 "kernels, step, moe and balance (see `evenkeel bench a2a --help`)"),
+                (("disk", "--ranks", 2), "`--ranks`, which is an option of bench moe, balance, a2a, "
+                 "collectives and costs ("),
+                (("moe", "--device", "cpu"), "`--device`, which is an option of bench kernels, step and "
+                 "generate ("),
+                (("gemm", "--config", config), config + ": `bench gemm` has no option `past`, which")):
+            r = run("bench", *args)
+            self.assertEqual((r.returncode, r.stdout), (USAGE, ""), args)
+            self.assertIn(text, r.stderr)
 
     def test_too_many_positions(self):
         r = run("bench", "generate", "--model", self.config, "--prompt", 60, "--tokens", 60)

@@ -213,6 +213,8 @@ class Install(ek_cli.Case):
         self.assertEqual(complete("tr"), ["train"])
         self.assertIn("--capacity-schedule", complete("train", "--cap"))
         self.assertEqual(complete("train", "--dtype", "b"), ["bf16"])
+        self.assertEqual(complete("bench", "disk", "--file"), ["--file", "--file-size"])
+        self.assertEqual(complete("bench", "gemm", "--file"), [])
         write(self.path("somewhere", "texts.txt"), "x")
         self.assertEqual(complete("train", "--data", self.path("somewhere", "te")),
                          [self.path("somewhere", "texts.txt")])
@@ -247,6 +249,8 @@ class Install(ek_cli.Case):
         self.assertEqual(complete("train", "--dtype", "b"), ["bf16", "fp32", "fp64"])
         self.assertEqual(complete("train", "--data", "te"), ["files"])
         self.assertEqual(complete("train", "--steps", "1"), ["<value>"])
+        self.assertIn("--file-size", complete("bench", "disk", "--file"))
+        self.assertNotIn("--file-size", complete("bench", "gemm", "--file"))
 
     def test_the_debian_package(self):
         """It has what is installed, and depends on the libraries that README names."""

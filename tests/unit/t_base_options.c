@@ -367,29 +367,31 @@ static const char *describe_word(const char *word)
     return strcmp(word, "gemm") == 0 ? "products" : "steps";
 }
 
+static const ek_option of_words[] = {
+    {"all", EK_OPTION_INT, .help = "for all"},
+    {"repeats", EK_OPTION_INT, .only = "gemm|step|disk", .help = "how often"},
+    {"shape", EK_OPTION_TEXT, .only = "gemm", .help = "of a product"},
+    {"batch", EK_OPTION_INT, .fallback = "8", .only = "step", .help = "of a step"},
+};
+static const ek_option_table word_table = {.command = "bench",
+                                           .summary = "measures",
+                                           .options = of_words,
+                                           .n_options = COUNT(of_words),
+                                           .positional = "gemm|step|disk|a2a",
+                                           .positional_max = 1,
+                                           .describe = describe_word};
+
 static void help_of_one_word(void)
 {
-    static const ek_option of_words[] = {
-        {"all", EK_OPTION_INT, .help = "for both"},
-        {"repeats", EK_OPTION_INT, .only = "gemm|step", .help = "how often"},
-        {"shape", EK_OPTION_TEXT, .only = "gemm", .help = "of a product"},
-        {"batch", EK_OPTION_INT, .only = "step", .help = "of a step"},
-    };
-    static const ek_option_table table = {.command = "bench",
-                                          .summary = "measures",
-                                          .options = of_words,
-                                          .n_options = COUNT(of_words),
-                                          .positional = "gemm|step",
-                                          .positional_max = 1,
-                                          .describe = describe_word};
-    char *all = ek_options_help(&table, EK_HELP_TEXT, NULL);
-    char *gemm = ek_options_help(&table, EK_HELP_TEXT, "gemm");
+    char *all = ek_options_help(&word_table, EK_HELP_TEXT, NULL);
+    char *gemm = ek_options_help(&word_table, EK_HELP_TEXT, "gemm");
+    char *listed = ek_options_help(&word_table, EK_HELP_OPTIONS, "gemm");
     ek_options *o = NULL;
 
-    CHECK(all != NULL && strstr(all, "usage: evenkeel bench gemm|step [") != NULL);
-    CHECK(all != NULL && strstr(all, " gemm, step: how often\n") != NULL &&
+    CHECK(all != NULL && strstr(all, "usage: evenkeel bench gemm|step|disk|a2a [") != NULL);
+    CHECK(all != NULL && strstr(all, " gemm, step, disk: how often\n") != NULL &&
           strstr(all, " gemm: of a product\n") != NULL &&
-          strstr(all, " step: of a step\n") != NULL);
+          strstr(all, " step: of a step (default: 8)\n") != NULL);
     CHECK(gemm != NULL &&
           strstr(gemm, "usage: evenkeel bench gemm [options]\n\nproducts\n") != NULL);
     CHECK(gemm != NULL && strstr(gemm, "--all") != NULL && strstr(gemm, "--help") != NULL &&
@@ -397,17 +399,51 @@ static void help_of_one_word(void)
     CHECK(gemm != NULL && strstr(gemm, "gemm:") == NULL && strstr(gemm, "--batch") == NULL);
     free(all);
     free(gemm);
-    CHECK_INT(PARSE(&table, &o, "--all", "1", "step", "--help"), EK_OK);
+    CHECK(listed != NULL && strcmp(listed, "--all\tvalue\n--repeats\tvalue\n--shape\tvalue\n"
+                                           "--config\tfile\n--help\tflag\n") == 0);
+    free(listed);
+    CHECK_INT(PARSE(&word_table, &o, "--all", "1", "step", "--help"), EK_OK);
     CHECK(o != NULL && ek_options_help_word(o) != NULL &&
           strcmp(ek_options_help_word(o), "step") == 0);
     ek_options_destroy(o);
-    CHECK_INT(PARSE(&table, &o, "--shape", "gemm", "step", "--help"), EK_OK);
+    CHECK_INT(PARSE(&word_table, &o, "--shape", "gemm", "step", "--help"), EK_OK);
     CHECK(o != NULL && ek_options_help_word(o) != NULL &&
           strcmp(ek_options_help_word(o), "step") == 0); /* not a value */
     ek_options_destroy(o);
-    CHECK_INT(PARSE(&table, &o, "--help", "flops"), EK_OK);
+    CHECK_INT(PARSE(&word_table, &o, "--help", "flops"), EK_OK);
     CHECK(o != NULL && ek_options_help_word(o) == NULL);
     ek_options_destroy(o);
+}
+
+static void options_of_other_words_are_refused(void)
+{
+    char path[] = "/tmp/ek_options_XXXXXX";
+    int fd = mkstemp(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    ek_options *o = NULL;
+
+    CHECK_INT(PARSE(&word_table, &o, "gemm", "--repeats", "1", "--all", "2"), EK_OK);
+    ek_options_destroy(o);
+    CHECK_INT(PARSE(&word_table, &o, "--shape", "x", "--batch", "1"), EK_OK); /* no word */
+    ek_options_destroy(o);
+    CHECK_INT(PARSE(&word_table, &o, "flops", "--batch", "1"), EK_OK); /* not a word of its list */
+    ek_options_destroy(o);
+    CHECK_INT(PARSE(&word_table, &o, "--batch", "8", "gemm"), EK_EINVAL);
+    CHECK(strcmp(ek_err_message(),
+                 "`bench gemm` has no option `--batch`, which is an option of bench "
+                 "step (see `evenkeel bench gemm --help`)") == 0);
+    CHECK_INT(PARSE(&word_table, &o, "a2a", "--repeats=1"), EK_EINVAL);
+    CHECK(strstr(ek_err_message(),
+                 "`--repeats`, which is an option of bench gemm, step and disk (") != NULL);
+    CHECK(f != NULL && fputs("{\"shape\": \"x\"}", f) > 0 && fclose(f) == 0);
+    CHECK_INT(PARSE(&word_table, &o, "step", "--config", path), EK_EINVAL);
+    CHECK(strstr(ek_err_message(), path) != NULL &&
+          strstr(ek_err_message(),
+                 ": `bench step` has no option `shape`, which is an option of bench "
+                 "gemm (") != NULL);
+    CHECK_INT(PARSE(&word_table, &o, "gemm", "--config", path), EK_OK);
+    ek_options_destroy(o);
+    unlink(path);
 }
 
 static void dump_repeats_the_run(void)
@@ -582,6 +618,7 @@ static const ek_case cases[] = {
     EK_CASE(config_file),
     EK_CASE(help_is_complete),
     EK_CASE(help_of_one_word),
+    EK_CASE(options_of_other_words_are_refused),
     EK_CASE(dump_repeats_the_run),
     EK_CASE(values_are_stored_in_fields),
     EK_CASE(steps_time_or_auto),
