@@ -6,8 +6,10 @@
 #include "balance/replay.h"
 #include "placement/passing.h"
 #include "sim/capacity.h"
+#include "sim/expert_times.h"
 #include "sim/flow_cores.h"
 #include "sim/plan_machine.h"
+#include "sim/price_compute.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ enum { SERVED, TRAFFIC, REPLICAS, TO_SUM, OF_SUM, KINDS };
 /* Rows to experts and back; weights of transient replicas, and gradients back. */
 enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 /* Times of ek_sim_loads_replayed: of exchanges, the same there and back, and of expert products. */
-enum { ROWS_WIRE, WEIGHTS_WIRE, PRODUCTS, REPLAYED };
+enum { ROWS_WIRE, WEIGHTS_WIRE, SERVED_ALONE, REPLAYED };
 enum { COPY_LISTS = 4 }; /* of ek_copy_results.messages */
 
 struct ek_sim_loads {
@@ -28,6 +30,8 @@ struct ek_sim_loads {
     int32_t *node_of;                /* [ep] */
     int64_t steps, step;             /* samples; the chosen one */
     double *factors;                 /* [steps][trace layers][KINDS][ep] */
+    float *slot_rows;                /* [steps][trace layers][ep][slots] over even rows of a rank */
+    ek_expert_times *times;          /* of products by rows */
     ek_copy_sums *copies;            /* [steps][trace layers] */
     ek_level_rows *exchanged;        /* [steps][trace layers][EXCHANGES][ep] */
     double *replayed;                /* [steps][trace layers][REPLAYED][ep] */
@@ -235,17 +239,30 @@ static void set_exchanges(ek_sim_loads *l, int64_t step, int64_t layer, const in
     set_passed_on(l, step, layer, &served->placement);
 }
 
-/* Groups that share cores with the first do the same as it. */
-static ek_status set_products(ek_sim_loads *l, int64_t step, int64_t layer)
+static float *slot_rows_at(const ek_sim_loads *l, int64_t step, int64_t layer)
 {
-    const double *served = factors_at(l, step, layer, SERVED);
-    double *done = replayed_at(l, step, layer, PRODUCTS), *when = l->core_seconds + l->core_ranks;
+    int64_t n = (int64_t)l->cfg.ep * l->limits.slots;
+
+    return l->slot_rows + (step * l->cfg.trace->layers + layer) * n;
+}
+
+static void set_slots(ek_sim_loads *l, int64_t step, int64_t layer, const ek_plan *p, double mean)
+{
+    float *rows = slot_rows_at(l, step, layer);
+
+    for (int32_t s = 0; s < l->cfg.ep * l->limits.slots; s++)
+        rows[s] = (float)ratio((double)p->quota[s], mean);
+}
+
+/* When the ranks [ep] of a group have done what takes them of_rank[ep], all begun together.
+ * Groups that share cores with the first do the same as it.  core_ranks is not 0. */
+static ek_status share_cores(const ek_sim_loads *l, const double *of_rank, double *done)
+{
+    double *when = l->core_seconds + l->core_ranks;
     ek_flow_cores cores = ek_flow_cores_of(l->cfg.cluster, l->core_ranks, 0);
 
-    if (l->core_ranks == 0)
-        return EK_OK;
     for (int32_t r = 0; r < l->core_ranks; r++)
-        l->core_seconds[r] = served[r / l->cfg.etp % l->cfg.ep];
+        l->core_seconds[r] = of_rank[r / l->cfg.etp % l->cfg.ep];
     EK_TRY(ek_flow_cores_finish(&cores, l->core_ranks, l->core_seconds, when));
     for (int32_t r = 0; r < l->cfg.ep; r++)
         done[r] = when[r * l->cfg.etp];
@@ -295,8 +312,12 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
     set_exchanges(l, step, layer, counts, served, mean);
     l->balance.replicas += set_replicas(l, step, layer, &served->placement);
     set_copies(l, step, layer, served);
+    set_slots(l, step, layer, served, mean);
     l->planned++;
-    return set_products(l, step, layer);
+    if (l->core_ranks == 0)
+        return EK_OK;
+    return share_cores(l, factors_at(l, step, layer, SERVED),
+                       replayed_at(l, step, layer, SERVED_ALONE));
 }
 
 /* Tokens of a rank in a micro-batch; at least one. */
@@ -357,6 +378,7 @@ static ek_status allocate(ek_sim_loads *l)
     l->node_of = calloc((size_t)c->ep, sizeof(*l->node_of));
     l->layer_of = calloc((size_t)c->spec->layers, sizeof(*l->layer_of));
     l->factors = calloc((size_t)(l->steps * c->trace->layers * KINDS * c->ep), sizeof(*l->factors));
+    l->slot_rows = calloc((size_t)(l->steps * c->trace->layers * slots), sizeof(*l->slot_rows));
     l->copies = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->copies));
     l->exchanged =
         calloc(c->by_level ? (size_t)(EXCHANGES * l->steps * c->trace->layers * c->ep) : 1,
@@ -374,10 +396,11 @@ static ek_status allocate(ek_sim_loads *l)
     l->slots = calloc((size_t)slots, sizeof(*l->slots));
     l->order = calloc(2 * (size_t)c->ep, sizeof(*l->order));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
-                   l->copies != NULL && l->exchanged != NULL && l->replayed != NULL &&
-                   l->level_scratch != NULL && l->core_seconds != NULL && l->passed != NULL &&
-                   l->rows_sent != NULL && l->copy_messages != NULL && l->copies_passed != NULL &&
-                   l->memory != NULL && l->slots != NULL && l->order != NULL,
+                   l->slot_rows != NULL && l->copies != NULL && l->exchanged != NULL &&
+                   l->replayed != NULL && l->level_scratch != NULL && l->core_seconds != NULL &&
+                   l->passed != NULL && l->rows_sent != NULL && l->copy_messages != NULL &&
+                   l->copies_passed != NULL && l->memory != NULL && l->slots != NULL &&
+                   l->order != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
 }
@@ -462,6 +485,7 @@ static ek_status open_loads(ek_sim_loads *l)
     l->limits.node_of = l->node_of;
     ek_sim_spread_layers(c->spec, c->trace->layers, l->layer_of);
     EK_TRY(set_costs(l));
+    EK_TRY(ek_expert_times_open(&l->machine, &l->times));
     if (c->capacity_factor != 0 || c->padded)
         EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
     return plan_trace(l);
@@ -488,6 +512,8 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->node_of);
     free(l->layer_of);
     free(l->factors);
+    free(l->slot_rows);
+    ek_expert_times_close(&l->times);
     free(l->copies);
     free(l->rows_sent);
     free(l->copy_messages);
@@ -586,7 +612,7 @@ static int replayed_of(const ek_sim_loads *l, const ek_op *op)
     int kind = kind_of(op);
 
     if (kind == SERVED)
-        return l->core_ranks > 0 ? PRODUCTS : -1;
+        return l->core_ranks > 0 ? SERVED_ALONE : -1;
     if (op->work.kind != EK_WORK_NET || op->work.net.collective == EK_COLLECTIVE_A2A_2DH)
         return -1;
     return kind == TRAFFIC ? ROWS_WIRE : kind == REPLICAS ? WEIGHTS_WIRE : -1;
@@ -599,6 +625,49 @@ const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op)
     if (l->cfg.by_level || which < 0)
         return NULL;
     return replayed_at(l, l->step, l->layer_of[op->layer], which);
+}
+
+/* --- products --------------------------------------------------------------------------------- */
+
+/* Seconds of p by the rows of the rank's slots.  An op of some of the rank's experts (a wave) has
+ * as large a part of their time. */
+static double seconds_of_slots(const ek_sim_loads *l, const ek_product *p, const float *slot_rows)
+{
+    int32_t experts = (l->limits.experts + l->cfg.ep - 1) / l->cfg.ep;
+    double part = p->groups / experts, seconds = 0;
+
+    for (int32_t s = 0; s < l->limits.slots; s++)
+        seconds += ek_expert_time(l->times, p, slot_rows[s] * p->rows / part);
+    return seconds * part;
+}
+
+int ek_sim_loads_is_product(const ek_sim_loads *l, const ek_op *op)
+{
+    return op->layer >= 0 && l->layer_of[op->layer] >= 0 && kind_of(op) == SERVED &&
+           op->work.kind == EK_WORK_PRODUCTS;
+}
+
+ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
+                                double *replayed)
+{
+    const ek_product_work *w = &op->work.products;
+    const double *served = ek_sim_loads_factors(l, op);
+    const float *slot_rows = slot_rows_at(l, l->step, l->layer_of[op->layer]);
+    double all = ek_price_compute(&l->machine, op), rest = all; /* rows that it moves besides */
+
+    for (int32_t i = 0; i < w->n; i++)
+        rest -= ek_price_product(&l->machine, &w->product[i]);
+    for (int32_t r = 0; r < l->cfg.ep; r++) {
+        double seconds = rest * served[r];
+
+        for (int32_t i = 0; i < w->n; i++)
+            seconds += seconds_of_slots(l, &w->product[i], slot_rows + r * l->limits.slots);
+        factors[r] = ratio(seconds, all);
+    }
+    if (l->core_ranks > 0)
+        return share_cores(l, factors, replayed);
+    memcpy(replayed, factors, (size_t)l->cfg.ep * sizeof(*replayed));
+    return EK_OK;
 }
 
 /* Index of the op's layer in the chosen sample. */

@@ -11,7 +11,8 @@
  * counts are not scaled.
  *
  * Factors are relative to even loads, and multiply seconds:
- *   served    rows that a rank's slots serve: products of experts, what they read and write
+ *   served    rows that a rank's slots serve: what products of experts read and write; of the
+ *             products themselves, times by the rows of each slot
  *   traffic   the larger of the rows that it sends and gets: all-to-alls
  *   replicas  transient ones that it receives or gives, over the slots that they could be in:
  *             multicasts of weights and sums of gradients, which without replicas are silent
@@ -80,6 +81,16 @@ const double *ek_sim_loads_factors(const ek_sim_loads *l, const ek_op *op);
  * gradients of transient replicas; NULL: another op.
  * Borrowed likewise. */
 const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *op);
+
+/* Whether an op is a product of experts, whose times depend on how its rank's rows are spread over
+ * experts. */
+int ek_sim_loads_is_product(const ek_sim_loads *l, const ek_op *op);
+
+/* The factors [ep] of such an op, in place of those of the two questions around: the time of its
+ * slots' rows (sim/expert_times.h) over that of as many rows of each expert.  EK_ENOMEM.  Not for
+ * several threads at a time. */
+EK_CHECKED ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
+                                           double *replayed);
 
 /* Factors [ep] of an op for an engine that does not simulate shared links and cores, over the time
  * under even loads.  Of exchanges but 2DH: of the slowest link that the rank uses, with the rows of

@@ -103,7 +103,7 @@ static double rate_of_pass(const ek_machine *m, const ek_product *p, int i)
     return rate > 0 ? rate : ek_cost_rate_at(&m->rate[passes[i].table], rows);
 }
 
-static double price_product(const ek_machine *m, const ek_product *p)
+double ek_price_product(const ek_machine *m, const ek_product *p)
 {
     double flops = 2 * p->rows * p->out * p->in; /* of a pass */
     double seconds = 0;
@@ -138,7 +138,7 @@ static double price_products(const ek_machine *m, const ek_op *op)
     double seconds = 0, other = op->bytes;
 
     for (int32_t i = 0; i < w->n; i++) {
-        seconds += price_product(m, &w->product[i]);
+        seconds += ek_price_product(m, &w->product[i]);
         other -= product_bytes(m, &w->product[i], kinds[op->kind].store, router);
     }
     return seconds + price_bytes(m, kernel_of(op->kind), other);

@@ -21,4 +21,7 @@
 /* Seconds, never negative.  Read from op: kind, bytes, work. */
 double ek_price_compute(const ek_machine *m, const ek_op *op);
 
+/* Seconds of a product's passes alone, in which its groups have equally many rows. */
+double ek_price_product(const ek_machine *m, const ek_product *p);
+
 #endif

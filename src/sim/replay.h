@@ -67,6 +67,10 @@ typedef struct {
     /* Factors that ek_sim_replay takes instead, on the seconds of an op, and on its wire: those of
      * ranks that share cores or links; NULL: those of `factors`.  replayed NULL: so all ops. */
     const double *(*replayed)(const void *loads, const ek_op *op);
+    /* Whether an op has factors on its seconds that depend on its work, too, and writes these, in
+     * place of those of `factors` and `replayed`.  NULL: no op has. */
+    int (*is_product)(const void *loads, const ek_op *op);
+    ek_status (*products)(const void *loads, const ek_op *op, double *factors, double *replayed);
     const int32_t *column_of; /* [ranks] */
     int32_t n_columns;
     const int32_t *recorded; /* [n_recorded] ranks whose ops are recorded */

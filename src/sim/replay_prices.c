@@ -82,8 +82,23 @@ static int32_t find(const ek_sim_config *cfg, const sim_prices *p, const ek_op *
     return -1;
 }
 
-static void price_op(const ek_sim_config *cfg, const ek_sim_class *c, const ek_op *op,
-                     sim_priced *x)
+/* Factors that depend on the op's work. */
+static ek_status set_own_factors(const ek_sim_config *cfg, const ek_op *op, sim_priced *x)
+{
+    size_t n = (size_t)cfg->n_columns;
+
+    if (x->factors == NULL || cfg->products == NULL || !cfg->is_product(cfg->loads, op))
+        return EK_OK;
+    x->own = malloc(2 * n * sizeof(*x->own));
+    if (x->own == NULL)
+        return no_memory();
+    x->factors = x->own;
+    x->replayed = x->own + n;
+    return cfg->products(cfg->loads, op, x->own, x->own + n);
+}
+
+static ek_status price_op(const ek_sim_config *cfg, const ek_sim_class *c, const ek_op *op,
+                          sim_priced *x)
 {
     const double *f = cfg->factors != NULL ? cfg->factors(cfg->loads, op) : NULL;
     int is_net = op->work.kind == EK_WORK_NET;
@@ -102,6 +117,7 @@ static void price_op(const ek_sim_config *cfg, const ek_sim_class *c, const ek_o
         sum += f[i];
     if (is_net && f != NULL && sum == 0)
         x->price = (ek_sim_price){.silent = 1};
+    return set_own_factors(cfg, op, x);
 }
 
 static ek_status add(const ek_sim_config *cfg, const ek_sim_class *c, const ek_op *op, int absent,
@@ -109,9 +125,8 @@ static ek_status add(const ek_sim_config *cfg, const ek_sim_class *c, const ek_o
 {
     EK_TRY(reserve(cfg, p));
     p->list[p->n] = (sim_priced){.like = *op, .absent = absent};
-    price_op(cfg, c, op, &p->list[p->n]);
     enter(cfg, p, p->n++);
-    return EK_OK;
+    return price_op(cfg, c, op, &p->list[p->n - 1]);
 }
 
 ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, sim_prices *p)
@@ -136,6 +151,8 @@ ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, si
 
 void ek_sim_prices_close(sim_prices *p)
 {
+    for (int32_t i = 0; i < p->n; i++)
+        free(p->list[i].own);
     free(p->list);
     free(p->of);
     free(p->lookup);

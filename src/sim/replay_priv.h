@@ -51,6 +51,7 @@ typedef struct {
     const double *factors;         /* NULL: 1 on all ranks */
     const double *replayed;        /* on seconds and wire in a replay, likewise */
     const ek_level_rows *exchange; /* NULL: as the op's work says */
+    double *own;                   /* [2][columns] factors of ek_sim_config.products; or NULL */
 } sim_priced;
 
 typedef struct {

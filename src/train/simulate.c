@@ -257,6 +257,16 @@ static const double *replayed_of(const void *loads, const ek_op *op)
     return ek_sim_loads_replayed(loads, op);
 }
 
+static int is_product(const void *loads, const ek_op *op)
+{
+    return ek_sim_loads_is_product(loads, op);
+}
+
+static ek_status products_of(const void *loads, const ek_op *op, double *factors, double *replayed)
+{
+    return ek_sim_loads_products(loads, op, factors, replayed);
+}
+
 static const ek_level_rows *exchange_of(const void *loads, const ek_op *op)
 {
     return ek_sim_loads_exchange(loads, op);
@@ -439,6 +449,8 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         sim.factors = factors_of;
         sim.exchange = exchange_of;
         sim.replayed = replayed_of;
+        sim.is_product = is_product;
+        sim.products = products_of;
         sim.loads = s->loads;
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;

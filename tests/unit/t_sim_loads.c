@@ -447,6 +447,68 @@ static void padded_experts_are_full(void)
     ek_sim_loads_close(&l);
 }
 
+/* Products take as long with one row as with a million. */
+static void bound_by_weights(ek_machine *m)
+{
+    for (int p = 0; p < EK_COST_PRODUCTS; p++)
+        m->rate[p] = (ek_cost_table){.n = 2, .x = {1, 1e6}, .y = {1e3, 1e9}};
+}
+
+static ek_op product_op(int32_t layer, double rows, double groups)
+{
+    ek_product p = {rows, groups, 128, 64, EK_PRODUCT_FORWARD};
+
+    return (ek_op){.kind = EK_OP_EXPERT_UP, .layer = layer, .work = ek_work_of_product(p)};
+}
+
+static void experts_without_rows_take_no_time_in_products(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_op hot = product_op(0, 8000, 2), even = product_op(3, 8000, 2);
+    ek_op wave = product_op(0, 4000, 1), chunk = product_op(0, 2000, 2);
+    ek_op router = {.kind = EK_OP_ROUTER, .work = hot.work}, swiglu = {.kind = EK_OP_SWIGLU};
+    double f[EP], g[EP];
+    ek_sim_loads *l;
+
+    bound_by_weights(&cluster.machine);
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK(ek_sim_loads_is_product(l, &hot) && !ek_sim_loads_is_product(l, &router) &&
+          !ek_sim_loads_is_product(l, &swiglu));
+    /* rank 0 has one of its two experts' weights to read for four times the rows */
+    CHECK_INT(ek_sim_loads_products(l, &hot, f, g), EK_OK);
+    CHECK(fabs(f[0] - 0.5) < 1e-6 && f[1] == 0 && g[0] == f[0]);
+    CHECK_INT(ek_sim_loads_products(l, &chunk, f, g), EK_OK);
+    CHECK(fabs(f[0] - 0.5) < 1e-6 && f[1] == 0);
+    CHECK_INT(ek_sim_loads_products(l, &wave, f, g), EK_OK);
+    CHECK(fabs(f[0] - 0.5) < 1e-6 && f[1] == 0);
+    CHECK_INT(ek_sim_loads_products(l, &even, f, g), EK_OK);
+    CHECK(fabs(f[0] - 1) < 1e-6 && fabs(f[3] - 1) < 1e-6);
+    ek_sim_loads_close(&l);
+}
+
+/* Two ranks a node, which compute twice as fast alone. */
+static void ranks_that_finish_products_leave_cores_to_the_others(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_op hot = product_op(0, 8000, 2);
+    double f[EP], g[EP];
+    ek_sim_loads *l;
+
+    make_nodes(16);
+    cluster.machine.rank_alone = 2;
+    cluster.machine.node_alone = 1;
+    cluster.machine.ranks = 2;
+    cfg.ranks = EP;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_products(l, &hot, f, g), EK_OK);
+    CHECK(fabs(f[0] - 4) < 1e-6 && fabs(g[0] - 2) < 1e-6 && f[1] == 0 && g[1] == 0);
+    ek_sim_loads_close(&l);
+}
+
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
     EK_CASE(exchanges_are_known_by_level_and_direction),
@@ -462,5 +524,7 @@ static const ek_case cases[] = {
     EK_CASE(a_trace_of_other_experts_is_refused),
     EK_CASE(rows_over_capacity_are_dropped),
     EK_CASE(padded_experts_are_full),
+    EK_CASE(experts_without_rows_take_no_time_in_products),
+    EK_CASE(ranks_that_finish_products_leave_cores_to_the_others),
 };
 EK_TEST_MAIN(cases)
