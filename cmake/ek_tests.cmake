@@ -182,6 +182,8 @@ function(ek_add_mpi_program source seconds)
     add_executable(${name}_${flavour} ${source})
     target_include_directories(${name}_${flavour} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     target_link_libraries(${name}_${flavour} PRIVATE ek_${layer} ek_test_flags)
+    target_include_directories(${name}_${flavour} SYSTEM PRIVATE ${EK_PC_${upper}_INCLUDE_DIRS})
+    set_target_properties(${name}_${flavour} PROPERTIES ENABLE_EXPORTS ON) # t_comm_end_mpi.c
     ek_use_mpi(${name}_${flavour} ${flavour})
     foreach(ranks 2 3 4)
       set(test ${name}.${flavour}.${ranks})

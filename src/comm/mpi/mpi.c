@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static const int64_t message_max = 1 << 30;
@@ -139,21 +138,6 @@ static ek_status mpi_make_group(void *self, const int *ranks, int n, void **out)
     return EK_OK;
 }
 
-/* If ranks are on several hosts, all enter MPI_Finalize together, and each some time after its last
- * message: with MPICH 4.0 over UCX's TCP, a rank that enters it while another is still in an
- * earlier call stops responding, and both hang (docs/cluster.md). */
-static void finalise_mpi(const mpi_group *g)
-{
-    struct timespec left = {.tv_nsec = 60000000};
-
-    if (g->far) {
-        MPI_Barrier(MPI_COMM_WORLD);
-        while (nanosleep(&left, &left) != 0)
-            ;
-    }
-    MPI_Finalize();
-}
-
 /* After a failure, unmatched messages may be in flight: MPI is not finalised. */
 static void mpi_close(void *self, int failed)
 {
@@ -162,7 +146,7 @@ static void mpi_close(void *self, int failed)
     if (!failed) {
         MPI_Comm_free(&g->comm);
         if (g->finalise)
-            finalise_mpi(g);
+            ek_mpi_end(g->far);
     }
     free(g);
 }
