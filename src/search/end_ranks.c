@@ -11,6 +11,8 @@
 enum { FEW = 2, FEW_OF = 6 };
 enum { MODELS = 2 };
 
+enum { COPIES = 2 }; /* as train/run/protect.c chooses */
+
 /* What is extrapolated may be larger by rounding, and bounds have to be at most the step's time. */
 #define ROUNDING 1e-9
 
@@ -20,6 +22,9 @@ struct ek_end_ranks {
     double more; /* times the difference of the two models is added to the second; 0: there is one,
                     with all layers */
     ek_imagined_rank *rank[EK_END_RANKS][MODELS]; /* NULL: none */
+    ek_train_config with_copies;                  /* cfg with two copies of each expert: */
+    ek_imagined_rank
+        *copied[EK_END_RANKS]; /* its ranks, if a run may choose so; NULL: it may not */
 };
 
 /* The layers of a virtual stage, if a few of them are laid out; else 0. */
@@ -34,15 +39,48 @@ static int64_t many_layers(const ek_end_world *w, const ek_train_config *cfg)
     return w->layers / stages >= FEW_OF ? w->layers / stages : 0;
 }
 
-static ek_status open_rank(ek_end_ranks *x, int end, int rank)
+static int32_t stage_ranks(const ek_end_ranks *x)
+{
+    return x->world.ranks / (x->cfg.pp > 1 ? x->cfg.pp : 1);
+}
+
+static int first_rank(const ek_end_ranks *x, int end)
+{
+    return end == EK_END_FIRST ? 0 : x->world.ranks - stage_ranks(x);
+}
+
+static ek_status open_rank(ek_end_ranks *x, int end)
 {
     const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster};
     int64_t stages = (int64_t)x->cfg.pp * x->cfg.chunks;
 
     if (x->more <= 0)
-        return ek_imagined_rank_open(&x->cfg, &w, rank, 0, &x->rank[end][0]);
+        return ek_imagined_rank_open(&x->cfg, &w, first_rank(x, end), 0, &x->rank[end][0]);
     for (int i = 0; i < MODELS; i++)
-        EK_TRY(ek_imagined_rank_open(&x->cfg, &w, rank, stages * (FEW + i), &x->rank[end][i]));
+        EK_TRY(ek_imagined_rank_open(&x->cfg, &w, first_rank(x, end), stages * (FEW + i),
+                                     &x->rank[end][i]));
+    return EK_OK;
+}
+
+/* Whether a run with --elastic chooses if experts have two copies: by the memory and the time that
+ * they take, which depend on what is not known here yet. */
+static int may_choose_copies(const ek_train_config *cfg)
+{
+    return cfg->elastic && cfg->replicas_min == 0 && cfg->ep > 1;
+}
+
+/* A rank with two copies, unless training refuses them. */
+static ek_status open_copied(ek_end_ranks *x, int end)
+{
+    const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster};
+    ek_status st =
+        ek_imagined_rank_open(&x->with_copies, &w, first_rank(x, end), 0, &x->copied[end]);
+
+    if (st == EK_OK && ek_imagined_rank_layout(x->copied[end]).replicas_min < COPIES)
+        ek_imagined_rank_close(&x->copied[end]);
+    if (st == EK_OK || ek_status_class(st) != EK_CLASS_USAGE)
+        return st;
+    ek_imagined_rank_close(&x->copied[end]);
     return EK_OK;
 }
 
@@ -54,12 +92,18 @@ ek_status ek_end_ranks_open(const ek_end_world *w, const ek_train_config *cfg, e
     *out = x;
     EK_REQUIRE(x != NULL, EK_ENOMEM, "no memory for a layout");
     x->world = *w;
-    x->cfg = *cfg;
+    x->cfg = x->with_copies = *cfg;
     x->more = layers > 0 ? (double)(layers - (FEW + 1)) : 0;
     if (x->cfg.elastic && x->cfg.replicas_min == 0)
         x->cfg.replicas_min = 1; /* copies are left out where they do not fit */
-    EK_TRY(open_rank(x, EK_END_FIRST, 0));
-    return cfg->pp > 1 ? open_rank(x, EK_END_LAST, w->ranks - w->ranks / cfg->pp) : EK_OK;
+    x->with_copies.replicas_min = COPIES;
+    x->with_copies.memory_limit = INT64_MAX;
+    for (int i = 0; i < (cfg->pp > 1 ? EK_END_RANKS : 1); i++) {
+        EK_TRY(open_rank(x, i));
+        if (may_choose_copies(cfg))
+            EK_TRY(open_copied(x, i));
+    }
+    return EK_OK;
 }
 
 void ek_end_ranks_close(ek_end_ranks **px)
@@ -67,9 +111,11 @@ void ek_end_ranks_close(ek_end_ranks **px)
     ek_end_ranks *x = *px;
 
     *px = NULL;
-    for (int i = 0; x != NULL && i < EK_END_RANKS; i++)
+    for (int i = 0; x != NULL && i < EK_END_RANKS; i++) {
         for (int k = 0; k < MODELS; k++)
             ek_imagined_rank_close(&x->rank[i][k]);
+        ek_imagined_rank_close(&x->copied[i]);
+    }
     free(x);
 }
 
@@ -93,11 +139,6 @@ ek_status ek_end_ranks_measure(const ek_end_ranks *x, int64_t micro_batch, const
     return EK_OK;
 }
 
-static int32_t stage_ranks(const ek_end_ranks *x)
-{
-    return x->world.ranks / (x->cfg.pp > 1 ? x->cfg.pp : 1);
-}
-
 ek_status ek_end_ranks_traffic(const ek_end_ranks *x, ek_layer_traffic *out)
 {
     return ek_layer_traffic_of(x->rank[EK_END_FIRST][0], x->world.cluster, stage_ranks(x), out);
@@ -106,8 +147,7 @@ ek_status ek_end_ranks_traffic(const ek_end_ranks *x, ek_layer_traffic *out)
 static ek_status time_rank(const ek_end_ranks *x, ek_imagined_rank *rank, int end,
                            int64_t micro_batch, ek_stage_time *out)
 {
-    int32_t stage = stage_ranks(x);
-    ek_least_exchange least;
+    ek_bound_prices prices;
     ek_sim_layout l;
     const ek_graph *g;
     double memory;
@@ -115,10 +155,26 @@ static ek_status time_rank(const ek_end_ranks *x, ek_imagined_rank *rank, int en
     EK_TRY(ek_imagined_rank_measure(rank, micro_batch, "full", &memory));
     EK_TRY(ek_imagined_rank_micro_step(rank, &g));
     l = ek_imagined_rank_layout(rank);
-    EK_TRY(ek_least_exchange_of(x->world.cluster, &l, &least));
-    return ek_stage_time_of(x->world.cluster, x->world.ranks,
-                            end == EK_END_FIRST ? 0 : x->world.ranks - stage, stage, g,
-                            x->more <= 0, &least, out);
+    EK_TRY(ek_bound_prices_of(x->world.cluster, &l, x->world.ranks, x->world.plans, &prices));
+    return ek_stage_time_of(x->world.ranks, first_rank(x, end), stage_ranks(x), g, x->more <= 0,
+                            &prices, out);
+}
+
+/* Lowers times to those with two copies of each expert, where these are less. */
+static ek_status allow_for_copies(const ek_end_ranks *x, int end, int64_t micro_batch,
+                                  ek_stage_time *out)
+{
+    ek_stage_time two;
+
+    if (x->copied[end] == NULL)
+        return EK_OK;
+    EK_TRY(time_rank(x, x->copied[end], end, micro_batch, &two));
+    for (int r = 0; r < EK_RECOMPUTES; r++) {
+        out->micro[r] = fmin(out->micro[r], two.micro[r]);
+        out->end[r] = fmin(out->end[r], two.end[r]);
+        out->layers[r] = fmin(out->layers[r], two.layers[r]);
+    }
+    return EK_OK;
 }
 
 static void extrapolate_times(const ek_end_ranks *x, const ek_stage_time *few,
@@ -147,8 +203,10 @@ ek_status ek_end_ranks_time(const ek_end_ranks *x, int64_t micro_batch,
         }
         EK_TRY(time_rank(x, x->rank[i][0], i, micro_batch, &t[0]));
         of[i] = t[0];
-        if (x->more <= 0)
+        if (x->more <= 0) {
+            EK_TRY(allow_for_copies(x, i, micro_batch, &of[i]));
             continue;
+        }
         EK_TRY(time_rank(x, x->rank[i][1], i, micro_batch, &t[1]));
         extrapolate_times(x, &t[0], &t[1], &of[i]);
     }

@@ -9,7 +9,10 @@
  * laid out instead of the model: one more layer of each virtual stage is the difference of the two,
  * so what the others take is known.  Bytes found so are those of the model, but for a kilobyte of
  * tables; the time of a micro-batch is, too, but for rounding, as each layer waits for the one
- * before. What follows the last micro-batch overlaps with it, and is not known so. */
+ * before. What follows the last micro-batch overlaps with it, and is not known so.
+ *
+ * With --elastic a run may keep two copies of each expert, or one, as it finds when it starts:
+ * memory is that of one, and each time the shorter one. */
 #ifndef SEARCH_END_RANKS_H
 #define SEARCH_END_RANKS_H
 
@@ -21,9 +24,10 @@ enum { EK_END_FIRST, EK_END_LAST, EK_END_RANKS }; /* stages */
 typedef struct {
     const ek_cluster *cluster;
     int ranks;
-    const int *node_of; /* [ranks] */
-    int64_t layers;     /* of the model */
-    int alike;          /* 1: all its layers are alike, and few of them may be laid out */
+    const int *node_of;   /* [ranks] */
+    int64_t layers;       /* of the model */
+    int alike;            /* 1: all its layers are alike, and few of them may be laid out */
+    ek_even_plans *plans; /* of copies of experts */
 } ek_end_world;
 
 typedef struct ek_end_ranks ek_end_ranks;

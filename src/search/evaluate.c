@@ -120,7 +120,8 @@ static ek_status open_ends(const ek_search_setting *s, const ek_layout *choice, 
                             .ranks = s->ranks,
                             .node_of = s->node_of,
                             .layers = s->layers,
-                            .alike = s->layers_alike && !whole};
+                            .alike = s->layers_alike && !whole,
+                            .plans = s->plans};
     ek_train_config cfg = *s->train;
 
     ek_layout_apply(choice, &cfg);
@@ -201,7 +202,7 @@ ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout
     l->refined = EK_REFINED;
     if (!ek_has_pipeline_bound(&cfg, s->batch))
         return EK_OK;
-    st = ek_pipeline_bound(&w, &cfg, s->batch, &seconds);
+    st = ek_pipeline_bound(&w, &cfg, s->plans, s->batch, &seconds);
     if (is_refusal(st))
         return EK_OK;
     EK_TRY(st);
@@ -274,7 +275,8 @@ static ek_simulation_config config_of(const ek_search_setting *s, const ek_searc
                                   .cluster = s->cluster,
                                   .ranks = s->ranks,
                                   .trace = loaded ? s->trace : NULL,
-                                  .steps = s->steps};
+                                  .steps = s->steps,
+                                  .plans = s->plans};
 }
 
 ek_status ek_search_simulate(const ek_search_setting *s, ek_search_layout *l, int loaded)

@@ -9,9 +9,9 @@
  *          come through the stages before it, and to go back through them.  Messages between
  *          stages are left out.  With ZeRO 2 and 3 and equal stages the bound may also be the
  *          time in which the rank's links carry gradients that are summed, with ZeRO 3 also
- *          weights that are gathered (search/zero_traffic.h).  Where the policy may keep several
- *          copies of experts, all-to-alls of tokens take what is left of them at least
- *          (search/least_exchange.h).
+ *          weights that are gathered (search/zero_traffic.h).  Ops have the prices of
+ *          simulations, with planned copies of experts (search/bound_prices.h); with --elastic, if
+ *          a run may have one or two of each, the lower price.
  *          At first only one ZeRO stage has that bound: others, and if layers are alike other
  *          numbers of virtual stages, have what their micro-batches take, which is the same in all
  *          of them or more, until ek_search_refine.  ek_search_refine_pipeline then also replays a
@@ -65,6 +65,7 @@ typedef struct {
     const ek_trace *trace;
     int64_t steps;          /* of the trace */
     ek_engine engine;       /* of ek_search_simulate */
+    ek_even_plans *plans;   /* of all layouts that are asked for here */
     const char *failures;   /* as of ek_simulate_failures; NULL: none */
     const char *on_failure; /* of EK_SEARCH_ON_FAILURE_WORDS */
 } ek_search_setting;

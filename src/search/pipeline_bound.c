@@ -1,7 +1,7 @@
 /* Replays a single micro-batch on all stages, and all of them on the last stage. */
 #include "search/pipeline_bound.h"
 
-#include "search/least_exchange.h"
+#include "search/bound_prices.h"
 #include "sim/replay.h"
 #include "train/simulate.h"
 
@@ -22,12 +22,7 @@ typedef struct {
 } stage_prices;
 
 typedef struct {
-    const ek_cluster *cluster;
-    ek_least_exchange least;
-} cluster_prices;
-
-typedef struct {
-    const cluster_prices *all;
+    const ek_bound_prices *prices;
     const stage_prices *of; /* [n] by stage, of the first on */
     int32_t first;          /* stage */
     int alone;              /* 1: messages are there at once */
@@ -53,8 +48,7 @@ static void price_op(const void *context, const ek_sim_class *c, const ek_op *op
 {
     const pipe_prices *p = context;
 
-    ek_simulate_price(p->all->cluster, c, op, out);
-    ek_least_exchange_price(&p->all->least, op, out);
+    ek_bound_price(p->prices, c, op, out);
 }
 
 /* --- ops -------------------------------------------------------------------------------------- */
@@ -127,7 +121,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
 }
 
 /* A single micro-batch on all stages. */
-static ek_status replay_micro(const cluster_prices *c, const ek_sim_graphs *g,
+static ek_status replay_micro(const ek_bound_prices *prices, const ek_sim_graphs *g,
                               const ek_train_config *cfg, last_stage_times *t)
 {
     stage_prices *of = calloc((size_t)g->n_classes, sizeof(*of));
@@ -143,15 +137,15 @@ static ek_status replay_micro(const cluster_prices *c, const ek_sim_graphs *g,
             of[k].no_gathers = cfg->zero == 3 ? of_class->n_ops : 0;
         }
     }
-    st = replay(g, &(pipe_prices){.all = c, .of = of}, t);
+    st = replay(g, &(pipe_prices){.prices = prices, .of = of}, t);
     free(of);
     return st;
 }
 
 /* A stage alone, the messages of others are there at once; seconds of its computation, 0 if it has
  * none. */
-static ek_status replay_alone(const cluster_prices *c, const ek_sim_class *stage, int32_t ranks,
-                              int with_sums, double *seconds)
+static ek_status replay_alone(const ek_bound_prices *prices, const ek_sim_class *stage,
+                              int32_t ranks, int with_sums, double *seconds)
 {
     ek_sim_graphs one = {.ranks = ranks, .n_classes = 1, .classes = stage};
     stage_prices of = {.graph = stage->graph, .no_sums = with_sums ? 0 : stage->graph->n_ops};
@@ -159,7 +153,8 @@ static ek_status replay_alone(const cluster_prices *c, const ek_sim_class *stage
     ek_status st = mark_prefetched(stage->graph, &of.absent);
 
     if (st == EK_OK)
-        st = replay(&one, &(pipe_prices){.all = c, .of = &of, .first = stage->stage, .alone = 1},
+        st = replay(&one,
+                    &(pipe_prices){.prices = prices, .of = &of, .first = stage->stage, .alone = 1},
                     &t);
     *seconds = t.computed - t.begun;
     free(of.absent);
@@ -168,7 +163,8 @@ static ek_status replay_alone(const cluster_prices *c, const ek_sim_class *stage
 
 /* The last stage with all micro-batches. */
 static ek_status replay_last(const ek_imagined_world *w, const ek_train_config *cfg,
-                             const cluster_prices *c, const ek_sim_class *last, double *seconds)
+                             const ek_bound_prices *prices, const ek_sim_class *last,
+                             double *seconds)
 {
     ek_imagined_rank *x = NULL;
     ek_sim_class stage = *last;
@@ -177,7 +173,7 @@ static ek_status replay_last(const ek_imagined_world *w, const ek_train_config *
     if (st == EK_OK)
         st = ek_imagined_rank_step(x, &stage.graph);
     if (st == EK_OK)
-        st = replay_alone(c, &stage, w->ranks, 1, seconds);
+        st = replay_alone(prices, &stage, w->ranks, 1, seconds);
     ek_imagined_rank_close(&x);
     return st;
 }
@@ -191,22 +187,25 @@ int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch)
 }
 
 static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg,
-                          const ek_imagined *all, int64_t micros, double *seconds)
+                          ek_even_plans *plans, const ek_imagined *all, int64_t micros,
+                          double *seconds)
 {
     const ek_sim_graphs *g = ek_imagined_graphs(all);
     const ek_sim_class *last = &g->classes[g->n_classes - 1];
-    cluster_prices c = {.cluster = w->cluster};
+    ek_sim_layout l = *ek_imagined_layout(all);
+    ek_bound_prices prices;
     last_stage_times t;
     double alone;
 
-    EK_TRY(ek_least_exchange_of(w->cluster, ek_imagined_layout(all), &c.least));
-    EK_TRY(replay_micro(&c, g, cfg, &t));
+    l.micros = micros; /* of the step, which copies are planned for */
+    EK_TRY(ek_bound_prices_of(w->cluster, &l, w->ranks, plans, &prices));
+    EK_TRY(replay_micro(&prices, g, cfg, &t));
     if (t.begun < 0)
         return EK_OK;
     if (cfg->zero >= 2) {
-        EK_TRY(replay_last(w, cfg, &c, last, &alone));
+        EK_TRY(replay_last(w, cfg, &prices, last, &alone));
     } else {
-        EK_TRY(replay_alone(&c, last, w->ranks, 0, &alone));
+        EK_TRY(replay_alone(&prices, last, w->ranks, 0, &alone));
         *seconds = t.step + (double)(micros - 1) * alone;
         alone *= (double)micros;
     }
@@ -216,8 +215,8 @@ static ek_status bound_of(const ek_imagined_world *w, const ek_train_config *cfg
     return EK_OK;
 }
 
-ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg, int64_t batch,
-                            double *seconds)
+ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg,
+                            ek_even_plans *plans, int64_t batch, double *seconds)
 {
     ek_train_config one = *cfg;
     ek_imagined *all = NULL;
@@ -227,7 +226,7 @@ ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *c
     one.batch = cfg->micro_batch;
     st = ek_imagine(&one, w, 0, &all);
     if (st == EK_OK && ek_imagined_graphs(all)->n_classes == cfg->pp) /* a graph for each stage */
-        st = bound_of(w, cfg, all, batch / cfg->micro_batch, seconds);
+        st = bound_of(w, cfg, plans, all, batch / cfg->micro_batch, seconds);
     ek_imagined_close(&all);
     return st;
 }

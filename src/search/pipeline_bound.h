@@ -15,20 +15,20 @@
  * weights may still be there, so they are not gathered in 1.  In 2 weights that are gathered before
  * the first computation are there.
  *
- * Where the policy may keep several copies of experts, all-to-alls of tokens take what is left of
- * them at least (search/least_exchange.h). */
+ * Ops have the prices of search/bound_prices.h. */
 #ifndef SEARCH_PIPELINE_BOUND_H
 #define SEARCH_PIPELINE_BOUND_H
 
+#include "train/even_plans.h"
 #include "train/imagine.h"
 
 /* Whether there may be such a bound: several stages, a batch of whole micro-batches, even
  * --pp-layers and --batch-shares, and no --elastic. */
 int ek_has_pipeline_bound(const ek_train_config *cfg, int64_t batch);
 
-/* cfg: with the layout's choices.  *seconds is 0 where there is none after all: where the last
- * stage computes nothing.  Errors as of ek_imagine. */
+/* cfg: with the layout's choices; plans: of this model on this cluster.  *seconds is 0 where there
+ * is none after all: where the last stage computes nothing.  Errors as of ek_imagine. */
 EK_CHECKED ek_status ek_pipeline_bound(const ek_imagined_world *w, const ek_train_config *cfg,
-                                       int64_t batch, double *seconds);
+                                       ek_even_plans *plans, int64_t batch, double *seconds);
 
 #endif

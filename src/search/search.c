@@ -739,7 +739,10 @@ ek_status ek_search_run(const ek_search_config *cfg, ek_search **out)
     EK_REQUIRE(s.out != NULL, EK_ENOMEM, "no memory for a search");
     s.out->cfg = cfg;
     s.out->memory = memory;
-    st = search(&s, cfg);
+    st = ek_even_plans_open(&s.setting.plans);
+    if (st == EK_OK)
+        st = search(&s, cfg);
+    ek_even_plans_close(&s.setting.plans);
     s.out->took_s = (double)(ek_clock_ns() - began) * 1e-9;
     free(s.node_of);
     return st;

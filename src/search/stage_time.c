@@ -145,9 +145,8 @@ static int32_t find_update(const ek_graph *g)
     return i;
 }
 
-ek_status ek_stage_time_of(const ek_cluster *c, int ranks, int32_t first, int32_t n,
-                           const ek_graph *g, int is_whole, const ek_least_exchange *least,
-                           ek_stage_time *t)
+ek_status ek_stage_time_of(int ranks, int32_t first, int32_t n, const ek_graph *g, int is_whole,
+                           const ek_bound_prices *prices, ek_stage_time *t)
 {
     ek_sim_price *price = calloc((size_t)g->n_ops + 1, sizeof(*price));
     int32_t *list = calloc((size_t)n, sizeof(*list));
@@ -161,8 +160,7 @@ ek_status ek_stage_time_of(const ek_cluster *c, int ranks, int32_t first, int32_
     for (int32_t i = 0; i < n && st == EK_OK; i++)
         list[i] = first + i;
     for (int32_t i = 0; i < g->n_ops && st == EK_OK; i++) {
-        ek_simulate_price(c, &stage, &g->ops[i], &price[i]);
-        ek_least_exchange_price(least, &g->ops[i], &price[i]);
+        ek_bound_price(prices, &stage, &g->ops[i], &price[i]);
     }
     for (; p.recompute < EK_RECOMPUTES && st == EK_OK; p.recompute++)
         st = time_recompute(ranks, &stage, &p, t);

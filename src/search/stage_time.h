@@ -4,7 +4,7 @@
 #define SEARCH_STAGE_TIME_H
 
 #include "schedule/graph.h"
-#include "search/least_exchange.h"
+#include "search/bound_prices.h"
 
 enum { EK_RECOMPUTES = 3 }; /* off, attention, full */
 
@@ -19,10 +19,10 @@ typedef struct {
 } ek_stage_time;
 
 /* Replays the stage of `n` ranks from `first` on alone, messages of other stages are always there.
- * g: a step of a micro-batch with full recomputation; is_whole: of all layers; least: of
- * the layout.  EK_ENOMEM. */
-EK_CHECKED ek_status ek_stage_time_of(const ek_cluster *c, int ranks, int32_t first, int32_t n,
-                                      const ek_graph *g, int is_whole,
-                                      const ek_least_exchange *least, ek_stage_time *out);
+ * g: a step of a micro-batch with full recomputation; is_whole: of all layers; prices: of the
+ * layout.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_stage_time_of(int ranks, int32_t first, int32_t n, const ek_graph *g,
+                                      int is_whole, const ek_bound_prices *prices,
+                                      ek_stage_time *out);
 
 #endif

@@ -145,76 +145,24 @@ static void add_level(const ek_level_group *g, const ek_level_rows *carried, int
     }
 }
 
-/* Returns the seconds of the slowest. */
-static double time_links(const ek_level_group *g, const ek_level_rows *carried, double *seconds)
+static void time_links(const ek_level_group *g, const int64_t *rows, ek_level_rows *carried,
+                       double *seconds)
 {
-    double slowest = 0;
-
     memset(seconds, 0, (size_t)g->ep * sizeof(*seconds));
+    count_carried(g, rows, carried);
     for (int l = 0; l < g->cluster->n_levels; l++)
         add_level(g, carried, l, seconds);
-    for (int32_t r = 0; r < g->ep; r++)
-        slowest = fmax(slowest, seconds[r]);
-    return slowest;
 }
 
 void ek_level_wires_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *scratch,
                        double *wires)
 {
-    double slowest;
+    double slowest = 0;
 
-    count_carried(g, NULL, scratch);
-    slowest = time_links(g, scratch, wires);
-    count_carried(g, rows, scratch);
-    (void)time_links(g, scratch, wires);
+    time_links(g, NULL, scratch, wires);
+    for (int32_t r = 0; r < g->ep; r++)
+        slowest = fmax(slowest, wires[r]);
+    time_links(g, rows, scratch, wires);
     for (int32_t r = 0; r < g->ep; r++)
         wires[r] = ratio(wires[r], slowest);
-}
-
-/* --- copies ----------------------------------------------------------------------------------- */
-
-/* Rows of a rank that leave a range of its peers at least, where it is. */
-static double least_leaving(const ek_level_group *g, int32_t experts, int32_t slots,
-                            ek_rank_range near)
-{
-    double rows = g->each * g->ep;
-    int32_t first = near.first / g->shards, end = (near.end + g->shards - 1) / g->shards;
-    int64_t held = (int64_t)(end - first) * slots; /* of these expert ranks, at most */
-    double stay = fmin((double)(held < experts ? held : experts) * ceil(rows / experts), rows);
-    int32_t beside = end - first == 1 ? g->shards - (near.end - near.first) : 0;
-
-    return (rows - stay) * g->shards + stay * beside;
-}
-
-/* What the links of a rank carry at least: those of a node may carry nothing where all that leaves
- * the rank may leave the node. */
-static void count_least(const ek_level_group *g, int32_t experts, int32_t slots, int32_t rank,
-                        double *carried)
-{
-    int32_t self = rank * g->shards, n = g->cluster->n_levels;
-    ek_rank_range near = {self, self + 1}, node = near;
-
-    for (int l = 0; l < n; l++)
-        if (ek_level_is_inside_node(g->cluster, l))
-            node = peers_below(g, l, rank);
-    for (int l = 0; l < n; l++) {
-        int bypassed =
-            ek_level_is_inside_node(g->cluster, l) && node.end - node.first < g->ep * g->shards;
-
-        carried[l] = bypassed ? 0 : least_leaving(g, experts, slots, near);
-        near = peers_below(g, l, rank);
-    }
-}
-
-double ek_level_least_wire(const ek_level_group *g, int32_t experts, int32_t slots,
-                           ek_level_rows *scratch, double *wires)
-{
-    double even;
-
-    count_carried(g, NULL, scratch);
-    even = time_links(g, scratch, wires);
-    memset(scratch, 0, (size_t)g->ep * sizeof(*scratch));
-    for (int32_t r = 0; r < g->ep; r++)
-        count_least(g, experts, slots, r, scratch[r].sent);
-    return ratio(time_links(g, scratch, wires), even);
 }

@@ -34,10 +34,4 @@ void ek_level_rows_of(const ek_level_group *g, const int64_t *rows, ek_level_row
 void ek_level_wires_of(const ek_level_group *g, const int64_t *rows, ek_level_rows *scratch,
                        double *wires);
 
-/* The same of an even spread if each expert rank has copies of `slots` of `experts` experts and
- * keeps the rows of these, or sends them no further than it must: no placement of copies leaves the
- * slowest link less.  scratch, wires [ep]. */
-double ek_level_least_wire(const ek_level_group *g, int32_t experts, int32_t slots,
-                           ek_level_rows *scratch, double *wires);
-
 #endif

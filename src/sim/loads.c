@@ -320,6 +320,25 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
                        replayed_at(l, step, layer, SERVED_ALONE));
 }
 
+/* What only plans need, which is ep * ep of some. */
+static void free_scratch(ek_sim_loads *l)
+{
+    free(l->level_scratch);
+    free(l->core_seconds);
+    free(l->passed);
+    free(l->copies_passed);
+    free(l->memory);
+    free(l->slots);
+    free(l->order);
+    l->level_scratch = NULL;
+    l->core_seconds = NULL;
+    l->passed = NULL;
+    l->copies_passed = NULL;
+    l->memory = NULL;
+    l->slots = NULL;
+    l->order = NULL;
+}
+
 /* Tokens of a rank in a micro-batch; at least one. */
 static int64_t tokens_of(const ek_sim_loads_config *c)
 {
@@ -488,7 +507,9 @@ static ek_status open_loads(ek_sim_loads *l)
     EK_TRY(ek_expert_times_open(&l->machine, &l->times));
     if (c->capacity_factor != 0 || c->padded)
         EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
-    return plan_trace(l);
+    EK_TRY(plan_trace(l));
+    free_scratch(l);
+    return EK_OK;
 }
 
 ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out)
@@ -517,17 +538,11 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->copies);
     free(l->rows_sent);
     free(l->copy_messages);
-    free(l->copies_passed);
     free(l->exchanged);
     free(l->replayed);
-    free(l->level_scratch);
-    free(l->core_seconds);
-    free(l->passed);
     free(l->by_rank);
     free(l->lists);
-    free(l->memory);
-    free(l->slots);
-    free(l->order);
+    free_scratch(l);
     free(l);
 }
 
@@ -546,6 +561,19 @@ void ek_sim_loads_set(ek_sim_loads *l, int64_t step)
 const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l)
 {
     return &l->balance;
+}
+
+int32_t ek_sim_loads_slowest(const ek_sim_loads *l)
+{
+    const double *wire = l->cfg.by_level ? factors_at(l, l->step, 0, TRAFFIC)
+                                         : replayed_at(l, l->step, 0, ROWS_WIRE);
+    const double *served = factors_at(l, l->step, 0, SERVED);
+    int32_t slowest = 0;
+
+    for (int32_t r = 1; r < l->cfg.ep; r++)
+        if (wire[r] > wire[slowest] || (!(wire[r] < wire[slowest]) && served[r] > served[slowest]))
+            slowest = r;
+    return slowest;
 }
 
 /* Which factors an op has; -1: none. */

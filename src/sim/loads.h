@@ -69,9 +69,13 @@ EK_CHECKED ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_lo
 void ek_sim_loads_close(ek_sim_loads **l);
 
 int64_t ek_sim_loads_steps(const ek_sim_loads *l);
-/* Chooses the sample of ek_sim_loads_factors. */
+/* Chooses the sample of ek_sim_loads_factors; the first one is chosen to begin with. */
 void ek_sim_loads_set(ek_sim_loads *l, int64_t step);
 const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
+
+/* The rank of a group whose all-to-alls of tokens take longest in a replay; of equal ones the first
+ * of those that serve most rows.  Of the chosen sample, in the first layer. */
+int32_t ek_sim_loads_slowest(const ek_sim_loads *l);
 
 /* The factors [ep] of an op on the ranks of an expert-parallel group; NULL: it does not depend on
  * loads.  Borrowed until the next sample is chosen. */

@@ -44,7 +44,8 @@ const ek_sim_graphs *ek_imagined_graphs(const ek_imagined *x);
 const ek_sim_layout *ek_imagined_layout(const ek_imagined *x);
 void ek_imagined_close(ek_imagined **x);
 
-/* A rank alone, of which only the model is laid out: to look at many settings quickly. */
+/* A rank alone, of which only the model is laid out: to look at many settings quickly.  Its steps
+ * do not sum gradients of persistent copies of experts. */
 typedef struct ek_imagined_rank ek_imagined_rank;
 
 /* layers: of the model, which are the first of those that it has; 0: all.  The caller closes *out,

@@ -22,8 +22,10 @@ struct ek_simulation {
     int32_t n_recorded;
     ek_imagined *imagined;
     ek_dialect_graphs dialect; /* of the imagined ones; empty: these are replayed */
-    ek_sim_loads *loads;       /* NULL: even, with one copy of each expert */
-    ek_trace even;             /* the trace of loads that are even; empty: they are not */
+    const ek_sim_loads *loads; /* NULL: even, with one copy of each expert */
+    ek_sim_loads *planned;     /* those of the trace; NULL: there is none */
+    ek_even_plans *plans;      /* of even loads, if the caller has none */
+    int is_even;               /* 1: loads are those of copies under even loads */
     ek_sim_loads **of_group;   /* [2][edp] of the first and the last micro-batch, by which bytes are
                                   counted where tokens are unlike; NULL: by loads; of a group
                                   without tokens NULL */
@@ -220,6 +222,25 @@ void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op 
     price_with(&(pricing){.cluster = c}, of, op, out);
 }
 
+void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t column,
+                              const ek_sim_class *of, const ek_op *op, ek_sim_price *out)
+{
+    const double *f = ek_sim_loads_factors(copies, op), *r = ek_sim_loads_replayed(copies, op);
+
+    price_with(&(pricing){.cluster = c, .loads = copies, .is_even = 1}, of, op, out);
+    if (f == NULL)
+        return;
+    if (op->work.kind == EK_WORK_NET && f[column] <= 0) { /* it may wait for others, or nobody */
+        *out = (ek_sim_price){.silent = 1};
+        return;
+    }
+    r = r != NULL ? r : f;
+    out->seconds *= r[column];
+    out->polled *= r[column];
+    out->wire *= r[column];
+    out->overhead *= f[column];
+}
+
 static void price_op(const void *context, const ek_sim_class *of, const ek_op *op,
                      ek_sim_price *out)
 {
@@ -227,7 +248,7 @@ static void price_op(const void *context, const ek_sim_class *of, const ek_op *o
 
     price_with(&(pricing){.cluster = s->engine == EK_ENGINE_FLOW ? &s->alone : &s->cluster,
                           .loads = s->loads,
-                          .is_even = s->even.own != NULL},
+                          .is_even = s->is_even},
                of, op, out);
 }
 
@@ -304,49 +325,39 @@ void ek_simulation_close_files(ek_simulation_files **f)
 static ek_status plan_loads(const ek_simulation *s, const ek_simulation_config *cfg,
                             const ek_trace *trace, int counted, ek_sim_loads **out)
 {
-    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
-    ek_sim_loads_config c = {.trace = trace,
-                             .planner = l->planner != NULL ? l->planner : &ek_planner_off,
-                             .spec = &l->spec,
-                             .cluster = cfg->cluster,
-                             .dtype = l->dtype,
-                             .ranks = s->ranks,
-                             .ep = l->ep,
-                             .etp = l->etp,
-                             .spare_slots = l->planner != NULL ? l->spare_slots : 0,
-                             .replicas_min = l->replicas_min,
-                             .keep_all_slots = l->keep_all_slots,
-                             .all_serve = l->all_serve,
-                             .sends_twice = l->sends_twice,
-                             .rows = l->rows,
-                             .counted = counted,
-                             .horizon = l->plan_every * l->micros,
-                             .batches = l->micros,
-                             .skip = cfg->trace == NULL ? 1 : 0,
-                             .steps = cfg->trace == NULL ? 1
-                                      : cfg->steps > 0   ? cfg->steps
-                                                         : STEPS,
-                             .capacity_factor =
-                                 cfg->trace != NULL ? cfg->train->capacity_factor : 0,
-                             .by_level = s->engine == EK_ENGINE_FLOW,
-                             .by_rank = s->engine == EK_ENGINE_MESSAGES,
-                             .padded = (cfg->dialect & EK_DIALECT_PADDED) != 0};
+    ek_sim_loads_config c =
+        ek_loads_config_of(ek_imagined_layout(s->imagined), cfg->cluster, s->ranks);
 
+    c.trace = trace;
+    c.counted = counted;
+    c.skip = cfg->trace == NULL;
+    c.steps = cfg->trace == NULL ? 1 : cfg->steps > 0 ? cfg->steps : STEPS;
+    c.capacity_factor = cfg->trace != NULL ? cfg->train->capacity_factor : 0;
+    c.by_level = s->engine == EK_ENGINE_FLOW;
+    c.by_rank = s->engine == EK_ENGINE_MESSAGES;
+    c.padded = (cfg->dialect & EK_DIALECT_PADDED) != 0;
     return ek_sim_loads_open(&c, out);
 }
 
-static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg,
-                            const ek_trace *trace)
+/* The columns of factors. */
+static ek_status number_columns(ek_simulation *s)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
 
-    EK_TRY(plan_loads(s, cfg, trace, 0, &s->loads));
-    s->n_steps = ek_sim_loads_steps(s->loads);
     s->column_of = calloc((size_t)s->ranks, sizeof(*s->column_of));
     EK_REQUIRE(s->column_of != NULL, EK_ENOMEM, "no memory for %d ranks", s->ranks);
     for (int r = 0; r < s->ranks; r++)
         s->column_of[r] = r % (s->ranks / l->pp) / l->etp % l->ep;
     return EK_OK;
+}
+
+/* Of the trace. */
+static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
+{
+    EK_TRY(plan_loads(s, cfg, cfg->trace, 0, &s->planned));
+    s->loads = s->planned;
+    s->n_steps = ek_sim_loads_steps(s->loads);
+    return number_columns(s);
 }
 
 /* Where ranks have unlike numbers of tokens: the loads of each group that has some, in the first
@@ -389,8 +400,8 @@ static void close_group_loads(ek_simulation *s)
 static void close_loads(ek_simulation *s)
 {
     close_group_loads(s);
-    ek_sim_loads_close(&s->loads);
-    ek_trace_close(&s->even);
+    ek_sim_loads_close(&s->planned);
+    ek_even_plans_close(&s->plans);
     free(s->column_of);
     s->column_of = NULL;
 }
@@ -400,14 +411,15 @@ static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
 
-    if (l->planner == NULL || !ek_planner_fills_slots(l->planner))
+    if (cfg->plans == NULL)
+        EK_TRY(ek_even_plans_open(&s->plans));
+    EK_TRY(ek_even_plans_of(cfg->plans != NULL ? cfg->plans : s->plans, l, cfg->cluster, s->ranks,
+                            s->engine == EK_ENGINE_FLOW, s->engine == EK_ENGINE_MESSAGES,
+                            &s->loads));
+    if (s->loads == NULL)
         return EK_OK;
-    EK_TRY(ek_even_loads_open(l, &s->even));
-    EK_TRY(open_loads(s, cfg, &s->even));
-    if (ek_sim_loads_balance(s->loads)->replicas <= 0) {
-        close_loads(s);
-        return EK_OK;
-    }
+    s->is_even = 1;
+    EK_TRY(number_columns(s));
     if (s->calls != NULL)
         ek_net_calls_set_loads(s->calls, s->loads, (int)l->spec.experts, l->ep, l->etp);
     return open_group_loads(s, cfg);
@@ -445,7 +457,8 @@ static ek_status add_step(ek_simulation *s, int64_t step)
     ek_status st;
 
     if (s->loads != NULL) {
-        ek_sim_loads_set(s->loads, step);
+        if (s->planned != NULL)
+            ek_sim_loads_set(s->planned, step);
         sim.factors = factors_of;
         sim.exchange = exchange_of;
         sim.replayed = replayed_of;
@@ -540,7 +553,7 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     if (cfg->dialect != 0)
         EK_TRY(translate_graphs(s, cfg));
     if (cfg->trace != NULL)
-        EK_TRY(open_loads(s, cfg, cfg->trace));
+        EK_TRY(open_loads(s, cfg));
     else
         EK_TRY(open_copies(s, cfg));
     s->step_s = calloc((size_t)s->n_steps, sizeof(*s->step_s));
@@ -640,7 +653,7 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
             double rows = 1;
             ek_net_traffic t;
 
-            if (s->even.own != NULL)
+            if (s->is_even)
                 rows = ek_sim_loads_rows_sent(loads_of(s, rank, op), op);
             w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
             t = ek_net_traffic_of(&s->cluster, &w, rank);
@@ -666,7 +679,7 @@ ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
 
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s)
 {
-    return s->loads != NULL && s->even.own == NULL ? ek_sim_loads_balance(s->loads) : NULL;
+    return s->planned != NULL ? ek_sim_loads_balance(s->planned) : NULL;
 }
 
 const double *ek_simulation_steps(const ek_simulation *s, int64_t *n)

@@ -15,6 +15,7 @@
 #include "sim/loads.h"
 #include "sim/price_net.h"
 #include "sim/replay.h"
+#include "train/even_plans.h"
 
 /* The words of --engine: sim/replay.h, sim/flow.h, sim/messages.h. */
 typedef enum { EK_ENGINE_REPLAY, EK_ENGINE_FLOW, EK_ENGINE_MESSAGES } ek_engine;
@@ -35,6 +36,8 @@ typedef struct {
     const ek_trace *trace; /* NULL: even loads */
     unsigned dialect;      /* bits of sim/dialect.h; 0: evenkeel's */
     int64_t steps;         /* of the trace, evenly spaced; 0: 8; at most those that it has */
+    ek_even_plans *plans;  /* of other layouts of the model on the cluster, which are not planned
+                              again; NULL: none */
 } ek_simulation_config;
 
 enum { EK_SIMULATION_RECORDS = 9 };
@@ -42,6 +45,10 @@ enum { EK_SIMULATION_RECORDS = 9 };
 /* What an op takes on the ranks of a class under even loads. */
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
                        ek_sim_price *out);
+
+/* The same on the ranks of column `column` with copies under even loads (ek_even_plans_of). */
+void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t column,
+                              const ek_sim_class *of, const ek_op *op, ek_sim_price *out);
 
 /* The files that a simulation is made from. */
 typedef struct {

@@ -108,6 +108,7 @@ static void bounds_are_at_most_the_step(void)
     for (int draw = 0; draw < DRAWS; draw++) {
         ek_cluster cluster;
         ek_train_config c = draw_layout(draw, path[draw % 2]);
+        ek_even_plans *plans = NULL;
         double step, bound = 0;
 
         draw_cluster(draw, &cluster);
@@ -115,9 +116,11 @@ static void bounds_are_at_most_the_step(void)
         step = step_of(&c, &cluster);
         if (step <= 0)
             continue;
-        CHECK_INT(
-            ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, c.batch, &bound),
-            EK_OK);
+        CHECK_INT(ek_even_plans_open(&plans), EK_OK);
+        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, plans,
+                                    c.batch, &bound),
+                  EK_OK);
+        ek_even_plans_close(&plans);
         if (bound > step || bound < 0.2 * step)
             EK_T_FAIL("draw %d: pp %d chunks %d tp %d ep %d zero %d micro-batch %lld of %lld "
                       "recompute %s balance %s spare slots %d: bound %g, step %g",
@@ -163,9 +166,9 @@ static void what_is_done_before_does_not_follow(void)
         cluster.level[0].bytes_s = 1e11;
         cluster.level[1].bytes_s = 1e7 * pow(2, i % SPEEDS);
         step = step_of(&c, &cluster);
-        CHECK_INT(
-            ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, c.batch, &bound),
-            EK_OK);
+        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, NULL,
+                                    c.batch, &bound),
+                  EK_OK);
         if (bound > step || bound <= 0)
             EK_T_FAIL("chunks %d zero %d, %g bytes/s: bound %g, step %g", c.chunks, c.zero,
                       cluster.level[1].bytes_s, bound, step);
@@ -223,13 +226,14 @@ static void a_refusal_keeps_the_bound(void)
 
 /* --- bounds before that ----------------------------------------------------------------------- */
 
-/* Policies that keep several copies of experts, some by --replicas-min. */
+/* Policies that keep several copies of experts, some by --replicas-min, some as runs with --elastic
+ * choose. */
 static ek_train_config draw_copies(int draw, const char *model)
 {
     static const int pp[] = {1, 1, 2, 4}, ep[] = {2, 2, 4, 8}, etp[] = {1, 1, 1, 2};
-    static const char *const balance[] = {"eplb", "replicate", "auto"};
+    static const char *const balance[] = {"eplb", "replicate", "auto", "auto", "auto", "auto"};
     ek_train_config c = draw_layout(draw, model);
-    int policy = drawn(draw, 20, 3), stage;
+    int policy = drawn(draw, 20, 6), stage;
 
     c.pp = one_of(draw, 21, pp, 4);
     c.chunks = c.pp > 1 ? 1 + drawn(draw, 22, 2) : 1;
@@ -242,6 +246,13 @@ static ek_train_config draw_copies(int draw, const char *model)
     c.batch = c.micro_batch * (1 + drawn(draw, 27, 8));
     c.balance = balance[policy];
     c.replicas_min = policy == 2 ? 2 : drawn(draw, 28, 2);
+    if (policy <= 2)
+        return c;
+    c.elastic = drawn(draw, 35, 2) ? EK_ELASTIC_BY_DEFAULT : 1;
+    c.replicas_min = drawn(draw, 36, 4) == 0 ? 2 : 0;
+    c.spare_slots = -1;
+    c.ep = stage / c.etp < 8 ? stage / c.etp : 8; /* few groups, so that hosts have experts alone */
+    c.batch = c.micro_batch * (1 + drawn(draw, 38, 48));
     return c;
 }
 
@@ -260,11 +271,17 @@ static ek_layout layout_of(const ek_train_config *c, int zero, int recompute)
 /* The bounds that a search has of a layout, one after the other; 0: training refuses it. */
 static int check_bounds(const ek_search_setting *s, ek_search_layout *l, int draw)
 {
-    ek_search_layout simulated = *l, refined = *l;
+    ek_search_layout simulated = *l, again = *l, refined = *l;
     double bound[3] = {l->bound};
+    ek_search_setting tight = *s;
 
-    if (l->outcome != EK_OUTCOME_BOUND || ek_search_simulate(s, &simulated, 0) < 0)
+    if (s->train->elastic) /* copies may not fit */
+        tight.memory = l->memory * (1 + 0.1 * drawn(draw, 37, 20));
+    if (l->outcome != EK_OUTCOME_BOUND || ek_search_simulate(&tight, &simulated, 0) < 0)
         return 0;
+    tight.plans = NULL; /* planned for this one alone */
+    CHECK_INT(ek_search_simulate(&tight, &again, 0), EK_OK);
+    CHECK(again.even_s == simulated.even_s);
     CHECK_INT(ek_search_refine(s, &refined, 1), EK_OK);
     bound[1] = refined.bound;
     CHECK_INT(ek_search_refine_pipeline(s, &refined), EK_OK);
@@ -273,11 +290,11 @@ static int check_bounds(const ek_search_setting *s, ek_search_layout *l, int dra
         char words[256];
 
         if (bound[i] > simulated.even_s * (1 + 1e-9))
-            EK_T_FAIL("draw %d: %s of %lld, balance %s spare slots %d replicas min %d: "
-                      "bound %d is %g, step %g (%+.2f %%)",
+            EK_T_FAIL("draw %d: %s of %lld, balance %s spare slots %d replicas min %d "
+                      "elastic %d: bound %d is %g, step %g (%+.2f %%)",
                       draw, ek_layout_words(&l->choice, NULL, words, sizeof(words)),
                       (long long)s->batch, s->train->balance, s->train->spare_slots,
-                      s->train->replicas_min, i, bound[i], simulated.even_s,
+                      s->train->replicas_min, s->train->elastic, i, bound[i], simulated.even_s,
                       100 * (bound[i] / simulated.even_s - 1));
     }
     CHECK(bound[0] > 0);
@@ -287,7 +304,7 @@ static int check_bounds(const ek_search_setting *s, ek_search_layout *l, int dra
 /* Copies shorten exchanges: the tokens of a rank with a copy stay there. */
 static void bounds_allow_for_copies(void)
 {
-    enum { COPIES_DRAWS = 120, ZEROS = 4, BESIDE = 2 * ZEROS };
+    enum { COPIES_DRAWS = 240, ZEROS = 4, BESIDE = 2 * ZEROS };
     int node_of[RANKS], n = 0;
     char path[3][32] = {"/tmp/ek-pipeline-XXXXXX", "/tmp/ek-pipeline-XXXXXX",
                         "/tmp/ek-pipeline-XXXXXX"};
@@ -311,6 +328,7 @@ static void bounds_allow_for_copies(void)
         ek_search_layout l[BESIDE] = {{.bound = 0}};
         int chosen = drawn(draw, 30, BESIDE);
 
+        CHECK_INT(ek_even_plans_open(&s.plans), EK_OK);
         draw_cluster(draw, &cluster);
         cluster.level[drawn(draw, 32, 2)].shared_by = 1 << drawn(draw, 33, 3);
         if (drawn(draw, 34, 4) == 0) { /* ranks share cores */
@@ -322,6 +340,7 @@ static void bounds_allow_for_copies(void)
         CHECK_INT(ek_search_measure(&s, l, BESIDE, refusal, sizeof(refusal)), EK_OK);
         n += check_bounds(&s, &l[chosen], draw);
         n += check_bounds(&s, &l[0], draw);
+        ek_even_plans_close(&s.plans);
     }
     CHECK(n > COPIES_DRAWS);
     for (int i = 0; i < 3; i++)

@@ -92,6 +92,18 @@ static void check_refinement(const ek_search *quick, const ek_search *all)
     CHECK(refined < all->n && zero_grows > 0);
 }
 
+static void check_bounds(const ek_search *all)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        const ek_search_layout *l = &all->layouts[i];
+        char words[256];
+
+        if (l->outcome == EK_OUTCOME_SIMULATED && l->bound > l->even_s * (1 + 1e-9))
+            EK_T_FAIL("%s: bound %g, step %g",
+                      ek_layout_words(&l->choice, NULL, words, sizeof(words)), l->bound, l->even_s);
+    }
+}
+
 static void what_is_found_is_what_simulating_all_finds(void)
 {
     ek_train_config train = small_run();
@@ -111,22 +123,45 @@ static void what_is_found_is_what_simulating_all_finds(void)
         compare_answers(quick, all);
         check_refinement(quick, all);
         CHECK(quick->count[EK_OUTCOME_SIMULATED] < all->n / 2); /* the bound was at work */
-        for (int64_t i = 0; i < all->n; i++) {
-            const ek_search_layout *l = &all->layouts[i];
-
-            if (l->bound > l->even_s * (1 + 1e-9)) {
-                char words[256];
-
-                EK_T_FAIL("%s: bound %g, step %g",
-                          ek_layout_words(&l->choice, NULL, words, sizeof(words)), l->bound,
-                          l->even_s);
-            }
-            worst = fmax(worst, l->step_s);
-        }
+        for (int64_t i = 0; i < all->n; i++)
+            worst = fmax(worst, all->layouts[i].step_s);
+        check_bounds(all);
         CHECK(worst > 2 * all->layouts[all->best[0]].step_s); /* there was something to choose */
     }
     ek_search_close(&quick);
     ek_search_close(&all);
+}
+
+/* Policies that keep several copies of experts, and runs that choose them to survive. */
+static void copies_do_not_hide_the_best(void)
+{
+    static const char *const balance[] = {"replicate", "eplb", "auto", "auto"};
+    ek_cluster cluster;
+
+    set_cluster(&cluster);
+    for (int i = 0; i < 4; i++) {
+        ek_train_config train = small_run();
+        ek_search_config cfg = {.train = &train,
+                                .cluster = &cluster,
+                                .ranks = RANKS,
+                                .fix = "etp=1,zero=0,zero=1,micro-batch=8,micro-batch=32",
+                                .top = 5};
+        ek_search *quick, *all;
+
+        train.balance = balance[i];
+        train.replicas_min = i == 2 ? 2 : 0;
+        train.elastic = i == 3;
+        quick = search_for(&cfg);
+        cfg.everything = 1;
+        all = search_for(&cfg);
+        if (quick != NULL && all != NULL) {
+            compare_answers(quick, all);
+            check_bounds(all);
+            CHECK(quick->count[EK_OUTCOME_SIMULATED] < all->count[EK_OUTCOME_SIMULATED] / 2);
+        }
+        ek_search_close(&quick);
+        ek_search_close(&all);
+    }
 }
 
 /* Of layers enough for a few of them to be laid out.  With 4096 words the head has the FLOPs of
@@ -470,6 +505,7 @@ static void a_list_of_layers_leaves_layouts_with_as_many_stages(void)
 
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
+    EK_CASE(copies_do_not_hide_the_best),
     EK_CASE(few_layers_tell_what_all_do),
     EK_CASE(layers_that_are_not_cut_evenly_are_all_laid_out),
     EK_CASE(the_best_are_simulated_by_flow),

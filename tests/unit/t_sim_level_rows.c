@@ -92,83 +92,6 @@ static void shards_share_the_adapter(void)
     check_wires(&g, rows, (double[]){1, 1});
 }
 
-/* --- copies ----------------------------------------------------------------------------------- */
-
-static void check_least(const ek_level_group *g, int32_t slots, double want)
-{
-    ek_level_rows scratch[EP];
-    double wires[EP], least = ek_level_least_wire(g, 8, slots, scratch, wires);
-
-    if (fabs(least - want) > 1e-12)
-        EK_T_FAIL("%s, %d slots: %g, not %g", g->cluster->name, (int)slots, least, want);
-}
-
-/* 400 rows of a rank, 50 for each of 8 experts. */
-static void rows_of_experts_that_are_near_stay(void)
-{
-    ek_level_group g = {.cluster = &own, .ep = 4, .etp = 1, .shards = 1, .each = 100};
-
-    check_least(&g, 2, 1);
-    check_least(&g, 3, 250.0 / 300);
-    check_least(&g, 8, 0);
-    g.cluster = &adapters; /* nodes of two ranks */
-    check_least(&g, 2, 1);
-    check_least(&g, 3, 100.0 / 200);
-    check_least(&g, 4, 0);
-    g.ep = 2; /* one node; the rows of a rank are 200, 25 for each */
-    check_least(&g, 4, 1);
-    check_least(&g, 6, 50.0 / 100);
-}
-
-/* Rows of each rank to ranks with a copy of their expert: drawn copies and ranks or, with `near`,
- * those of the next ranks, and the first in the order of their distance. */
-static void draw_rows(uint64_t draw, int32_t slots, int near, int64_t *rows)
-{
-    enum { EXPERTS = 8, EACH = 100 };
-    int32_t expert_of[EP * EXPERTS];
-    uint64_t state = 0;
-
-    for (int32_t i = 0; i < EP * slots; i++) { /* rank r has expert r, and some others */
-        int32_t other = near ? i % slots : (int32_t)(ek_random_bits(5, draw, ++state) % EXPERTS);
-
-        expert_of[i] = (i / slots + (i % slots == 0 ? 0 : other)) % EXPERTS;
-    }
-    memset(rows, 0, EP * EP * sizeof(*rows));
-    for (int32_t r = 0; r < EP; r++)
-        for (int32_t e = 0; e < EXPERTS; e++) {
-            int32_t from = near ? 0 : (int32_t)(ek_random_bits(5, draw, ++state) % EP), to = -1;
-
-            for (int32_t i = 0; i < EP && to < 0; i++)
-                for (int32_t s = 0; s < slots && to < 0; s++)
-                    if (expert_of[((from + i) ^ r) % EP * slots + s] == e)
-                        to = ((from + i) ^ r) % EP;
-            rows[r * EP + to] += EACH;
-        }
-}
-
-static void no_placement_leaves_the_slowest_link_less(void)
-{
-    static const ek_cluster *const all[] = {&own, &adapters, &spine};
-    double closest = INFINITY;
-
-    for (uint64_t draw = 0; draw < DRAWN; draw++) {
-        ek_level_group g = {.cluster = all[draw % 3], .ep = EP, .etp = 1, .shards = 1, .each = 100};
-        int32_t slots = 2 + (int32_t)(draw / 3 % 4);
-        int64_t rows[EP * EP];
-        ek_level_rows scratch[EP];
-        double wires[EP], least = ek_level_least_wire(&g, 8, slots, scratch, wires), slowest = 0;
-
-        draw_rows(draw, slots, draw % 2 == 0, rows);
-        ek_level_wires_of(&g, rows, scratch, wires);
-        for (int32_t r = 0; r < EP; r++)
-            slowest = fmax(slowest, wires[r]);
-        if (least > slowest + 1e-12)
-            EK_T_FAIL("draw %d: at least %g, but %g", (int)draw, least, slowest);
-        closest = least > 0 ? fmin(closest, slowest / least) : closest;
-    }
-    CHECK(closest < 1.2);
-}
-
 /* --- as flows --------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -278,7 +201,5 @@ static const ek_case cases[] = {EK_CASE(ranks_below_a_switch_follow_one_another)
                                 EK_CASE(ranks_share_what_their_adapter_carries),
                                 EK_CASE(ranks_with_links_of_their_own_carry_the_larger_direction),
                                 EK_CASE(shards_share_the_adapter),
-                                EK_CASE(rows_of_experts_that_are_near_stay),
-                                EK_CASE(no_placement_leaves_the_slowest_link_less),
                                 EK_CASE(a_replay_takes_what_flows_take)};
 EK_TEST_MAIN(cases)

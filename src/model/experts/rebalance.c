@@ -179,9 +179,19 @@ void ek_rebalance_now(ek_rebalance *b)
 
 void ek_rebalance_assume_planned(ek_rebalance *b)
 {
-    for (int64_t l = 0; l < b->model->spec.layers; l++)
-        if (is_balanced(b, l))
+    const ek_plan *plan = NULL; /* of the first layer */
+
+    for (int64_t l = 0; l < b->model->spec.layers; l++) {
+        const ek_moe_planning *d = b->moe[l].planning;
+
+        if (!is_balanced(b, l))
+            continue;
+        if (plan == NULL || d->planner->custom != NULL) /* which may plan by layer */
             plan_layer(b, l, 0);
+        else if (ek_rebalance_assume(b, l, &plan->placement, plan->quota) < 0)
+            ek_routing_plan_give_up(&b->moe[l]);
+        plan = &d->persistent;
+    }
 }
 
 ek_status ek_rebalance_place(ek_rebalance *b, const ek_plan *of_layer)

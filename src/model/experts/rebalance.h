@@ -50,7 +50,8 @@ const char *ek_rebalance_stop_planner(ek_rebalance *b);
  * (EK_EINVAL: a rank has too few slots with state; layers before it have been changed).  State
  * moves in the next graph: a step's, or that of ek_rebalance_build_all. */
 void ek_rebalance_now(ek_rebalance *b);
-/* For graphs that are not executed: the same by the planner, as if state had moved already. */
+/* For graphs that are not executed: the same by the planner, as if state had moved already.  All
+ * layers get the placement of the first, as without loads they are alike. */
 void ek_rebalance_assume_planned(ek_rebalance *b);
 EK_CHECKED ek_status ek_rebalance_place(ek_rebalance *b, const ek_plan *of_layer);
 /* Before weights are filled in: sets the placement of a layer, and the shares of replicas in

@@ -105,11 +105,12 @@ static void close_rank(imagined_rank *x)
     free(x);
 }
 
-/* *g: the trainer's. */
-static ek_status build_step(ek_run *r, ek_graph **g)
+/* *g: the trainer's.  copies 1: experts have those that the policy places; 0: one each. */
+static ek_status build_step(ek_run *r, int copies, ek_graph **g)
 {
     EK_TRY(ek_trainer_create(r->model, &r->training, &r->trainer));
-    if (r->training.moe.planner != NULL && ek_planner_fills_slots(r->training.moe.planner))
+    if (copies && r->training.moe.planner != NULL &&
+        ek_planner_fills_slots(r->training.moe.planner))
         ek_trainer_assume_planned(r->trainer);
     return ek_trainer_build_step(r->trainer, g);
 }
@@ -211,7 +212,7 @@ static ek_status keep_step(imagined_rank *x, int digest)
 {
     ek_graph *g;
 
-    EK_TRY(build_step(&x->run, &g));
+    EK_TRY(build_step(&x->run, 1, &g));
     if (digest)
         x->digest = ek_graph_digest(g);
     return ek_graph_copy(&x->graph, g);
@@ -382,7 +383,7 @@ ek_status ek_imagined_rank_step(ek_imagined_rank *x, const ek_graph **out)
     ek_status st;
 
     ek_trainer_destroy(&x->rank->run.trainer);
-    st = build_step(&x->rank->run, &g);
+    st = build_step(&x->rank->run, 0, &g);
     *out = g;
     return st;
 }
