@@ -159,7 +159,7 @@ def run(o, way, limit, prompt_file, tokens, tokenizer="bytes", seed=0):
     p = Run(args, [] if way == "memory" else cgroups(o, limit))
     if p.status != 0:
         sys.exit(f"{way}: {p.err}")
-    speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens, ([\d.]+) tokens/s", p.err)
+    speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens?, ([\d.]+) tokens/s", p.err)
     experts = re.search(r"experts: ([\d.]+) % of (\d+) .*; ([\d.]+) GB read \(([\d.]+) of them for the prompt\), waited ([\d.]+) s(?:; ([\d.]+) GB read in vain)?"
                         r"(?:; ([\d.]+) % of pred)?", p.err)
     r = {"decode": float(speed[1]), "prompt": float(speed[2]), "disk": p.read, "peak": p.peak, "text": p.out, "opened": p.opened}

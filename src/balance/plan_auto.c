@@ -50,6 +50,7 @@
 #include "balance/even_replicas.h"
 #include "balance/plan_place.h"
 #include "balance/replica_search.h"
+#include "cost/cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -168,30 +169,34 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, ek_
 static void explain_transient(const memory *m, const ek_plan_limits *l, int64_t before,
                               const ek_replica_outcome *now, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     int64_t level = ek_replica_search_level(&m->search, l);
 
     if (now->n == 0)
         snprintf(
             p->reason, sizeof(p->reason),
-            "no replicas: the busiest rank's %lld assignments%s take %.4g ms; the mean load of "
-            "%lld with one replica per link would take %.4g ms",
-            ek_row_costs_shown(l, before), ek_row_costs_note(l), p->before_s * 1e3,
-            ek_row_costs_shown(l, level), ek_replica_search_time(&m->search, level, 1) * 1e3);
+            "no replicas: the busiest rank's %lld assignments%s take %s; the mean load of %lld "
+            "with one replica per link would take %s",
+            ek_row_costs_shown(l, before), ek_row_costs_note(l),
+            ek_cost_quantity(a, p->before_s, "s"), ek_row_costs_shown(l, level),
+            ek_cost_quantity(b, ek_replica_search_time(&m->search, level, 1), "s"));
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "%d replicas, at most %d per link: busiest rank %lld -> %lld assignments%s "
-                 "(%.4f of the mean), %.4g -> %.4g ms",
-                 (int)now->n, (int)now->links, ek_row_costs_shown(l, before),
-                 ek_row_costs_shown(l, now->most), ek_row_costs_note(l),
-                 level > 0 ? (double)now->most / (double)level : 1.0, p->before_s * 1e3,
-                 p->after_s * 1e3);
+                 "%d replica%s, at most %d per link: busiest rank %lld -> %lld assignments%s "
+                 "(%.4f of the mean), %s -> %s",
+                 (int)now->n, now->n == 1 ? "" : "s", (int)now->links,
+                 ek_row_costs_shown(l, before), ek_row_costs_shown(l, now->most),
+                 ek_row_costs_note(l), level > 0 ? (double)now->most / (double)level : 1.0,
+                 ek_cost_quantity(a, p->before_s, "s"), ek_cost_quantity(b, p->after_s, "s"));
 }
 
 static void explain_further(const char *what, double s, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY];
     size_t n = strlen(p->reason);
 
-    snprintf(p->reason + n, sizeof(p->reason) - n, "; with %s %.4g ms", what, s * 1e3);
+    snprintf(p->reason + n, sizeof(p->reason) - n, "; with %s %s", what,
+             ek_cost_quantity(a, s, "s"));
 }
 
 /* Replicas for rows on links, beside those for loads; *s: the time of the plan. */
@@ -446,17 +451,19 @@ static int32_t count_moved(const memory *m, const ek_plan_limits *l)
 
 static void explain_persistent(const ek_plan_limits *l, int32_t moved, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+
     if (moved == 0)
-        snprintf(
-            p->reason, sizeof(p->reason),
-            "no move, %.4g ms per micro-batch: none of %d packings saves %g times the cost of its "
-            "moves in %lld micro-batches",
-            p->before_s * 1e3, (int)PACKINGS, pays_factor, (long long)l->horizon);
+        snprintf(p->reason, sizeof(p->reason),
+                 "no move, %s per micro-batch: none of %d packings saves %g times the cost of its "
+                 "moves in %lld micro-batches",
+                 ek_cost_quantity(a, p->before_s, "s"), (int)PACKINGS, pays_factor,
+                 (long long)l->horizon);
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "%d of %d experts move: %.4g -> %.4g ms per micro-batch, for %lld micro-batches",
-                 (int)moved, (int)l->experts, p->before_s * 1e3, p->after_s * 1e3,
-                 (long long)l->horizon);
+                 "%d of %d experts move: %s -> %s per micro-batch, for %lld micro-batches",
+                 (int)moved, (int)l->experts, ek_cost_quantity(a, p->before_s, "s"),
+                 ek_cost_quantity(b, p->after_s, "s"), (long long)l->horizon);
 }
 
 /* Makes a packing and keeps it as m->best if it takes less than *least, moves included. */
@@ -524,6 +531,7 @@ static double close_time(memory *m, const ek_plan_limits *l, const int64_t *coun
 /* Whether to keep the present placement after the close comparison, made if in doubt. */
 static int keeps_present(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
     double horizon = (double)l->horizon, stay, move;
     double below = p->after_s * horizon + doubt_factor * m->to_save_s;
 
@@ -537,10 +545,11 @@ static int keeps_present(memory *m, const ek_plan_limits *l, const int64_t *coun
         return 0;
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "no move, %.4g ms per micro-batch: moving %d of %d experts would save %.4g ms in "
-                 "each of %lld micro-batches and cost %.4g ms",
-                 stay * 1e3, (int)count_moved(m, l), (int)l->experts, (stay - move) * 1e3,
-                 (long long)l->horizon, m->to_save_s / pays_factor * 1e3);
+                 "no move, %s per micro-batch: moving %d of %d experts would save %s in each of "
+                 "%lld micro-batches and cost %s",
+                 ek_cost_quantity(a, stay, "s"), (int)count_moved(m, l), (int)l->experts,
+                 ek_cost_quantity(b, stay - move, "s"), (long long)l->horizon,
+                 ek_cost_quantity(c, m->to_save_s / pays_factor, "s"));
     p->after_s = p->before_s;
     ek_placement_copy(&m->best, &p->placement);
     return 1;

@@ -36,6 +36,7 @@
  *              and two transient plans. */
 #include "balance/few_copies.h"
 #include "balance/replica_search.h"
+#include "cost/cost.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -245,6 +246,7 @@ static ek_replica_outcome make_transient(memory *m, const ek_plan_limits *l, con
 static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     memory *m = mem;
     ek_replica_outcome before, now = make_transient(m, l, counts, 1, p, &before);
 
@@ -255,15 +257,17 @@ static ek_status plan_transient(void *mem, const ek_plan_limits *l, const int64_
     if (p->explain && now.n == 0)
         snprintf(p->reason, sizeof(p->reason),
                  "no transient replicas: persistent copies have at most %lld assignments on a "
-                 "rank%s, %.4g ms",
-                 ek_row_costs_shown(l, now.most), ek_row_costs_note(l), now.s * 1e3);
+                 "rank%s, %s",
+                 ek_row_costs_shown(l, now.most), ek_row_costs_note(l),
+                 ek_cost_quantity(a, now.s, "s"));
     else if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "%d transient replicas, at most %d per link: busiest rank %lld -> %lld "
-                 "assignments%s, %.4g -> %.4g ms",
-                 (int)now.n, (int)now.links, ek_row_costs_shown(l, before.most),
-                 ek_row_costs_shown(l, now.most), ek_row_costs_note(l), before.s * 1e3,
-                 now.s * 1e3);
+                 "%d transient replica%s, at most %d per link: busiest rank %lld -> %lld "
+                 "assignments%s, %s -> %s",
+                 (int)now.n, now.n == 1 ? "" : "s", (int)now.links,
+                 ek_row_costs_shown(l, before.most), ek_row_costs_shown(l, now.most),
+                 ek_row_costs_note(l), ek_cost_quantity(a, before.s, "s"),
+                 ek_cost_quantity(b, now.s, "s"));
     return EK_OK;
 }
 
@@ -321,6 +325,7 @@ static int32_t arriving_experts(const ek_placement *now, const ek_placement *the
 /* Whether m->kept is to replace the present placement; says why not. */
 static int is_taken(memory *m, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     const ek_placement *then = &m->kept.placement;
     int32_t domains = ek_plan_number_domains(l, m->domain_of), moves;
     int32_t busiest = arriving_experts(&p->placement, then, &moves);
@@ -334,11 +339,11 @@ static int is_taken(memory *m, const ek_plan_limits *l, const int64_t *counts, e
             pays_factor * busiest * l->costs.migrate_s_per_expert)
         return 1;
     if (p->explain)
-        snprintf(p->reason, sizeof(p->reason),
-                 "kept: %d arriving experts would save %.4g ms in each of %lld micro-batches and "
-                 "cost %.4g ms",
-                 (int)moves, (p->before_s - p->after_s) * 1e3, (long long)l->horizon,
-                 busiest * l->costs.migrate_s_per_expert * 1e3);
+        snprintf(
+            p->reason, sizeof(p->reason),
+            "kept: %d arriving experts would save %s in each of %lld micro-batches and cost %s",
+            (int)moves, ek_cost_quantity(a, p->before_s - p->after_s, "s"), (long long)l->horizon,
+            ek_cost_quantity(b, busiest * l->costs.migrate_s_per_expert, "s"));
     p->after_s = p->before_s;
     return 0;
 }

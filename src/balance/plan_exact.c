@@ -41,9 +41,9 @@ static ek_status plan_exact(void *mem, const ek_plan_limits *l, const int64_t *c
     p->after_s = ek_row_costs_seconds(l, m->least) + (m->n_best > 0 ? l->costs.replica_s : 0);
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "%d replicas bring the busiest rank from %lld to %lld assignments%s, %.4f of the "
-                 "mean",
-                 (int)m->n_best, ek_row_costs_shown(l, before), ek_row_costs_shown(l, m->least),
+                 "%d replica%s the busiest rank from %lld to %lld assignments%s, %.4f of the mean",
+                 (int)m->n_best, m->n_best == 1 ? " brings" : "s bring",
+                 ek_row_costs_shown(l, before), ek_row_costs_shown(l, m->least),
                  ek_row_costs_note(l),
                  sum > 0 ? (double)m->least / ek_row_costs_mean(l, sum) : 1.0);
     return EK_OK;

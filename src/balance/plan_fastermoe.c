@@ -23,6 +23,7 @@
  * Departures   Slots are finite: an expert for which some rank has no slot ends the search.  So
  *              does a rank number that is no expert number. */
 #include "balance/plan_shadow.h"
+#include "cost/cost.h"
 
 #include <stdio.h>
 
@@ -65,6 +66,7 @@ static int32_t most_sent(const memory *m, int32_t ranks)
 static ek_status plan_fastermoe(void *mem, const ek_plan_limits *l, const int64_t *counts,
                                 ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     memory *m = mem;
     double each = l->costs.compute_s_per_row + l->costs.comm_s_per_row;
     int32_t n = 0, now, next;
@@ -90,8 +92,9 @@ static ek_status plan_fastermoe(void *mem, const ek_plan_limits *l, const int64_
     }
     if (p->explain)
         snprintf(p->reason, sizeof(p->reason),
-                 "%d experts shadowed, by assignments sent: %.4g -> %.4g ms by its own model",
-                 (int)n, p->before_s * 1e3, p->after_s * 1e3);
+                 "%d expert%s shadowed, by assignments sent: %s -> %s by its own model", (int)n,
+                 n == 1 ? "" : "s", ek_cost_quantity(a, p->before_s, "s"),
+                 ek_cost_quantity(b, p->after_s, "s"));
     return EK_OK;
 }
 

@@ -29,6 +29,7 @@
 #include "balance/plan_prophet.h"
 
 #include "balance/row_costs.h"
+#include "cost/cost.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -449,23 +450,23 @@ static void set_quotas(const memory *m, const ek_plan_limits *l, const int64_t *
 static void explain_prophet(memory *m, const ek_plan_limits *l, int64_t before, bool better,
                             ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     int64_t after;
 
     (void)ek_plan_loads(l, p, m->loads.served);
     after = ek_row_costs_largest(l, m->loads.served);
     if (better)
-        snprintf(
-            p->reason, sizeof(p->reason),
-            "%d replicas (%d tried): heaviest rank %lld -> %lld assignments%s, %.3f -> %.3f ms",
-            (int)m->kept, (int)m->included, ek_row_costs_shown(l, before),
-            ek_row_costs_shown(l, after), ek_row_costs_note(l), p->before_s * 1e3,
-            p->after_s * 1e3);
+        snprintf(p->reason, sizeof(p->reason),
+                 "%d replica%s (%d tried): heaviest rank %lld -> %lld assignments%s, %s -> %s",
+                 (int)m->kept, m->kept == 1 ? "" : "s", (int)m->included,
+                 ek_row_costs_shown(l, before), ek_row_costs_shown(l, after), ek_row_costs_note(l),
+                 ek_cost_quantity(a, p->before_s, "s"), ek_cost_quantity(b, p->after_s, "s"));
     else
         snprintf(p->reason, sizeof(p->reason),
-                 "unchanged (%d replicas tried): heaviest rank %lld assignments%s, %.3f ms; best "
-                 "found %.3f ms",
+                 "unchanged (%d replicas tried): heaviest rank %lld assignments%s, %s; best found "
+                 "%s",
                  (int)m->included, ek_row_costs_shown(l, before), ek_row_costs_note(l),
-                 p->before_s * 1e3, m->best * 1e3);
+                 ek_cost_quantity(a, p->before_s, "s"), ek_cost_quantity(b, m->best, "s"));
 }
 
 static ek_status plan_prophet(void *mem, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)

@@ -30,6 +30,7 @@
 #include "balance/plan_shadow.h"
 
 #include "balance/row_costs.h"
+#include "cost/cost.h"
 
 #include <stdio.h>
 
@@ -142,11 +143,10 @@ static int shadow_next(const ek_plan_limits *l, const int64_t *counts, memory *m
 
 /* --- reason text ------------------------------------------------------------------------------ */
 
-static const double MS = 1e3; /* milliseconds per second */
-
 /* Writes what ended the search; returns snprintf's result. */
 static int explain_end(const search *now, char *text, size_t cap)
 {
+    char a[EK_COST_QUANTITY];
     int e = (int)now->refused;
 
     if (e < 0)
@@ -155,22 +155,24 @@ static int explain_end(const search *now, char *text, size_t cap)
         return snprintf(text, cap, "only the primary rank has tokens for expert %d", e);
     if (now->full >= 0)
         return snprintf(text, cap, "expert %d: no empty slot on rank %d", e, (int)now->full);
-    return snprintf(text, cap, "with expert %d it would take %.3f ms", e, MS * now->refused_s);
+    return snprintf(text, cap, "with expert %d it would take %s", e,
+                    ek_cost_quantity(a, now->refused_s, "s"));
 }
 
 /* The list of experts comes last, cut where the text ends. */
 static void explain_shadow(const memory *m, const ek_plan_limits *l, const search *now,
                            int64_t most, ek_plan *p)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     char end[80];
     int n;
 
     (void)explain_end(now, end, sizeof(end));
     n = snprintf(p->reason, sizeof(p->reason),
-                 "%d shadowed, heaviest rank %lld -> %lld%s, %.3f -> %.3f ms; %s%s", (int)now->n,
+                 "%d shadowed, heaviest rank %lld -> %lld%s, %s -> %s; %s%s", (int)now->n,
                  ek_row_costs_shown(l, most), ek_row_costs_shown(l, now->least),
-                 ek_row_costs_note(l), MS * p->before_s, MS * p->after_s, end,
-                 now->n > 0 ? "; shadowed" : "");
+                 ek_row_costs_note(l), ek_cost_quantity(a, p->before_s, "s"),
+                 ek_cost_quantity(b, p->after_s, "s"), end, now->n > 0 ? "; shadowed" : "");
     for (int32_t i = 0; i < now->n && n < EK_PLAN_REASON; i++) {
         size_t cap = sizeof(p->reason) - (size_t)n;
         int k = snprintf(p->reason + n, cap, " %d", (int)m->shadows[i]);

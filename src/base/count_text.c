@@ -35,13 +35,21 @@ const char *ek_time_text(char *buf, size_t cap, double seconds)
     static const struct {
         double until, unit_s;
         const char *name;
-    } units[] = {{120, 1, "s"}, {7200, 60, "min"}, {3.6e6, 3600, "h"}, {0, 86400, "days"}};
+    } units[] = {{0.9995, 1e-3, "ms"},
+                 {120, 1, "s"},
+                 {7200, 60, "min"},
+                 {3.6e6, 3600, "h"},
+                 {0, 86400, "days"}};
     size_t u = 0;
     double x;
 
+    if (!(seconds > 0)) {
+        snprintf(buf, cap, "0 s");
+        return buf;
+    }
     while (units[u].until > 0 && seconds >= units[u].until)
         u++;
     x = seconds / units[u].unit_s;
-    snprintf(buf, cap, x < 9.95 ? "%.2g %s" : "%.0f %s", x, units[u].name);
+    snprintf(buf, cap, "%.*f %s", ek_decimals(x), x, units[u].name);
     return buf;
 }

@@ -14,8 +14,8 @@ const char *ek_count_text(char *buf, size_t cap, double n);
 /* "12.3 MB", "4.56 GB", "512 B": bytes, likewise. */
 const char *ek_bytes_text(char *buf, size_t cap, double bytes);
 
-/* "2.4 min", "400 h", "42 days": two significant digits or whole numbers, seconds below two
- * minutes; buf of at least 32 bytes. */
+/* "2.40 min", "400 h", "42.0 days": likewise three significant digits, seconds below two minutes;
+ * buf of at least 32 bytes. */
 const char *ek_time_text(char *buf, size_t cap, double seconds);
 
 #endif

@@ -2,6 +2,7 @@
 #include "evenkeel/lm.h"
 
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/file.h"
 #include "base/live_line.h"
 #include "cli/cli.h"
@@ -160,6 +161,7 @@ static void print_experts(const ek_lm_expert_stats *x)
 
 static ek_status generate(generate_settings *s, const char *prompt)
 {
+    double rate, prompt_rate;
     int on_terminal = isatty(STDOUT_FILENO);
     ek_lm_generate_times times = {0};
     ek_lm_expert_stats experts = {.size = sizeof(experts)};
@@ -183,10 +185,12 @@ static ek_status generate(generate_settings *s, const char *prompt)
         st = ek_lm_get_expert_stats(lm, &experts);
     ek_lm_close(&lm);
     EK_TRY(st);
+    rate = (double)made / times.tokens_s;
+    prompt_rate = (double)times.prompt_tokens / times.prompt_s;
     if (!s->quiet && made > 1)
-        fprintf(stderr, "%lld tokens, %.2f tokens/s; prompt: %lld tokens, %.2f tokens/s\n",
-                (long long)made, (double)made / times.tokens_s, (long long)times.prompt_tokens,
-                (double)times.prompt_tokens / times.prompt_s);
+        fprintf(stderr, "%lld tokens, %.*f tokens/s; prompt: %lld token%s, %.*f tokens/s\n",
+                (long long)made, ek_decimals(rate), rate, (long long)times.prompt_tokens,
+                times.prompt_tokens == 1 ? "" : "s", ek_decimals(prompt_rate), prompt_rate);
     if (!s->quiet && experts.slots > 0 && experts.uses > 0)
         print_experts(&experts);
     return EK_OK;

@@ -5,6 +5,7 @@
 #include "balance/row_costs.h"
 #include "base/count_text.h"
 #include "cli/cli.h"
+#include "cost/cost.h"
 #include "model/hf/source.h"
 
 #include <jansson.h>
@@ -274,19 +275,22 @@ static ek_status print_json(const plan_run *x, const ek_replay_result *r)
 static void print_text(const plan_run *x, const ek_replay_result *r)
 {
     const ek_plan_limits *l = &x->cfg.limits;
-    char bytes[16], line[320];
+    char bytes[16], line[320], a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     cli_text name;
 
     printf("%s: %s\n", x->cfg.planner->name, x->cfg.planner->what);
     printf("  trace       %lld iterations, %lld layers, %lld sources, %lld experts\n",
            (long long)x->trace.iterations, (long long)x->trace.layers, (long long)x->trace.sources,
            (long long)x->trace.experts);
-    printf("  onto        %d ranks of %d slots\n", (int)l->ranks, (int)l->slots);
+    printf("  onto        %d rank%s of %d slot%s\n", (int)l->ranks, l->ranks == 1 ? "" : "s",
+           (int)l->slots, l->slots == 1 ? "" : "s");
     printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f%s\n", r->before, r->mean,
            (long long)r->plans, r->worst, l->row_cost != NULL ? ", of time by rank speeds" : "");
-    printf("  plan time   %.1f us, 99 %% below %.1f us\n", r->us_median, r->us_p99);
+    printf("  plan time   %s, 99 %% below %s\n", ek_cost_quantity(a, r->us_median * 1e-6, "s"),
+           ek_cost_quantity(b, r->us_p99 * 1e-6, "s"));
     if (x->cfg.history != NULL)
-        printf("  history     %.1f us a layer for persistent placements\n", r->persistent_us);
+        printf("  history     %s a layer for persistent placements\n",
+               ek_cost_quantity(a, r->persistent_us * 1e-6, "s"));
     printf("  moved       %s per layer and iteration\n",
            ek_bytes_text(bytes, sizeof(bytes), r->bytes));
     if (x->cfg.planner->enforces_replicas_min)

@@ -26,11 +26,12 @@ static void show_start(void *context, const ek_train_info *i)
         snprintf(ranks, sizeof(ranks), "%d ranks of ", d->job->size);
     fprintf(ek_command_err(),
             "%s parameters (%s active), %s tokens of data, %" PRId64 " x %" PRId64
-            " tokens a step\nkernels %s (products: %s), %s%d threads, about %sB of memory%s\n",
+            " tokens a step\nkernels %s (products: %s), %s%d thread%s, about %sB of memory%s\n",
             ek_count_text(a, sizeof(a), (double)i->params),
             ek_count_text(b, sizeof(b), (double)i->active_params),
             ek_count_text(c, sizeof(c), (double)i->tokens), i->batch, i->seq, i->kernels,
-            i->products, ranks, i->threads, ek_count_text(m, sizeof(m), (double)i->predicted_bytes),
+            i->products, ranks, i->threads, i->threads == 1 ? "" : "s",
+            ek_count_text(m, sizeof(m), (double)i->predicted_bytes),
             d->job->size > 1 ? " on the first" : "");
     fprintf(ek_command_err(), "output in %s\n", cli_shown(&out, d->out));
     if (i->first_step > 0)
@@ -224,7 +225,7 @@ static void print_evaluations(const ek_train_evaluation *e)
 
 static void print_summary(const ek_train_summary *s, const cli_train_display *d)
 {
-    char rate[16], time[24], peak[16], guess[16], loss[40] = "no steps left";
+    char rate[16], time[24], peak[16], guess[16], speed[40] = "", loss[40] = "no steps left";
     cli_text path;
 
     if (d->json) {
@@ -233,10 +234,13 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
     }
     if (isfinite(s->end.loss))
         snprintf(loss, sizeof(loss), "loss %.4f", s->end.loss);
-    printf("%" PRId64 " steps in %s, %s tokens/s, %s, peak memory %sB (predicted %sB)\n"
+    if (s->tokens_per_s > 0) /* the first step of a process is not counted */
+        snprintf(speed, sizeof(speed), ", %s tokens/s",
+                 ek_count_text(rate, sizeof(rate), s->tokens_per_s));
+    printf("%" PRId64 " step%s in %s%s, %s, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
-           s->end.step, cli_duration(time, sizeof(time), s->end.seconds),
-           ek_count_text(rate, sizeof(rate), s->tokens_per_s), loss,
+           s->end.step, s->end.step == 1 ? "" : "s",
+           cli_duration(time, sizeof(time), s->end.seconds), speed, loss,
            ek_count_text(peak, sizeof(peak), (double)s->peak_rss_bytes),
            ek_count_text(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));

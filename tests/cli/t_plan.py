@@ -106,7 +106,7 @@ class Plan(ek_cli.Case):
                 self.assertFalse(self.stayed(r, hot[0]))
                 if policy == "auto":
                     self.assertRegex(hot[0]["primary_reason"],
-                                     "^2 of 12 experts move: 16.5 -> .* ms per micro-batch, ")
+                                     "^2 of 12 experts move: 16.5 ms -> .* ms per micro-batch, ")
                     self.assertRegex(even[0]["primary_reason"], "^no move, ")
                     self.assertRegex(hot[0]["reason"], r"^\d+ replicas, at most \d per link: ")
                 else:

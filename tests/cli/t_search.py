@@ -158,7 +158,7 @@ class Search(ek_cli.Case):
         again = self.fails_as_simulated(best["best"][0])
         self.assertAlmostEqual(again["failures"]["goodput"], first["goodput"], delta=1e-9)
         text = self.search(*words, "--objective", "goodput", cluster=self.failing()).stdout
-        for wanted in ("the most completed steps under failures", "failures of a node every 5 h", "recovers  --ep 8", "recovers  --ep 8 --zero 1",
+        for wanted in ("the most completed steps under failures", "failures of a node every 5.00 h", "recovers  --ep 8", "recovers  --ep 8 --zero 1",
                        "the shortest step without failures has --ep 8 --zero 1",
                        "--micro-batch 64 --elastic --data"):
             self.assertIn(wanted, text)

@@ -303,7 +303,7 @@ class Simulate(ek_cli.Case):
         self.assertEqual((groups["wait_s"], groups["restarts"]), (9950, 1))  # half of a group waits
         text = self.simulate(*words).stdout
         for wanted in ("failures  recorded, 2 of 2 instances", "experts   survives any 1 of 2 nodes", "none is made",
-                       "2 instances, 5.6 h: ", "goodput   0.7",
+                       "2 instances, 5.56 h: ", "goodput   0.7",
                        "recovery 910 ms (assumed), restart 3.09 s (assumed)", "; waits for nodes 0 s"):
             self.assertIn(wanted, text)
 

@@ -47,6 +47,20 @@ static void three_digits(void)
     }
 }
 
+static void times_have_units(void)
+{
+    static const double x[] = {0, 0.5, 0.9999, 119, 142, 86400, 3.6e6 - 1, 42 * 86400};
+    static const char *const want[] = {"0 s",      "500 ms", "1.00 s", "119 s",
+                                       "2.37 min", "24.0 h", "1000 h", "42.0 days"};
+
+    for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++) {
+        char text[32];
+
+        if (strcmp(ek_time_text(text, sizeof(text), x[i]), want[i]) != 0)
+            EK_T_FAIL("%g s are \"%s\", expected \"%s\"", x[i], text, want[i]);
+    }
+}
+
 static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit),
-                                EK_CASE(three_digits)};
+                                EK_CASE(three_digits), EK_CASE(times_have_units)};
 EK_TEST_MAIN(cases)

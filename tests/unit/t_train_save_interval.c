@@ -148,10 +148,11 @@ static void text_gives_interval_and_reason(void)
 
     ek_save_history_add_save(&h, 0.5, 1);
     i = ek_save_interval_find(&h, &risk, 24 * hour, 0);
-    CHECK(strcmp(ek_save_interval_text(&i, &h, &risk, text, sizeof(text)),
-                 "every 587 steps (2.4 min), as a save costs 0.5 s, a host is expected to be lost "
-                 "every 24 h (1 was so far), and the loss of any host loses state: one need every "
-                 "6 h") == 0);
+    CHECK(
+        strcmp(ek_save_interval_text(&i, &h, &risk, text, sizeof(text)),
+               "every 587 steps (2.45 min), as a save costs 500 ms, a host is expected to be lost "
+               "every 24.0 h (1 was so far), and the loss of any host loses state: one need every "
+               "6.00 h") == 0);
 }
 
 static const ek_case cases[] = {

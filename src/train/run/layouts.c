@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "comm/agree.h"
 #include "comm/mesh.h"
+#include "cost/cost.h"
 #include "elastic/segment.h"
 #include "model/hf/names.h"
 #include "recover/supervised.h"
@@ -507,12 +508,15 @@ static double cost_of_change(const ek_run_layouts *l)
 static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
                         const ek_layout_verdict *v, double took_s)
 {
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
     char words[WORDS], of_step[64] = "", of_change[64];
 
     (void)options_text(&l->pool->layout[v->best], words, sizeof(words));
-    (void)snprintf(of_step, sizeof(of_step), "%.4g ms a step instead of %.4g", v->expected_s * 1e3,
-                   p->measured_s * 1e3);
-    (void)snprintf(of_change, sizeof(of_change), "a change takes %.2g s", p->change_s);
+    (void)snprintf(of_step, sizeof(of_step), "%s a step instead of %s",
+                   ek_cost_quantity(a, v->expected_s, "s"),
+                   ek_cost_quantity(b, p->measured_s, "s"));
+    (void)snprintf(of_change, sizeof(of_change), "a change takes %s",
+                   ek_cost_quantity(a, p->change_s, "s"));
     if (v->change)
         ek_log("layout", EK_LOG_INFO, "changing to the layout %s: by simulation %s; %s", words,
                of_step, of_change);
@@ -522,8 +526,8 @@ static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
                "with it");
     else if (v->best == l->decision.current)
         ek_log("layout", EK_LOG_INFO,
-               "the layout stays: no other is simulated to be faster (decided in %.0f ms)",
-               took_s * 1e3);
+               "the layout stays: no other is simulated to be faster (decided in %s)",
+               ek_cost_quantity(a, took_s, "s"));
     else
         ek_log("layout", EK_LOG_INFO,
                "the layout stays: the best other one, %s, is simulated to take %s, which would not "
