@@ -55,6 +55,8 @@ static ek_train_config draw_layout(int draw, const char *model)
     c.recompute = recompute[drawn(draw, 6, 3)];
     c.micro_batch = RANKS / c.pp / c.tp;
     c.batch = c.micro_batch * (1 + drawn(draw, 7, 6)) + drawn(draw, 8, 2) * c.micro_batch / 2;
+    c.a2a = drawn(draw, 9, 2) ? "2dh" : "linear";
+    c.pipeline_degree = 1 << drawn(draw, 50, 3);
     return c;
 }
 
@@ -63,6 +65,7 @@ typedef struct {
     const ek_sim_graphs *graphs;
     int64_t *asked; /* prices */
     double factors[8][EP];
+    double slow[RANKS]; /* some ranks; all 1: none is */
 } toy;
 
 static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
@@ -96,6 +99,7 @@ static ek_sim_result run(const toy *t, int flow, int loaded, int each)
                          .absent = is_absent,
                          .context = t,
                          .price_each = each,
+                         .slow = t->slow,
                          .factors = loaded ? factors_of : NULL,
                          .loads = t,
                          .column_of = column_of,
@@ -143,8 +147,10 @@ static void steps_are_those_of_ops_priced_one_by_one(void)
         ek_imagined *im = NULL;
         toy t = {.cluster = &c, .asked = &asked};
 
+        for (int i = 0; i < RANKS; i++)
+            t.slow[i] = drawn(draw, 51, 3) == 0 && drawn(draw, 52 + i, 8) == 0 ? 1.25 : 1;
         for (int i = 0; i < 8 * EP; i++)
-            t.factors[i / EP][i % EP] = 1 + drawn(draw, 10 + i, 100) * 0.01;
+            t.factors[i / EP][i % EP] = 1 + drawn(draw, 100 + i, 100) * 0.01;
         if (ek_imagine(&cfg, &(ek_imagined_world){RANKS, node_of, &c}, 0, &im) == EK_OK) {
             t.graphs = ek_imagined_graphs(im);
             for (int i = 0; i < 4; i++)
