@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-enum { UNKNOWN = -2 };
-
 static void reserve_sums(ek_locality_sums *s, ek_arena *a, const ek_plan_limits *l)
 {
     s->served = ek_arena_alloc(a, l->ranks, sizeof(*s->served));
@@ -49,6 +47,11 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l)
         n->expert_of[i] = ek_arena_alloc(a, all, sizeof(*n->expert_of[i]));
         n->quota[i] = ek_arena_alloc(a, all, sizeof(*n->quota[i]));
     }
+}
+
+int ek_locality_uses(const ek_plan_limits *l)
+{
+    return l->costs.comm_s_per_row > 0 && l->ranks >= 2;
 }
 
 /* --- time of a plan --------------------------------------------------------------------------- */
@@ -154,8 +157,6 @@ static int32_t most_wanted_expert(ek_locality *n, const ek_plan_limits *l, const
     const int64_t *own = counts + (int64_t)rank * l->experts;
     int32_t best = -1;
 
-    if (n->favourite[rank] == UNKNOWN)
-        n->favourite[rank] = ek_first_largest(own, l->experts);
     if (n->favourite[rank] < 0 || ek_plan_slot(&p->placement, rank, n->favourite[rank]) < 0)
         return n->favourite[rank];
     for (int32_t e = 0; e < l->experts; e++)
@@ -390,10 +391,8 @@ int ek_locality_improve(ek_locality *n, const ek_plan_limits *l, const int64_t *
 {
     double given, with, alone;
 
-    if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
+    if (!ek_locality_uses(l))
         return 0;
-    for (int32_t r = 0; r < l->ranks; r++)
-        n->favourite[r] = UNKNOWN;
     given = with = ek_locality_time(n, l, counts, p);
     add_locality_replicas(n, l, counts, p, &with);
     save_plan(n, l, p, BEST);

@@ -26,12 +26,12 @@ typedef struct {
 
 typedef struct {
     int64_t *tokens;           /* [ranks] assignments of each source; filled in by the caller */
+    int32_t *favourite;        /* [ranks] the expert that most of its tokens go to; -1: none; filled
+                                  in by the caller, where ek_locality_uses() */
     ek_locality_sums sums;     /* of the current plan */
     ek_locality_sums saved[2]; /* saved plans: their sums */
     int32_t *expert_of[2];     /* [ranks * slots] their slots */
     int64_t *quota[2];         /* [ranks * slots] and quotas */
-    int32_t *favourite;        /* [ranks] the expert that most of its tokens go to; -1: none; -2:
-                                  not known yet */
     int32_t *giver;            /* [experts] lowest slot that may still give rows to replicas; -1 */
     int32_t *next_giver;       /* [ranks * slots] the next higher one of the same expert; -1 */
     ek_locality_take *taken;   /* [ranks * slots] by the last replica */
@@ -43,6 +43,9 @@ typedef struct {
 } ek_locality;
 
 void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);
+
+/* Whether locality replicas may pay: rows cost something to send. */
+int ek_locality_uses(const ek_plan_limits *l);
 
 /* Seconds of a layer with a plan: products of the rank that takes longest, rows on the busiest link
  * (sent or received), and replicas on the busiest link.  Equals ek_plan_time, computed without the

@@ -134,10 +134,12 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
 
 /* --- transient -------------------------------------------------------------------------------- */
 
-/* Sums counts: totals of experts and sources; sets the model. */
+/* Sums counts: totals of experts and sources; the largest of each source, while they are in the
+ * cache; sets the model. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
     int64_t *total = m->search.alias.total, busiest = 0;
+    int favourites = ek_locality_uses(l);
 
     memset(total, 0, (size_t)l->experts * sizeof(*total));
     for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
@@ -148,6 +150,8 @@ static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts,
             total[e] += counts[e];
         }
         m->locality.tokens[r] = sum;
+        if (favourites)
+            m->locality.favourite[r] = ek_first_largest(counts, l->experts);
         busiest = sum > busiest ? sum : busiest;
     }
     ek_replica_search_set(&m->search, l, busiest, of);
@@ -521,7 +525,7 @@ static double close_time(memory *m, const ek_plan_limits *l, const int64_t *coun
     ek_placement_copy(&p->placement, primaries);
     now = make_transient(m, l, p, &most);
     shorten_links(m, &of_one, counts, p, &now.s);
-    if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
+    if (!ek_locality_uses(l))
         return now.s; /* ek_locality_improve did nothing */
     if (of_one.costs.exposed_s > 0)
         of_one.costs.replica_s = of_one.costs.exposed_s;

@@ -16,6 +16,7 @@ static int improve(world *w, double *s)
         w->near.tokens[r] = 0;
         for (int32_t e = 0; e < w->f.l.experts; e++)
             w->near.tokens[r] += w->f.counts[r * w->f.l.experts + e];
+        w->near.favourite[r] = ek_first_largest(w->f.counts + r * w->f.l.experts, w->f.l.experts);
     }
     better = ek_locality_improve(&w->near, &w->f.l, w->f.counts, w->total, &w->f.p, s);
     check_improved(w, before, better, *s);
