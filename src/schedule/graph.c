@@ -1,4 +1,5 @@
-/* The step graph as two growing arrays: ops, and the ids of their dependencies. */
+/* The step graph as two growing arrays: ops, and the ids of their dependencies.  Packed copies are
+ * in graph_pack.c. */
 #include "schedule/graph.h"
 
 #include <stdlib.h>
@@ -13,6 +14,8 @@ void ek_graph_fini(ek_graph *g)
 {
     free(g->ops);
     free(g->deps);
+    free(g->alike);
+    free(g->place);
     memset(g, 0, sizeof(*g));
 }
 
@@ -42,24 +45,6 @@ static int reserve_elements(void **array, int32_t *cap, int32_t need, size_t siz
     *array = p;
     *cap = want;
     return 1;
-}
-
-ek_status ek_graph_copy(ek_graph *to, const ek_graph *from)
-{
-    void *ops = to->ops, *deps = to->deps;
-    int ok = reserve_elements(&ops, &to->cap_ops, from->n_ops, sizeof(*to->ops));
-
-    to->ops = ops;
-    ok = ok && reserve_elements(&deps, &to->cap_deps, from->n_deps, sizeof(*to->deps));
-    to->deps = deps;
-    EK_REQUIRE(ok, EK_ENOMEM, "no memory for a step graph of %d ops", (int)from->n_ops);
-    if (from->n_ops > 0) /* else the arrays may be NULL */
-        memcpy(to->ops, from->ops, (size_t)from->n_ops * sizeof(*to->ops));
-    if (from->n_deps > 0)
-        memcpy(to->deps, from->deps, (size_t)from->n_deps * sizeof(*to->deps));
-    to->n_ops = from->n_ops;
-    to->n_deps = from->n_deps;
-    return EK_OK;
 }
 
 int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t n_deps)
@@ -116,17 +101,19 @@ uint64_t ek_graph_digest(const ek_graph *g)
     uint64_t d = 1;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
-        int32_t words[] = {(int32_t)op->kind, (int32_t)op->lane, op->layer, op->micro,
-                           op->part,          op->recompute,     op->n_deps};
+        const ek_op *op = ek_graph_op(g, i);
+        int32_t n_deps;
+        const int32_t *deps = ek_graph_deps_of(g, i, &n_deps);
+        int32_t words[] = {(int32_t)op->kind, (int32_t)op->lane, op->layer, ek_graph_micro(g, i),
+                           op->part,          op->recompute,     n_deps};
 
         for (size_t k = 0; k < sizeof(words) / sizeof(words[0]); k++)
             d = ek_digest_add(d, &words[k], sizeof(words[k]));
         d = ek_digest_add(d, &op->flops, sizeof(op->flops));
         d = ek_digest_add(d, &op->bytes, sizeof(op->bytes));
         d = ek_work_digest(d, &op->work);
-        for (int32_t k = 0; k < op->n_deps; k++)
-            d = ek_digest_add(d, &g->deps[op->dep + k], sizeof(*g->deps));
+        for (int32_t k = 0; k < n_deps; k++)
+            d = ek_digest_add(d, &deps[k], sizeof(*deps));
     }
     return d;
 }

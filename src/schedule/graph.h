@@ -7,8 +7,12 @@
  * time, like work on a CUDA stream; ops of a network lane start in that order, and several may be
  * in flight at once.  A graph is only data: exec/ runs it.
  *
+ * A packed graph (ek_graph_pack) is to be looked at, not to be run: ops that micro-batches repeat
+ * are kept once.  Who reads graphs that may be packed asks ek_graph_op, ek_graph_deps_of and
+ * ek_graph_micro.
+ *
  * Memory       grows while the first step is built; ek_graph_reset keeps it, so building the
- *              same step again allocates nothing. */
+ *              same step again allocates nothing.  Packed: 12 bytes of an op, 4 of a dependency. */
 #ifndef SCHEDULE_GRAPH_H
 #define SCHEDULE_GRAPH_H
 
@@ -58,11 +62,22 @@ struct ek_op {
     ek_op_describe_fn describe; /* may be NULL */
 };
 
+/* An op of a packed graph. */
 typedef struct {
-    ek_op *ops;
+    int32_t like;  /* index of one of ek_graph.alike */
+    int32_t micro; /* ek_op.micro */
+    int32_t dep;   /* its first of ek_graph.deps; they end where those of the next op begin */
+} ek_graph_place;
+
+typedef struct {
+    ek_op *ops; /* [n_ops]; NULL: it is packed */
     int32_t *deps;
     int32_t n_ops, n_deps, cap_ops, cap_deps;
-    ek_status failed; /* sticky, reported by ek_graph_check */
+    ek_status failed;      /* sticky, reported by ek_graph_check */
+    ek_op *alike;          /* [n_alike] of a packed graph, without functions and dependencies; micro
+                              is 0 where it is of any micro-batch */
+    ek_graph_place *place; /* [n_ops + 1] */
+    int32_t n_alike;
 } ek_graph;
 
 void ek_graph_init(ek_graph *g);
@@ -71,8 +86,33 @@ void ek_graph_fini(ek_graph *g);
 /* Forgets the ops, keeps the memory. */
 void ek_graph_reset(ek_graph *g);
 
-/* Makes *to, which is empty, a copy of the ops; their functions' data is not copied.  EK_ENOMEM. */
+/* Makes *to, which is empty, a copy of the ops, which is not packed; their functions' data is not
+ * copied.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_graph_copy(ek_graph *to, const ek_graph *from);
+
+/* Makes *to, which is empty, a packed copy of a graph that is not packed.  EK_ENOMEM. */
+EK_CHECKED ek_status ek_graph_pack(ek_graph *to, const ek_graph *from);
+
+/* Op i; of a packed graph without what differs between ops that are alike: its micro-batch, its
+ * dependencies, and how it is run. */
+static inline const ek_op *ek_graph_op(const ek_graph *g, int32_t i)
+{
+    return g->ops != NULL ? &g->ops[i] : &g->alike[g->place[i].like];
+}
+
+static inline int32_t ek_graph_micro(const ek_graph *g, int32_t i)
+{
+    return g->ops != NULL ? g->ops[i].micro : g->place[i].micro;
+}
+
+/* The ops [*n] that op i depends on; NULL: none. */
+static inline const int32_t *ek_graph_deps_of(const ek_graph *g, int32_t i, int32_t *n)
+{
+    int32_t first = g->ops != NULL ? g->ops[i].dep : g->place[i].dep;
+
+    *n = g->ops != NULL ? g->ops[i].n_deps : g->place[i + 1].dep - first;
+    return *n > 0 ? g->deps + first : NULL;
+}
 
 /* Appends a copy of *op that depends on n_deps ops (ids below its own; negative ones are
  * ignored).  Returns its id; -1 on failure, which ek_graph_check reports. */

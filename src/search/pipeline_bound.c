@@ -15,7 +15,6 @@
 
 /* What of a graph is left out. */
 typedef struct {
-    const ek_graph *graph;
     int32_t no_sums;       /* ops before this one send no gradients of a collective, */
     int32_t no_gathers;    /* and before this one no weights */
     unsigned char *absent; /* [ops] 1: it takes no time; NULL: none is so */
@@ -33,11 +32,11 @@ static int is_sum(const ek_op *op)
     return op->kind >= EK_OP_COLLECT_GRADIENTS && op->kind <= EK_OP_REDUCE_TIED_GRADIENTS;
 }
 
-static int is_absent(const void *context, const ek_sim_class *c, const ek_op *op)
+static int is_absent(const void *context, const ek_sim_class *c, int32_t i)
 {
     const pipe_prices *p = context;
     const stage_prices *s = &p->of[c->stage - p->first];
-    int32_t i = (int32_t)(op - s->graph->ops);
+    const ek_op *op = ek_graph_op(c->graph, i);
 
     return (p->alone && ek_work_is_message(&op->work)) || (is_sum(op) && i < s->no_sums) ||
            (op->kind == EK_OP_GATHER_WEIGHTS && i < s->no_gathers) ||
@@ -64,7 +63,7 @@ static int32_t last_receive(const ek_graph *g)
 {
     int32_t i = g->n_ops - 1;
 
-    while (i > 0 && g->ops[i].kind != EK_OP_RECEIVE_GRADIENT)
+    while (i > 0 && ek_graph_op(g, i)->kind != EK_OP_RECEIVE_GRADIENT)
         i--;
     return i;
 }
@@ -77,14 +76,15 @@ static ek_status mark_prefetched(const ek_graph *g, unsigned char **absent)
     *absent = waits;
     EK_REQUIRE(waits != NULL, EK_ENOMEM, "no memory for %d ops", (int)g->n_ops);
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
+        int32_t n;
+        const int32_t *deps = ek_graph_deps_of(g, i, &n);
 
-        waits[i] = (unsigned char)computes(op);
-        for (int32_t k = 0; k < op->n_deps && !waits[i]; k++)
-            waits[i] = waits[g->deps[op->dep + k]];
+        waits[i] = (unsigned char)computes(ek_graph_op(g, i));
+        for (int32_t k = 0; k < n && !waits[i]; k++)
+            waits[i] = waits[deps[k]];
     }
     for (int32_t i = 0; i < g->n_ops; i++)
-        waits[i] = !waits[i] && g->ops[i].kind == EK_OP_GATHER_WEIGHTS;
+        waits[i] = !waits[i] && ek_graph_op(g, i)->kind == EK_OP_GATHER_WEIGHTS;
     return EK_OK;
 }
 
@@ -110,7 +110,7 @@ static ek_status replay(const ek_sim_graphs *graphs, const pipe_prices *p, last_
 
     *t = (last_stage_times){.begun = -1, .computed = -1, .step = r.step_s};
     for (int32_t i = 0; st == EK_OK && i < r.records[0].n; i++) {
-        if (!computes(&r.records[0].ops[i]))
+        if (!computes(ek_graph_op(r.records[0].graph, i)))
             continue;
         if (t->begun < 0)
             t->begun = r.records[0].spans[i].start;
@@ -131,7 +131,6 @@ static ek_status replay_micro(const ek_bound_prices *prices, const ek_sim_graphs
     for (int32_t k = 0; k < g->n_classes; k++) {
         const ek_graph *of_class = g->classes[k].graph;
 
-        of[k].graph = of_class;
         if (cfg->chunks > 1) {
             of[k].no_sums = last_receive(of_class);
             of[k].no_gathers = cfg->zero == 3 ? of_class->n_ops : 0;
@@ -148,7 +147,7 @@ static ek_status replay_alone(const ek_bound_prices *prices, const ek_sim_class 
                               int32_t ranks, int with_sums, double *seconds)
 {
     ek_sim_graphs one = {.ranks = ranks, .n_classes = 1, .classes = stage};
-    stage_prices of = {.graph = stage->graph, .no_sums = with_sums ? 0 : stage->graph->n_ops};
+    stage_prices of = {.no_sums = with_sums ? 0 : stage->graph->n_ops};
     last_stage_times t = {0};
     ek_status st = mark_prefetched(stage->graph, &of.absent);
 

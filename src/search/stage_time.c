@@ -42,10 +42,10 @@ static int is_executed(const ek_op *op, int recompute)
 }
 
 /* Other stages are as quick as can be: their messages are always there. */
-static int is_absent(const void *context, const ek_sim_class *of, const ek_op *op)
+static int is_absent(const void *context, const ek_sim_class *of, int32_t i)
 {
     const micro_prices *p = context;
-    int32_t i = (int32_t)(op - p->graph->ops);
+    const ek_op *op = &p->graph->ops[i];
 
     (void)of;
     return ek_work_is_message(&op->work) || !is_executed(op, p->recompute) ||
@@ -85,7 +85,7 @@ static double seconds_beside_layers(const micro_prices *p)
     double seconds = 0;
 
     for (int32_t i = 0; i < p->graph->n_ops; i++)
-        if (p->graph->ops[i].layer < 0 && !is_absent(p, NULL, &p->graph->ops[i])) {
+        if (p->graph->ops[i].layer < 0 && !is_absent(p, NULL, i)) {
             const ek_sim_price *of = &p->price[i];
 
             seconds += of->seconds + of->overhead + of->wire + of->latency;

@@ -139,9 +139,10 @@ static double count_gradients(const ek_graph *g, const ek_op *norm)
     double n = norm->work.rows.rows;
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_net_work *w = &g->ops[i].work.net;
+        const ek_op *op = ek_graph_op(g, i);
+        const ek_net_work *w = &op->work.net;
 
-        if (ek_op_is_gradient_sum(&g->ops[i]) && w->collective == EK_COLLECTIVE_REDUCE_SCATTER)
+        if (ek_op_is_gradient_sum(op) && w->collective == EK_COLLECTIVE_REDUCE_SCATTER)
             n += w->bytes / fmax(w->element, 1) * (1 - 1.0 / w->group.n);
     }
     return n;

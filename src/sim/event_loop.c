@@ -87,7 +87,7 @@ static ek_status finish_op(sim_loop *l, int32_t entity, int32_t op)
         o->left[(int64_t)o->dependents[i] * c->n + entity - c->first]--;
     for (int computes = 1; computes >= 0; computes--) /* the last is first: what is sent */
         for (int32_t i = o->first[op]; i < o->first[op + 1]; i++) {
-            int32_t to = o->dependents[i], lane = (int32_t)c->of->graph->ops[to].lane;
+            int32_t to = o->dependents[i], lane = (int32_t)ek_sim_op(c, to)->lane;
 
             if ((lane == EK_LANE_COMPUTE) == computes &&
                 o->left[(int64_t)to * c->n + entity - c->first] == 0)
@@ -111,12 +111,12 @@ static ek_status start_serial(sim_loop *l, sim_class *c, int32_t entity, int32_t
 {
     int32_t column = entity - c->first;
 
-    if (l->start_compute != NULL && c->of->graph->ops[op].lane == EK_LANE_COMPUTE)
+    if (l->start_compute != NULL && ek_sim_op(c, op)->lane == EK_LANE_COMPUTE)
         return start_shared(l, c, entity, op);
     ek_sim_run_serial(&l->s, c, op, column);
     if (l->order[c->index].quiet[op])
         return finish_op(l, entity, op);
-    l->progress[entity].running[c->of->graph->ops[op].lane] = 1;
+    l->progress[entity].running[ek_sim_op(c, op)->lane] = 1;
     return ek_loop_push(
         l, (sim_event){
                .time = *ek_sim_end_of(c, op, column), .kind = OP_ENDS, .entity = entity, .op = op});
@@ -124,7 +124,7 @@ static ek_status start_serial(sim_loop *l, sim_class *c, int32_t entity, int32_t
 
 static ek_status end_serial(sim_loop *l, int32_t entity, int32_t op)
 {
-    int32_t lane = (int32_t)ek_loop_class(l, entity)->of->graph->ops[op].lane;
+    int32_t lane = (int32_t)ek_sim_op(ek_loop_class(l, entity), op)->lane;
 
     l->progress[entity].running[lane] = 0;
     EK_TRY(check_later(l, entity, lane)); /* after what depends on the op: the last is first */
@@ -219,7 +219,7 @@ static ek_status start_ready(sim_loop *l, int32_t entity, int32_t lane)
         if (o->left[(int64_t)op * c->n + entity - c->first] > 0)
             break;
         p->next[lane]++;
-        if (c->of->graph->ops[op].work.kind == EK_WORK_NET)
+        if (ek_sim_op(c, op)->work.kind == EK_WORK_NET)
             EK_TRY(start_net(l, c, entity, op));
         else
             EK_TRY(start_serial(l, c, entity, op));
@@ -260,8 +260,7 @@ static ek_status explain_stop(const sim_loop *l)
                 return EK_FAIL(
                     EK_EINTERNAL,
                     "the simulated ranks wait for one another, rank %d before %s (op %d)",
-                    (int)c->of->ranks[x - c->first], ek_op_name(c->of->graph->ops[op].kind),
-                    (int)op);
+                    (int)c->of->ranks[x - c->first], ek_op_name(ek_sim_op(c, op)->kind), (int)op);
             }
     }
     return EK_FAIL(EK_EINTERNAL, "the simulated ranks wait for one another in their last ops");
@@ -299,13 +298,39 @@ static void mark_quiet(const sim_class *c, int open_ends, unsigned char *quiet)
     for (int32_t i = 0; i < g->n_ops; i++)
         free_messages &= ek_sim_price_of(c, i)->overhead <= 0 && ek_sim_price_of(c, i)->polled <= 0;
     for (int32_t i = 0; i < g->n_ops; i++)
-        quiet[i] = free_messages && g->ops[i].work.kind != EK_WORK_NET;
-    for (int32_t i = 0; i < g->n_ops; i++)
-        for (int32_t k = 0; k < g->ops[i].n_deps; k++) {
-            int32_t dep = g->deps[g->ops[i].dep + k];
+        quiet[i] = free_messages && ek_graph_op(g, i)->work.kind != EK_WORK_NET;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const ek_op *op = ek_graph_op(g, i);
+        int32_t n;
+        const int32_t *deps = ek_graph_deps_of(g, i, &n);
 
-            quiet[dep] &= g->ops[i].lane == g->ops[dep].lane && g->ops[i].work.kind != EK_WORK_NET;
-        }
+        for (int32_t k = 0; k < n; k++)
+            quiet[deps[k]] &=
+                op->lane == ek_graph_op(g, deps[k])->lane && op->work.kind != EK_WORK_NET;
+    }
+}
+
+/* The ops of each lane, one lane after the other. */
+static ek_status list_lanes(const ek_graph *g, sim_order *o)
+{
+    int32_t *next = malloc(((size_t)g->n_ops + 1) * sizeof(*next));
+
+    o->all = next;
+    if (next == NULL)
+        return no_memory();
+    for (int32_t i = 0; i < g->n_ops; i++)
+        o->n_lane[ek_graph_op(g, i)->lane]++;
+    for (int lane = 0; lane < EK_LANE_COUNT; lane++) {
+        o->lane[lane] = next;
+        next += o->n_lane[lane];
+        o->n_lane[lane] = 0;
+    }
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        int lane = (int)ek_graph_op(g, i)->lane;
+
+        o->lane[lane][o->n_lane[lane]++] = i;
+    }
+    return EK_OK;
 }
 
 static ek_status open_order(const sim_class *c, int open_ends, sim_order *o)
@@ -317,28 +342,28 @@ static ek_status open_order(const sim_class *c, int open_ends, sim_order *o)
     o->dependents = calloc((size_t)g->n_deps + 1, sizeof(*o->dependents));
     o->left = calloc(n * (size_t)c->n + 1, sizeof(*o->left));
     o->quiet = calloc(n + 1, sizeof(*o->quiet));
-    for (int lane = 0; lane < EK_LANE_COUNT; lane++)
-        o->lane[lane] = calloc(n + 1, sizeof(*o->lane[lane]));
-    for (int lane = 0; lane < EK_LANE_COUNT; lane++)
-        if (o->lane[lane] == NULL)
-            return no_memory();
     if (o->first == NULL || o->dependents == NULL || o->left == NULL || o->quiet == NULL)
         return no_memory();
+    EK_TRY(list_lanes(g, o));
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
+        int32_t n_deps;
+        const int32_t *deps = ek_graph_deps_of(g, i, &n_deps);
 
-        o->lane[op->lane][o->n_lane[op->lane]++] = i;
-        for (int32_t k = 0; k < op->n_deps; k++)
-            o->first[g->deps[op->dep + k] + 2]++;
+        for (int32_t k = 0; k < n_deps; k++)
+            o->first[deps[k] + 2]++;
         for (int32_t column = 0; column < c->n; column++)
-            o->left[(int64_t)i * c->n + column] = op->n_deps;
+            o->left[(int64_t)i * c->n + column] = n_deps;
     }
     for (int32_t i = 0; i < g->n_ops; i++)
         o->first[i + 2] += o->first[i + 1];
     mark_quiet(c, open_ends, o->quiet);
-    for (int32_t i = 0; i < g->n_ops; i++) /* first[d + 1]: where the next of d goes */
-        for (int32_t k = 0; k < g->ops[i].n_deps; k++)
-            o->dependents[o->first[g->deps[g->ops[i].dep + k] + 1]++] = i;
+    for (int32_t i = 0; i < g->n_ops; i++) { /* first[d + 1]: where the next of d goes */
+        int32_t n_deps;
+        const int32_t *deps = ek_graph_deps_of(g, i, &n_deps);
+
+        for (int32_t k = 0; k < n_deps; k++)
+            o->dependents[o->first[deps[k] + 1]++] = i;
+    }
     return EK_OK;
 }
 
@@ -365,8 +390,7 @@ ek_status ek_loop_open(const ek_sim_config *cfg, sim_loop *l)
 void ek_loop_close(sim_loop *l)
 {
     for (int32_t k = 0; l->order != NULL && k < l->s.n_classes; k++) {
-        for (int lane = 0; lane < EK_LANE_COUNT; lane++)
-            free(l->order[k].lane[lane]);
+        free(l->order[k].all);
         free(l->order[k].first);
         free(l->order[k].dependents);
         free(l->order[k].left);

@@ -33,7 +33,8 @@ typedef struct {
 
 /* Ops of a class by lane, and what depends on each. */
 typedef struct {
-    int32_t *lane[EK_LANE_COUNT]; /* [n_lane] ops in graph order */
+    int32_t *all;                 /* [ops] those of the lanes, one after the other */
+    int32_t *lane[EK_LANE_COUNT]; /* [n_lane] of these, in graph order */
     int32_t n_lane[EK_LANE_COUNT];
     int32_t *first, *dependents; /* of op i: [first[i], first[i + 1]) */
     int32_t *left;               /* [ops][entities] dependencies that are not done */

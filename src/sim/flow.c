@@ -64,7 +64,7 @@ static ek_status no_memory(void)
 static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_meeting)
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
-    const ek_op *what = &c->of->graph->ops[op];
+    const ek_op *what = ek_sim_op(c, op);
     const ek_flow_use *uses = NULL;
     int32_t n = 0;
     double growth = 1;
@@ -81,7 +81,7 @@ static ek_status begin_flow(engine *e, int32_t entity, int32_t op, int32_t of_me
 static ek_status begin_exchange(engine *e, int32_t entity, int32_t op, int32_t index)
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
-    const ek_net_work *w = &c->of->graph->ops[op].work.net;
+    const ek_net_work *w = &ek_sim_op(c, op)->work.net;
     const ek_level_rows *rows =
         ek_sim_priced(c, op)->exchange != NULL
             ? &ek_sim_priced(c, op)->exchange[e->loop.s.entity[entity].column]
@@ -112,7 +112,7 @@ static ek_status begin_group_flow(engine *e, meeting *m, int32_t i, int32_t inde
 
     if ((ek_sim_priced(c, op)->exchange == NULL && ek_sim_price_of(c, op)->sent == NULL) ||
         ek_sim_price_of(c, op)->wire <= 0 ||
-        c->of->graph->ops[op].work.net.collective == EK_COLLECTIVE_A2A_2DH)
+        ek_sim_op(c, op)->work.net.collective == EK_COLLECTIVE_A2A_2DH)
         return begin_flow(e, m->entities[i], op, index);
     m->n_flowing++;
     return begin_exchange(e, m->entities[i], op, index);
@@ -182,7 +182,7 @@ static int32_t oldest_to(const messages *m, int32_t peer)
 
 static ek_status start_send(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
-    const ek_op *what = &c->of->graph->ops[op];
+    const ek_op *what = ek_sim_op(c, op);
     int32_t to = ek_sim_peer_of(&e->loop.s, c, what, entity - c->first);
     messages *m = &e->sends[entity];
     int waits = oldest_to(m, to) >= 0;
@@ -196,7 +196,7 @@ static ek_status start_send(engine *e, sim_class *c, int32_t entity, int32_t op)
 static ek_status end_send(engine *e, int32_t entity, int32_t op)
 {
     const sim_class *c = ek_loop_class(&e->loop, entity);
-    int32_t to = ek_sim_peer_of(&e->loop.s, c, &c->of->graph->ops[op], entity - c->first), next;
+    int32_t to = ek_sim_peer_of(&e->loop.s, c, ek_sim_op(c, op), entity - c->first), next;
     messages *m = &e->sends[entity];
 
     remove_message(m, oldest_to(m, to));
@@ -206,7 +206,7 @@ static ek_status end_send(engine *e, int32_t entity, int32_t op)
 
 static ek_status start_receive(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
-    const ek_op *what = &c->of->graph->ops[op];
+    const ek_op *what = ek_sim_op(c, op);
     int32_t from = ek_sim_peer_of(&e->loop.s, c, what, entity - c->first);
     int gradient = ek_sim_is_gradient(what);
 
@@ -219,7 +219,7 @@ static ek_status start_receive(engine *e, sim_class *c, int32_t entity, int32_t 
 static ek_status arrive_message(engine *e, const sim_event *x)
 {
     const sim_class *c = ek_loop_class(&e->loop, x->entity);
-    const ek_op *op = &c->of->graph->ops[x->op];
+    const ek_op *op = ek_sim_op(c, x->op);
     int32_t to = ek_sim_peer_of(&e->loop.s, c, op, x->entity - c->first);
     int gradient = ek_sim_is_gradient(op);
     messages *r = &e->receives[to];
@@ -307,7 +307,7 @@ static double computed(const engine *e, int32_t entity)
 static ek_status start_collective(engine *e, sim_class *c, int32_t entity, int32_t op)
 {
     double late;
-    int32_t index, channel = c->channel_of[op];
+    int32_t index, channel = ek_sim_priced(c, op)->channel;
     meeting *m;
 
     EK_TRY(find_meeting(e, channel, entity, &index));
@@ -357,7 +357,7 @@ static ek_status start_net(sim_loop *l, sim_class *c, int32_t entity, int32_t op
 {
     engine *e = (engine *)l;
 
-    switch (c->of->graph->ops[op].work.net.collective) {
+    switch (ek_sim_op(c, op)->work.net.collective) {
     case EK_COLLECTIVE_SEND: return start_send(e, c, entity, op);
     case EK_COLLECTIVE_RECEIVE: return start_receive(e, c, entity, op);
     default: return start_collective(e, c, entity, op);

@@ -210,7 +210,7 @@ static int32_t *number_of(engine *e, const sim_class *c, int32_t op, int32_t x)
 
 static group_calls *group_of(engine *e, const sim_class *c, int32_t op, int32_t x)
 {
-    int32_t channel = c->channel_of[op];
+    int32_t channel = ek_sim_priced(c, op)->channel;
 
     return &e->groups[(int64_t)channel * e->loop.s.n + e->loop.s.channels[channel].leader[x]];
 }
@@ -219,7 +219,7 @@ static group_calls *group_of(engine *e, const sim_class *c, int32_t op, int32_t 
 static ek_status count_collective(engine *e, const sim_class *c, int32_t op, int32_t x)
 {
     group_calls *g = group_of(e, c, op, x);
-    int32_t at = e->n_started[(int64_t)c->channel_of[op] * e->loop.s.n + x]++;
+    int32_t at = e->n_started[(int64_t)ek_sim_priced(c, op)->channel * e->loop.s.n + x]++;
     void *list = g->begun;
     ek_status st = ek_loop_grow(&list, at, &g->cap, sizeof(*g->begun));
 
@@ -233,7 +233,7 @@ static ek_status count_collective(engine *e, const sim_class *c, int32_t op, int
 /* When the bytes of a call that ends could move: those of a message when it was sent. */
 static double begun_of(engine *e, const sim_class *c, int32_t op, int32_t x)
 {
-    const ek_op *what = &c->of->graph->ops[op];
+    const ek_op *what = ek_sim_op(c, op);
 
     if (what->work.net.collective == EK_COLLECTIVE_SEND)
         return *ek_sim_begun_of(c, op, x - c->first);
@@ -254,7 +254,7 @@ static ek_status end_call(engine *e, int32_t x, int32_t op)
 static ek_status start_net(sim_loop *l, sim_class *c, int32_t x, int32_t op)
 {
     engine *e = (engine *)l;
-    const ek_op *what = &c->of->graph->ops[op];
+    const ek_op *what = ek_sim_op(c, op);
     int32_t rank = c->of->ranks[x - c->first];
     int gradient = ek_sim_is_gradient(what);
     ek_net_work w = what->work.net;

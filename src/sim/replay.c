@@ -20,33 +20,34 @@ static double larger(double a, double b)
 }
 
 /* When the dependencies of an op are done. */
-static double deps_done(const sim_class *c, const ek_op *op, int32_t column)
+static double deps_done(const sim_class *c, int32_t at, int32_t column)
 {
+    int32_t n;
+    const int32_t *deps = ek_graph_deps_of(c->of->graph, at, &n);
     double t = 0;
 
-    for (int32_t k = 0; k < op->n_deps; k++)
-        t = larger(t, *ek_sim_end_of(c, c->of->graph->deps[op->dep + k], column));
+    for (int32_t k = 0; k < n; k++)
+        t = larger(t, *ek_sim_end_of(c, deps[k], column));
     return t;
 }
 
 /* The dependency that is done last; through ops that take no time and send nothing, to what they
  * wait for. */
-static int32_t last_dep(const sim_class *c, const ek_op *op, int32_t column)
+static int32_t last_dep(const sim_class *c, int32_t at, int32_t column)
 {
     const ek_graph *g = c->of->graph;
-    int32_t last = -1;
+    int32_t last = -1, n;
+    const int32_t *deps = ek_graph_deps_of(g, at, &n);
 
-    while (op->n_deps > 0) {
+    for (; n > 0; deps = ek_graph_deps_of(g, last, &n)) {
         int32_t next = -1;
+        const ek_op *op;
 
-        for (int32_t k = 0; k < op->n_deps; k++) {
-            int32_t dep = g->deps[op->dep + k];
-
-            if (next < 0 || *ek_sim_end_of(c, dep, column) > *ek_sim_end_of(c, next, column))
-                next = dep;
-        }
+        for (int32_t k = 0; k < n; k++)
+            if (next < 0 || *ek_sim_end_of(c, deps[k], column) > *ek_sim_end_of(c, next, column))
+                next = deps[k];
         last = next;
-        op = &g->ops[last];
+        op = ek_graph_op(g, last);
         if (op->lane == EK_LANE_COMPUTE ||
             (op->work.kind != EK_WORK_NONE && !ek_sim_price_of(c, last)->silent))
             break;
@@ -55,11 +56,11 @@ static int32_t last_dep(const sim_class *c, const ek_op *op, int32_t column)
 }
 
 /* Accounts for idle time of the compute lane, [from, to], before an op. */
-static void add_idle(sim *s, sim_class *c, const ek_op *op, int32_t column, double from, double to)
+static void add_idle(sim *s, sim_class *c, int32_t at, int32_t column, double from, double to)
 {
     ek_sim_parts *p = &s->parts[c->first + column];
-    int32_t cause = last_dep(c, op, column);
-    const ek_op *of = cause >= 0 ? &c->of->graph->ops[cause] : NULL;
+    int32_t cause = last_dep(c, at, column);
+    const ek_op *of = cause >= 0 ? ek_sim_op(c, cause) : NULL;
     double begun;
 
     if (of == NULL || of->work.kind != EK_WORK_NET) {
@@ -129,13 +130,13 @@ static double seconds_of(const sim *s, const sim_class *c, int32_t at, int32_t c
 
 void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
     sim_entity *e = &s->entity[c->first + column];
-    double *lane = &e->lane[op->lane], ready = deps_done(c, op, column);
+    double *lane = &e->lane[op->lane], ready = deps_done(c, at, column);
     double took = seconds_of(s, c, at, column, larger(*lane, ready));
 
     if (op->lane == EK_LANE_COMPUTE && ready > *lane) {
-        add_idle(s, c, op, column, *lane, ready);
+        add_idle(s, c, at, column, *lane, ready);
         e->busy_since = ready;
     }
     *lane = larger(*lane, ready) + took;
@@ -147,7 +148,7 @@ void ek_sim_run_serial(sim *s, sim_class *c, int32_t at, int32_t column)
 
 void ek_sim_move_end(sim *s, sim_class *c, int32_t at, int32_t column, double end)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
     sim_entity *e = &s->entity[c->first + column];
     double moved = end - *ek_sim_end_of(c, at, column);
 
@@ -159,11 +160,11 @@ void ek_sim_move_end(sim *s, sim_class *c, int32_t at, int32_t column, double en
 
 double ek_sim_start_net(sim *s, sim_class *c, int32_t at, int32_t column)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
     sim_entity *e = &s->entity[c->first + column];
     double overhead = ek_sim_price_of(c, at)->overhead * e->slow * ek_sim_load_of(s, c, at, column);
 
-    e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, op, column));
+    e->lane[op->lane] = larger(e->lane[op->lane], deps_done(c, at, column));
     if (s->polls)
         begin_flight(e, at, e->lane[op->lane]);
     e->lane[EK_LANE_COMPUTE] += overhead;
@@ -257,7 +258,7 @@ int32_t ek_sim_peer_of(const sim *s, const sim_class *c, const ek_op *op, int32_
 
 static ek_status run_send(sim *s, sim_class *c, int32_t at)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
     const ek_sim_price *p = ek_sim_price_of(c, at);
 
     for (int32_t i = 0; i < c->n; i++) {
@@ -274,7 +275,7 @@ static ek_status run_send(sim *s, sim_class *c, int32_t at)
 /* *done 0: a sender has not sent yet. */
 static void run_receive(sim *s, sim_class *c, int32_t at, int *done)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
 
     *done = 1;
     for (int32_t i = 0; i < c->n && *done; i++)
@@ -342,7 +343,7 @@ static void meet(sim *s, sim_channel *ch, int32_t set)
 /* *done 0: ranks of other classes have not started it. */
 static void run_collective(sim *s, sim_class *c, int32_t at, int *done)
 {
-    sim_channel *ch = &s->channels[c->channel_of[at]];
+    sim_channel *ch = &s->channels[ek_sim_priced(c, at)->channel];
     int32_t set = ch->set_of[c->index];
 
     if (ch->state[c->index] == SIM_AWAY)
@@ -372,7 +373,7 @@ static void run_silent(sim *s, sim_class *c, int32_t at)
 
 static ek_status run_op(sim *s, sim_class *c, int32_t at, int *done)
 {
-    const ek_op *op = &c->of->graph->ops[at];
+    const ek_op *op = ek_sim_op(c, at);
 
     *done = 1;
     if (op->work.kind != EK_WORK_NET)
@@ -426,7 +427,7 @@ static ek_status replay_all(sim *s)
         EK_REQUIRE(progress > 0, EK_EINTERNAL,
                    "the simulated ranks wait for one another, rank %d in %s (op %d)",
                    (int)s->classes[waits].of->ranks[0],
-                   ek_op_name(s->classes[waits].of->graph->ops[s->classes[waits].next].kind),
+                   ek_op_name(ek_sim_op(&s->classes[waits], s->classes[waits].next)->kind),
                    (int)s->classes[waits].next);
     }
 }
@@ -477,8 +478,8 @@ static ek_status sum_up(const sim *s, ek_sim_result *out)
         }
         add_parts(&out->parts, &out->of_class[k], ranks / s->graphs->ranks);
         for (int32_t i = 0; i < c->of->graph->n_ops; i++)
-            if (!c->of->graph->ops[i].recompute)
-                out->flops += c->of->graph->ops[i].flops * ranks;
+            if (!ek_sim_op(c, i)->recompute)
+                out->flops += ek_sim_op(c, i)->flops * ranks;
     }
     return EK_OK;
 }
@@ -493,16 +494,16 @@ static ek_status record_rank(const sim *s, int32_t rank, ek_sim_record *out)
     while (s->classes[k].first + s->classes[k].n <= x)
         k++;
     c = &s->classes[k];
-    *out = (ek_sim_record){.rank = rank, .n = c->of->graph->n_ops, .ops = c->of->graph->ops};
+    *out = (ek_sim_record){.rank = rank, .n = c->of->graph->n_ops, .graph = c->of->graph};
     out->spans = calloc((size_t)out->n + 1, sizeof(*out->spans));
     EK_REQUIRE(out->spans != NULL, EK_ENOMEM, "no memory for the times of %d ops", (int)out->n);
     for (int32_t i = 0; i < out->n; i++) {
-        const ek_op *op = &out->ops[i];
+        const ek_op *op = ek_graph_op(out->graph, i);
         double end = *ek_sim_end_of(c, i, x - c->first);
-        double start = larger(free_at[op->lane], deps_done(c, op, x - c->first)), begun = start;
+        double start = larger(free_at[op->lane], deps_done(c, i, x - c->first)), begun = start;
 
         if (op->work.kind == EK_WORK_NET) { /* those of a lane start in order */
-            start = larger(started[op->lane], deps_done(c, op, x - c->first));
+            start = larger(started[op->lane], deps_done(c, i, x - c->first));
             started[op->lane] = start;
             begun = *ek_sim_begun_of(c, i, x - c->first);
         }

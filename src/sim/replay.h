@@ -49,9 +49,9 @@ typedef struct {
     /* Of an op on the ranks of a class.  It depends on the op's kind, lane, bytes and work alone,
      * and, with factors, on its layer: asked once for ops of a class that are alike in these. */
     void (*price)(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out);
-    /* Whether an op takes no time and sends nothing, whatever its price.  NULL: none is so,
-     * as ek_sim_messages assumes. */
-    int (*absent)(const void *context, const ek_sim_class *c, const ek_op *op);
+    /* Whether an op of the class's graph takes no time and sends nothing, whatever its price. NULL:
+     * none is so, as ek_sim_messages assumes. */
+    int (*absent)(const void *context, const ek_sim_class *c, int32_t op);
     const void *context;
     int price_each;     /* 1: every op is priced by itself: the same, in more time (tests) */
     int each_rank;      /* 1: ranks are told apart, though nothing distinguishes them */
@@ -97,9 +97,9 @@ typedef struct {
 /* The ops of a recorded rank. */
 typedef struct {
     int32_t rank;
-    int32_t n;          /* ops */
-    const ek_op *ops;   /* [n] borrowed from the rank's graph */
-    ek_sim_span *spans; /* [n] */
+    int32_t n;             /* ops */
+    const ek_graph *graph; /* the rank's, borrowed */
+    ek_sim_span *spans;    /* [n] */
 } ek_sim_record;
 
 typedef struct {

@@ -129,24 +129,43 @@ static ek_status add(const ek_sim_config *cfg, const ek_sim_class *c, const ek_o
     return price_op(cfg, c, op, &p->list[p->n - 1]);
 }
 
+/* Sets p->of of an op. */
+static ek_status price(const ek_sim_config *cfg, const ek_sim_class *c, int32_t i, int absent,
+                       sim_prices *p)
+{
+    const ek_op *op = ek_graph_op(c->graph, i);
+
+    p->of[i] = find(cfg, p, op, absent);
+    if (p->of[i] >= 0)
+        return EK_OK;
+    p->of[i] = p->n;
+    return add(cfg, c, op, absent, p);
+}
+
 ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, sim_prices *p)
 {
     const ek_graph *g = c->graph;
+    int32_t *known = NULL; /* [n_alike][2] index + 1 of the price of an op, and of an absent one */
+    ek_status st = EK_OK;
 
     *p = (sim_prices){.of = malloc(((size_t)g->n_ops + 1) * sizeof(*p->of))};
-    if (p->of == NULL)
-        return no_memory();
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
-        int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, op);
+    if (g->place != NULL && !cfg->price_each)
+        known = calloc(2 * (size_t)g->n_alike + 1, sizeof(*known));
+    if (p->of == NULL || (g->place != NULL && !cfg->price_each && known == NULL))
+        st = no_memory();
+    for (int32_t i = 0; i < g->n_ops && st == EK_OK; i++) {
+        int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, i);
+        int32_t *of = known != NULL ? &known[2 * g->place[i].like + absent] : NULL;
 
-        p->of[i] = find(cfg, p, op, absent);
-        if (p->of[i] >= 0)
-            continue;
-        p->of[i] = p->n;
-        EK_TRY(add(cfg, c, op, absent, p));
+        if (of != NULL && *of > 0)
+            p->of[i] = *of - 1;
+        else
+            st = price(cfg, c, i, absent, p);
+        if (of != NULL && st == EK_OK)
+            *of = p->of[i] + 1;
     }
-    return EK_OK;
+    free(known);
+    return st;
 }
 
 void ek_sim_prices_close(sim_prices *p)

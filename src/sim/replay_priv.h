@@ -52,6 +52,7 @@ typedef struct {
     const double *replayed;        /* on seconds and wire in a replay, likewise */
     const ek_level_rows *exchange; /* NULL: as the op's work says */
     double *own;                   /* [2][columns] factors of ek_sim_config.products; or NULL */
+    int32_t channel;               /* of collectives that are not silent */
 } sim_priced;
 
 typedef struct {
@@ -68,10 +69,9 @@ typedef struct {
     int32_t first, n; /* its entities */
     int32_t next;     /* op that is not done yet */
     sim_prices prices;
-    double *end;         /* [ops][n] */
-    double *begun;       /* [network ops][n]: when the bytes of the last rank could move */
-    int32_t *net_index;  /* [ops] */
-    int32_t *channel_of; /* [ops] of collectives */
+    double *end;        /* [ops][n] */
+    double *begun;      /* [network ops][n]: when the bytes of the last rank could move */
+    int32_t *net_index; /* [ops] */
 } sim_class;
 
 typedef enum { SIM_AWAY, SIM_ARRIVED, SIM_MET } sim_channel_state;
@@ -135,6 +135,11 @@ int ek_sim_has_message(const sim *s, int32_t from, int32_t to, int gradient);
 sim_message ek_sim_take(sim *s, int32_t from, int32_t to, int gradient);
 
 /* --- ops -------------------------------------------------------------------------------------- */
+
+static inline const ek_op *ek_sim_op(const sim_class *c, int32_t op)
+{
+    return ek_graph_op(c->of->graph, op);
+}
 
 static inline const sim_priced *ek_sim_priced(const sim_class *c, int32_t op)
 {

@@ -191,20 +191,20 @@ static ek_status open_class(const ek_sim_config *cfg, sim *s, sim_class *c)
     int32_t nets = 0;
 
     EK_TRY(ek_sim_prices_open(cfg, c->of, &c->prices));
-    for (int32_t i = 0; i < c->prices.n; i++)
-        s->polls |= c->prices.list[i].price.polled > 0;
+    for (int32_t i = 0; i < c->prices.n; i++) {
+        sim_priced *x = &c->prices.list[i];
+
+        s->polls |= x->price.polled > 0;
+        if (is_collective(&x->like) && !x->price.silent)
+            EK_TRY(find_channel(s, &x->like.work.net, &x->channel));
+    }
     c->end = malloc(ops * columns * sizeof(*c->end));
     c->net_index = calloc(ops, sizeof(*c->net_index));
-    c->channel_of = calloc(ops, sizeof(*c->channel_of));
-    if (c->end == NULL || c->net_index == NULL || c->channel_of == NULL)
+    if (c->end == NULL || c->net_index == NULL)
         return no_memory();
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
-
         c->net_index[i] = nets;
-        nets += op->work.kind == EK_WORK_NET;
-        if (is_collective(op) && !ek_sim_price_of(c, i)->silent)
-            EK_TRY(find_channel(s, &op->work.net, &c->channel_of[i]));
+        nets += ek_graph_op(g, i)->work.kind == EK_WORK_NET;
     }
     c->begun = malloc(((size_t)nets + 1) * columns * sizeof(*c->begun));
     return c->begun != NULL ? EK_OK : no_memory();
@@ -237,7 +237,6 @@ void ek_sim_close(sim *s)
         free(c->end);
         free(c->begun);
         free(c->net_index);
-        free(c->channel_of);
     }
     for (int32_t i = 0; i < s->n_channels; i++)
         close_channel(&s->channels[i]);

@@ -264,7 +264,7 @@ static void fill_strips(const ek_sim_record *rec, double step, strip *s)
 {
     memset(s, 0, sizeof(*s));
     for (int32_t i = 0; i < rec->n; i++) {
-        const ek_op *op = &rec->ops[i];
+        const ek_op *op = ek_graph_op(rec->graph, i);
         const ek_sim_span *at = &rec->spans[i];
 
         if (is_sending(op))
@@ -334,12 +334,12 @@ static void put_micros(FILE *f, const ek_sim_record *rec, double step, int y)
     int32_t micro = -1;
 
     for (int32_t i = 0; i <= rec->n; i++) {
-        const ek_op *op = i < rec->n ? &rec->ops[i] : NULL;
+        const ek_op *op = i < rec->n ? ek_graph_op(rec->graph, i) : NULL;
         double wide = (to - from) * scale;
 
         if (op != NULL && op->lane != EK_LANE_COMPUTE)
             continue;
-        if (op != NULL && op->micro == micro) {
+        if (op != NULL && ek_graph_micro(rec->graph, i) == micro) {
             to = rec->spans[i].end;
             continue;
         }
@@ -352,7 +352,7 @@ static void put_micros(FILE *f, const ek_sim_record *rec, double step, int y)
                     STRIP_LEFT + (from + to) / 2 * scale, y + 9, (int)micro);
         if (op == NULL)
             break;
-        micro = op->micro;
+        micro = ek_graph_micro(rec->graph, i);
         from = rec->spans[i].start;
         to = rec->spans[i].end;
     }

@@ -77,13 +77,15 @@ double ek_unfused_memory(const ek_machine *m, const ek_sim_class *c, int32_t n_s
     double flight = (c->memory - c->weights) / fmax(n_stages - c->stage, 1); /* of a micro-batch */
 
     for (int32_t i = 0; i < c->graph->n_ops; i++) {
-        const ek_op *op = &c->graph->ops[i];
+        const ek_op *op = ek_graph_op(c->graph, i);
         double n = op->work.rows.rows * op->work.rows.width;
 
-        if (op->micro == 0 && op->kind == EK_OP_CROSS_ENTROPY) {
+        if (ek_graph_micro(c->graph, i) != 0)
+            continue;
+        if (op->kind == EK_OP_CROSS_ENTROPY) {
             logits += n * 2 * real;
             block = fmax(block, n * (comp + real));
-        } else if (op->micro == 0) {
+        } else {
             gradients += weight_gradients(op) * comp;
         }
     }

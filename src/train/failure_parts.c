@@ -163,9 +163,12 @@ static void find_layers(parts_work *w, int stage)
 
         if (w->graphs->classes[k].stage != stage)
             continue;
-        for (int32_t i = 0; i < g->n_ops; i++)
-            if (g->ops[i].layer >= 0 && w->layer_of[g->ops[i].layer] >= 0)
-                w->in_stage[w->layer_of[g->ops[i].layer]] = 1;
+        for (int32_t i = 0; i < g->n_ops; i++) {
+            int32_t layer = ek_graph_op(g, i)->layer;
+
+            if (layer >= 0 && w->layer_of[layer] >= 0)
+                w->in_stage[w->layer_of[layer]] = 1;
+        }
     }
 }
 

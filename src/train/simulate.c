@@ -623,10 +623,11 @@ static void add_share(const ek_net_traffic *t, double share, ek_net_traffic *sum
 }
 
 /* The loads of a rank's expert-parallel group in a micro-batch; sums of copies follow the first. */
-static const ek_sim_loads *loads_of(const ek_simulation *s, int32_t rank, const ek_op *op)
+static const ek_sim_loads *loads_of(const ek_simulation *s, int32_t rank, const ek_op *op,
+                                    int32_t micro)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
-    int last = op->micro == l->micros - 1 && op->lane != EK_LANE_SUMS;
+    int last = micro == l->micros - 1 && op->lane != EK_LANE_SUMS;
     const ek_sim_loads *of = NULL;
 
     if (s->of_group != NULL)
@@ -639,14 +640,15 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
                         ek_net_traffic *sum)
 {
     for (int32_t i = 0; i < c->graph->n_ops; i++) {
-        const ek_op *op = &c->graph->ops[i];
+        const ek_op *op = ek_graph_op(c->graph, i);
+        const ek_sim_loads *loads = loads_of(s, rank, op, ek_graph_micro(c->graph, i));
         ek_net_work w = op->work.net;
 
         if (op->work.kind != EK_WORK_NET || w.collective == EK_COLLECTIVE_RECEIVE ||
             w.collective == EK_COLLECTIVE_TRANSFERS)
             continue;
         if (is_of_replicas(w.collective)) { /* of the group's ranks, the mean */
-            ek_net_traffic t = copy_traffic(loads_of(s, rank, op), op, 1);
+            ek_net_traffic t = copy_traffic(loads, op, 1);
 
             add_share(&t, share / ek_imagined_layout(s->imagined)->ep, sum);
         } else {
@@ -654,7 +656,7 @@ static void add_traffic(const ek_simulation *s, const ek_sim_class *c, int32_t r
             ek_net_traffic t;
 
             if (s->is_even)
-                rows = ek_sim_loads_rows_sent(loads_of(s, rank, op), op);
+                rows = ek_sim_loads_rows_sent(loads, op);
             w.group = ek_ranks_around(rank, w.group.stride, w.group.n);
             t = ek_net_traffic_of(&s->cluster, &w, rank);
             add_share(&t, share * rows, sum);
@@ -719,13 +721,13 @@ ek_status ek_simulation_write_timeline(const ek_simulation *s, const char *path)
 
     EK_REQUIRE(events != NULL, EK_ENOMEM, "no memory for a timeline");
     for (int32_t i = 0; i < r->n; i++) {
-        const ek_op *op = &r->ops[i];
+        const ek_op *op = ek_graph_op(r->graph, i);
         int64_t start = nanoseconds(r->spans[i].start), end = nanoseconds(r->spans[i].end);
 
         events[i] = (ek_event){op->kind,
                                op->lane,
                                op->layer,
-                               op->micro,
+                               ek_graph_micro(r->graph, i),
                                op->part,
                                op->recompute,
                                start,

@@ -126,6 +126,76 @@ static void a_copy_outlives_the_graph(void)
     ek_graph_fini(&copy);
 }
 
+/* An op of micro-batch i / 10, of which there are 10, and after all of them one of none. */
+static void build_micros(ek_graph *g, int32_t n)
+{
+    int64_t busy;
+
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t deps[] = {i - 1, i - 3};
+        ek_op op = op_of(i % 10);
+
+        op.micro = i < n - 1 ? i / 10 : -1;
+        op.self = &op;
+        op.busy_ns = &busy;
+        op.work = ek_work_of_rows(i % 10, 8);
+        if (i == n / 2)
+            op.work = ek_work_of_rows(1e6, 8);
+        ek_graph_add(g, &op, deps, 2);
+    }
+}
+
+static void packed_graphs_have_the_same_ops(void)
+{
+    enum { N = 10001 };
+    ek_graph g, packed, copy;
+
+    ek_graph_init(&g);
+    ek_graph_init(&packed);
+    ek_graph_init(&copy);
+    build_micros(&g, N);
+    CHECK_INT(ek_graph_pack(&packed, &g), EK_OK);
+    CHECK_INT(packed.n_ops, N);
+    CHECK_INT(packed.n_alike, 12);
+    CHECK(packed.ops == NULL);
+    CHECK(ek_graph_digest(&packed) == ek_graph_digest(&g));
+    CHECK_INT(ek_graph_copy(&copy, &packed), EK_OK);
+    CHECK(ek_graph_digest(&copy) == ek_graph_digest(&g));
+    for (int32_t i = 0; i < N; i++) {
+        const ek_op *a = ek_graph_op(&g, i), *b = ek_graph_op(&packed, i);
+        int32_t n, m;
+        const int32_t *d = ek_graph_deps_of(&g, i, &n), *e = ek_graph_deps_of(&packed, i, &m);
+
+        if (b->self != NULL || b->run != NULL || b->busy_ns != NULL || b->n_deps != 0)
+            EK_T_FAIL("op %d could be run", (int)i);
+        if (a->part != b->part || (a->micro < 0) != (b->micro < 0) ||
+            ek_graph_micro(&packed, i) != a->micro || copy.ops[i].micro != a->micro ||
+            memcmp(&a->work, &b->work, sizeof(a->work)) != 0)
+            EK_T_FAIL("op %d has changed", (int)i);
+        if (n != m || (n > 0 && memcmp(d, e, (size_t)n * sizeof(*d)) != 0))
+            EK_T_FAIL("op %d waits for others", (int)i);
+    }
+    ek_graph_fini(&g);
+    ek_graph_fini(&packed);
+    ek_graph_fini(&copy);
+    CHECK(packed.place == NULL && packed.alike == NULL);
+}
+
+static void empty_graphs_are_packed(void)
+{
+    ek_graph g, packed, copy;
+
+    ek_graph_init(&g);
+    ek_graph_init(&packed);
+    ek_graph_init(&copy);
+    CHECK_INT(ek_graph_pack(&packed, &g), EK_OK);
+    CHECK_INT(ek_graph_copy(&copy, &packed), EK_OK);
+    CHECK_INT(packed.n_ops + copy.n_ops, 0);
+    CHECK(ek_graph_digest(&packed) == ek_graph_digest(&g));
+    ek_graph_fini(&packed);
+    ek_graph_fini(&copy);
+}
+
 static void building_again_takes_no_memory(void)
 {
     ek_graph g;
@@ -158,6 +228,7 @@ static const ek_case cases[] = {
     EK_CASE(ids_count_up_and_ops_are_copied),  EK_CASE(negative_dependencies_are_none),
     EK_CASE(waiting_for_later_ops_is_refused), EK_CASE(large_graphs_keep_their_contents),
     EK_CASE(a_copy_outlives_the_graph),        EK_CASE(building_again_takes_no_memory),
+    EK_CASE(packed_graphs_have_the_same_ops),  EK_CASE(empty_graphs_are_packed),
     EK_CASE(lanes_have_different_names),
 };
 EK_TEST_MAIN(cases)

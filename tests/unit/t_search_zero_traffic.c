@@ -30,7 +30,7 @@ static int64_t gathers_of(const ek_graph *g)
     uint64_t seen[LAYERS] = {0};
 
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const ek_op *op = &g->ops[i];
+        const ek_op *op = ek_graph_op(g, i);
 
         if (op->kind != EK_OP_GATHER_WEIGHTS || op->layer < 0)
             continue;

@@ -1,5 +1,6 @@
-/* One price for ops that are alike (sim/replay_prices.c): steps of drawn layouts are bit for bit
- * those with every op priced by itself. */
+/* One price for ops that are alike (sim/replay_prices.c), which are kept once (ek_graph_pack):
+ * steps of drawn layouts are bit for bit those with every op priced by itself, and with graphs that
+ * are not packed. */
 #include "base/random.h"
 #include "ek_test.h"
 #include "sim/flow.h"
@@ -77,10 +78,10 @@ static void price_op(const void *context, const ek_sim_class *c, const ek_op *op
 }
 
 /* Depends on where an op is, which its price may not. */
-static int is_absent(const void *context, const ek_sim_class *c, const ek_op *op)
+static int is_absent(const void *context, const ek_sim_class *c, int32_t op)
 {
     (void)context;
-    return op->kind == EK_OP_GATHER_WEIGHTS && (op - c->graph->ops) % 3 == 0;
+    return ek_graph_op(c->graph, op)->kind == EK_OP_GATHER_WEIGHTS && op % 3 == 0;
 }
 
 /* Of experts' products, by layer. */
@@ -113,6 +114,43 @@ static ek_sim_result run(const toy *t, int flow, int loaded, int each)
     return r;
 }
 
+static void check_same(const ek_sim_result *a, const ek_sim_result *b)
+{
+    CHECK(a->step_s > 0);
+    CHECK(memcmp(&a->step_s, &b->step_s, sizeof(b->step_s)) == 0);
+    CHECK(memcmp(&a->flops, &b->flops, sizeof(b->flops)) == 0);
+    CHECK(memcmp(&a->parts, &b->parts, sizeof(b->parts)) == 0);
+    CHECK(memcmp(a->of_class, b->of_class, (size_t)b->n_classes * sizeof(*b->of_class)) == 0);
+}
+
+/* Compares with the graphs as ranks have built them, which are not packed. */
+static void compare_plain(const toy *t, const ek_train_config *cfg, const ek_imagined_world *w)
+{
+    const ek_sim_graphs *g = t->graphs;
+    ek_sim_class classes[RANKS];
+    ek_imagined_rank *rank[RANKS];
+    ek_sim_graphs all = {g->ranks, g->n_classes, classes};
+    toy plain = *t;
+
+    plain.graphs = &all;
+    for (int32_t k = 0; k < g->n_classes; k++) {
+        classes[k] = g->classes[k];
+        CHECK_INT(ek_imagined_rank_open(cfg, w, classes[k].ranks[0], 0, &rank[k]), EK_OK);
+        CHECK_INT(ek_imagined_rank_step(rank[k], &classes[k].graph), EK_OK);
+        CHECK(g->classes[k].graph->ops == NULL && classes[k].graph->ops != NULL);
+        CHECK(ek_graph_digest(g->classes[k].graph) == ek_graph_digest(classes[k].graph));
+    }
+    for (int i = 0; i < 4; i++) {
+        ek_sim_result a = run(t, i / 2, i % 2, 0), b = run(&plain, i / 2, i % 2, 0);
+
+        check_same(&a, &b);
+        ek_sim_free(&a);
+        ek_sim_free(&b);
+    }
+    for (int32_t k = 0; k < g->n_classes; k++)
+        ek_imagined_rank_close(&rank[k]);
+}
+
 /* Returns how many times fewer prices were asked. */
 static double compare(const toy *t, int flow, int loaded)
 {
@@ -120,11 +158,7 @@ static double compare(const toy *t, int flow, int loaded)
     int64_t few = *t->asked;
     ek_sim_result each = run(t, flow, loaded, 1);
 
-    CHECK(alike.step_s > 0);
-    CHECK(memcmp(&alike.step_s, &each.step_s, sizeof(each.step_s)) == 0);
-    CHECK(memcmp(&alike.parts, &each.parts, sizeof(each.parts)) == 0);
-    CHECK(memcmp(alike.of_class, each.of_class, (size_t)each.n_classes * sizeof(*each.of_class)) ==
-          0);
+    check_same(&alike, &each);
     ek_sim_free(&alike);
     ek_sim_free(&each);
     return (double)*t->asked / (double)few;
@@ -134,11 +168,13 @@ static void steps_are_those_of_ops_priced_one_by_one(void)
 {
     char path[] = "/tmp/ek-prices-XXXXXX";
     int node_of[RANKS], n = 0;
+    ek_imagined_world w = {RANKS, node_of, NULL};
     double fewer = 0;
     int64_t asked;
     ek_cluster c;
 
     open_cluster(&c);
+    w.cluster = &c;
     write_model(path);
     for (int r = 0; r < RANKS; r++)
         node_of[r] = r / NODE;
@@ -151,10 +187,11 @@ static void steps_are_those_of_ops_priced_one_by_one(void)
             t.slow[i] = drawn(draw, 51, 3) == 0 && drawn(draw, 52 + i, 8) == 0 ? 1.25 : 1;
         for (int i = 0; i < 8 * EP; i++)
             t.factors[i / EP][i % EP] = 1 + drawn(draw, 100 + i, 100) * 0.01;
-        if (ek_imagine(&cfg, &(ek_imagined_world){RANKS, node_of, &c}, 0, &im) == EK_OK) {
+        if (ek_imagine(&cfg, &w, 0, &im) == EK_OK) {
             t.graphs = ek_imagined_graphs(im);
             for (int i = 0; i < 4; i++)
                 fewer += compare(&t, i / 2, i % 2);
+            compare_plain(&t, &cfg, &w);
             n += 4;
         }
         ek_imagined_close(&im);

@@ -342,7 +342,7 @@ static void products_and_attention_serve_the_network(void)
     CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
     of = &ek_simulation_graphs(s)->classes[0];
     for (int32_t i = 0; i < of->graph->n_ops; i++) {
-        const ek_op *op = &of->graph->ops[i];
+        const ek_op *op = ek_graph_op(of->graph, i);
         int serves = op->work.kind == EK_WORK_PRODUCTS || op->work.kind == EK_WORK_ATTENTION;
         ek_sim_price p;
 
@@ -451,7 +451,7 @@ static double products_of(int rank, const ek_trace *t)
     for (int32_t i = 0; i < ek_simulation_result(s)->records[0].n; i++) {
         const ek_sim_record *r = &ek_simulation_result(s)->records[0];
 
-        if (ek_op_info_of(r->ops[i].kind)->group == EK_OP_GROUP_EXPERTS)
+        if (ek_op_info_of(ek_graph_op(r->graph, i)->kind)->group == EK_OP_GROUP_EXPERTS)
             sum += r->spans[i].end - r->spans[i].start;
     }
     ek_simulation_close(&s);

@@ -18,7 +18,7 @@
 typedef struct {
     ek_train_summary summary;
     ek_run run;
-    ek_graph graph; /* a copy, which the run's memory is not needed for */
+    ek_graph graph; /* a packed copy, which the run's memory is not needed for */
     uint64_t digest;
 } imagined_rank;
 
@@ -215,7 +215,7 @@ static ek_status keep_step(imagined_rank *x, int digest)
     EK_TRY(build_step(&x->run, 1, &g));
     if (digest)
         x->digest = ek_graph_digest(g);
-    return ek_graph_copy(&x->graph, g);
+    return ek_graph_pack(&x->graph, g);
 }
 
 /* Copies of experts that the first rank has chosen become options of the others, as ranks of a
