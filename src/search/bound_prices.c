@@ -6,7 +6,7 @@
 ek_status ek_bound_prices_of(const ek_cluster *c, const ek_sim_layout *l, int ranks,
                              ek_even_plans *plans, ek_bound_prices *out)
 {
-    *out = (ek_bound_prices){.cluster = c};
+    *out = (ek_bound_prices){.cluster = c, .n_columns = l->ep};
     EK_TRY(ek_even_plans_of(plans, l, c, ranks, 0, 0, &out->copies));
     if (out->copies != NULL)
         out->column = ek_sim_loads_slowest(out->copies);
@@ -24,7 +24,7 @@ void ek_bound_price(const ek_bound_prices *p, const ek_sim_class *of, const ek_o
                     ek_sim_price *out)
 {
     if (p->copies != NULL && !is_of_copies(op))
-        ek_simulate_price_copies(p->cluster, p->copies, p->column, of, op, out);
+        ek_simulate_price_copies(p->cluster, p->copies, p->n_columns, p->column, of, op, out);
     else /* nothing to sum without copies */
         ek_simulate_price(p->cluster, of, op, out);
 }

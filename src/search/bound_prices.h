@@ -15,7 +15,7 @@
 typedef struct {
     const ek_cluster *cluster;
     const ek_sim_loads *copies; /* borrowed from the plans; NULL: there is one of each expert */
-    int32_t column;             /* of the rank: ek_sim_config.column_of */
+    int32_t n_columns, column;  /* of the rank: ek_sim_config.column_of */
 } ek_bound_prices;
 
 /* Of a layout on so many ranks.  Errors as of ek_even_plans_of. */

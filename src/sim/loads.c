@@ -12,6 +12,7 @@
 #include "sim/price_compute.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +32,7 @@ struct ek_sim_loads {
     int64_t steps, step;             /* samples; the chosen one */
     double *factors;                 /* [steps][trace layers][KINDS][ep] */
     float *slot_rows;                /* [steps][trace layers][ep][slots] over even rows of a rank */
+    pthread_mutex_t asking;          /* of products: several simulations may have the same loads */
     ek_expert_times *times;          /* of products by rows */
     ek_copy_sums *copies;            /* [steps][trace layers] */
     ek_level_rows *exchanged;        /* [steps][trace layers][EXCHANGES][ep] */
@@ -324,14 +326,12 @@ static ek_status keep_plan(void *context, int64_t iteration, int64_t layer, cons
 static void free_scratch(ek_sim_loads *l)
 {
     free(l->level_scratch);
-    free(l->core_seconds);
     free(l->passed);
     free(l->copies_passed);
     free(l->memory);
     free(l->slots);
     free(l->order);
     l->level_scratch = NULL;
-    l->core_seconds = NULL;
     l->passed = NULL;
     l->copies_passed = NULL;
     l->memory = NULL;
@@ -518,6 +518,7 @@ ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out)
 
     *out = l;
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for the loads of a trace");
+    pthread_mutex_init(&l->asking, NULL);
     l->cfg = *cfg;
     return open_loads(l);
 }
@@ -542,7 +543,9 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->replayed);
     free(l->by_rank);
     free(l->lists);
+    free(l->core_seconds);
     free_scratch(l);
+    pthread_mutex_destroy(&l->asking);
     free(l);
 }
 
@@ -675,8 +678,8 @@ int ek_sim_loads_is_product(const ek_sim_loads *l, const ek_op *op)
            op->work.kind == EK_WORK_PRODUCTS;
 }
 
-ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
-                                double *replayed)
+static ek_status find_products(const ek_sim_loads *l, const ek_op *op, double *factors,
+                               double *replayed)
 {
     const ek_product_work *w = &op->work.products;
     const double *served = ek_sim_loads_factors(l, op);
@@ -696,6 +699,18 @@ ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *
         return share_cores(l, factors, replayed);
     memcpy(replayed, factors, (size_t)l->cfg.ep * sizeof(*replayed));
     return EK_OK;
+}
+
+ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
+                                double *replayed)
+{
+    pthread_mutex_t *asking = (pthread_mutex_t *)&l->asking;
+    ek_status st;
+
+    pthread_mutex_lock(asking);
+    st = find_products(l, op, factors, replayed);
+    pthread_mutex_unlock(asking);
+    return st;
 }
 
 /* Index of the op's layer in the chosen sample. */

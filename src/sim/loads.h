@@ -91,8 +91,8 @@ const ek_level_rows *ek_sim_loads_exchange(const ek_sim_loads *l, const ek_op *o
 int ek_sim_loads_is_product(const ek_sim_loads *l, const ek_op *op);
 
 /* The factors [ep] of such an op, in place of those of the two questions around: the time of its
- * slots' rows (sim/expert_times.h) over that of as many rows of each expert.  EK_ENOMEM.  Not for
- * several threads at a time. */
+ * slots' rows (sim/expert_times.h) over that of as many rows of each expert.  EK_ENOMEM.  Any
+ * thread may ask. */
 EK_CHECKED ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
                                            double *replayed);
 

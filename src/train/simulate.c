@@ -222,8 +222,21 @@ void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op 
     price_with(&(pricing){.cluster = c}, of, op, out);
 }
 
-void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t column,
-                              const ek_sim_class *of, const ek_op *op, ek_sim_price *out)
+/* The factor of a product of experts in a replay; 0: there is no memory to find it. */
+static double product_factor(const ek_sim_loads *copies, int32_t n_columns, int32_t column,
+                             const ek_op *op)
+{
+    double *of = calloc(2 * (size_t)n_columns, sizeof(*of)), factor = 0;
+
+    if (of != NULL && ek_sim_loads_products(copies, op, of, of + n_columns) == EK_OK)
+        factor = of[n_columns + column];
+    free(of);
+    return factor;
+}
+
+void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t n_columns,
+                              int32_t column, const ek_sim_class *of, const ek_op *op,
+                              ek_sim_price *out)
 {
     const double *f = ek_sim_loads_factors(copies, op), *r = ek_sim_loads_replayed(copies, op);
 
@@ -232,6 +245,13 @@ void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, i
         return;
     if (op->work.kind == EK_WORK_NET && f[column] <= 0) { /* it may wait for others, or nobody */
         *out = (ek_sim_price){.silent = 1};
+        return;
+    }
+    if (ek_sim_loads_is_product(copies, op)) {
+        double factor = product_factor(copies, n_columns, column, op);
+
+        out->seconds *= factor;
+        out->polled *= factor;
         return;
     }
     r = r != NULL ? r : f;

@@ -46,9 +46,11 @@ enum { EK_SIMULATION_RECORDS = 9 };
 void ek_simulate_price(const ek_cluster *c, const ek_sim_class *of, const ek_op *op,
                        ek_sim_price *out);
 
-/* The same on the ranks of column `column` with copies under even loads (ek_even_plans_of). */
-void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t column,
-                              const ek_sim_class *of, const ek_op *op, ek_sim_price *out);
+/* The same on the ranks of one of n columns, with copies under even loads (ek_even_plans_of); less
+ * where there is no memory. */
+void ek_simulate_price_copies(const ek_cluster *c, const ek_sim_loads *copies, int32_t n_columns,
+                              int32_t column, const ek_sim_class *of, const ek_op *op,
+                              ek_sim_price *out);
 
 /* The files that a simulation is made from. */
 typedef struct {
