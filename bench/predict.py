@@ -104,10 +104,10 @@ class Group:
         return path
 
     def counted_trace(self, layout):
-        """Its iterations of the steps that count, after one more for a policy that plans from it."""
-        before = "prophet" in layout[1].split()
+        """Its iterations of the steps that count, after one more for a policy that plans or places from it."""
+        before = any(policy in layout[1].split() for policy in ("prophet", "auto"))
         if before > self.o.skip:
-            sys.exit("prophet plans from the step before the first that counts: --skip 1 or more")
+            sys.exit("prophet and auto plan from the step before the first that counts: --skip 1 or more")
         path = self.path("counted%d.npy" % before)
         cut_iterations(self.trace(), path, self.o.skip - before, self.o.steps + before)
         return path

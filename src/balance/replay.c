@@ -213,7 +213,8 @@ static ek_status plan_persistent(replay *r, int64_t layer)
 {
     if (r->past != NULL) {
         ek_plan_history *h = &r->past[layer];
-        int due = ek_plan_due(h, &r->l);
+        int first = r->l.horizon > 0 && h->of == 1; /* as training after its first step */
+        int due = ek_plan_due(h, &r->l) || first;
 
         if (h->of == 0 && r->cfg->planner->enforces_replicas_min)
             return place_layer(r, layer, r->seen, 1, r->l.horizon); /* the first replicas are not

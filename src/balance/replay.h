@@ -12,8 +12,8 @@ typedef struct {
     int64_t lag;           /* a plan is made from the counts of `lag` iterations before */
     /* Persistent placements are made once per layer, from the sums over this trace's iterations.
      * NULL: planners with plan_persistent only run it for every plan, on the counts that the plan
-     * is made from; those with plan_transient as well run it once every limits.horizon iterations,
-     * on the counts of the iterations before. */
+     * is made from; those with plan_transient as well run it after the first iteration and once
+     * every limits.horizon iterations, on the counts of the iterations before. */
     const ek_trace *history;
     /* Counts are scaled to `tokens` tokens of each rank with top_k experts (ek_trace_scale); tokens
      * 0: counts are as recorded. */

@@ -479,6 +479,15 @@ static int64_t lag_of(const ek_sim_loads_config *c)
     return c->trace->iterations > 1 && (ahead || c->planner->plan_transient == NULL);
 }
 
+/* Whether the first iteration only serves to place experts, as the first step of a run does. */
+static int places_from_past(const ek_sim_loads_config *c)
+{
+    const ek_planner *p = c->planner;
+
+    return c->trace->iterations > 1 + c->skip && c->horizon > 0 && p->plan_persistent != NULL &&
+           p->plan_transient != NULL;
+}
+
 static ek_status open_loads(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
@@ -486,7 +495,7 @@ static ek_status open_loads(ek_sim_loads *l)
 
     EK_TRY(ek_sim_loads_check(c->trace, experts));
     l->lag = lag_of(c);
-    l->begin = l->lag + c->skip;
+    l->begin = l->lag + c->skip + places_from_past(c);
     l->steps = c->trace->iterations - l->begin;
     l->steps = c->steps < l->steps ? c->steps : l->steps;
     l->limits = (ek_plan_limits){.experts = (int32_t)experts,

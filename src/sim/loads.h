@@ -4,11 +4,12 @@
  * A planner plans every layer of the trace, with the counts scaled to the rows of a micro-batch,
  * each rank having as many; steps are samples of the trace's iterations.  Planners without
  * transient plans, and with one micro-batch a step those that plan ahead (uses_previous_counts),
- * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  MoE
- * layers of the model have the loads of the trace's layers, in order, spread over them; all
- * micro-batches of a step, and all expert-parallel groups, have the same. With a capacity factor,
- * assignments over the capacity of experts are dropped before a plan is made (sim/capacity.h), and
- * counts are not scaled.
+ * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  Those
+ * with both place experts after the first iteration, which is no sample, as training does after its
+ * first step.  MoE layers of the model have the loads of the trace's layers, in order, spread over
+ * them; all micro-batches of a step, and all expert-parallel groups, have the same. With a capacity
+ * factor, assignments over the capacity of experts are dropped before a plan is made
+ * (sim/capacity.h), and counts are not scaled.
  *
  * Factors are relative to even loads, and multiply seconds:
  *   served    rows that a rank's slots serve: what products of experts read and write; of the
