@@ -105,7 +105,7 @@ class Group:
 
     def counted_trace(self, layout):
         """Its iterations of the steps that count, after one more for a policy that plans or places from it."""
-        before = any(policy in layout[1].split() for policy in ("prophet", "auto"))
+        before = any("--balance " + policy in layout[1] for policy in ("prophet", "auto"))
         if before > self.o.skip:
             sys.exit("prophet and auto plan from the step before the first that counts: --skip 1 or more")
         path = self.path("counted%d.npy" % before)

@@ -70,6 +70,10 @@ EK_API void ek_job_abort(ek_comm *world, int status);
 
 /** Leaves the job: waits until every process calls it.  Collective.
  *
+ *  Where ek_job_join has initialised MPI it is at its end then: the process calls neither MPI nor
+ *  ek_job_join again, and MPI_Finalized may say that MPI_Finalize was not called (with MPICH before
+ *  4.2 on several hosts, where it may hang).
+ *
  *  @param[in,out] world  *world is set to NULL; no effect if world or *world is NULL */
 EK_API void ek_job_leave(ek_comm **world);
 

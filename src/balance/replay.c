@@ -209,18 +209,38 @@ static ek_status place_layer(replay *r, int64_t layer, const int64_t *counts, in
     return EK_OK;
 }
 
+static int64_t batches_of(const replay *r)
+{
+    return r->cfg->batches > 0 ? r->cfg->batches : 1;
+}
+
+/* The limits with the horizon in iterations, in which the past is counted. */
+static ek_plan_limits limits_of_past(const replay *r)
+{
+    ek_plan_limits l = r->l;
+
+    l.horizon = (l.horizon + batches_of(r) - 1) / batches_of(r);
+    return l;
+}
+
+static ek_status place_from_past(replay *r, int64_t layer)
+{
+    ek_plan_history *h = &r->past[layer];
+    ek_plan_limits l = limits_of_past(r);
+    int due = ek_plan_due(h, &l), enforces = r->cfg->planner->enforces_replicas_min;
+    int64_t horizon = ek_plan_horizon(h, &l);
+
+    if (h->of == 0 && enforces) /* the first replicas are not to wait */
+        return place_layer(r, layer, r->seen, 1, r->l.horizon);
+    if (!due && (enforces || l.horizon == 0 || h->of != 1)) /* as training after its first step */
+        return EK_OK;
+    return place_layer(r, layer, h->counts, h->of, horizon * batches_of(r));
+}
+
 static ek_status plan_persistent(replay *r, int64_t layer)
 {
-    if (r->past != NULL) {
-        ek_plan_history *h = &r->past[layer];
-        int first = r->l.horizon > 0 && h->of == 1; /* as training after its first step */
-        int due = ek_plan_due(h, &r->l) || first;
-
-        if (h->of == 0 && r->cfg->planner->enforces_replicas_min)
-            return place_layer(r, layer, r->seen, 1, r->l.horizon); /* the first replicas are not
-                                                                       to wait */
-        return due ? place_layer(r, layer, h->counts, h->of, ek_plan_horizon(h, &r->l)) : EK_OK;
-    }
+    if (r->past != NULL)
+        return place_from_past(r, layer);
     return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1, r->l.horizon) : EK_OK;
 }
 
@@ -242,8 +262,11 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
     r->bytes += replica_bytes_of(r);
-    if (r->past != NULL)
-        ek_plan_remember(&r->past[layer], &r->l, r->seen);
+    if (r->past != NULL) {
+        ek_plan_limits l = limits_of_past(r);
+
+        ek_plan_remember(&r->past[layer], &l, r->seen);
+    }
     return ek_plan_check(&r->l, r->seen, &r->plan);
 }
 

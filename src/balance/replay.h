@@ -10,10 +10,12 @@ typedef struct {
     const ek_planner *planner;
     ek_plan_limits limits; /* slots: ceil(experts / ranks) plus spare slots */
     int64_t lag;           /* a plan is made from the counts of `lag` iterations before */
+    int64_t batches;       /* micro-batches of the limits that an iteration stands for; 0: 1 */
     /* Persistent placements are made once per layer, from the sums over this trace's iterations.
      * NULL: planners with plan_persistent only run it for every plan, on the counts that the plan
-     * is made from; those with plan_transient as well run it after the first iteration and once
-     * every limits.horizon iterations, on the counts of the iterations before. */
+     * is made from; those with plan_transient as well run it after the first iteration (those
+     * that enforce replicas before it) and once every limits.horizon micro-batches, on the counts
+     * of the iterations before; never with horizon 0. */
     const ek_trace *history;
     /* Counts are scaled to `tokens` tokens of each rank with top_k experts (ek_trace_scale); tokens
      * 0: counts are as recorded. */

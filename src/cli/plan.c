@@ -54,7 +54,8 @@ static const ek_option options[] = {
     {"horizon", EK_OPTION_INT, .fallback = "100", .unit = "micro-batches",
      .allowed = "[0,1000000000]", .field = EK_FIELD_INT64,
      .offset = offsetof(plan_run, cfg.limits.horizon),
-     .help = "micro-batches between persistent placements, which must save twice the cost of their "
+     .help = "micro-batches between persistent placements, after a first one after the first "
+             "iteration; they must save twice the cost of their "
              "moves in as many, or in those for which loads have been constant (auto)"},
     {"nodes", EK_OPTION_INT, .shown = "one a rank", .unit = "nodes", .allowed = "[1,65536]",
      .field = EK_FIELD_INT64, .offset = offsetof(plan_run, nodes),

@@ -7,9 +7,9 @@
  * time, like work on a CUDA stream; ops of a network lane start in that order, and several may be
  * in flight at once.  A graph is only data: exec/ runs it.
  *
- * A packed graph (ek_graph_pack) is to be looked at, not to be run: ops that micro-batches repeat
- * are kept once.  Who reads graphs that may be packed asks ek_graph_op, ek_graph_deps_of and
- * ek_graph_micro.
+ * A packed graph (ek_graph_pack) is for reading only: ops that micro-batches repeat are kept once,
+ * and the executor cannot run it.  Who reads graphs that may be packed asks ek_graph_op,
+ * ek_graph_deps_of and ek_graph_micro.
  *
  * Memory       grows while the first step is built; ek_graph_reset keeps it, so building the
  *              same step again allocates nothing.  Packed: 12 bytes of an op, 4 of a dependency. */
@@ -86,8 +86,9 @@ void ek_graph_fini(ek_graph *g);
 /* Forgets the ops, keeps the memory. */
 void ek_graph_reset(ek_graph *g);
 
-/* Makes *to, which is empty, a copy of the ops, which is not packed; their functions' data is not
- * copied.  EK_ENOMEM. */
+/* Makes *to, which is empty, an unpacked copy of a graph, packed or not.  Data of the ops'
+ * functions are not copied; of a packed graph, which has no functions, neither are these.
+ * EK_ENOMEM. */
 EK_CHECKED ek_status ek_graph_copy(ek_graph *to, const ek_graph *from);
 
 /* Makes *to, which is empty, a packed copy of a graph that is not packed.  EK_ENOMEM. */

@@ -11,7 +11,7 @@
  *          time in which the rank's links carry gradients that are summed, with ZeRO 3 also
  *          weights that are gathered (search/zero_traffic.h).  Ops have the prices of
  *          simulations, with planned copies of experts (search/bound_prices.h); with --elastic, if
- *          a run may have one or two of each, the lower price.
+ *          a run may have one or two of each, the shorter time.
  *          At first only one ZeRO stage has that bound: others, and if layers are alike other
  *          numbers of virtual stages, have what their micro-batches take, which is the same in all
  *          of them or more, until ek_search_refine.  ek_search_refine_pipeline then also replays a

@@ -1,9 +1,10 @@
 /* sim/expert_times.h - seconds of expert products in which experts have unlike numbers of rows.
  *
- * An expert's product takes the time that its rows take at the rate of so many rows a group
- * (sim/price_compute.h); one without rows takes none, as its weights are not read; less than one
- * row, in the mean over chunks, is one row in as many chunks.  Times are kept at 16 numbers of
- * rows for each doubling, and interpolated between them (within 1 % where rates bend). */
+ * An expert with n rows takes as long as a product of one group of n rows (sim/price_compute.h);
+ * one without rows takes no time, as its weights are not read.  Fewer than one row (a mean over
+ * chunks) take that part of the time of one row.  Times are kept at 16 numbers of rows for each
+ * doubling, and interpolated between them (within 1 % where rates bend).
+ */
 #ifndef SIM_EXPERT_TIMES_H
 #define SIM_EXPERT_TIMES_H
 

@@ -351,6 +351,7 @@ static ek_status plan_trace(ek_sim_loads *l)
     ek_replay_config cfg = {.planner = l->cfg.planner,
                             .limits = l->limits,
                             .lag = l->lag,
+                            .batches = l->cfg.batches,
                             .tokens = scales ? tokens_of(&l->cfg) : 0,
                             .top_k = l->cfg.spec->top_k,
                             .each = keep_plan,
@@ -518,6 +519,7 @@ static ek_status open_loads(ek_sim_loads *l)
         EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
     EK_TRY(plan_trace(l));
     free_scratch(l);
+    l->cfg.spec = NULL;
     return EK_OK;
 }
 
@@ -673,8 +675,7 @@ const double *ek_sim_loads_replayed(const ek_sim_loads *l, const ek_op *op)
  * as large a part of their time. */
 static double seconds_of_slots(const ek_sim_loads *l, const ek_product *p, const float *slot_rows)
 {
-    int32_t experts = (l->limits.experts + l->cfg.ep - 1) / l->cfg.ep;
-    double part = p->groups / experts, seconds = 0;
+    double part = p->groups * l->cfg.ep / l->limits.experts, seconds = 0;
 
     for (int32_t s = 0; s < l->limits.slots; s++)
         seconds += ek_expert_time(l->times, p, slot_rows[s] * p->rows / part);

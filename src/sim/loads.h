@@ -4,12 +4,13 @@
  * A planner plans every layer of the trace, with the counts scaled to the rows of a micro-batch,
  * each rank having as many; steps are samples of the trace's iterations.  Planners without
  * transient plans, and with one micro-batch a step those that plan ahead (uses_previous_counts),
- * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  Those
- * with both place experts after the first iteration, which is no sample, as training does after its
- * first step.  MoE layers of the model have the loads of the trace's layers, in order, spread over
- * them; all micro-batches of a step, and all expert-parallel groups, have the same. With a capacity
- * factor, assignments over the capacity of experts are dropped before a plan is made
- * (sim/capacity.h), and counts are not scaled.
+ * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  Planners
+ * with both kinds of plans (auto) place experts after the first iteration, which is no sample, as
+ * training does after its first step, where the trace has a second one and horizon is not 0.  MoE
+ * layers of the model have the loads of the trace's layers, in order, spread over them; all
+ * micro-batches of a step, and all expert-parallel groups, have the same. With a capacity factor,
+ * assignments over the capacity of experts are dropped before a plan is made (sim/capacity.h), and
+ * counts are not scaled.
  *
  * Factors are relative to even loads, and multiply seconds:
  *   served    rows that a rank's slots serve: what products of experts read and write; of the
@@ -44,7 +45,7 @@ typedef struct {
     double rows;              /* assignments of a rank, layer and micro-batch, under even loads */
     int counted;              /* 1: the trace's counts are those of a micro-batch, not scaled */
     int64_t horizon, batches; /* ek_plan_limits */
-    int64_t steps;            /* samples; at most the trace's iterations */
+    int64_t steps;            /* samples; at most the trace's iterations but those before */
     int64_t skip;             /* iterations at the beginning that are planned, and no samples */
     double capacity_factor;   /* 0: dropless */
     int by_level;             /* 1: ek_sim_loads_exchange is asked; 0: ek_sim_loads_replayed */
@@ -64,7 +65,8 @@ typedef struct ek_sim_loads ek_sim_loads;
 /* Whether a trace is of so many experts a layer.  EK_EFORMAT. */
 EK_CHECKED ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts);
 
-/* The caller closes *out, also after a failure.  EK_EFORMAT: the trace does not fit the model;
+/* Borrowed until *out is closed: trace, planner, cluster; during the call: spec.  The caller closes
+ * *out, also after a failure.  EK_EFORMAT: the trace does not fit the model;
  * EK_ENOMEM; a failure of the planner. */
 EK_CHECKED ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out);
 void ek_sim_loads_close(ek_sim_loads **l);

@@ -154,7 +154,7 @@ ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, si
     if (p->of == NULL || (g->place != NULL && !cfg->price_each && known == NULL))
         st = no_memory();
     for (int32_t i = 0; i < g->n_ops && st == EK_OK; i++) {
-        int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, i);
+        int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, i) != 0;
         int32_t *of = known != NULL ? &known[2 * g->place[i].like + absent] : NULL;
 
         if (of != NULL && *of > 0)

@@ -509,6 +509,86 @@ static void ranks_that_finish_products_leave_cores_to_the_others(void)
     ek_sim_loads_close(&l);
 }
 
+/* Three ranks for eight experts, of which the first two have three each. */
+static void ranks_with_more_experts_read_more_weights(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_off);
+    ek_op even = product_op(3, 8000, 8.0 / 3);
+    double f[EP], g[EP];
+    ek_sim_loads *l;
+
+    bound_by_weights(&cluster.machine);
+    cfg.ep = 3;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_products(l, &even, f, g), EK_OK);
+    CHECK(fabs(f[0] - 9.0 / 8) < 1e-6 && fabs(f[2] - 6.0 / 8) < 1e-6);
+    ek_sim_loads_close(&l);
+}
+
+/* The rows of rank 0 in layer 0, whose experts 0 and 1 have half of all rows each, over even ones;
+ * *steps: samples. */
+static double two_hot_experts(int64_t horizon, int64_t batches, int64_t iterations, int64_t *steps)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_auto);
+    double rows;
+    ek_sim_loads *l;
+
+    for (int i = 0; i < ITERATIONS; i++)
+        for (int r = 0; r < EP; r++)
+            counts[i][0][r][0] = counts[i][0][r][1] = 4000;
+    t.iterations = iterations;
+    cfg.spare_slots = 0;
+    cfg.horizon = horizon;
+    cfg.batches = batches;
+    cfg.steps = ITERATIONS;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    *steps = ek_sim_loads_steps(l);
+    ek_sim_loads_set(l, 0);
+    rows = factors(l, EK_OP_EXPERT_UP, 0)[0];
+    ek_sim_loads_close(&l);
+    return rows;
+}
+
+static void auto_places_experts_after_the_first_iteration(void)
+{
+    int64_t steps;
+
+    CHECK(two_hot_experts(1000, 1, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 1);
+    CHECK(two_hot_experts(4000, 4, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 1);
+    CHECK(two_hot_experts(0, 1, ITERATIONS, &steps) == 4 && steps == ITERATIONS);
+    CHECK(two_hot_experts(1000, 1, 1, &steps) == 4 && steps == 1);
+}
+
+/* A step has four micro-batches, and the horizon three steps; loads are even in the first one, and
+ * then experts 0 and 1, both of rank 0, have all rows. */
+static void auto_places_experts_anew_after_the_steps_of_a_horizon(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_auto);
+    double most = 0;
+    ek_sim_loads *l;
+
+    for (int i = 0; i < ITERATIONS; i++)
+        for (int r = 0; r < EP; r++)
+            for (int e = 0; e < EXPERTS; e++)
+                counts[i][0][r][e] = i == 0 ? 1000 : e < 2 ? 4000 : 0;
+    cfg.spare_slots = 0;
+    cfg.horizon = 12;
+    cfg.batches = 4;
+    cfg.steps = ITERATIONS;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    ek_sim_loads_set(l, ek_sim_loads_steps(l) - 1);
+    for (int r = 0; r < EP; r++)
+        most = fmax(most, factors(l, EK_OP_EXPERT_UP, 0)[r]);
+    CHECK(most == 2);
+    ek_sim_loads_close(&l);
+}
+
 static const ek_case cases[] = {
     EK_CASE(one_expert_with_all_rows_loads_its_rank),
     EK_CASE(exchanges_are_known_by_level_and_direction),
@@ -526,5 +606,8 @@ static const ek_case cases[] = {
     EK_CASE(padded_experts_are_full),
     EK_CASE(experts_without_rows_take_no_time_in_products),
     EK_CASE(ranks_that_finish_products_leave_cores_to_the_others),
+    EK_CASE(ranks_with_more_experts_read_more_weights),
+    EK_CASE(auto_places_experts_after_the_first_iteration),
+    EK_CASE(auto_places_experts_anew_after_the_steps_of_a_horizon),
 };
 EK_TEST_MAIN(cases)

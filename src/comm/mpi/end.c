@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,7 +47,7 @@ static int send_line(int fd, const char *line)
     size_t n = strlen(line), done = 0;
 
     while (done < n) {
-        ssize_t more = write(fd, line + done, n - done);
+        ssize_t more = send(fd, line + done, n - done, MSG_NOSIGNAL);
 
         if (more < 0 && errno != EINTR)
             return 0;

@@ -509,14 +509,14 @@ static void log_verdict(const ek_run_layouts *l, const ek_layout_prospect *p,
                         const ek_layout_verdict *v, double took_s)
 {
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
-    char words[WORDS], of_step[64] = "", of_change[64];
+    char words[WORDS], change[32], of_step[64] = "", of_change[64];
 
     (void)options_text(&l->pool->layout[v->best], words, sizeof(words));
     (void)snprintf(of_step, sizeof(of_step), "%s a step instead of %s",
                    ek_cost_quantity(a, v->expected_s, "s"),
                    ek_cost_quantity(b, p->measured_s, "s"));
     (void)snprintf(of_change, sizeof(of_change), "a change takes %s",
-                   ek_cost_quantity(a, p->change_s, "s"));
+                   ek_time_text(change, sizeof(change), p->change_s));
     if (v->change)
         ek_log("layout", EK_LOG_INFO, "changing to the layout %s: by simulation %s; %s", words,
                of_step, of_change);
