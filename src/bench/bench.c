@@ -64,7 +64,7 @@ ek_status bench_check(const char *name, int ranks)
     chosen = find_benchmark(name);
     EK_REQUIRE(chosen != NULL, EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, bench_names);
     EK_REQUIRE(ranks == 1 || chosen->ranks, EK_EINVAL,
-               "bench %s measures one process; run it without --ranks and mpiexec", name);
+               "bench %s measures one process; run it without mpiexec", name);
     return EK_OK;
 }
 

@@ -646,9 +646,10 @@ class WithMpi:
             self.assertEqual(err.count("\n"), 1, err)
 
     def test_a_mistake_is_told_once(self):
-        what = "bench gemm measures one process"
-        self.assert_once(self.run_it("bench", "gemm", "--ranks", 2), USAGE, what, alone=True)
-        self.assert_once(self.under_mpiexec(2, "bench", "gemm"), USAGE, what)
+        self.assert_once(self.run_it("bench", "gemm", "--ranks", 2), USAGE,
+                         "`bench gemm` has no option `--ranks`")
+        self.assert_once(self.under_mpiexec(2, "bench", "gemm"), USAGE,
+                         "bench gemm measures one process")
         self.assert_once(self.under_mpiexec(2, "train", "--stpes", 3), USAGE, "--steps")
 
     def test_another_number_of_ranks(self):

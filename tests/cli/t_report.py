@@ -157,7 +157,7 @@ class Report(ek_cli.Case):
         self.check_values([row[0] for row in self.table(tree, "A run under failures.")],
                           [f[x] for x in ("goodput", "ettr", "steps", "lost_steps", "losses", "recoveries", "restarts", "wait_s",
                                           "recover_s", "restart_s", "save_s", "save_every")])
-        for wanted in ("A node fails every 60 min", f["survival"], "assumed", "Engine: flow, with links that ranks share.",
+        for wanted in ("A node fails every 60.0 min", f["survival"], "assumed", "Engine: flow, with links that ranks share.",
                        "As other programs: ring-steps.", "Timeline"):
             self.assertIn(wanted, shown)
         self.assertNotIn("rank 5", shown)  # which is in the file of --timeline alone

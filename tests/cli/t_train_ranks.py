@@ -419,7 +419,7 @@ class Ranks(ek_cli.Case):
         steps = ("--batch", 4, "--seq", 32, "--micro-batch", 2, "--steps", 4, "--dtype", "fp32",
                  "--replay-routing", trace, "--record-plans", "--ep", 2, "--plan-every", 2)
         # of a transient plan, and of the persistent placement, from the second step on
-        why = {"exact": (".", "^$"), "eplb": ("^$", "."), "auto": ("replicas", "^no move|move")}
+        why = {"exact": (".", "^$"), "eplb": ("^$", "."), "auto": ("replica", "^no move|move")}
         for policy in ek_cli.some(list(why), 2):
             # two runs of expert ranks; below, two stages
             _, told = self.train("run", *steps, "--ranks", 4, "--balance", policy)
