@@ -3,6 +3,7 @@
  * are not packed. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "model_file.h"
 #include "sim/flow.h"
 #include "toy_machine.h"
 #include "train/imagine.h"
@@ -26,19 +27,6 @@ static void open_cluster(ek_cluster *c)
         .name = "node", .ranks = NODE, .bytes_s = 1e10, .latency_s = 2e-6, .rails = 1};
     c->level[1] = (ek_cluster_level){
         .name = "net", .ranks = RANKS, .bytes_s = 1e9, .latency_s = 8e-6, .rails = 1};
-}
-
-/* 8 layers of 8 experts. */
-static void write_model(char *path)
-{
-    static const char text[] =
-        "{\"model_type\":\"mixtral\",\"vocab_size\":512,\"hidden_size\":64,"
-        "\"num_hidden_layers\":8,\"num_attention_heads\":4,\"num_key_value_heads\":4,"
-        "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"intermediate_size\":128,"
-        "\"max_position_embeddings\":256}";
-    int file = mkstemp(path);
-
-    CHECK(file >= 0 && dprintf(file, "%s", text) > 0 && close(file) == 0);
 }
 
 static ek_train_config draw_layout(int draw, const char *model)

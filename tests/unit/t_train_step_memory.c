@@ -5,6 +5,7 @@
  * The allocator is replaced by one that counts bytes; with sanitizers, which have their own,
  * nothing is checked. */
 #include "ek_test.h"
+#include "model_file.h"
 #include "sim/flow.h"
 #include "toy_machine.h"
 #include "train/imagine.h"
@@ -75,19 +76,6 @@ void free(void *p)
 #else
 #define COUNTED 0
 #endif
-
-/* 8 layers of 8 experts. */
-static void write_model(char *path)
-{
-    static const char text[] =
-        "{\"model_type\":\"mixtral\",\"vocab_size\":512,\"hidden_size\":64,"
-        "\"num_hidden_layers\":8,\"num_attention_heads\":4,\"num_key_value_heads\":4,"
-        "\"num_local_experts\":8,\"num_experts_per_tok\":2,\"intermediate_size\":128,"
-        "\"max_position_embeddings\":256}";
-    int file = mkstemp(path);
-
-    CHECK(file >= 0 && dprintf(file, "%s", text) > 0 && close(file) == 0);
-}
 
 static void price_op(const void *context, const ek_sim_class *c, const ek_op *op, ek_sim_price *out)
 {

@@ -240,9 +240,7 @@ static const ek_option options[] = {
     {"plan-every", EK_OPTION_INT, .unit = "steps", .allowed = "[0,1000000000]",
      .field = EK_FIELD_INT64, .offset = FIELD(plan_every),
      .help = "place, replicate, eplb, auto: interval between changes of the persistent placement, "
-             "after "
-             "a first one after the first step; "
-             "0: never"},
+             "after a first one after the first step; 0: never"},
     {"rank-speeds", EK_OPTION_CHOICE, .allowed = "measured|equal", .field = EK_FIELD_TEXT,
      .offset = FIELD(rank_speeds),
      .help =
