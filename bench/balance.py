@@ -16,7 +16,8 @@ is replayed from the recorded trace of --traces, if there is one, and from the s
      in these, divided over them (balance_table.charge);
   4. the check: in no row is `auto` slower than the best other policy by more than the spread (half
      of highest minus lowest), and it reaches 0.92 of even loads on the recorded trace;
-  5. the bound: even loads with the least traffic (balance_bound.py), and each policy's share of it.
+  5. the bound: even loads with the least traffic (balance_bound.py), and each policy's share of it,
+     for which `bench moe` measures the all-to-alls at each bandwidth.
 
 Every run appends a line to --results, so that an interrupted table continues with --resume, also
 with more workloads or repeats; --table prints the recorded results, and --bounds adds the least
@@ -240,11 +241,26 @@ def find_bandwidth(work):
     return {"mbit": best["mbit"], "search": tried, "best": best}
 
 
+def add_all_to_alls(work, head):
+    """Adds the ms of the all-to-alls of a layer to the header, for each bandwidth where they are not
+    known: at a quarter of the bandwidth they take less than four times as long, as a part of them is
+    time of processors.  Returns whether any were added."""
+    known = head.setdefault("net_ms_at", {"1": head["best"]["net_ms"]})
+    wanted = [f for f in work.o.bandwidths if "%g" % f not in known]
+    for factor in wanted:
+        work.cluster.set_bandwidth(head["mbit"] * factor)
+        wait_calm(work.o.wait_calm)
+        known["%g" % factor] = bench_moe(work)["net_ms"]["median"]
+        say("  at %6.1f Mbit/s a node: all-to-alls %7.1f ms" %
+            (head["mbit"] * factor, known["%g" % factor]))
+    return bool(wanted)
+
+
 def guess(o, head, factor):
     """Estimated seconds of a run before any was measured: besides its experts a layer takes about a
     third of their time, and loads are uneven."""
     best = head["best"]
-    net = best["net_ms"] * head["mbit"] / best["mbit"] / factor
+    net = head["net_ms_at"].get("%g" % factor, best["net_ms"] / factor)
     steps = UNCOUNTED + o.rounds * (1 + len(o.policies))
     return 10 + steps * 1.2 * (1.35 * best["compute_ms"] + net) / 1e3
 
@@ -370,6 +386,8 @@ def measure(o, head, results, todo, program):
             head = {"settings": settings(o), "trace_first": o.trace_first, **find_bandwidth(work)}
             if not o.estimate:
                 add_result(o.results, head)
+        if add_all_to_alls(work, head) and not o.estimate:
+            add_result(o.results, head)
         say("%d starts of %d rounds: about %s" %
             (len(todo), o.rounds, duration(Clock(o, head, results.values()).rest(todo))))
         if not o.estimate:

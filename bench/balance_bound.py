@@ -11,8 +11,8 @@ expert one is free, wherever it is and whatever it costs to move it there every 
 one sends its weights and gradients, in as many bytes as the runs say (`replica_bytes` of their
 costs).  Loads need not be even.
 
-Time, an estimate.  Of a step with even loads, the time of the all-to-alls falls in proportion to
-the bytes, and everything else stays.
+Time, an estimate.  Of a step with even loads, the time of the all-to-alls, measured at each
+bandwidth, falls in proportion to the bytes, and everything else stays.
 """
 
 import statistics
@@ -100,6 +100,14 @@ def least_traffic(loads, spare_slots, replica_bytes):
 # ---- the bound ------------------------------------------------------------------------------------
 
 
+def all_to_alls_ms(head, bandwidth):
+    """Of a layer's all-to-alls with even loads.  Results of before they were measured at each
+    bandwidth have them at bandwidth 1 alone; there they are taken to be all transfer, which is too
+    much at lower ones."""
+    at = head.get("net_ms_at", {}).get("%g" % bandwidth)
+    return at if at is not None else head["best"]["net_ms"] / bandwidth
+
+
 class Bound:
     """Of the runs of a workload and bandwidth; `least` is the result of least_traffic for
     replicas of so many bytes."""
@@ -113,7 +121,7 @@ class Bound:
         for start in starts:
             of = next(p for p in start["policies"] if p["policy"] == "force-balance")["rounds"]
             ms = statistics.median(r["ms"] for r in of)
-            net = head["best"]["net_ms"] / start["bandwidth"]
+            net = all_to_alls_ms(head, start["bandwidth"])
             ratios += [ms / (ms - net * x / even) for x in saved]
             sent += [r["sent_mb"] for r in of]
         self.ratio = statistics.median(ratios)  # speed, of force-balance

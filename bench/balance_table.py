@@ -170,6 +170,9 @@ def print_head(head, rows):
           "their experts %.0f ms: %.2f, by `bench moe` at %.1f Mbit/s, balanced (wanted: %.2f)."
           % (head["mbit"], best["net_ms"], best["experts_ms"],
              best["net_ms"] / best["experts_ms"], best["mbit"], NET_SHARE))
+    for factor, ms in head.get("net_ms_at", {}).items():
+        if factor != "1":
+            print("At x %s all-to-alls take %.0f ms." % (factor, ms))
     if s["trace"]:
         print("`trace` is %s from iteration %d on%s." % (
             s["trace"], head["trace_first"],

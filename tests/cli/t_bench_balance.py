@@ -418,6 +418,18 @@ class Least(unittest.TestCase):
         self.assertEqual(balance_bound.least_traffic([[apart, same]], 1, rows + 1), [[50000, 0]])
         self.assertEqual(balance_bound.least_traffic([[apart, same]], 0, 1), [[50000, 0]])
 
+    def test_bound_by_all_to_alls_of_its_bandwidth(self):
+        """Even steps of 10 s, no row needs to leave its rank: all of the all-to-alls is saved, as
+        measured at the bandwidth, else as scaled from bandwidth 1."""
+        even = {"policy": "force-balance", "rounds": [{"ms": 10000.0, "sent_mb": 500.0}]}
+        start = {"bandwidth": 0.5, "policies": [even]}
+        for at, ratio in (({"1": 2750.0, "0.5": 5000.0}, 2.0), ({"1": 2750.0}, 1 / 0.45)):
+            head = {**HEAD, "net_ms_at": at}
+            bound = balance_bound.Bound(head, [start], [[0, 0]], 1000)
+            self.assertAlmostEqual(bound.ratio, ratio)
+            bound = balance_bound.Bound(head, [{**start, "bandwidth": 1.0}], [[0, 0]], 1000)
+            self.assertAlmostEqual(bound.ratio, 10 / 7.25)
+
 
 if __name__ == "__main__":
     ek_cli.main()
