@@ -150,10 +150,10 @@ int ek_even_replicas_improve(ek_even_replicas *x, ek_locality *n, const ek_plan_
     if (!(l->costs.comm_s_per_row > 0) || l->ranks < 2)
         return 0;
     given = x->s = ek_locality_time(n, l, counts, p);
-    x->score = score_of(l, p, given);
     x->trials = trials_for(l, given);
     if (x->trials < 1)
         return 0;
+    x->score = score_of(l, p, given);
     save_plan(x, l, p, BEST);
     try_placement(x, n, l, counts, p);
     restore_plan(x, l, p, BEST);

@@ -54,6 +54,15 @@ int ek_locality_uses(const ek_plan_limits *l)
     return l->costs.comm_s_per_row > 0 && l->ranks >= 2;
 }
 
+int64_t ek_locality_worth(const ek_plan_limits *l)
+{
+    double rows = l->costs.replica_s / l->costs.comm_s_per_row * (1 - 1e-9) - 1;
+
+    if (!ek_locality_uses(l) || !(rows < 0x1p62))
+        return INT64_MAX;
+    return rows > 0 ? (int64_t)rows : 0;
+}
+
 /* --- time of a plan --------------------------------------------------------------------------- */
 
 static int64_t smaller_of(int64_t a, int64_t b)

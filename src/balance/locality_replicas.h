@@ -26,8 +26,8 @@ typedef struct {
 
 typedef struct {
     int64_t *tokens;           /* [ranks] assignments of each source; filled in by the caller */
-    int32_t *favourite;        /* [ranks] the expert that most of its tokens go to; -1: none; filled
-                                  in by the caller, where ek_locality_uses() */
+    int32_t *favourite;        /* [ranks] the expert that most of its tokens go to; -1: none with
+                                  more than ek_locality_worth(); filled in by the caller */
     ek_locality_sums sums;     /* of the current plan */
     ek_locality_sums saved[2]; /* saved plans: their sums */
     int32_t *expert_of[2];     /* [ranks * slots] their slots */
@@ -46,6 +46,10 @@ void ek_locality_reserve(ek_locality *n, ek_arena *a, const ek_plan_limits *l);
 
 /* Whether locality replicas may pay: rows cost something to send. */
 int ek_locality_uses(const ek_plan_limits *l);
+
+/* Rows up to which a replica never pays by itself, as they take less time than it; INT64_MAX: no
+ * replica does. */
+int64_t ek_locality_worth(const ek_plan_limits *l);
 
 /* Seconds of a layer with a plan: products of the rank that takes longest, rows on the busiest link
  * (sent or received), and replicas on the busiest link.  Equals ek_plan_time, computed without the

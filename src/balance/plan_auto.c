@@ -47,6 +47,7 @@
  *              each n that may pay.  Persistent: the same for each packing, O(experts ranks) to
  *              make it, plus the square of the moved experts per rank; in doubt, two transient
  *              plans more.  The close comparison looks at the best packing by T only. */
+#include "balance/count_sums.h"
 #include "balance/even_replicas.h"
 #include "balance/plan_place.h"
 #include "balance/replica_search.h"
@@ -134,26 +135,15 @@ static void *reserve_auto(ek_arena *a, const ek_plan_limits *l)
 
 /* --- transient -------------------------------------------------------------------------------- */
 
-/* Sums counts: totals of experts and sources; the largest of each source, while they are in the
- * cache; sets the model. */
+/* Sums counts, finds favourites, sets the model. */
 static void set_model(memory *m, const ek_plan_limits *l, const int64_t *counts, int64_t of)
 {
-    int64_t *total = m->search.alias.total, busiest = 0;
-    int favourites = ek_locality_uses(l);
+    int64_t busiest = 0;
 
-    memset(total, 0, (size_t)l->experts * sizeof(*total));
-    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts) {
-        int64_t sum = 0;
-
-        for (int32_t e = 0; e < l->experts; e++) {
-            sum += counts[e];
-            total[e] += counts[e];
-        }
-        m->locality.tokens[r] = sum;
-        if (favourites)
-            m->locality.favourite[r] = ek_first_largest(counts, l->experts);
-        busiest = sum > busiest ? sum : busiest;
-    }
+    ek_count_sums(l, counts, ek_locality_worth(l), m->search.alias.total, m->locality.tokens,
+                  m->locality.favourite);
+    for (int32_t r = 0; r < l->ranks; r++)
+        busiest = m->locality.tokens[r] > busiest ? m->locality.tokens[r] : busiest;
     ek_replica_search_set(&m->search, l, busiest, of);
 }
 

@@ -149,14 +149,6 @@ void ek_plan_sources(const ek_plan_limits *l, const int64_t *counts, int64_t *se
     }
 }
 
-void ek_plan_totals(const ek_plan_limits *l, const int64_t *counts, int64_t *total)
-{
-    memset(total, 0, (size_t)l->experts * sizeof(*total));
-    for (int32_t r = 0; r < l->ranks; r++, counts += l->experts)
-        for (int32_t e = 0; e < l->experts; e++)
-            total[e] += counts[e];
-}
-
 void ek_plan_primaries_only(const ek_plan_limits *l, const int64_t *total, ek_plan *p)
 {
     memset(p->quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*p->quota));
