@@ -149,6 +149,13 @@ def cgroups(o, limit):
     return groups
 
 
+def number(text):
+    """A number with or without its unit: in GB, in s."""
+    units = {"B": 1e-9, "kB": 1e-6, "MB": 1e-3, "ms": 1e-3, "min": 60, "h": 3600}
+    figure, _, unit = text.partition(" ")
+    return float(figure) * units.get(unit, 1)
+
+
 def run(o, way, limit, prompt_file, tokens, tokenizer="bytes", seed=0):
     """One run of generate: a dict of what it printed and read."""
     args = [o.command, "generate", "--model", o.model, "--tokenizer", tokenizer, "--temperature", "3", "--top-p", "1", "--seed", str(seed),
@@ -160,11 +167,11 @@ def run(o, way, limit, prompt_file, tokens, tokenizer="bytes", seed=0):
     if p.status != 0:
         sys.exit(f"{way}: {p.err}")
     speed = re.search(r"([\d.]+) tokens/s; prompt: \d+ tokens?, ([\d.]+) tokens/s", p.err)
-    experts = re.search(r"experts: ([\d.]+) % of (\d+) .*; ([\d.]+) GB read \(([\d.]+) of them for the prompt\), waited ([\d.]+) s(?:; ([\d.]+) GB read in vain)?"
-                        r"(?:; ([\d.]+) % of pred)?", p.err)
+    experts = re.search(r"experts: ([\d.]+) % of .*; ([\d.]+ \w+) read \(([\d.]+ \w+) of them for the prompt\), waited ([\d.]+ \w+)"
+                        r"(?:; ([\d.]+ \w+) read in vain)?(?:; ([\d.]+) % of pred)?", p.err)
     r = {"decode": float(speed[1]), "prompt": float(speed[2]), "disk": p.read, "peak": p.peak, "text": p.out, "opened": p.opened}
     r["hits"], r["missed"], r["of_prompt"], r["waited"], r["vain"], r["right"] = (
-        [float(experts[i] or 0) for i in (1, 3, 4, 5, 6, 7)] if experts else [100.0] + 5 * [0.0])
+        [number(text or "0") for text in experts.groups()] if experts else [100.0] + 5 * [0.0])
     return r
 
 

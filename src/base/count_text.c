@@ -1,6 +1,7 @@
 /* Counts, bytes and long times as people read them. */
 #include "base/count_text.h"
 
+#include <math.h>
 #include <stdio.h>
 
 int ek_decimals(double n)
@@ -18,6 +19,17 @@ const char *ek_count_text(char *buf, size_t cap, double n)
         u++;
     }
     snprintf(buf, cap, "%.*f%s", u == 0 ? 0 : ek_decimals(n), n, units[u]);
+    return buf;
+}
+
+const char *ek_number_text(char *buf, size_t cap, double n)
+{
+    if (n == floor(n) || n >= 999.5)
+        return ek_count_text(buf, cap, n);
+    if (n < 0.9995)
+        snprintf(buf, cap, "%#.3g", n);
+    else
+        snprintf(buf, cap, "%.*f", ek_decimals(n), n);
     return buf;
 }
 
@@ -51,5 +63,16 @@ const char *ek_time_text(char *buf, size_t cap, double seconds)
         u++;
     x = seconds / units[u].unit_s;
     snprintf(buf, cap, "%.*f %s", ek_decimals(x), x, units[u].name);
+    return buf;
+}
+
+const char *ek_duration_text(char *buf, size_t cap, double seconds)
+{
+    long s = (long)(seconds + 0.5);
+
+    if (s >= 3600)
+        snprintf(buf, cap, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, cap, "%ld:%02ld", s / 60, s % 60);
     return buf;
 }

@@ -20,14 +20,3 @@ void cli_show_progress(void *context, const char *what, int64_t done, int64_t al
     *last = now;
     ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
 }
-
-const char *cli_duration(char *buf, size_t cap, double seconds)
-{
-    long s = (long)(seconds + 0.5);
-
-    if (s >= 3600)
-        snprintf(buf, cap, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(buf, cap, "%ld:%02ld", s / 60, s % 60);
-    return buf;
-}

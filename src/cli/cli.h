@@ -14,9 +14,6 @@ typedef struct {
 /* Copies a path, or a name from a file, into buf with control characters escaped; returns buf. */
 const char *cli_shown(cli_text *buf, const char *text);
 
-/* "1:23:45" or "12:34". */
-const char *cli_duration(char *buf, size_t cap, double seconds);
-
 /* A progress function of evenkeel/lm.h: redraws "WHAT 37 %" on standard error, ten times a second
  * at most. context: int64_t, ek_clock_ns() at the start. */
 void cli_show_progress(void *context, const char *what, int64_t done, int64_t all);

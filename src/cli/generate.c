@@ -146,16 +146,23 @@ static int put_text(void *context, const char *text, size_t bytes)
 
 static void print_experts(const ek_lm_expert_stats *x)
 {
-    fprintf(stderr,
-            "experts: %.1f %% of %lld uses were in memory; %.2f GB read (%.2f of them for the "
-            "prompt), waited %.1f s",
-            100.0 * (double)x->hits / (double)x->uses, (long long)x->uses,
-            (double)x->read_bytes / 1e9, (double)x->prompt_bytes / 1e9, x->read_s);
+    char hits[16], read[16], prompt[16], waited[32];
+
+    fprintf(
+        stderr,
+        "experts: %s %% of %lld uses were in memory; %s read (%s of them for the prompt), waited "
+        "%s",
+        ek_number_text(hits, sizeof(hits), 100.0 * (double)x->hits / (double)x->uses),
+        (long long)x->uses, ek_bytes_text(read, sizeof(read), (double)x->read_bytes),
+        ek_bytes_text(prompt, sizeof(prompt), (double)x->prompt_bytes),
+        ek_time_text(waited, sizeof(waited), x->read_s));
     if (x->wasted_bytes > 0)
-        fprintf(stderr, "; %.2f GB read in vain", (double)x->wasted_bytes / 1e9);
+        fprintf(stderr, "; %s read in vain",
+                ek_bytes_text(read, sizeof(read), (double)x->wasted_bytes));
     if (x->predicted > 0)
-        fprintf(stderr, "; %.1f %% of predictions right",
-                100.0 * (double)x->confirmed / (double)x->predicted);
+        fprintf(stderr, "; %s %% of predictions right",
+                ek_number_text(hits, sizeof(hits),
+                               100.0 * (double)x->confirmed / (double)x->predicted));
     fputc('\n', stderr);
 }
 

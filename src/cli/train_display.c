@@ -114,7 +114,7 @@ static void show_step(void *context, const ek_train_progress *p)
         return;
     d->last_ns = now;
     ek_count_text(rate, sizeof(rate), p->tokens_per_s);
-    cli_duration(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
+    ek_duration_text(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
     if (p->disk_hits >= 0)
         describe_disk(p, disk, sizeof(disk));
     snprintf(line, sizeof(line),
@@ -219,8 +219,8 @@ static void print_evaluations(const ek_train_evaluation *e)
            exp(e->loss), e->best_loss, e->best_step, e->best_checkpoint[0] != '\0' ? ": " : "",
            cli_shown(&path, e->best_checkpoint));
     if (e->stopped_early)
-        printf("stopped early: no new best in %" PRId64 " evaluations (--patience)\n",
-               e->since_best);
+        printf("stopped early: no new best in %" PRId64 " evaluation%s (--patience)\n",
+               e->since_best, e->since_best == 1 ? "" : "s");
 }
 
 static void print_summary(const ek_train_summary *s, const cli_train_display *d)
@@ -240,19 +240,20 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
     printf("%" PRId64 " step%s in %s%s, %s, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
            s->end.step, s->end.step == 1 ? "" : "s",
-           cli_duration(time, sizeof(time), s->end.seconds), speed, loss,
+           ek_duration_text(time, sizeof(time), s->end.seconds), speed, loss,
            ek_count_text(peak, sizeof(peak), (double)s->peak_rss_bytes),
            ek_count_text(guess, sizeof(guess), (double)s->info.predicted_bytes),
            cli_shown(&path, s->checkpoint));
     if (s->spikes > 0)
         printf("%" PRId64
-               " steps with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
-               s->spikes);
+               " step%s with a spike in loss or gradient norm (`spike` in metrics.jsonl)\n",
+               s->spikes, s->spikes == 1 ? "" : "s");
     if (s->checkpoints.automatic)
         printf("checkpoints %s; %" PRId64 " cost %s together\n", s->checkpoints.reason,
                s->checkpoints.saved, ek_cost_quantity(time, s->checkpoints.paid_s, "s"));
     if (s->layouts.n > 0)
-        printf("layout %s, after %" PRId64 " changes\n", s->layouts.options, s->layouts.changes);
+        printf("layout %s, after %" PRId64 " change%s\n", s->layouts.options, s->layouts.changes,
+               s->layouts.changes == 1 ? "" : "s");
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);
@@ -295,9 +296,10 @@ void cli_train_display_summary(const cli_train_display *d, const ek_train_summar
     if (s->finished_before && s->evaluation.stopped_early && !d->quiet)
         fprintf(ek_command_err(),
                 "%s: stopped early, after %" PRId64
-                " evaluations without a new best loss; continue with a larger --patience, or with "
+                " evaluation%s without a new best loss; continue with a larger --patience, or with "
                 "--patience 0\n",
-                cli_shown(&out, cfg->out), s->evaluation.since_best);
+                cli_shown(&out, cfg->out), s->evaluation.since_best,
+                s->evaluation.since_best == 1 ? "" : "s");
     else if (s->finished_before && !d->quiet)
         fprintf(ek_command_err(), "%s: all steps are already completed\n",
                 cli_shown(&out, cfg->out));

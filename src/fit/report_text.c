@@ -87,7 +87,8 @@ void ek_fit_write_json(const ek_fit_report *r, FILE *out)
 
 static void write_model(const ek_fit_report *r, FILE *out)
 {
-    char a[16], b[16], source[EK_LIMIT_TEXT];
+    char a[16], b[16], memory[16], bf16[16], fp32[16];
+    char source[EK_LIMIT_TEXT];
 
     fprintf(out, "model       %s parameters, %s of them multiplied for a token\n",
             ek_count_text(a, sizeof(a), (double)r->all),
@@ -100,10 +101,13 @@ static void write_model(const ek_fit_report *r, FILE *out)
     fprintf(out, "\nlimit       %sB (%s)\n", ek_count_text(a, sizeof(a), (double)r->limit.bytes),
             ek_memory_limit_source(&r->limit, source));
     fprintf(out,
-            "measured    memory is read at %.1f GB/s, products: %.0f GFLOP/s in bf16, %.0f in fp32",
-            r->rates.memory_read / 1e9, r->rates.bf16 / 1e9, r->rates.fp32 / 1e9);
+            "measured    memory is read at %sB/s, products: %sFLOP/s in bf16, %sFLOP/s in fp32",
+            ek_count_text(memory, sizeof(memory), r->rates.memory_read),
+            ek_count_text(bf16, sizeof(bf16), r->rates.bf16),
+            ek_count_text(fp32, sizeof(fp32), r->rates.fp32));
     if (r->rates.disk_read > 0)
-        fprintf(out, "; the disk is read at %.2f GB/s", r->rates.disk_read / 1e9);
+        fprintf(out, "; the disk is read at %sB/s",
+                ek_count_text(memory, sizeof(memory), r->rates.disk_read));
     fprintf(out, "\n");
 }
 
@@ -118,19 +122,19 @@ static void write_inference(const ek_fit_report *r, const ek_fit_inference *i, F
             ek_count_text(b, sizeof(b), (double)i->weights),
             ek_count_text(c, sizeof(c), (double)i->session),
             ek_count_text(d, sizeof(d), (double)i->bytes_a_token));
-    fprintf(out, "      decoding at most %.1f tokens/s: a token reads %sB from memory\n", s.decode,
-            ek_count_text(a, sizeof(a), i->active));
+    fprintf(out, "      decoding at most %s tokens/s: a token reads %sB from memory\n",
+            ek_number_text(b, sizeof(b), s.decode), ek_count_text(a, sizeof(a), i->active));
     fprintf(out,
-            "      a prompt at most %.0f tokens/s: 2 FLOPs for each parameter multiplied, without "
+            "      a prompt at most %s tokens/s: 2 FLOPs for each parameter multiplied, without "
             "the output matrix\n",
-            s.prefill);
+            ek_number_text(a, sizeof(a), s.prefill));
     if (!all && i->slots > 0) {
         fprintf(out,
                 "      with %" PRId64 " of %" PRId64
                 " experts in memory it fits: a token misses %sB",
                 i->slots, i->experts, ek_count_text(a, sizeof(a), s.missed));
         if (s.disk > 0)
-            fprintf(out, ", at most %.2f tokens/s from disk", s.disk);
+            fprintf(out, ", at most %s tokens/s from disk", ek_number_text(a, sizeof(a), s.disk));
         fprintf(out, "\n");
     }
 }
@@ -157,8 +161,9 @@ static void write_offload(const ek_fit_report *r, int i, FILE *out)
             ek_bytes_text(a, sizeof(a), o->step.read_bytes),
             ek_bytes_text(b, sizeof(b), o->step.written_bytes));
     if (s.tokens_per_s > 0)
-        fprintf(out, ", at most %.0f tokens/s; hidden with %.0f tokens for an expert",
-                s.tokens_per_s, s.tokens_to_hide);
+        fprintf(out, ", at most %s tokens/s; hidden with %s tokens for an expert",
+                ek_number_text(a, sizeof(a), s.tokens_per_s),
+                ek_number_text(b, sizeof(b), s.tokens_to_hide));
     fprintf(out, "\n");
 }
 
@@ -166,25 +171,26 @@ static void write_offload(const ek_fit_report *r, int i, FILE *out)
 static void write_offloads(const ek_fit_report *r, FILE *out)
 {
     const ek_scratch_rates *disk = &r->rates.scratch;
+    const char *dir = r->cfg->offload_dir != NULL ? r->cfg->offload_dir : "the current folder";
+    char tokens[16], read[16], written[16], both[16];
 
     if (r->n_training == 0 || r->training[0].offload.buckets == 0)
         return;
-    fprintf(
-        out,
-        "\nwith --offload experts, %.0f tokens for an expert a step: memory from the least to a "
-        "comfortable size, scratch file\n",
-        ek_fit_disk_speed_of(r, 0).tokens_of_expert);
+    fprintf(out,
+            "\nwith --offload experts, %s tokens for an expert a step: memory from the least to a "
+            "comfortable size, scratch file\n",
+            ek_number_text(tokens, sizeof(tokens), ek_fit_disk_speed_of(r, 0).tokens_of_expert));
     for (int i = 0; i < r->n_training; i++)
         write_offload(r, i, out);
     if (disk->both > 0)
         fprintf(out,
-                "measured    a scratch file in %s is read at %.2f GB/s, written at %.2f, both at "
-                "once at %.2f together\n",
-                r->cfg->offload_dir != NULL ? r->cfg->offload_dir : "the current folder",
-                disk->read / 1e9, disk->write / 1e9, disk->both / 1e9);
+                "measured    a scratch file in %s is read at %sB/s, written at %sB/s, both at once "
+                "at %sB/s together\n",
+                dir, ek_count_text(read, sizeof(read), disk->read),
+                ek_count_text(written, sizeof(written), disk->write),
+                ek_count_text(both, sizeof(both), disk->both));
     else
-        fprintf(out, "not measured: a scratch file past the page cache in %s\n",
-                r->cfg->offload_dir != NULL ? r->cfg->offload_dir : "the current folder");
+        fprintf(out, "not measured: a scratch file past the page cache in %s\n", dir);
 }
 
 void ek_fit_write_table(const ek_fit_report *r, FILE *out)

@@ -1,5 +1,6 @@
 /* Ops of steps with offloaded buckets: when each is read, updated, packed and written. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "exec/net.h"
 #include "model/offload_priv.h"
 
@@ -221,10 +222,12 @@ static void describe_request(void *self, const ek_op *op, char *text, size_t cap
     const ek_model *m = self;
     unsigned parts;
     int reduced;
+    char bytes[16];
     const ek_disk_request *q = request_of(use_of(m, op), op->kind, &parts, &reduced);
 
-    snprintf(text, cap, "%.1f MB of the scratch file in %s are being %s", (double)q->bytes / 1e6,
-             m->offload->cfg.dir, q->write ? "written" : "read");
+    snprintf(text, cap, "%s of the scratch file in %s are being %s",
+             ek_bytes_text(bytes, sizeof(bytes), (double)q->bytes), m->offload->cfg.dir,
+             q->write ? "written" : "read");
 }
 
 /* --- builders --------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include "base/command_child.h"
 #include "base/log.h"
+#include "cost/cost.h"
 #include "search/report.h"
 #include "train/output/layout_in_use.h"
 
@@ -42,6 +43,7 @@ static ek_status search_layouts(run_search *r, ek_search **s)
 static ek_status make_pool(run_search *r, char **pool)
 {
     ek_search *s = NULL;
+    char took[EK_COST_QUANTITY];
     int logged = ek_log_limit(EK_LOG_ERROR); /* each layout would tell what a run with it does */
     ek_status st = search_layouts(r, &s);
 
@@ -53,8 +55,8 @@ static ek_status make_pool(run_search *r, char **pool)
                "the machine of --cluster was measured in %s, and the run computes in %s",
                r->search.cluster->machine.dtype, s->model.dtype);
     if (st == EK_OK)
-        ek_log("layout", EK_LOG_INFO, "%lld layouts searched in %.1f s", (long long)s->n,
-               s->took_s);
+        ek_log("layout", EK_LOG_INFO, "%lld layout%s searched in %s", (long long)s->n,
+               s->n == 1 ? "" : "s", ek_cost_quantity(took, s->took_s, "s"));
     ek_search_close(&s);
     return st;
 }

@@ -107,6 +107,8 @@ static void put_command(const ek_search *s, FILE *f)
 
 static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_t number, FILE *f)
 {
+    char price[16];
+
     fprintf(f, "<tr%s><th scope=\"row\" class=\"n\">%" PRId64 "</th>",
             l == best_layout(s) ? " class=\"best\"" : "", number);
     ek_html_number_cell(f, l->step_s, "s");
@@ -118,7 +120,8 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
                 ek_search_after_loss(l->failures));
     }
     if (s->cfg->objective == EK_OBJECTIVE_COST)
-        fprintf(f, "<td class=\"n\">%.4g</td>", ek_search_step_price(s, l));
+        fprintf(f, "<td class=\"n\">%s</td>",
+                ek_number_text(price, sizeof(price), ek_search_step_price(s, l)));
     ek_html_number_cell(f, l->memory, "B");
     put_words_cell(l, f);
     fputs("</tr>\n", f);

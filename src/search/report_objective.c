@@ -51,7 +51,7 @@ void ek_search_put_heads(const ek_search *s, FILE *out)
 
 void ek_search_put_columns(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
-    char step[EK_COST_QUANTITY];
+    char step[EK_COST_QUANTITY], price[16];
 
     if (with_failures(s) && l->failures != NULL)
         fprintf(out, "   %8s   %6.4f  %s", ek_cost_quantity(step, l->failures->step_s, "s"),
@@ -59,7 +59,7 @@ void ek_search_put_columns(const ek_search *s, const ek_search_layout *l, FILE *
     else if (with_failures(s))
         fprintf(out, "  %29s", "");
     if (with_price(s))
-        fprintf(out, "  %9.4g", ek_search_step_price(s, l));
+        fprintf(out, "  %9s", ek_number_text(price, sizeof(price), ek_search_step_price(s, l)));
 }
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -74,7 +74,7 @@ static void put_copies(const ek_search_failures *f, FILE *out)
                 f->elastic == 1 ? " with --elastic" : "");
     else if (f->of.copies_lengthen > 0)
         fprintf(out, "; two copies of experts would lengthen a step by %.*f %%",
-                f->of.copies_lengthen < 0.1, 100 * f->of.copies_lengthen);
+                ek_decimals(100 * f->of.copies_lengthen), 100 * f->of.copies_lengthen);
 }
 
 const char *ek_search_elastic_words(const ek_search *s)
@@ -90,17 +90,20 @@ static void put_run(const ek_search_layout *l, FILE *out)
 {
     const ek_sim_failures *f = &l->failures->of;
     const ek_failures_result *r = &f->result;
-    char step[EK_COST_QUANTITY];
+    char step[EK_COST_QUANTITY], recoveries[16], restarts[16], lost[16];
 
     if (f->recovers)
         fputs(f->survival, out);
     else
         fputs("every loss restarts", out);
     put_copies(l->failures, out);
-    fprintf(out, "\n%12s%.4g recoveries and %.4g restarts in a run, %.4g steps lost, a save every ",
-            "", r->recoveries, r->restarts, r->lost_steps);
+    fprintf(out, "\n%12s%s recover%s and %s restart%s in a run, %s step%s lost, a save every ", "",
+            ek_number_text(recoveries, sizeof(recoveries), r->recoveries),
+            r->recoveries == 1 ? "y" : "ies",
+            ek_number_text(restarts, sizeof(restarts), r->restarts), r->restarts == 1 ? "" : "s",
+            ek_number_text(lost, sizeof(lost), r->lost_steps), r->lost_steps == 1 ? "" : "s");
     if (f->save_every > 0)
-        fprintf(out, "%" PRId64 " steps", f->save_every);
+        fprintf(out, "%" PRId64 " step%s", f->save_every, f->save_every == 1 ? "" : "s");
     else
         fputs("run (none is made)", out);
     fprintf(out, ": %s for each completed step\n",

@@ -16,10 +16,8 @@ static void put_number(FILE *f, double x, const char *unit)
         ek_time_text(text, sizeof(text), x);
     else if (unit[0] != '\0')
         ek_cost_quantity(text, x, unit);
-    else if (x >= 1e4)
-        ek_count_text(text, sizeof(text), x);
     else
-        (void)snprintf(text, sizeof(text), "%.4g", x);
+        ek_number_text(text, sizeof(text), x);
     fprintf(f, "<td class=\"n\"><data value=\"%.12g\">%s</data></td>", x, text);
 }
 

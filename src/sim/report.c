@@ -378,7 +378,7 @@ static void put_copies(const ek_sim_report *r, FILE *out)
         fprintf(out,
                 "copies    every expert is on one node: two would lengthen a step by %.*f %%, and "
                 "--elastic or --replicas-min 2 would keep them\n",
-                l->copies_lengthen < 0.1, 100 * l->copies_lengthen);
+                ek_decimals(100 * l->copies_lengthen), 100 * l->copies_lengthen);
 }
 
 static void put_balance(const ek_sim_report *r, FILE *out)
@@ -418,7 +418,7 @@ static void put_losses(const ek_sim_failures *f, FILE *out)
 {
     const ek_failures_config *c = &f->config;
     const ek_failures_result *x = &f->result;
-    char a[32], b[32];
+    char a[32], b[32], restarts[16];
 
     if (f->recorded > 0)
         fprintf(out, "\nfailures  recorded, %d of %d instances, %s", (int)c->nodes,
@@ -427,8 +427,10 @@ static void put_losses(const ek_sim_failures *f, FILE *out)
         fprintf(out, "\nfailures  of a node every %s; mean of %" PRId64 " run%s of %s",
                 ek_time_text(a, sizeof(a), c->mtbf_s), c->runs, c->runs > 1 ? "s" : "",
                 ek_time_text(b, sizeof(b), c->seconds));
-    fprintf(out, ": %.4g nodes lost, %.4g recoveries, %.4g restarts from a checkpoint\n", x->losses,
-            x->recoveries, x->restarts);
+    fprintf(out, ": %s node%s lost, %s recover%s, %s restart%s from a checkpoint\n",
+            ek_number_text(a, sizeof(a), x->losses), x->losses == 1 ? "" : "s",
+            ek_number_text(b, sizeof(b), x->recoveries), x->recoveries == 1 ? "y" : "ies",
+            ek_number_text(restarts, sizeof(restarts), x->restarts), x->restarts == 1 ? "" : "s");
     fprintf(out, "experts   %s\n", f->recovers ? f->survival : "every loss restarts");
     fprintf(out, "costs     recovery %s%s, restart %s%s, ", ek_cost_quantity(a, c->recover_s, "s"),
             assumed(f->recover_assumed), ek_cost_quantity(b, c->restart_s, "s"),
@@ -439,7 +441,7 @@ static void put_failures(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_failures *f = r->failures;
     const ek_failures_result *x;
-    char a[32], b[16];
+    char a[32], b[16], lost[16];
 
     if (f == NULL)
         return;
@@ -448,18 +450,21 @@ static void put_failures(const ek_sim_report *r, FILE *out)
     fprintf(out, "save %s%s, ", ek_cost_quantity(a, f->config.save_s, "s"),
             assumed(f->save_assumed));
     if (f->save_every > 0)
-        fprintf(out, "one every %" PRId64 " steps\n", f->save_every);
+        fprintf(out, "one every %" PRId64 " step%s\n", f->save_every,
+                f->save_every == 1 ? "" : "s");
     else
         fprintf(out, "none is made\n");
     fprintf(out, "goodput   %.4f of an undisturbed run", x->goodput);
     if (x->error > 0)
         fprintf(out, " +- %.2g", x->error);
-    fprintf(out, "; ETTR %.4f; %s steps, %.4g more were lost; waits for nodes %s\n", x->ettr,
-            ek_count_text(b, sizeof(b), x->steps), x->lost_steps,
+    fprintf(out, "; ETTR %.4f; %s step%s, %s more %s lost; waits for nodes %s\n", x->ettr,
+            ek_number_text(b, sizeof(b), x->steps), x->steps == 1 ? "" : "s",
+            ek_number_text(lost, sizeof(lost), x->lost_steps), x->lost_steps == 1 ? "was" : "were",
             ek_time_text(a, sizeof(a), x->wait_s));
     if (r->cluster->node_s_price > 0)
-        fprintf(out, "price     %.4g a step, %.4g in all\n", ek_sim_step_price(r),
-                ek_sim_price_of_run(r));
+        fprintf(out, "price     %s a step, %s in all\n",
+                ek_number_text(a, sizeof(a), ek_sim_step_price(r)),
+                ek_number_text(b, sizeof(b), ek_sim_price_of_run(r)));
 }
 
 const char *ek_sim_engine_note(const char *engine)

@@ -2,6 +2,7 @@
 #include "supervisor/report.h"
 
 #include "base/command.h"
+#include "base/count_text.h"
 #include "store/checkpoint.h"
 #include "supervisor/wait_report.h"
 
@@ -41,8 +42,12 @@ static void report_cut(const ek_supervisor *x, int number)
 /* Why the host counts as lost. */
 static void print_reason(const ek_host_health *a, FILE *f)
 {
+    char took[32];
+
     switch (a->answer) {
-    case EK_RESULT_LATE: fprintf(f, " (timed out after %.1f s)", a->took_s); break;
+    case EK_RESULT_LATE:
+        fprintf(f, " (timed out after %s)", ek_time_text(took, sizeof(took), a->took_s));
+        break;
     case EK_RESULT_STUCK: fprintf(f, " (mpiexec cannot reach it)"); break;
     case EK_RESULT_KILLED: fprintf(f, " (mpiexec was killed)"); break;
     case EK_RESULT_NOT_STARTED: fprintf(f, " (mpiexec could not be started)"); break;
@@ -104,19 +109,21 @@ static void describe_end(ek_supervisor *x, FILE *f)
     const ek_core *c = &x->core;
     ek_job_output *t = &x->generation.output;
     int code = c->ending.code;
-    char who[512];
+    char who[512], time[32];
 
     if (c->interrupts > 0) {
         fprintf(f, "interrupted, terminated without saving");
     } else if (c->ending.reason == EK_REASON_HUNG) {
-        fprintf(f, "no progress for %.1f s (%s", ek_job_progress_timeout_s(&c->progress),
+        fprintf(f, "no progress for %s (%s",
+                ek_time_text(time, sizeof(time), ek_job_progress_timeout_s(&c->progress)),
                 ek_phase_name(c->progress.phase));
         if (c->reported.joined < c->reported.n)
             ek_wait_report_missing(x, c->reported.started == c->reported.n, f);
         fprintf(f, "), terminated");
     } else if (c->ending.reason == EK_REASON_SILENT) {
-        fprintf(f, "rank %d on %s has not responded for %.1f s, terminated", c->ending.silent,
-                x->generation.job.workers[c->ending.silent].host, c->ending.silent_s);
+        fprintf(f, "rank %d on %s has not responded for %s, terminated", c->ending.silent,
+                x->generation.job.workers[c->ending.silent].host,
+                ek_time_text(time, sizeof(time), c->ending.silent_s));
     } else if (c->ending.reason == EK_REASON_UNREACHABLE) {
         fprintf(f, "mpiexec could not start workers on all hosts");
     } else if (ek_job_state_death(&x->generation.job, who, sizeof(who))) {

@@ -1,5 +1,6 @@
 /* After the first step of a generation: what the loss before it has cost. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "supervisor/report.h"
@@ -93,19 +94,25 @@ void ek_report_resumption(ek_supervisor *x)
 {
     const ek_core_resumption *r = &x->core.resumption;
     const double *took = x->core.progress.took_s;
-    char draining[40] = "";
+    char draining[48] = "", total[32], text[7][32];
 
     record(x);
     warn_of_loss(x);
     if (r->times.seen_at == 0)
         return;
     if (r->times.drain_s > 0)
-        snprintf(draining, sizeof(draining), ", handing over %.2f", r->times.drain_s);
+        snprintf(draining, sizeof(draining), ", handing over %s",
+                 ek_time_text(text[0], sizeof(text[0]), r->times.drain_s));
     fprintf(stderr,
-            "evenkeel %s: resumed, step %lld completed after %.2f s: ending %.2f%s, probe %.2f, "
-            "launch %.2f, connect %.2f, plan %.2f, transfer %.2f, step %.2f\n",
-            x->config->command, (long long)x->core.reported.first_step + 1, r->total_s,
-            r->times.ending_s, draining, r->times.probe_s, took[EK_PHASE_LAUNCH],
-            took[EK_PHASE_CONNECT], took[EK_PHASE_PLAN], took[EK_PHASE_TRANSFER],
-            x->core.progress.first_step_s);
+            "evenkeel %s: resumed, step %lld completed after %s: ending %s%s, probe %s, launch "
+            "%s, connect %s, plan %s, transfer %s, step %s\n",
+            x->config->command, (long long)x->core.reported.first_step + 1,
+            ek_time_text(total, sizeof(total), r->total_s),
+            ek_time_text(text[0], sizeof(text[0]), r->times.ending_s), draining,
+            ek_time_text(text[1], sizeof(text[1]), r->times.probe_s),
+            ek_time_text(text[2], sizeof(text[2]), took[EK_PHASE_LAUNCH]),
+            ek_time_text(text[3], sizeof(text[3]), took[EK_PHASE_CONNECT]),
+            ek_time_text(text[4], sizeof(text[4]), took[EK_PHASE_PLAN]),
+            ek_time_text(text[5], sizeof(text[5]), took[EK_PHASE_TRANSFER]),
+            ek_time_text(text[6], sizeof(text[6]), x->core.progress.first_step_s));
 }

@@ -91,7 +91,7 @@ class ExpertStore(ek_cli.Case):
         self.assertLessEqual(uses - hits, LAYERS * EXPERTS + 1)
 
     def uses(self, r):
-        line = re.search(r"experts: ([0-9.]+) % of (\d+) uses were in memory; ([0-9.]+) GB read \(([0-9.]+) of them for the "
+        line = re.search(r"experts: ([0-9.]+) % of (\d+) uses were in memory; [0-9.]+ .?B read \([0-9.]+ .?B of them for the "
                          r"prompt\)", r.stderr)
         self.assertIsNotNone(line, r.stderr)
         return int(line[2]), int(line[2]) * float(line[1]) / 100

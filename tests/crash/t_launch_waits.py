@@ -115,7 +115,7 @@ if not asked: ready(1); steps(3); note("step 3 of 99"); time.sleep(0.3); os.kill
                               self.interrupt(p))
 
     def test_the_watchdog_ends_them(self):
-        said = (r"no progress for 3\.0 s \(launch on a, b\), terminated before",
+        said = (r"no progress for 3\.00 s \(launch on a, b\), terminated before",
                 "that respond have 0 slots")
         started = [self.start_on("a\nb\n", "time.sleep(3600)", "--watchdog", "3", *more, run=run)
                    for run, more in (("run-1", ("--elastic=false",)), ("run-2", ("--elastic",)))]

@@ -47,6 +47,21 @@ static void three_digits(void)
     }
 }
 
+static void means_have_digits_and_counts_none(void)
+{
+    static const double x[] = {0,   1,     14,    0.142857, 0.1,   0.9996,
+                               1.5, 14.29, 135.4, 999.6,    15837, 3e-5};
+    static const char *const want[] = {"0",    "1",    "14",  "0.143",  "0.100",  "1.00",
+                                       "1.50", "14.3", "135", "1.00 k", "15.8 k", "3.00e-05"};
+
+    for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++) {
+        char text[16];
+
+        if (strcmp(ek_number_text(text, sizeof(text), x[i]), want[i]) != 0)
+            EK_T_FAIL("%g is \"%s\", expected \"%s\"", x[i], text, want[i]);
+    }
+}
+
 static void times_have_units(void)
 {
     static const double x[] = {0, 0.5, 0.9999, 119, 142, 86400, 3.6e6 - 1, 42 * 86400};
@@ -62,5 +77,6 @@ static void times_have_units(void)
 }
 
 static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit),
-                                EK_CASE(three_digits), EK_CASE(times_have_units)};
+                                EK_CASE(three_digits), EK_CASE(means_have_digits_and_counts_none),
+                                EK_CASE(times_have_units)};
 EK_TEST_MAIN(cases)

@@ -64,7 +64,7 @@ static void lost_host_is_named_with_its_reason(void)
     static const struct {
         int answer;
         const char *reason;
-    } reasons[] = {{EK_RESULT_LATE, "timed out after 1.5 s"},
+    } reasons[] = {{EK_RESULT_LATE, "timed out after 1.50 s"},
                    {EK_RESULT_STUCK, "mpiexec cannot reach it"},
                    {EK_RESULT_KILLED, "mpiexec was killed"},
                    {EK_RESULT_NOT_STARTED, "mpiexec could not be started"},
@@ -212,7 +212,7 @@ static void silent_worker_is_named_with_its_host(void)
     sup.core.ending.silent = 1;
     sup.core.ending.silent_s = 2;
     sup.generation.job.workers = workers;
-    check_loss("rank 1 on b has not responded for 2.0 s, terminated");
+    check_loss("rank 1 on b has not responded for 2.00 s, terminated");
 }
 
 static void other_ends_are_named(void)
@@ -326,12 +326,13 @@ static void resumption_after_a_loss_is_timed_by_phase(void)
     for (int k = 0; k < EK_PHASES; k++)
         sup.core.progress.took_s[k] = k + 1;
     sup.core.progress.first_step_s = 0.75;
-    check_resumption("evenkeel train: resumed, step 8 completed after 4.00 s: ending 0.25, probe "
-                     "0.50, launch 1.00, connect 2.00, plan 3.00, transfer 4.00, step 0.75\n");
+    check_resumption("evenkeel train: resumed, step 8 completed after 4.00 s: ending 250 ms, probe "
+                     "500 ms, launch 1.00 s, connect 2.00 s, plan 3.00 s, transfer 4.00 s, step "
+                     "750 ms\n");
     sup.core.resumption.times.drain_s = 1.5;
-    check_resumption("evenkeel train: resumed, step 8 completed after 4.00 s: ending 0.25, handing "
-                     "over 1.50, probe 0.50, launch 1.00, connect 2.00, plan 3.00, transfer 4.00, "
-                     "step 0.75\n");
+    check_resumption("evenkeel train: resumed, step 8 completed after 4.00 s: ending 250 ms, "
+                     "handing over 1.50 s, probe 500 ms, launch 1.00 s, connect 2.00 s, plan 3.00 "
+                     "s, transfer 4.00 s, step 750 ms\n");
 }
 
 /* The rest of the line is times; without a loss, there is no "after". */

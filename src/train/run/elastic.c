@@ -1,6 +1,7 @@
 /* Runs with --elastic: finds the state in memory, continues from it, and frees the memory at the
  * end.  See docs/resilience.md. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -327,6 +328,24 @@ static ek_status restart_experts(ek_run *r)
     return EK_OK;
 }
 
+/* Logs where the state came from. */
+static void log_sources(const ek_run *r)
+{
+    const ek_train_info *i = &r->out->info;
+    int n = (int)r->memory.recovery.n_survivors;
+    char taken[16], copied[16], received[16], prealloc[16];
+
+    ek_log("elastic", EK_LOG_INFO,
+           "from the state of %d rank%s, %lld of which had to finish the last step: %s were "
+           "adopted in place, %s copied within hosts, %s sent to other hosts; %s of memory were "
+           "preallocated on joining hosts",
+           n, n == 1 ? "" : "s", (long long)r->memory.recovery.finished,
+           ek_bytes_text(taken, sizeof(taken), (double)i->memory_taken),
+           ek_bytes_text(copied, sizeof(copied), (double)i->memory_copied),
+           ek_bytes_text(received, sizeof(received), (double)i->memory_received),
+           ek_bytes_text(prealloc, sizeof(prealloc), (double)i->memory_prealloc));
+}
+
 ek_status ek_run_fill_from_memory(ek_run *r)
 {
     int32_t missing = -1;
@@ -349,14 +368,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     EK_TRY(st);
     EK_TRY(sum_byte_counts(r));
     if (r->rank == 0)
-        ek_log(
-            "elastic", EK_LOG_INFO,
-            "from the state of %d ranks, %lld of which had to finish the last step: %.1f MB were "
-            "adopted in place, %.1f MB copied within hosts, %.1f MB sent to other hosts; %.1f MB "
-            "of memory were preallocated on joining hosts",
-            (int)r->memory.recovery.n_survivors, (long long)r->memory.recovery.finished,
-            r->out->info.memory_taken / 1e6, r->out->info.memory_copied / 1e6,
-            r->out->info.memory_received / 1e6, r->out->info.memory_prealloc / 1e6);
+        log_sources(r);
     return EK_OK;
 }
 

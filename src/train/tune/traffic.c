@@ -2,6 +2,7 @@
 #include "train/tune/traffic.h"
 
 #include "base/log.h"
+#include "cost/cost.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +80,7 @@ static int is_same(const ek_moe_traffic *a, const ek_moe_traffic *b)
 
 static void log_found(const ek_traffic *t, const ek_tune_result *r)
 {
-    char than[96] = "", how[32] = "";
+    char than[96] = "", how[32] = "", step[EK_COST_QUANTITY];
 
     if (t->mesh->rank != 0)
         return;
@@ -89,10 +90,10 @@ static void log_found(const ek_traffic *t, const ek_tune_result *r)
         snprintf(than, sizeof(than), "; degree %d and %s take %.2f times that", r->first.degree,
                  a2a_name(r->first.a2a), r->gain);
     ek_log("tune", EK_LOG_INFO,
-           "%spipeline degree %d, all-to-all %s: %.2f ms a step, found in %lld steps for a "
+           "%spipeline degree %d, all-to-all %s: %s a step, found in %lld steps for a "
            "capacity of experts from %lld on%s",
-           how, r->best.degree, a2a_name(r->best.a2a), r->best_s * 1e3, (long long)r->steps,
-           (long long)r->bucket * EK_TUNE_CAPACITY, than);
+           how, r->best.degree, a2a_name(r->best.a2a), ek_cost_quantity(step, r->best_s, "s"),
+           (long long)r->steps, (long long)r->bucket * EK_TUNE_CAPACITY, than);
 }
 
 void ek_traffic_end_step(ek_traffic *t, double previous_s)
