@@ -30,12 +30,15 @@ static ek_status read_speeds(const char *text, int32_t ranks, double *speed)
         char *end = NULL;
 
         speed[r] = strtod(at, &end);
-        EK_REQUIRE(end != at && isfinite(speed[r]) && speed[r] > 0 &&
-                       *end == (r + 1 < ranks ? ',' : '\0'),
+        EK_REQUIRE(end != at && isfinite(speed[r]) && speed[r] > 0 && (*end == ',' || *end == '\0'),
                    EK_EINVAL,
-                   "speeds of ranks: one number above 0 for each of %d ranks, separated by commas; "
-                   "number %d is not so",
-                   (int)ranks, (int)r + 1);
+                   "speeds of ranks: number %d of `%.80s` is not one above 0; numbers are "
+                   "separated by commas",
+                   (int)r + 1, text);
+        EK_REQUIRE((*end == ',') == (r + 1 < ranks), EK_EINVAL,
+                   "speeds of ranks: `%.80s` has %s than the %d ranks: give one number for each, "
+                   "separated by commas",
+                   text, *end == ',' ? "more" : "fewer", (int)ranks);
         at = end + 1;
     }
     return EK_OK;

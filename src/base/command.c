@@ -2,6 +2,7 @@
 #include "base/command.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int ek_command_status(ek_status st)
 {
@@ -73,4 +74,15 @@ int ek_command_run(const ek_option_table *table, int argc, char **argv,
     st = run(o);
     ek_options_destroy(o);
     return st < 0 ? ek_command_fail(table->command, st) : EK_EXIT_DONE;
+}
+
+void ek_command_ask_for_help(int argc, char **argv)
+{
+    static char help[] = "--help";
+
+    if (argc < 3 || strcmp(argv[1], "help") != 0)
+        return;
+    for (int i = 1; i < argc - 1; i++)
+        argv[i] = argv[i + 1];
+    argv[argc - 1] = help;
 }

@@ -51,4 +51,7 @@ void ek_command_stop_writing(void);
 /* Whether SIGHUP is ignored. */
 int ek_command_ignores_hangup(void);
 
+/* Makes `NAME ... --help` of `help NAME ...`, in place; argv[0] is the program. */
+void ek_command_ask_for_help(int argc, char **argv);
+
 #endif

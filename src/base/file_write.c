@@ -228,8 +228,11 @@ ek_status ek_folder_make(const ek_io *io, const char *path)
     EK_TRY(ek_path_parent(path, &parent));
     if (strcmp(parent.s, path) != 0)
         EK_TRY(ek_folder_make(io, parent.s));
-    if (ek_io_table(io)->mkdir(path, 0777) != 0)
+    if (ek_io_table(io)->mkdir(path, 0777) != 0) {
+        EK_REQUIRE(errno != EEXIST || ek_file_kind_of(path) == EK_FILE_NONE, EK_EFORMAT,
+                   "cannot make folder %s: it exists, and is not a folder", path);
         return ek_fail_errno(errno, "make folder", path);
+    }
     return ek_folder_sync(io, parent.s);
 }
 

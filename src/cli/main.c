@@ -145,6 +145,7 @@ int main(int argc, char **argv)
         usage(stderr);
         return EK_EXIT_USAGE;
     }
+    ek_command_ask_for_help(argc, argv);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         usage(stdout);

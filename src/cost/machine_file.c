@@ -495,6 +495,10 @@ static ek_status read_machine(const json_t *o, const char *file, ek_machine *m)
     const char *keys_of_1[KEYS_OF_1 + 1] = {NULL};
     int64_t version = 0;
 
+    EK_REQUIRE(!json_is_object(o) || json_object_get(o, "evenkeel_machine") != NULL, EK_EFORMAT,
+               "%s: not a machine file, as key `evenkeel_machine` is missing (docs/formats.md; "
+               "`bench costs --out` writes one)",
+               file);
     EK_TRY(ek_json_int(o, file, "evenkeel_machine", EK_JSON_REQUIRED, 0, COUNT_MAX, &version));
     EK_REQUIRE(version >= 1 && version <= VERSION, EK_EFORMAT,
                "%s: key `evenkeel_machine`: version %lld; this program reads versions 1 to %d",

@@ -66,7 +66,7 @@ ek_status ek_dialect_parse(const char *const *words, int64_t n, unsigned *out)
     *out = 0;
     for (int64_t i = 0; i < n; i++) {
         EK_REQUIRE(bit_of(words[i]) != 0, EK_EINVAL,
-                   "--dialect %s: unfused-attention, low-messages, low-gradients, "
+                   "--dialect %s is unknown: unfused-attention, low-messages, low-gradients, "
                    "late-gradients, ring-steps, padded, weights-first, staged-2dh, "
                    "gradient-passes, unfused-rows, etp-gather, low-weights, expert-counts, "
                    "node-once, ddp-buckets, tree-sums, replicas-alone, whole-sums and "

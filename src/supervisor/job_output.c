@@ -64,6 +64,8 @@ static void hold_line(ek_job_output *t, const char *line, size_t n, int own)
     ek_mpiexec_line kind;
     char text[LINE_CAP];
 
+    if (n > 0 && line[n - 1] == '\r') /* ssh ends its lines so */
+        n--;
     ek_printable_bytes(text, sizeof(text), line, n, "\t");
     ek_mpiexec_read_death(text, &t->job->death);
     if (ek_mpiexec_read_lost_peer(text, &lost)) {

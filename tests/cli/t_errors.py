@@ -73,6 +73,16 @@ class Usage(Refused):
             self.assertIn(command, r.stderr)
         r = run("--help")
         self.assertEqual((r.returncode, r.stderr), (DONE, ""))
+        self.assertEqual(run("help").stdout, r.stdout)
+
+    def test_help_of_a_command(self):
+        for words in (["train"], ["bench", "costs"]):
+            r = run("help", *words)
+            self.assertEqual((r.returncode, r.stderr), (DONE, ""))
+            self.assertEqual(r.stdout, run(*words, "--help").stdout)
+        r = run("help", "trian")
+        self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
+        self.assertIn("unknown command trian", r.stderr)
 
     def test_settings_file(self):
         for text, status, words in [

@@ -211,9 +211,10 @@ class Plan(ek_cli.Case):
         of_equal = self.result(trace, *how, "--rank-speeds", "3,3,3,3")
         self.assertEqual({k: v for k, v in equal.items() if not k.startswith("plan_us")},
                          {k: v for k, v in of_equal.items() if not k.startswith("plan_us")})
-        for bad in "1,1,1", "1,1,1,0", "1,1,1,1,1", "1,1,1,x", "1,1,1,nan":
-            self.assertIn("speeds of ranks",
-                          self.plan(trace, *how, "--rank-speeds", bad, status=2).stderr)
+        for bad, said in (("1,1,1", "fewer than the 4 ranks"), ("1,1,1,0", "number 4 of `1,1,1,0` is not"),
+                          ("1,1,1,1,1", "more than the 4 ranks"), ("1,1,1,x", "number 4"),
+                          ("1,1,1,nan", "number 4"), ("1,1,,1", "number 3"), ("1,1;1,1", "number 2")):
+            self.assertIn(said, self.plan(trace, *how, "--rank-speeds", bad, status=2).stderr)
 
     def test_racks(self):
         """Two nodes of a rack may be all that two of its nodes survive; two racks are better."""
@@ -263,6 +264,7 @@ class Plan(ek_cli.Case):
         out = self.plan(self.skewed(), "--ranks", 4).stdout
         self.assertRegex(out, r"^exact: ")
         self.assertRegex(out, r"trace +6 iterations, 2 layers, 4 sources, 10 experts\n")
+        self.assertIn(", 2 layers, 1 source, ", self.plan(self.skewed(sources=1), "--ranks", 4).stdout)
         self.assertRegex(out, r"max/mean +[\d.]+ before, [\d.]+ with 12 plans, worst [\d.]+\n")
 
     def one_hot(self):

@@ -312,6 +312,7 @@ class Simulate(ek_cli.Case):
         for status, said, ranks, words in (
                 (USAGE, "--ranks 5000: cluster toy has 4096 (`ranks` of its last level)", 5000, []),
                 (USAGE, "--ep 3 does not divide", 8, ["--ep", 3]),
+                (USAGE, "--dialect nccl is unknown: ", 8, ["--dialect", "nccl"]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 8, ["--timeline", "x", "--timeline-rank", 8]),
                 (USAGE, "--timeline-rank 8: there are ranks 0 to 7", 9,  # of which failures leave 8
                  ["--pp", 2, "--ep", 2, "--batch", 64, "--failures", "1e9", "--timeline", "x", "--timeline-rank", 8]),

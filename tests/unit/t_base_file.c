@@ -158,6 +158,8 @@ static void listings(void)
     CHECK(ek_folder_make(NULL, at("empty")) == EK_OK);
     CHECK(ek_folder_make(NULL, at(".hidden")) == EK_OK);
     CHECK(ek_file_write(NULL, at("b"), "", 0) == EK_OK);
+    CHECK_INT(ek_folder_make(NULL, at("b")), EK_EFORMAT);
+    CHECK(error_has("/b: it exists, and is not a folder"));
     CHECK(ek_file_write(NULL, at("a/x"), "", 0) == EK_OK);
     CHECK(ek_file_write(NULL, at("a-b"), "", 0) == EK_OK);
     CHECK(ek_file_write(NULL, at("a/y/z"), "", 0) == EK_OK);

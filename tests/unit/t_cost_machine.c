@@ -244,7 +244,8 @@ static void malformed(void)
 {
     refused("{", "[", "not valid JSON");
     refused("\"evenkeel_machine\": 2", "\"evenkeel_machine\": 3", "version 3; this program reads");
-    refused("\"evenkeel_machine\": 2,", "", "key `evenkeel_machine` is missing");
+    refused("\"evenkeel_machine\": 2,", "",
+            "not a machine file, as key `evenkeel_machine` is missing");
     refused("\"evenkeel_machine\": 2", "\"evenkeel_machine\": 1", "key `op_s` is unknown");
     refused("\"threads\": 1", "\"treads\": 1", "key `treads` is unknown");
     refused("\"threads\": 1,", "", "key `threads` is missing");

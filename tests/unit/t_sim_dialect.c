@@ -577,7 +577,7 @@ static void unknown_switches_are_refused(void)
     CHECK(ek_dialect_parse(words, 2, &bits) == EK_OK &&
           bits == (EK_DIALECT_LATE_GRADIENTS | EK_DIALECT_RING_STEPS));
     CHECK_INT(ek_dialect_parse(words, 3, &bits), EK_EINVAL);
-    CHECK(strstr(ek_err_message(), "--dialect megatron: unfused-attention, ") != NULL);
+    CHECK(strstr(ek_err_message(), "--dialect megatron is unknown: unfused-attention, ") != NULL);
 }
 
 static const ek_case cases[] = {

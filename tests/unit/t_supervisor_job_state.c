@@ -177,6 +177,23 @@ static void a_death_that_another_worker_noticed(void)
     ek_job_state_fini(&j.s);
 }
 
+/* ssh ends the lines of its errors with "\r\n". */
+static void a_line_of_another_program(void)
+{
+    static const char line[] = "ssh: no such host\r";
+    ek_job_output t;
+    job j;
+
+    begin(&j);
+    CHECK(ek_job_output_init(&t, &j.s) == EK_OK);
+    ek_job_output_stderr(&t, line, strlen(line));
+    CHECK_INT(t.held_bytes, strlen(line));
+    CHECK(memcmp(t.held, "ssh: no such host\n", t.held_bytes) == 0);
+    ek_job_output_drop(&t);
+    ek_job_output_fini(&t);
+    ek_job_state_fini(&j.s);
+}
+
 /* Rank 1 dies first; rank 0 then loses rank 2, which mpiexec kills. */
 static void a_death_before_others_are_lost(void)
 {
@@ -216,6 +233,7 @@ static const ek_case cases[] = {
     EK_CASE(a_death_by_open_mpi),
     EK_CASE(a_death_by_connection),
     EK_CASE(a_death_that_another_worker_noticed),
+    EK_CASE(a_line_of_another_program),
     EK_CASE(a_death_before_others_are_lost),
     EK_CASE(a_death_that_mpiexec_did_not_see),
 };
