@@ -23,6 +23,13 @@ enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 enum { ROWS_WIRE, WEIGHTS_WIRE, SERVED_ALONE, REPLAYED };
 enum { COPY_LISTS = 4 }; /* of ek_copy_results.messages */
 
+/* What answers about products change: several simulations may ask the same loads at once. */
+typedef struct {
+    pthread_mutex_t lock;
+    ek_expert_times *times; /* of products by rows */
+    double *core_seconds;   /* [2][core_ranks] scratch: of work, and until it is done */
+} answers;
+
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
     ek_trace limited; /* the trace with what capacity leaves; empty: nothing is dropped or padded */
@@ -32,8 +39,7 @@ struct ek_sim_loads {
     int64_t steps, step;             /* samples; the chosen one */
     double *factors;                 /* [steps][trace layers][KINDS][ep] */
     float *slot_rows;                /* [steps][trace layers][ep][slots] over even rows of a rank */
-    pthread_mutex_t asking;          /* of products: several simulations may have the same loads */
-    ek_expert_times *times;          /* of products by rows */
+    answers *answers;                /* about products */
     ek_copy_sums *copies;            /* [steps][trace layers] */
     ek_level_rows *exchanged;        /* [steps][trace layers][EXCHANGES][ep] */
     double *replayed;                /* [steps][trace layers][REPLAYED][ep] */
@@ -42,7 +48,6 @@ struct ek_sim_loads {
     double *by_rank;                 /* [steps][trace layers][2][ep][ep] rows there and back */
     int32_t *lists;                  /* [steps][trace layers][2][experts][ep] of sums, and back */
     int32_t core_ranks;              /* ranks of the groups that share cores with one; 0: none do */
-    double *core_seconds;            /* [2][core_ranks] scratch: of work, and until it is done */
     double *rows_sent;               /* [steps][trace layers] ek_sim_loads_rows_sent */
     ek_copy_messages *copy_messages; /* [steps][trace layers][COPY_LISTS][ep] of copies, if
                                         by_level; else of one of them, and nobody's */
@@ -260,12 +265,12 @@ static void set_slots(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pla
  * Groups that share cores with the first do the same as it.  core_ranks is not 0. */
 static ek_status share_cores(const ek_sim_loads *l, const double *of_rank, double *done)
 {
-    double *when = l->core_seconds + l->core_ranks;
+    double *of = l->answers->core_seconds, *when = of + l->core_ranks;
     ek_flow_cores cores = ek_flow_cores_of(l->cfg.cluster, l->core_ranks, 0);
 
     for (int32_t r = 0; r < l->core_ranks; r++)
-        l->core_seconds[r] = of_rank[r / l->cfg.etp % l->cfg.ep];
-    EK_TRY(ek_flow_cores_finish(&cores, l->core_ranks, l->core_seconds, when));
+        of[r] = of_rank[r / l->cfg.etp % l->cfg.ep];
+    EK_TRY(ek_flow_cores_finish(&cores, l->core_ranks, of, when));
     for (int32_t r = 0; r < l->cfg.ep; r++)
         done[r] = when[r * l->cfg.etp];
     return EK_OK;
@@ -390,6 +395,28 @@ static ek_status allocate_by_rank(ek_sim_loads *l)
     return EK_OK;
 }
 
+static ek_status open_answers(ek_sim_loads *l)
+{
+    answers *a = calloc(1, sizeof(*a));
+
+    EK_REQUIRE(a != NULL, EK_ENOMEM, "no memory for the times of experts");
+    l->answers = a;
+    pthread_mutex_init(&a->lock, NULL);
+    a->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*a->core_seconds));
+    EK_REQUIRE(a->core_seconds != NULL, EK_ENOMEM, "no memory for the times of experts");
+    return ek_expert_times_open(&l->machine, &a->times);
+}
+
+static void close_answers(answers *a)
+{
+    if (a == NULL)
+        return;
+    ek_expert_times_close(&a->times);
+    free(a->core_seconds);
+    pthread_mutex_destroy(&a->lock);
+    free(a);
+}
+
 static ek_status allocate(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
@@ -406,7 +433,6 @@ static ek_status allocate(ek_sim_loads *l)
     l->replayed = calloc(c->by_level ? 1 : (size_t)(REPLAYED * l->steps * c->trace->layers * c->ep),
                          sizeof(*l->replayed));
     l->level_scratch = calloc((size_t)c->ep, sizeof(*l->level_scratch));
-    l->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*l->core_seconds));
     l->passed = calloc((size_t)c->ep * (size_t)c->ep, sizeof(*l->passed));
     l->rows_sent = calloc((size_t)(l->steps * c->trace->layers), sizeof(*l->rows_sent));
     l->copy_messages =
@@ -417,10 +443,9 @@ static ek_status allocate(ek_sim_loads *l)
     l->order = calloc(2 * (size_t)c->ep, sizeof(*l->order));
     EK_REQUIRE(l->node_of != NULL && l->layer_of != NULL && l->factors != NULL &&
                    l->slot_rows != NULL && l->copies != NULL && l->exchanged != NULL &&
-                   l->replayed != NULL && l->level_scratch != NULL && l->core_seconds != NULL &&
-                   l->passed != NULL && l->rows_sent != NULL && l->copy_messages != NULL &&
-                   l->copies_passed != NULL && l->memory != NULL && l->slots != NULL &&
-                   l->order != NULL,
+                   l->replayed != NULL && l->level_scratch != NULL && l->passed != NULL &&
+                   l->rows_sent != NULL && l->copy_messages != NULL && l->copies_passed != NULL &&
+                   l->memory != NULL && l->slots != NULL && l->order != NULL,
                EK_ENOMEM, "no memory for the loads of %lld steps", (long long)l->steps);
     return EK_OK;
 }
@@ -514,7 +539,7 @@ static ek_status open_loads(ek_sim_loads *l)
     l->limits.node_of = l->node_of;
     ek_sim_spread_layers(c->spec, c->trace->layers, l->layer_of);
     EK_TRY(set_costs(l));
-    EK_TRY(ek_expert_times_open(&l->machine, &l->times));
+    EK_TRY(open_answers(l));
     if (c->capacity_factor != 0 || c->padded)
         EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
     EK_TRY(plan_trace(l));
@@ -529,7 +554,6 @@ ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_loads **out)
 
     *out = l;
     EK_REQUIRE(l != NULL, EK_ENOMEM, "no memory for the loads of a trace");
-    pthread_mutex_init(&l->asking, NULL);
     l->cfg = *cfg;
     return open_loads(l);
 }
@@ -546,7 +570,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->layer_of);
     free(l->factors);
     free(l->slot_rows);
-    ek_expert_times_close(&l->times);
+    close_answers(l->answers);
     free(l->copies);
     free(l->rows_sent);
     free(l->copy_messages);
@@ -554,9 +578,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->replayed);
     free(l->by_rank);
     free(l->lists);
-    free(l->core_seconds);
     free_scratch(l);
-    pthread_mutex_destroy(&l->asking);
     free(l);
 }
 
@@ -678,7 +700,7 @@ static double seconds_of_slots(const ek_sim_loads *l, const ek_product *p, const
     double part = p->groups * l->cfg.ep / l->limits.experts, seconds = 0;
 
     for (int32_t s = 0; s < l->limits.slots; s++)
-        seconds += ek_expert_time(l->times, p, slot_rows[s] * p->rows / part);
+        seconds += ek_expert_time(l->answers->times, p, slot_rows[s] * p->rows / part);
     return seconds * part;
 }
 
@@ -714,12 +736,11 @@ static ek_status find_products(const ek_sim_loads *l, const ek_op *op, double *f
 ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *factors,
                                 double *replayed)
 {
-    pthread_mutex_t *asking = (pthread_mutex_t *)&l->asking;
     ek_status st;
 
-    pthread_mutex_lock(asking);
+    pthread_mutex_lock(&l->answers->lock);
     st = find_products(l, op, factors, replayed);
-    pthread_mutex_unlock(asking);
+    pthread_mutex_unlock(&l->answers->lock);
     return st;
 }
 
