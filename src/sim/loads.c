@@ -514,23 +514,30 @@ static int places_from_past(const ek_sim_loads_config *c)
            p->plan_transient != NULL;
 }
 
+ek_plan_limits ek_sim_loads_limits(const ek_sim_loads_config *c)
+{
+    int64_t experts = c->spec->experts;
+
+    return (ek_plan_limits){.experts = (int32_t)experts,
+                            .ranks = c->ep,
+                            .slots = (int32_t)((experts + c->ep - 1) / c->ep) + c->spare_slots,
+                            .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
+                            .keep_all_slots = c->keep_all_slots,
+                            .horizon = c->horizon,
+                            .batches = c->batches};
+}
+
 static ek_status open_loads(ek_sim_loads *l)
 {
     const ek_sim_loads_config *c = &l->cfg;
-    int64_t node = ek_cluster_node_ranks(c->cluster), experts = c->spec->experts;
+    int64_t node = ek_cluster_node_ranks(c->cluster);
 
-    EK_TRY(ek_sim_loads_check(c->trace, experts));
+    EK_TRY(ek_sim_loads_check(c->trace, c->spec->experts));
     l->lag = lag_of(c);
     l->begin = l->lag + c->skip + places_from_past(c);
     l->steps = c->trace->iterations - l->begin;
     l->steps = c->steps < l->steps ? c->steps : l->steps;
-    l->limits = (ek_plan_limits){.experts = (int32_t)experts,
-                                 .ranks = c->ep,
-                                 .slots = (int32_t)((experts + c->ep - 1) / c->ep) + c->spare_slots,
-                                 .replicas_min = c->replicas_min > 0 ? c->replicas_min : 1,
-                                 .keep_all_slots = c->keep_all_slots,
-                                 .horizon = c->horizon,
-                                 .batches = c->batches};
+    l->limits = ek_sim_loads_limits(c);
     l->core_ranks = count_core_ranks(c);
     EK_TRY(allocate(l));
     EK_TRY(allocate_by_rank(l));

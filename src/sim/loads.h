@@ -62,6 +62,9 @@ typedef struct {
 
 typedef struct ek_sim_loads ek_sim_loads;
 
+/* What planners are told of a group, but where its ranks are and what things cost. */
+ek_plan_limits ek_sim_loads_limits(const ek_sim_loads_config *c);
+
 /* Whether a trace is of so many experts a layer.  EK_EFORMAT. */
 EK_CHECKED ek_status ek_sim_loads_check(const ek_trace *trace, int64_t experts);
 

@@ -40,6 +40,15 @@ ek_sim_loads_config ek_loads_config_of(const ek_sim_layout *l, const ek_cluster 
                                  .batches = l->micros};
 }
 
+ek_sim_loads_config ek_even_loads_config_of(const ek_sim_layout *l, const ek_cluster *c, int ranks)
+{
+    ek_sim_loads_config cfg = ek_loads_config_of(l, c, ranks);
+
+    cfg.skip = 1;
+    cfg.steps = 1;
+    return cfg;
+}
+
 ek_status ek_even_plans_open(ek_even_plans **out)
 {
     *out = calloc(1, sizeof(**out));
@@ -118,15 +127,13 @@ static ek_status make_plan(even_plan *x, const ek_sim_layout *l, const ek_sim_lo
 ek_status ek_even_plans_of(ek_even_plans *p, const ek_sim_layout *l, const ek_cluster *c, int ranks,
                            int by_level, int by_rank, const ek_sim_loads **out)
 {
-    ek_sim_loads_config cfg = ek_loads_config_of(l, c, ranks);
+    ek_sim_loads_config cfg = ek_even_loads_config_of(l, c, ranks);
     even_plan *x;
     ek_status st;
 
     *out = NULL;
     if (l->planner == NULL || !ek_planner_fills_slots(l->planner))
         return EK_OK;
-    cfg.skip = 1;
-    cfg.steps = 1;
     cfg.by_level = by_level;
     cfg.by_rank = by_rank;
     x = find_or_add(p, &cfg);

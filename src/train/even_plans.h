@@ -12,6 +12,9 @@
 /* The settings of loads that a layout has, without a trace: what it does not say is 0. */
 ek_sim_loads_config ek_loads_config_of(const ek_sim_layout *l, const ek_cluster *c, int ranks);
 
+/* Likewise of even loads (train/even_loads.h): one step, after one that only places experts. */
+ek_sim_loads_config ek_even_loads_config_of(const ek_sim_layout *l, const ek_cluster *c, int ranks);
+
 typedef struct ek_even_plans ek_even_plans;
 
 /* The caller closes *out, also after a failure.  EK_ENOMEM. */

@@ -2,7 +2,7 @@
 #include "train/failure_parts.h"
 
 #include "placement/partners.h"
-#include "sim/loads.h"
+#include "train/even_plans.h"
 
 #include <string.h>
 
@@ -241,28 +241,21 @@ static void add_ranges(parts_work *w)
 ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const ek_cluster *c,
                            const ek_trace *trace, ek_arena *a, ek_replica_sets *out)
 {
-    int64_t experts = l->spec.experts, slots = (experts + l->ep - 1) / l->ep + l->spare_slots;
-    parts_work w = {
-        .l = l,
-        .graphs = g,
-        .trace = trace,
-        .node_ranks = ek_cluster_node_ranks(c),
-        .layers = trace != NULL ? (int32_t)trace->layers : 1,
-        .out = out,
-        .limits = {.experts = (int32_t)experts,
-                   .ranks = l->ep,
-                   .slots = (int32_t)(l->planner != NULL ? slots : slots - l->spare_slots),
-                   .replicas_min = l->replicas_min,
-                   .keep_all_slots = l->keep_all_slots,
-                   .batches = l->micros,
-                   .horizon = l->plan_every * l->micros,
-                   .costs = {.compute_s_per_row = 1e-6,
-                             .comm_s_per_row = 1e-6,
-                             .replica_s = 1e-3,
-                             .replica_bytes = 1,
-                             .migrate_s_per_expert = 1e-3,
-                             .state_bytes = 1}}};
+    ek_sim_loads_config loads = ek_loads_config_of(l, c, l->pp * l->dp * l->tp);
+    parts_work w = {.l = l,
+                    .graphs = g,
+                    .trace = trace,
+                    .node_ranks = ek_cluster_node_ranks(c),
+                    .layers = trace != NULL ? (int32_t)trace->layers : 1,
+                    .out = out,
+                    .limits = ek_sim_loads_limits(&loads)};
 
+    w.limits.costs = (ek_plan_costs){.compute_s_per_row = 1e-6,
+                                     .comm_s_per_row = 1e-6,
+                                     .replica_s = 1e-3,
+                                     .replica_bytes = 1,
+                                     .migrate_s_per_expert = 1e-3,
+                                     .state_bytes = 1};
     w.limits.layers = w.layers;
     w.limits.ep_groups = l->edp;
     ek_arena_measure(a);

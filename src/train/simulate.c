@@ -341,21 +341,11 @@ void ek_simulation_close_files(ek_simulation_files **f)
 
 /* --- steps ------------------------------------------------------------------------------------ */
 
-/* Loads by the run's planner; counted: those of the trace as they are. */
-static ek_status plan_loads(const ek_simulation *s, const ek_simulation_config *cfg,
-                            const ek_trace *trace, int counted, ek_sim_loads **out)
+/* Loads by the run's planner, with what the engine asks. */
+static ek_status plan_loads(const ek_simulation *s, ek_sim_loads_config c, ek_sim_loads **out)
 {
-    ek_sim_loads_config c =
-        ek_loads_config_of(ek_imagined_layout(s->imagined), cfg->cluster, s->ranks);
-
-    c.trace = trace;
-    c.counted = counted;
-    c.skip = cfg->trace == NULL;
-    c.steps = cfg->trace == NULL ? 1 : cfg->steps > 0 ? cfg->steps : STEPS;
-    c.capacity_factor = cfg->trace != NULL ? cfg->train->capacity_factor : 0;
     c.by_level = s->engine == EK_ENGINE_FLOW;
     c.by_rank = s->engine == EK_ENGINE_MESSAGES;
-    c.padded = (cfg->dialect & EK_DIALECT_PADDED) != 0;
     return ek_sim_loads_open(&c, out);
 }
 
@@ -374,7 +364,14 @@ static ek_status number_columns(ek_simulation *s)
 /* Of the trace. */
 static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
 {
-    EK_TRY(plan_loads(s, cfg, cfg->trace, 0, &s->planned));
+    ek_sim_loads_config c =
+        ek_loads_config_of(ek_imagined_layout(s->imagined), cfg->cluster, s->ranks);
+
+    c.trace = cfg->trace;
+    c.steps = cfg->steps > 0 ? cfg->steps : STEPS;
+    c.capacity_factor = cfg->train->capacity_factor;
+    c.padded = (cfg->dialect & EK_DIALECT_PADDED) != 0;
+    EK_TRY(plan_loads(s, c, &s->planned));
     s->loads = s->planned;
     s->n_steps = ek_sim_loads_steps(s->loads);
     return number_columns(s);
@@ -385,9 +382,11 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
 static ek_status open_group_loads(ek_simulation *s, const ek_simulation_config *cfg)
 {
     const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+    ek_sim_loads_config c = ek_even_loads_config_of(l, cfg->cluster, s->ranks);
 
     if (!cfg->every_rank || !ek_even_loads_differ(l))
         return EK_OK;
+    c.counted = 1;
     s->of_group = calloc(2 * (size_t)l->edp, sizeof(*s->of_group));
     s->even_of_group = calloc(2 * (size_t)l->edp, sizeof(*s->even_of_group));
     EK_REQUIRE(s->of_group != NULL && s->even_of_group != NULL, EK_ENOMEM,
@@ -398,7 +397,8 @@ static ek_status open_group_loads(ek_simulation *s, const ek_simulation_config *
         if (ek_even_loads_tokens(l, seqs, i % l->edp) == 0)
             continue;
         EK_TRY(ek_even_loads_of_group(l, seqs, i % l->edp, &s->even_of_group[i]));
-        EK_TRY(plan_loads(s, cfg, &s->even_of_group[i], 1, &s->of_group[i]));
+        c.trace = &s->even_of_group[i];
+        EK_TRY(plan_loads(s, c, &s->of_group[i]));
     }
     return EK_OK;
 }
