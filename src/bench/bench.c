@@ -1,5 +1,6 @@
 /* The list of benchmarks; opens what one measures, runs it, and prints the JSON object. */
 #include "base/json.h"
+#include "base/nearest.h"
 #include "bench/bench_priv.h"
 #include "model/hf/source.h"
 #include "tensor/cpu/dnnl_shim.h"
@@ -56,13 +57,24 @@ const char *bench_describe(const char *name)
     return find_benchmark(name)->what;
 }
 
+static ek_status refuse_name(const char *name)
+{
+    ek_spelling search = {.name = name, .n = strlen(name)};
+
+    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
+        ek_spelling_try(&search, benchmarks[i].name);
+    return EK_FAIL(EK_EINVAL, "unknown benchmark \"%s\"; the nearest is %s; known: %s", name,
+                   search.best, bench_names);
+}
+
 ek_status bench_check(const char *name, int ranks)
 {
     const benchmark *chosen;
 
     EK_REQUIRE(name != NULL, EK_EINVAL, "name a benchmark: %s", bench_names);
     chosen = find_benchmark(name);
-    EK_REQUIRE(chosen != NULL, EK_EINVAL, "unknown benchmark \"%s\"; known: %s", name, bench_names);
+    if (chosen == NULL)
+        return refuse_name(name);
     EK_REQUIRE(ranks == 1 || chosen->ranks, EK_EINVAL,
                "bench %s measures one process; run it without mpiexec", name);
     return EK_OK;

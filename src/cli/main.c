@@ -1,6 +1,7 @@
 /* evenkeel: selects and runs the subcommand. */
 #include "evenkeel/version.h"
 
+#include "base/nearest.h"
 #include "base/threads.h"
 #include "cli/cli.h"
 #include "supervisor/internal_command.h"
@@ -133,6 +134,7 @@ static int finish(int status)
 
 int main(int argc, char **argv)
 {
+    ek_spelling search = {.name = argv[1], .n = argc > 1 ? strlen(argv[1]) : 0};
     cli_text name;
     int status;
 
@@ -165,12 +167,15 @@ int main(int argc, char **argv)
     }
     if (ek_internal_command(argc, argv, &status))
         return finish(status);
-    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
             ek_command_catch(ek_command_end_at_once);
             return finish(commands[i].run(argc - 1, argv + 1));
         }
-    fprintf(stderr, "evenkeel: unknown command %s\n", cli_shown(&name, argv[1]));
+        ek_spelling_try(&search, commands[i].name);
+    }
+    fprintf(stderr, "evenkeel: unknown command %s; the nearest is %s\n", cli_shown(&name, argv[1]),
+            search.best);
     usage(stderr);
     return EK_EXIT_USAGE;
 }

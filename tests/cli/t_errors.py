@@ -66,7 +66,8 @@ class Usage(Refused):
     def test_no_such_command(self):
         r = run("trian")
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
-        self.assertIn("unknown command trian", r.stderr)
+        self.assertEqual(r.stderr.splitlines()[0],
+                         "evenkeel: unknown command trian; the nearest is train")
         r = run()
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
         for command in ("train", "eval", "export", "info"):
@@ -83,6 +84,10 @@ class Usage(Refused):
         r = run("help", "trian")
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))
         self.assertIn("unknown command trian", r.stderr)
+
+    def test_no_such_benchmark(self):
+        self.refuse(USAGE, ["unknown benchmark \"a2\"", "nearest is a2a", "known: gemm|"],
+                    ["bench", "a2"])
 
     def test_settings_file(self):
         for text, status, words in [
