@@ -3,10 +3,10 @@
 
 #include "balance/plan_time.h"
 #include "base/clock.h"
+#include "base/sort.h"
 #include "placement/survivability.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Deviations below this are rounding. */
@@ -118,17 +118,10 @@ static spread spread_of(replay *r, const ek_plan *p)
     return (spread){mean > 0 ? most / mean : 1, sqrt(sum / r->l.ranks) / unit};
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* The q-quantile of n values; sorts them. */
 static double quantile(double *x, int64_t n, double q)
 {
-    qsort(x, (size_t)n, sizeof(*x), by_size);
+    ek_sort_reals(x, n);
     return n > 0 ? x[(int64_t)(q * (double)(n - 1) + 0.5)] : 0;
 }
 

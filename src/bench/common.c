@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "base/sort.h"
 #include "base/threads.h"
 #include "bench/bench_priv.h"
 #include "tensor/cpu/ceiling.h"
@@ -19,13 +20,6 @@ void bench_add(bench_samples *s, double x)
         s->v[s->n++] = x;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 bench_stat bench_stat_of(const bench_samples *s)
 {
     bench_samples sorted = *s;
@@ -33,7 +27,7 @@ bench_stat bench_stat_of(const bench_samples *s)
 
     if (n == 0)
         return (bench_stat){0, 0, 0};
-    qsort(sorted.v, (size_t)n, sizeof(double), ascending);
+    ek_sort_reals(sorted.v, n);
     return (bench_stat){0.5 * (sorted.v[(n - 1) / 2] + sorted.v[n / 2]), sorted.v[0],
                         sorted.v[n - 1]};
 }

@@ -279,16 +279,6 @@ static ek_op net_op_of(ek_model *m, ek_op_kind kind, ek_op_fn run, int32_t modul
     return op;
 }
 
-/* The last compute op: that lane runs in order, so all before it are done with it. */
-static int32_t last_compute_op(const ek_graph *g)
-{
-    int32_t i = g->n_ops - 1;
-
-    while (i >= 0 && g->ops[i].lane != EK_LANE_COMPUTE)
-        i--;
-    return i;
-}
-
 static ek_work work_of(const ek_model *m, const ek_param_bucket *u, ek_collective collective)
 {
     return ek_net_work_of(m->cfg.mesh, u->mesh_group, collective,
@@ -347,7 +337,7 @@ static void build_fetch(ek_model *m, ek_graph *g, int32_t module, ek_module_buff
 
     if (s->holds == module)
         return;
-    us->deps[n++] = last_compute_op(g);
+    us->deps[n++] = ek_graph_last_of(g, EK_LANE_COMPUTE);
     if (s->holds != EK_MODULE_NONE) { /* gathered before and never used */
         ek_param_buckets_of(m, s->holds, &first, &end);
         for (int32_t i = first; i < end; i++)
@@ -483,7 +473,7 @@ void ek_param_buckets_build_reduce(ek_model *m, ek_graph *g, int32_t module, int
                                    int last, int32_t also, int32_t dep)
 {
     ek_module_buffer *s = ek_param_buckets_buffer(m, EK_BUFFER_GRADIENT, module);
-    int32_t first, end, deps[] = {dep, last_compute_op(g), -1};
+    int32_t first, end, deps[] = {dep, ek_graph_last_of(g, EK_LANE_COMPUTE), -1};
 
     if (m->cfg.zero < 2 && !last)
         return;

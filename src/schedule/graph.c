@@ -80,6 +80,15 @@ int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep)
     return ek_graph_add(g, op, &dep, 1);
 }
 
+int32_t ek_graph_last_of(const ek_graph *g, ek_lane lane)
+{
+    int32_t i = g->n_ops - 1;
+
+    while (i >= 0 && g->ops[i].lane != lane)
+        i--;
+    return i;
+}
+
 ek_status ek_graph_check(const ek_graph *g)
 {
     EK_REQUIRE(g->failed != EK_ENOMEM, EK_ENOMEM, "no memory for a step graph of %d ops",

@@ -122,6 +122,10 @@ int32_t ek_graph_add(ek_graph *g, const ek_op *op, const int32_t *deps, int32_t 
 /* The same with one dependency (none, if negative). */
 int32_t ek_graph_after(ek_graph *g, const ek_op *op, int32_t dep);
 
+/* The last op of a lane so far: lanes run in order, so all before it on the lane are done with it.
+ * -1: there is none.  Not of a packed graph. */
+int32_t ek_graph_last_of(const ek_graph *g, ek_lane lane);
+
 /* Whether building succeeded: EK_ENOMEM, or EK_EINTERNAL for a dependency on a later op. */
 EK_CHECKED ek_status ek_graph_check(const ek_graph *g);
 

@@ -5,7 +5,8 @@
  * seconds.  All other phases, and what was not measured yet: --watchdog seconds. */
 #include "supervisor/progress.h"
 
-#include <stdlib.h>
+#include "base/sort.h"
+
 #include <string.h>
 
 static const double factor = 10, step_least_s = 2.8, start_least_s = 20;
@@ -71,13 +72,6 @@ void ek_job_progress_step(ek_job_progress *p, int64_t now)
     p->phase = EK_PHASE_STEP;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double ek_job_progress_median_s(const ek_job_progress *p)
 {
     double sorted[EK_STEPS_KEPT];
@@ -86,7 +80,7 @@ double ek_job_progress_median_s(const ek_job_progress *p)
     if (n == 0)
         return 0;
     memcpy(sorted, p->last_s, (size_t)n * sizeof(*sorted));
-    qsort(sorted, (size_t)n, sizeof(*sorted), by_size);
+    ek_sort_reals(sorted, n);
     return sorted[n / 2];
 }
 

@@ -238,16 +238,6 @@ static int32_t build_output_gradient(const work *w)
     return p->graph.dx_in_read;
 }
 
-/* The last compute op so far. */
-static int32_t last_compute_op(const ek_graph *g)
-{
-    int32_t i = g->n_ops - 1;
-
-    while (i >= 0 && g->ops[i].lane != EK_LANE_COMPUTE)
-        i--;
-    return i;
-}
-
 /* The first layer of a backward item has no layer before it to overlap its replicas' transfer with.
  * Unless they were sent under the forward item before, it overlaps with the head, or with receiving
  * the gradient. */
@@ -264,7 +254,7 @@ static void build_backward(const work *w)
 {
     ek_pass *p = w->p;
     ek_model *m = p->model;
-    int32_t before = last_compute_op(w->g), dep;
+    int32_t before = ek_graph_last_of(w->g, EK_LANE_COMPUTE), dep;
     int uses = EK_USE_BACKWARD | (p->cfg.recompute != EK_RECOMPUTE_OFF ? EK_USE_FORWARD : 0);
 
     dep = build_output_gradient(w);

@@ -2,6 +2,7 @@
  * a bucket of tokens do: the first of some all-to-alls in a row, after a pause, is as much faster
  * than the others. */
 #include "base/clock.h"
+#include "base/sort.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
 
@@ -98,13 +99,6 @@ static ek_status repeat(const bench *b, double *bytes)
     return EK_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static ek_status measure(const bench *b, double *burst)
 {
     double bytes[REPEATS], took = 0;
@@ -117,7 +111,7 @@ static ek_status measure(const bench *b, double *burst)
         took = (double)(ek_clock_ns() - start) * 1e-9;
         EK_TRY(ek_calibrate_largest(b->c, &took, 1));
     }
-    qsort(bytes, (size_t)n, sizeof(bytes[0]), compare);
+    ek_sort_reals(bytes, n);
     *burst = bytes[n / 2] > LEAST * b->sent ? ek_cost_round(bytes[n / 2]) : 0;
     return EK_OK;
 }

@@ -11,12 +11,12 @@
  * CPU time, as of products (compute.c). */
 #include "base/arena.h"
 #include "base/progress_hook.h"
+#include "base/sort.h"
 #include "base/threads.h"
 #include "comm/agree.h"
 #include "train/calibrate/calibrate_priv.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -179,13 +179,6 @@ static ek_status time_bytes(probe *p, double *seconds, int *products)
     return wait_served(p, st);
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Bytes to each rank of the class; returns those that the caller sends. */
 static double set_bytes(const probe *p, ek_link link)
 {
@@ -207,7 +200,7 @@ static double set_bytes(const probe *p, ek_link link)
 
 static double median(double *x)
 {
-    qsort(x, REPEATS, sizeof(x[0]), compare);
+    ek_sort_reals(x, REPEATS);
     return x[REPEATS / 2];
 }
 

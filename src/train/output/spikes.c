@@ -1,25 +1,19 @@
 /* Running medians of loss and gradient norm. */
 #include "train/output/spikes.h"
 
+#include "base/sort.h"
+
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const double deviations = 8, mad_to_deviation = 1.4826;
 static const double least_loss = 0.1, least_norm = 9; /* above the median, relative to it */
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Sorts the numbers. */
 static double median_of(double *x, size_t n)
 {
-    qsort(x, n, sizeof(*x), by_size);
+    ek_sort_reals(x, (int64_t)n);
     return n % 2 == 1 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
 }
 
