@@ -132,21 +132,47 @@ class Elastic(ranks.Disaster):
         returns the number of kills."""
         rng, done = random.Random(seed), 0
         for layout in layouts:
-            shutil.rmtree(self.out, True)
-            j, kills = self.elastic(layout), 0
             with self.subTest(layout=layout):
-                while kills < most and j.process.poll() is None:
-                    time.sleep(rng.random() * pause)
-                    _, workers = j.members()
-                    if workers:
-                        try:
-                            os.kill(rng.choice(workers), signal.SIGKILL)
-                            kills += 1
-                        except ProcessLookupError:
-                            pass
+                for _ in range(5):
+                    shutil.rmtree(self.out, True)
+                    j = self.elastic(layout)
+                    kills, known = self.kill_some(j, rng, most, pause)
+                    if known or kills == 0 or not self.ended_unknown(j):
+                        break
+                else:
+                    self.fail("workers of 5 runs were killed before they had begun")
                 self.assert_done(j)
-            done += kills
+                done += kills
         return done
+
+    @staticmethod
+    def kill_some(job, rng, most, pause):
+        """Kills some workers; returns how many, and whether the launcher had known any before."""
+        kills, known = 0, False
+        while kills < most and job.process.poll() is None:
+            time.sleep(rng.random() * pause)
+            _, workers = job.members()
+            known = known or any(map(ranks.has_begun, workers))
+            if workers:
+                try:
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    kills += 1
+                except ProcessLookupError:
+                    pass
+        return kills, known
+
+    def ended_unknown(self, job):
+        """Whether a run has given up, rightly: mpiexec has failed, as it may where a worker dies
+        before it has begun, and the launcher has never known any."""
+        job.wait_for_steps(1)
+        if job.process.poll() != ranks.FAILED or self.told():
+            return False
+        _, _, err = job.end()
+        self.assertRegex(err, r"mpiexec terminated \(\w+ \d+\) without an error report from a worker "
+                         "before a step was completed; there is no checkpoint yet, start over$")
+        self.assert_gone(job)
+        self.assert_no_segments()
+        return True
 
 
 class OpenEnded(Elastic):
