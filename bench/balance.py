@@ -260,7 +260,7 @@ def guess(o, head, factor):
     """Estimated seconds of a run before any was measured: besides its experts a layer takes about a
     third of their time, and loads are uneven."""
     best = head["best"]
-    net = head["net_ms_at"].get("%g" % factor, best["net_ms"] / factor)
+    net = head.get("net_ms_at", {}).get("%g" % factor, best["net_ms"] / factor)
     steps = UNCOUNTED + o.rounds * (1 + len(o.policies))
     return 10 + steps * 1.2 * (1.35 * best["compute_ms"] + net) / 1e3
 
@@ -385,8 +385,12 @@ def measure(o, head, results, todo, program):
             say("bandwidth at which all-to-alls take %.2f of experts' products" % NET_SHARE)
             head = {"settings": settings(o), "trace_first": o.trace_first, **find_bandwidth(work)}
             if not o.estimate:
+                add_all_to_alls(work, head)
                 add_result(o.results, head)
-        if add_all_to_alls(work, head) and not o.estimate:
+        elif not o.estimate and add_all_to_alls(work, head):
+            if results:
+                say("all-to-alls of these bandwidths are measured now: they count for the starts "
+                    "before, too, which must be of this machine")
             add_result(o.results, head)
         say("%d starts of %d rounds: about %s" %
             (len(todo), o.rounds, duration(Clock(o, head, results.values()).rest(todo))))

@@ -151,9 +151,9 @@ def cgroups(o, limit):
 
 def number(text):
     """A number with or without its unit: in GB, in s."""
-    units = {"B": 1e-9, "kB": 1e-6, "MB": 1e-3, "ms": 1e-3, "min": 60, "h": 3600}
+    units = {"B": 1e-9, "kB": 1e-6, "MB": 1e-3, "GB": 1, "TB": 1e3, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "": 1}
     figure, _, unit = text.partition(" ")
-    return float(figure) * units.get(unit, 1)
+    return float(figure) * units[unit]
 
 
 def run(o, way, limit, prompt_file, tokens, tokenizer="bytes", seed=0):

@@ -28,9 +28,10 @@ typedef struct {
     ek_plan ahead, after;
     void *planner;
     int64_t tokens, first;
-    int64_t *counts, *forecast, *weight; /* [ranks, experts]; the last [2 experts] */
-    double *mean;                        /* [layers, ranks, experts] */
-    int32_t *block, *sent;               /* [ranks * slots] */
+    int64_t *counts, *forecast; /* [ranks, experts] */
+    int64_t *weight;            /* [2 experts] scratch of ek_trace_scale */
+    double *mean;               /* [layers, ranks, experts] */
+    int32_t *block, *sent;      /* [ranks * slots] */
 } bench;
 
 static void need(ek_status st)
@@ -75,6 +76,7 @@ static void reserve(bench *b)
     b->mean = ek_arena_alloc(&b->memory, b->trace.layers * n, sizeof(*b->mean));
     b->block = ek_arena_alloc(&b->memory, all, sizeof(*b->block));
     b->sent = ek_arena_alloc(&b->memory, all, sizeof(*b->sent));
+    need(ek_arena_check(&b->memory, "forecasts"));
 }
 
 /* Sums over plans. */
@@ -146,8 +148,11 @@ int main(int argc, char **argv)
                                           .comm_s_per_row = atof(argv[6]),
                                           .replica_s = atof(argv[7]),
                                           .exposed_s = atof(argv[8])}};
-    if (b.limits.ranks < 1 || b.limits.experts % b.limits.ranks != 0) {
-        fputs("forecasts: ranks must divide the experts\n", stderr);
+    if (b.limits.ranks < 1 || b.limits.experts % b.limits.ranks != 0 || b.first < 0 ||
+        b.first + 1 >= b.trace.iterations) {
+        fputs("forecasts: RANKS must divide the experts, and two iterations or more be there from "
+              "FIRST on\n",
+              stderr);
         return 2;
     }
     each = b.limits.experts / b.limits.ranks;

@@ -3,7 +3,8 @@
 # or to a heading that its target does not have.
 #
 # Anchors are those of GitHub: a heading in lower case, without markup and punctuation, with hyphens
-# for spaces; the second heading of the same name has -1 at its end, the third -2.  Code is skipped.
+# for spaces; the second heading of the same name has -1 at its end, the third -2.  Fenced and
+# inline code is skipped; links by reference and anchors in HTML are not known.
 set -eu
 cd "$(dirname "$0")/.."
 export LC_ALL=C

@@ -1,4 +1,5 @@
-/* balance/count_sums.h - what `auto` adds up of the counts, in one pass over them. */
+/* balance/count_sums.h - sums of the counts, in one pass over them: what `auto` needs, and
+ * ek_plan_totals (planner.h) for all planners. */
 #ifndef BALANCE_COUNT_SUMS_H
 #define BALANCE_COUNT_SUMS_H
 

@@ -229,9 +229,13 @@ ek_status ek_folder_make(const ek_io *io, const char *path)
     if (strcmp(parent.s, path) != 0)
         EK_TRY(ek_folder_make(io, parent.s));
     if (ek_io_table(io)->mkdir(path, 0777) != 0) {
-        EK_REQUIRE(errno != EEXIST || ek_file_kind_of(path) == EK_FILE_NONE, EK_EFORMAT,
+        int error = errno;
+        ek_file_kind kind = error == EEXIST ? ek_file_kind_of(path) : EK_FILE_NONE;
+
+        EK_REQUIRE(kind == EK_FILE_NONE || kind == EK_FILE_FOLDER, EK_EFORMAT,
                    "cannot make folder %s: it exists, and is not a folder", path);
-        return ek_fail_errno(errno, "make folder", path);
+        if (kind != EK_FILE_FOLDER) /* else another process has just made it */
+            return ek_fail_errno(error, "make folder", path);
     }
     return ek_folder_sync(io, parent.s);
 }

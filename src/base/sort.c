@@ -1,3 +1,4 @@
+/* Sorts numbers by qsort. */
 #include "base/sort.h"
 
 #include <stdlib.h>

@@ -44,7 +44,8 @@ static void usage(FILE *f)
             EK_VERSION);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
         fprintf(f, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(f, "\n`evenkeel COMMAND --help` lists a command's options.\n");
+    fprintf(
+        f, "\n`evenkeel COMMAND --help`, or `evenkeel help COMMAND`, lists a command's options.\n");
 }
 
 /* The manual page of the program; those of its commands are written by base/options_help.c. */
@@ -134,7 +135,7 @@ static int finish(int status)
 
 int main(int argc, char **argv)
 {
-    ek_spelling search = {.name = argv[1], .n = argc > 1 ? strlen(argv[1]) : 0};
+    ek_spelling search = {0};
     cli_text name;
     int status;
 
@@ -167,6 +168,7 @@ int main(int argc, char **argv)
     }
     if (ek_internal_command(argc, argv, &status))
         return finish(status);
+    search.name = argv[1], search.n = strlen(argv[1]);
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
         if (strcmp(argv[1], commands[i].name) == 0) {
             ek_command_catch(ek_command_end_at_once);

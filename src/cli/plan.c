@@ -280,9 +280,11 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
     cli_text name;
 
     printf("%s: %s\n", x->cfg.planner->name, x->cfg.planner->what);
-    printf("  trace       %lld iterations, %lld layers, %lld source%s, %lld experts\n",
-           (long long)x->trace.iterations, (long long)x->trace.layers, (long long)x->trace.sources,
-           x->trace.sources == 1 ? "" : "s", (long long)x->trace.experts);
+    printf("  trace       %lld iteration%s, %lld layer%s, %lld source%s, %lld expert%s\n",
+           (long long)x->trace.iterations, x->trace.iterations == 1 ? "" : "s",
+           (long long)x->trace.layers, x->trace.layers == 1 ? "" : "s", (long long)x->trace.sources,
+           x->trace.sources == 1 ? "" : "s", (long long)x->trace.experts,
+           x->trace.experts == 1 ? "" : "s");
     printf("  onto        %d rank%s of %d slot%s\n", (int)l->ranks, l->ranks == 1 ? "" : "s",
            (int)l->slots, l->slots == 1 ? "" : "s");
     printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f%s\n", r->before, r->mean,

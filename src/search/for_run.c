@@ -2,6 +2,7 @@
 #include "search/for_run.h"
 
 #include "base/command_child.h"
+#include "base/count_text.h"
 #include "base/log.h"
 #include "cost/cost.h"
 #include "search/report.h"
@@ -43,7 +44,7 @@ static ek_status search_layouts(run_search *r, ek_search **s)
 static ek_status make_pool(run_search *r, char **pool)
 {
     ek_search *s = NULL;
-    char took[EK_COST_QUANTITY];
+    char took[32];
     int logged = ek_log_limit(EK_LOG_ERROR); /* each layout would tell what a run with it does */
     ek_status st = search_layouts(r, &s);
 
@@ -56,7 +57,7 @@ static ek_status make_pool(run_search *r, char **pool)
                r->search.cluster->machine.dtype, s->model.dtype);
     if (st == EK_OK)
         ek_log("layout", EK_LOG_INFO, "%lld layout%s searched in %s", (long long)s->n,
-               s->n == 1 ? "" : "s", ek_cost_quantity(took, s->took_s, "s"));
+               s->n == 1 ? "" : "s", ek_time_text(took, sizeof(took), s->took_s));
     ek_search_close(&s);
     return st;
 }

@@ -23,12 +23,12 @@ enum { ROWS, ROWS_BACK, WEIGHTS, GRADIENTS, EXCHANGES };
 enum { ROWS_WIRE, WEIGHTS_WIRE, SERVED_ALONE, REPLAYED };
 enum { COPY_LISTS = 4 }; /* of ek_copy_results.messages */
 
-/* What answers about products change: several simulations may ask the same loads at once. */
+/* What ek_sim_loads_products writes: simulations on several threads may share the loads. */
 typedef struct {
     pthread_mutex_t lock;
     ek_expert_times *times; /* of products by rows */
     double *core_seconds;   /* [2][core_ranks] scratch: of work, and until it is done */
-} answers;
+} product_times;
 
 struct ek_sim_loads {
     ek_sim_loads_config cfg;
@@ -39,7 +39,7 @@ struct ek_sim_loads {
     int64_t steps, step;             /* samples; the chosen one */
     double *factors;                 /* [steps][trace layers][KINDS][ep] */
     float *slot_rows;                /* [steps][trace layers][ep][slots] over even rows of a rank */
-    answers *answers;                /* about products */
+    product_times *products;         /* of ek_sim_loads_products */
     ek_copy_sums *copies;            /* [steps][trace layers] */
     ek_level_rows *exchanged;        /* [steps][trace layers][EXCHANGES][ep] */
     double *replayed;                /* [steps][trace layers][REPLAYED][ep] */
@@ -265,7 +265,7 @@ static void set_slots(ek_sim_loads *l, int64_t step, int64_t layer, const ek_pla
  * Groups that share cores with the first do the same as it.  core_ranks is not 0. */
 static ek_status share_cores(const ek_sim_loads *l, const double *of_rank, double *done)
 {
-    double *of = l->answers->core_seconds, *when = of + l->core_ranks;
+    double *of = l->products->core_seconds, *when = of + l->core_ranks;
     ek_flow_cores cores = ek_flow_cores_of(l->cfg.cluster, l->core_ranks, 0);
 
     for (int32_t r = 0; r < l->core_ranks; r++)
@@ -395,19 +395,19 @@ static ek_status allocate_by_rank(ek_sim_loads *l)
     return EK_OK;
 }
 
-static ek_status open_answers(ek_sim_loads *l)
+static ek_status open_products(ek_sim_loads *l)
 {
-    answers *a = calloc(1, sizeof(*a));
+    product_times *a = calloc(1, sizeof(*a));
 
     EK_REQUIRE(a != NULL, EK_ENOMEM, "no memory for the times of experts");
-    l->answers = a;
+    l->products = a;
     pthread_mutex_init(&a->lock, NULL);
     a->core_seconds = calloc(2 * (size_t)l->core_ranks + 1, sizeof(*a->core_seconds));
     EK_REQUIRE(a->core_seconds != NULL, EK_ENOMEM, "no memory for the times of experts");
     return ek_expert_times_open(&l->machine, &a->times);
 }
 
-static void close_answers(answers *a)
+static void close_products(product_times *a)
 {
     if (a == NULL)
         return;
@@ -546,7 +546,7 @@ static ek_status open_loads(ek_sim_loads *l)
     l->limits.node_of = l->node_of;
     ek_sim_spread_layers(c->spec, c->trace->layers, l->layer_of);
     EK_TRY(set_costs(l));
-    EK_TRY(open_answers(l));
+    EK_TRY(open_products(l));
     if (c->capacity_factor != 0 || c->padded)
         EK_TRY(ek_sim_limit_trace(c->trace, c->capacity_factor, c->padded, &l->limited));
     EK_TRY(plan_trace(l));
@@ -577,7 +577,7 @@ void ek_sim_loads_close(ek_sim_loads **pl)
     free(l->layer_of);
     free(l->factors);
     free(l->slot_rows);
-    close_answers(l->answers);
+    close_products(l->products);
     free(l->copies);
     free(l->rows_sent);
     free(l->copy_messages);
@@ -707,7 +707,7 @@ static double seconds_of_slots(const ek_sim_loads *l, const ek_product *p, const
     double part = p->groups * l->cfg.ep / l->limits.experts, seconds = 0;
 
     for (int32_t s = 0; s < l->limits.slots; s++)
-        seconds += ek_expert_time(l->answers->times, p, slot_rows[s] * p->rows / part);
+        seconds += ek_expert_time(l->products->times, p, slot_rows[s] * p->rows / part);
     return seconds * part;
 }
 
@@ -745,9 +745,9 @@ ek_status ek_sim_loads_products(const ek_sim_loads *l, const ek_op *op, double *
 {
     ek_status st;
 
-    pthread_mutex_lock(&l->answers->lock);
+    pthread_mutex_lock(&l->products->lock);
     st = find_products(l, op, factors, replayed);
-    pthread_mutex_unlock(&l->answers->lock);
+    pthread_mutex_unlock(&l->products->lock);
     return st;
 }
 

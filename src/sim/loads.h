@@ -62,7 +62,7 @@ typedef struct {
 
 typedef struct ek_sim_loads ek_sim_loads;
 
-/* What planners are told of a group, but where its ranks are and what things cost. */
+/* The limits of a group's plans, without node_of and costs. */
 ek_plan_limits ek_sim_loads_limits(const ek_sim_loads_config *c);
 
 /* Whether a trace is of so many experts a layer.  EK_EFORMAT. */

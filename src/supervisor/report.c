@@ -71,7 +71,7 @@ static int print_changed(const ek_core_hosts *h, ek_host_change change, FILE *f)
     return n;
 }
 
-/* "a (timed out after 1.5 s), b (mpiexec: status 255) do not respond; c joins; 4 ranks on 2 hosts,
+/* "a (timed out after 1.50 s), b (mpiexec: status 255) do not respond; c joins; 4 ranks on 2 hosts,
  * 1 slot idle (...)". */
 static void report_hosts(const ek_supervisor *x)
 {

@@ -237,8 +237,8 @@ class GoAndCome(Hosts):
         self.assertIn("evenkeel train: b (mpiexec: status 255) does not respond; "
                       "2 ranks on 2 hosts\n", err)
         self.assertIn("evenkeel train: b joins; 3 ranks on 3 hosts\n", err)
-        self.assertEqual(len(re.findall(r"resumed, step \d+ completed after [\d.]+ m?s: ending [\d.]+ m?s, probe "
-                                        r"[\d.]+ m?s, launch ", err)), len(self.generations()) - 1, err)
+        self.assertEqual(len(re.findall(r"resumed, step \d+ completed after [\d.]+ (?:m?s|min): ending [\d.]+ (?:m?s|min), probe "
+                                        r"[\d.]+ (?:m?s|min), launch ", err)), len(self.generations()) - 1, err)
         self.assertEqual(self.starts()[2]["after"], "more hosts can take part")
         orders = self.reserved()
         self.assertEqual({(o[0], len(o)) for o in orders}, {("b", 7)}, orders)
@@ -254,7 +254,7 @@ class GoAndCome(Hosts):
         if self.generations()[1]["probe_s"] >= 10:  # an answer may take 15
             self.skipTest("the others were so slow to answer")
         self.assertRegex(self.assert_done(j),
-                         r"train: a \(timed out after [\d.]+ m?s\) does not respond; 2 ranks")
+                         r"train: a \(timed out after [\d.]+ (?:m?s|min)\) does not respond; 2 ranks")
 
     def test_one_is_slow_to_answer(self):
         """Its slow response is awaited before the first start, but not during a run."""
@@ -269,7 +269,7 @@ class GoAndCome(Hosts):
         self.assertEqual(self.ranks_were()[:2], [3, 1])
         self.unset("tired", "a")
         self.wait_for_ranks(j, 2)
-        self.assertRegex(self.assert_done(j), r"train: a \(timed out after [\d.]+ m?s\)(, b \(.*\))? "
+        self.assertRegex(self.assert_done(j), r"train: a \(timed out after [\d.]+ (?:m?s|min)\)(, b \(.*\))? "
                          r"do(es)? not respond; 1 rank")
 
     def test_experts_that_nobody_has(self):
@@ -565,8 +565,8 @@ class Hangs(Hosts):
                 step_s = statistics.median(m["step_ms"] for m in ek_cli.metrics(self.out)) / 1e3
                 self.assertLess(self.generations()[1]["seen"] - frozen, 6 + 20 * step_s)
                 err = self.assert_done(j)
-                self.assertRegex(err, r"(no progress for [\d.]+ m?s \(step\)|rank \d on \S+ has not "
-                                      r"responded for [\d.]+ m?s), terminated after step "
+                self.assertRegex(err, r"(no progress for [\d.]+ (?:m?s|min) \(step\)|rank \d on \S+ has not "
+                                      r"responded for [\d.]+ (?:m?s|min)), terminated after step "
                                       r"\d+; continuing from memory")
 
     def test_two_that_do_not_reach_each_other(self):
