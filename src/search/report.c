@@ -254,7 +254,7 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
 static void put_corners(const ek_search *s, FILE *out)
 {
     fprintf(out, "\nthe best layout with each value%s, and the part of its step that grew most\n",
-            s->n_failures > 0 ? ", seconds for each completed step" : "");
+            s->n_failures > 0 ? ", time for each completed step" : "");
     for (int i = 0; i < s->n_corners; i++)
         put_corner(s, &s->corners[i], out);
 }

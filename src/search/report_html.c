@@ -376,7 +376,10 @@ static void put_corners(const ek_search *s, FILE *f)
     ek_html_section(f, "What each value costs");
     ek_html_paragraph(f, "The best layout with each value of an option, and the part of its step "
                          "that is longer by most than in the best of all.");
-    ek_html_table(f, NULL, "value|>step||why it is not the best|options of train");
+    ek_html_table(f, NULL,
+                  s->n_failures > 0
+                      ? "value|>completed step||why it is not the best|options of train"
+                      : "value|>step||why it is not the best|options of train");
     for (int i = 0; i < s->n_corners; i++)
         put_corner_row(s, &s->corners[i], longest, f);
     ek_html_table_end(f);

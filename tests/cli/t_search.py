@@ -159,7 +159,7 @@ class Search(ek_cli.Case):
         self.assertAlmostEqual(again["failures"]["goodput"], first["goodput"], delta=1e-9)
         text = self.search(*words, "--objective", "goodput", cluster=self.failing()).stdout
         for wanted in ("the most completed steps under failures", "failures of a node every 5.00 h", "recovers  --ep 8", "recovers  --ep 8 --zero 1",
-                       "the shortest step without failures has --ep 8 --zero 1",
+                       "the shortest step without failures has --ep 8 --zero 1", "the best layout with each value, time for each completed step, ",
                        "--micro-batch 64 --elastic --data"):
             self.assertIn(wanted, text)
         both = self.json(*words, "--objective", "goodput", "--on-failure", "restart", cluster=self.failing())
@@ -234,7 +234,8 @@ class Search(ek_cli.Case):
         layouts = json.loads(ek_cli.read(pool))["layouts"]
         completed = [x["failures"]["completed_step_ms"] for x in layouts]
         self.assertEqual(completed, sorted(completed))
-        self.assertIn(b"The most completed steps under failures", ek_cli.read(page))
+        for wanted in (b"The most completed steps under failures", b'>value</th><th scope="col" class="n">completed step</th>'):
+            self.assertIn(wanted, ek_cli.read(page))
         r = run("train", "--model", "small", "--ranks", 8, "--layout-pool", pool, "--dry-run", "--data", ek_cli.write(self.path("text"), "text " * 4000))
         self.assertEqual(r.returncode, DONE, r.stderr)
 
