@@ -242,9 +242,9 @@ def find_bandwidth(work):
 
 
 def add_all_to_alls(work, head):
-    """Adds the ms of the all-to-alls of a layer to the header, for each bandwidth where they are not
-    known: at a quarter of the bandwidth they take less than four times as long, as a part of them is
-    time of processors.  Returns whether any were added."""
+    """Measures the all-to-alls of all MoE layers at each bandwidth whose time the header lacks, and
+    adds it, in ms.  It is not in proportion: at a quarter of the bandwidth they take less than four
+    times as long, as a part of it is processor time.  Returns whether any were added."""
     known = head.setdefault("net_ms_at", {"1": head["best"]["net_ms"]})
     wanted = [f for f in work.o.bandwidths if "%g" % f not in known]
     for factor in wanted:

@@ -101,9 +101,9 @@ def least_traffic(loads, spare_slots, replica_bytes):
 
 
 def all_to_alls_ms(head, bandwidth):
-    """Of a layer's all-to-alls with even loads.  Results of before they were measured at each
-    bandwidth have them at bandwidth 1 alone; there they are taken to be all transfer, which is too
-    much at lower ones."""
+    """Milliseconds of the all-to-alls of all MoE layers, with even loads, at this bandwidth.  Older
+    results have them at bandwidth 1 alone; then all of that time is taken to be transfer, which is
+    too much at lower bandwidths."""
     at = head.get("net_ms_at", {}).get("%g" % bandwidth)
     return at if at is not None else head["best"]["net_ms"] / bandwidth
 

@@ -4,7 +4,6 @@
 #include "base/command_child.h"
 #include "base/count_text.h"
 #include "base/log.h"
-#include "cost/cost.h"
 #include "search/report.h"
 #include "train/output/layout_in_use.h"
 
