@@ -218,12 +218,22 @@ ek_status ek_out_check_own(const char *dir, int resume)
 
 /* --- clearing and restoring ------------------------------------------------------------------- */
 
-static ek_status clear_file(const char *path, const char *begins, void *kept)
+/* What an elastic run that goes back to its start keeps: the supervisor's file, and lines of
+ * metrics, which ek_metrics_open moves aside. */
+static const char *const kept_by_elastic[] = {"generations.jsonl", "metrics.jsonl",
+                                              "metrics-undone.jsonl"};
+
+/* context: int, whether the run is elastic. */
+static ek_status clear_file(const char *path, const char *begins, void *context)
 {
     const char *name = strrchr(path, '/') + 1;
+    const int *elastic = context;
 
-    if (begins == NULL || begins == is_link || (kept != NULL && strcmp(name, kept) == 0))
+    if (begins == NULL || begins == is_link)
         return EK_OK;
+    for (size_t i = 0; *elastic && i < sizeof(kept_by_elastic) / sizeof(kept_by_elastic[0]); i++)
+        if (strcmp(name, kept_by_elastic[i]) == 0)
+            return EK_OK;
     return ek_file_remove(NULL, path);
 }
 
@@ -257,14 +267,13 @@ static ek_status put_aside(const char *dir, int which)
 
 ek_status ek_out_clear(const char *dir, int elastic, int *aside)
 {
-    static char generations[] = "generations.jsonl";
     ek_path all, replaced;
 
     for (int i = N_ASIDE - 1; i >= 0; i--) /* the link before the folder to which it points */
         EK_TRY(put_aside(dir, i));
     EK_TRY(set_paths(dir, 0, &all, &replaced));
     *aside = is_there(replaced.s);
-    return for_each(dir, clear_file, elastic ? generations : NULL);
+    return for_each(dir, clear_file, &elastic);
 }
 
 void ek_out_clear_temporaries(const char *dir)

@@ -17,8 +17,9 @@ EK_CHECKED ek_status ek_out_find(const char *dir, ek_path *found);
  * resume: checks only what a resumed run replaces or deletes; files may then be symbolic links. */
 EK_CHECKED ek_status ek_out_check_own(const char *dir, int resume);
 
-/* Removes the files of an earlier run; elastic: except generations.jsonl.  Renames its checkpoints
- * to checkpoint.replaced; *aside: whether there were any. */
+/* Removes the files of an earlier run; elastic: except generations.jsonl, metrics.jsonl and
+ * metrics-undone.jsonl, as the run may have gone back to its start.  Renames its checkpoints to
+ * checkpoint.replaced; *aside: whether there were any. */
 EK_CHECKED ek_status ek_out_clear(const char *dir, int elastic, int *aside);
 
 /* Deletes the temporary files of killed writers; no other process may be writing in `dir`. */

@@ -254,7 +254,7 @@ EK_CHECKED ek_status ek_run_find_checkpoint(ek_run *r);
 EK_CHECKED ek_status ek_run_find_start(ek_run *r);
 /* On rank 0: creates --out, or removes files of an earlier run.  Called after all inputs have been
  * read: a mistake in them has no effect, and the earlier run may itself be the model.  With
- * --elastic generations.jsonl stays.  Not collective. */
+ * --elastic generations.jsonl and lines of metrics stay.  Not collective. */
 EK_CHECKED ek_status ek_run_open_out(ek_run *r);
 
 /* --- kernels, model and memory (layout.c) ----------------------------------------------------- */
