@@ -39,6 +39,22 @@ void ek_spelling_try(ek_spelling *search, const char *known)
     search->distance = d;
 }
 
+void ek_spelling_try_rows(ek_spelling *search, const void *rows, size_t n, size_t stride)
+{
+    const char *row = rows;
+
+    for (size_t i = 0; i < n; i++, row += stride)
+        ek_spelling_try(search, *(const char *const *)(const void *)row);
+}
+
+const char *ek_spelling_nearest(const char *name, const void *rows, size_t n, size_t stride)
+{
+    ek_spelling search = {.name = name, .n = strlen(name)};
+
+    ek_spelling_try_rows(&search, rows, n, stride);
+    return search.best;
+}
+
 int ek_spelling_is_likely(const ek_spelling *search)
 {
     size_t longer = search->n;

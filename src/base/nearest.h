@@ -18,6 +18,13 @@ typedef struct {
 
 void ek_spelling_try(ek_spelling *search, const char *known);
 
+/* The same for the names of n rows of a table, `stride` bytes apart, which begin with them (const
+ * char *). */
+void ek_spelling_try_rows(ek_spelling *search, const void *rows, size_t n, size_t stride);
+
+/* Such a name that is nearest to a whole one; NULL: there are no rows. */
+const char *ek_spelling_nearest(const char *name, const void *rows, size_t n, size_t stride);
+
 /* Whether the best one is likely to be meant: its distance is at most a third of the longer name,
  * or 1. */
 int ek_spelling_is_likely(const ek_spelling *search);

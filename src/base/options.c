@@ -48,8 +48,7 @@ static const char *nearest_option(const ek_option_table *t, const char *name, si
 
     ek_spelling_try(&search, "help");
     ek_spelling_try(&search, "config");
-    for (size_t i = 0; i < t->n_options; i++)
-        ek_spelling_try(&search, t->options[i].name);
+    ek_spelling_try_rows(&search, t->options, t->n_options, sizeof(t->options[0]));
     return search.best;
 }
 

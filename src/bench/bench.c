@@ -57,24 +57,17 @@ const char *bench_describe(const char *name)
     return find_benchmark(name)->what;
 }
 
-static ek_status refuse_name(const char *name)
-{
-    ek_spelling search = {.name = name, .n = strlen(name)};
-
-    for (size_t i = 0; i < sizeof(benchmarks) / sizeof(benchmarks[0]); i++)
-        ek_spelling_try(&search, benchmarks[i].name);
-    return EK_FAIL(EK_EINVAL, "unknown benchmark \"%s\"; the nearest is %s; known: %s", name,
-                   search.best, bench_names);
-}
-
 ek_status bench_check(const char *name, int ranks)
 {
     const benchmark *chosen;
 
     EK_REQUIRE(name != NULL, EK_EINVAL, "name a benchmark: %s", bench_names);
     chosen = find_benchmark(name);
-    if (chosen == NULL)
-        return refuse_name(name);
+    EK_REQUIRE(chosen != NULL, EK_EINVAL, "unknown benchmark \"%s\"; the nearest is %s; known: %s",
+               name,
+               ek_spelling_nearest(name, benchmarks, sizeof(benchmarks) / sizeof(benchmarks[0]),
+                                   sizeof(benchmarks[0])),
+               bench_names);
     EK_REQUIRE(ranks == 1 || chosen->ranks, EK_EINVAL,
                "bench %s measures one process; run it without mpiexec", name);
     return EK_OK;

@@ -3,19 +3,12 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
+#include "base/options.h"
 #include "comm/mesh.h"
 #include "exec/exec.h"
 #include "model/step/pass.h"
 
 #include <stdio.h>
-
-/* The names of all benchmarks, "gemm|kernels|...". */
-extern const char bench_names[];
-
-/* Writes a line for each benchmark: its name, and what it measures. */
-void bench_list(FILE *f);
-/* What a benchmark of `bench_names` measures. */
-const char *bench_describe(const char *name);
 
 typedef struct {
     const char *model;  /* whose shapes are measured: preset, config.json, or folder */
@@ -51,6 +44,9 @@ typedef struct {
     int cached;              /* use cached costs */
     int json;                /* print one JSON object, else tables */
 } bench_settings;
+
+/* The options of the command, which fill bench_settings; --threads is the command's to read. */
+extern const ek_option_table bench_options;
 
 /* The process that runs a benchmark, and its job. */
 typedef struct {

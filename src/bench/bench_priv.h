@@ -62,6 +62,14 @@ typedef struct {
     const ek_planner *of[BENCH_POLICIES_MAX];
 } bench_policies;
 
+/* The names of all benchmarks, "gemm|kernels|...". */
+extern const char bench_names[];
+
+/* Writes a line for each benchmark: its name, and what it measures. */
+void bench_list(FILE *f);
+/* What a benchmark of `bench_names` measures. */
+const char *bench_describe(const char *name);
+
 /* The benchmarks. */
 EK_CHECKED ek_status bench_gemm(bench *b);
 EK_CHECKED ek_status bench_kernels(bench *b);
