@@ -44,7 +44,8 @@ static ek_status run_info(const ek_options *o)
 {
     (void)o;
     printf("evenkeel %s, compiled by %s\n", EK_VERSION, EK_COMPILER);
-    printf("CPU: %s; %d cores usable\n", ek_isa_name(ek_cpu_isa()), ek_cores_usable());
+    printf("CPU: %s; %d core%s usable\n", ek_isa_name(ek_cpu_isa()), ek_cores_usable(),
+           ek_cores_usable() == 1 ? "" : "s");
     print_kernels("bf16", EK_MODE_BF16);
     print_kernels("fp32", EK_MODE_FP32);
     print_kernels("fp64", EK_MODE_FP64);

@@ -24,6 +24,11 @@ class Output(ek_cli.Case):
                 ["eval", "--model", run, "--data", self.data, "--seq", "16", "--json"], ["info"],
                 ["train", "--help"], ["--version"]]
 
+    def test_one_core(self):
+        core = min(os.sched_getaffinity(0))
+        r = ek_cli.run("info", preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.assertIn("; 1 core usable\n", r.stdout)
+
     def test_the_reader_leaves(self):
         for args in self.commands():
             with self.subTest(args[0]):
