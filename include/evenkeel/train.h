@@ -52,7 +52,7 @@ typedef struct {
     int token_bytes;         /**< of .bin files: 2 or 4 */
     int64_t batch;           /**< sequences a step */
     int64_t seq;             /**< tokens a sequence */
-    int64_t micro_batch;     /**< sequences at once */
+    int64_t micro_batch;     /**< sequences at once, at most the batch */
     int64_t steps;           /**< in total */
     const char *data_order;  /**< "sequential" or "shuffled" */
     uint64_t seed;           /**< of weights, order, noise */

@@ -5,6 +5,7 @@
 #include "model/hf/source.h"
 #include "tensor/cpu/dnnl_shim.h"
 #include "tensor/select/select.h"
+#include "train/batch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,7 +129,8 @@ ek_status bench_run(const char *name, const bench_settings *cfg, const bench_job
     ek_status st = EK_OK;
 
     EK_REQUIRE(b != NULL, EK_ENOMEM, "no memory for a benchmark");
-    if (whole.micro_batch == 0 || whole.micro_batch > whole.batch)
+    EK_TRY_OUT(ek_batch_check(cfg->batch, cfg->micro_batch));
+    if (whole.micro_batch == 0)
         whole.micro_batch = whole.batch;
     b->name = name;
     b->job = job;

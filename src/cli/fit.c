@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "fit/report_text.h"
 #include "supervisor/limits.h"
+#include "train/batch.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -72,13 +73,13 @@ static ek_status run_fit(const ek_options *o)
     ek_fit_report r = {.cfg = &cfg.what, .spec = &source.spec};
 
     EK_TRY(ek_options_store(o, &cfg));
+    EK_TRY(ek_batch_check(cfg.what.batch, cfg.what.micro_batch));
     EK_TRY(ek_limits_check_threads(cfg.what.threads, 1));
     EK_TRY(ek_model_source_open(cfg.model, &source));
     cfg.what.threads = cfg.what.threads > 0 ? cfg.what.threads : ek_cores_usable();
     cfg.what.context = smaller(cfg.what.context, ek_model_longest(&source.spec));
     cfg.what.seq = smaller(cfg.what.seq, ek_model_longest(&source.spec));
-    cfg.what.micro_batch =
-        cfg.what.micro_batch > 0 ? smaller(cfg.what.micro_batch, cfg.what.batch) : cfg.what.batch;
+    cfg.what.micro_batch = cfg.what.micro_batch > 0 ? cfg.what.micro_batch : cfg.what.batch;
     EK_TRY(ek_fit_report_make(&r, source.weights.s));
     if (cfg.json)
         ek_fit_write_json(&r, stdout);

@@ -1,6 +1,8 @@
 /* Lists layouts: one loop a choice, of its divisors or of what it is fixed to. */
 #include "search/candidates.h"
 
+#include "train/batch.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -192,8 +194,11 @@ static ek_status add_stages(const ek_candidate_space *s, ek_layout c, candidate_
 
 static ek_status list_all(const ek_candidate_space *s, candidate_list *l)
 {
+    const ek_choice_values *micro = &s->fixed[EK_CHOICE_MICRO_BATCH];
     ek_choice_values pp = divisors(s, EK_CHOICE_PP, s->ranks, s->layers);
 
+    for (int i = 0; i < micro->n; i++)
+        EK_TRY(ek_batch_check(s->batch, micro->value[i]));
     for (int i = 0; i < pp.n && pp.value[i] <= s->layers; i++) {
         ek_layout c = {{0}};
 

@@ -33,8 +33,8 @@ typedef struct {
 EK_CHECKED ek_status ek_candidates_fix(ek_candidate_space *s, const char *text);
 
 /* Lists all, those of equal pp, tp, ep and etp side by side, of these those of equal pp-chunks and
- * zero, then of equal micro-batch; the caller frees *list.  EK_EINVAL: there are none; EK_ENOMEM.
- */
+ * zero, then of equal micro-batch; the caller frees *list.  EK_EINVAL: there are none, or a fixed
+ * micro-batch is larger than the batch; EK_ENOMEM. */
 EK_CHECKED ek_status ek_candidates_list(const ek_candidate_space *s, ek_layout **list, int64_t *n);
 
 /* Whether two differ in pp-chunks, zero, micro-batch and recompute alone. */

@@ -8,6 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+ek_status ek_batch_check(int64_t batch, int64_t micro_batch)
+{
+    EK_REQUIRE(micro_batch <= batch, EK_EINVAL,
+               "--micro-batch %lld is over --batch %lld: give --micro-batch %lld or less, or a "
+               "larger --batch",
+               (long long)micro_batch, (long long)batch, (long long)batch);
+    return EK_OK;
+}
+
 int64_t ek_batch_micros(int64_t batch, int64_t micro_batch)
 {
     return (batch + micro_batch - 1) / micro_batch;

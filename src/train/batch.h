@@ -62,6 +62,10 @@ void ek_batch_begin_step(ek_batch *b);
  * of micro-batches. */
 int64_t ek_batch_read(ek_batch *b, int64_t batch, int64_t seq, const ek_batch_reader *reader);
 
+/* Refuses sizes of options: EK_EINVAL, as a micro-batch has more sequences than the batch.
+ * micro_batch 0: not given. */
+EK_CHECKED ek_status ek_batch_check(int64_t batch, int64_t micro_batch);
+
 /* Number of micro-batches of a batch. */
 int64_t ek_batch_micros(int64_t batch, int64_t micro_batch);
 

@@ -63,6 +63,20 @@ class Usage(Refused):
         self.refuse(USAGE, ["needs `--model`"], ["eval", "--data", self.data])
         self.refuse(USAGE, ["needs `--to`"], ["export", "--from", self.config])
 
+    def test_a_micro_batch_above_the_batch(self):
+        said = ["--micro-batch 9 is over --batch 8: give --micro-batch 8 or less, or a larger --batch"]
+        sizes = ["--batch", 8, "--micro-batch", 9]
+        cluster = write(self.path("cluster.json"), json.dumps({
+            "evenkeel_cluster": 1, "name": "toy", "levels": [{"name": "node", "ranks": 4, "gbytes_s": 10, "us": 2}],
+            "rank": {"memory": "1G", "machine": {"peak": 2e11, "memory_bytes_s": 1e10, "efficiency": 0.5}}}))
+        self.refuse_train(USAGE, said, *sizes)
+        self.refuse_train(USAGE, said, *sizes, "--dry-run")
+        self.refuse_train(USAGE, said, *sizes, "--layout", "auto", "--cluster", cluster)
+        self.refuse(USAGE, said, ["simulate", "--cluster", cluster, "--ranks", 2, *sizes])
+        self.refuse(USAGE, said, ["search", "--cluster", cluster, "--ranks", 2, "--batch", 8, "--fix", "micro-batch=4,micro-batch=9"])
+        self.refuse(USAGE, said, ["fit", "--model", self.config, *sizes])
+        self.refuse(USAGE, said, ["bench", "step", "--model", self.config, *sizes])
+
     def test_no_such_command(self):
         r = run("trian")
         self.assertEqual((r.returncode, r.stdout), (USAGE, ""))

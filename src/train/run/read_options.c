@@ -42,7 +42,7 @@ static void fill_training(ek_run *r)
     t->batch = first_of(c->batch, p->batch);
     t->seq = first_of(c->seq, p->seq);
     t->micro_batch = first_of(c->micro_batch, first_of(p->micro_batch, t->batch));
-    if (t->micro_batch > t->batch)
+    if (c->micro_batch == 0 && t->micro_batch > t->batch) /* the preset's */
         t->micro_batch = t->batch;
     t->aux_coef = c->aux_coef;
     t->z_coef = c->z_coef;
@@ -107,6 +107,7 @@ static ek_status check_sizes(const ek_run *r)
     int64_t limit = ek_model_longest(&r->source.spec), window = r->source.spec.sliding_window;
     int64_t micros = ek_batch_micros(t->batch, t->micro_batch);
 
+    EK_TRY(ek_batch_check(t->batch, t->micro_batch));
     EK_REQUIRE(micros <= MICRO_BATCHES_MAX, EK_EINVAL,
                "--batch %lld in micro-batches of %lld makes %lld of them a step, and %d are the "
                "most: give a larger --micro-batch, or a smaller --batch",
