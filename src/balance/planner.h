@@ -142,6 +142,15 @@ int ek_planner_fills_slots(const ek_planner *p);
  * any empty slot.  Depends on these sizes and settings of the limits only. */
 int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l);
 
+/* How many failure domains, of `domains` that the ranks are on, each expert can be on, at most
+ * l->replicas_min: fewer where domains or slots do not suffice.  Counts experts, ranks and slots
+ * alone. */
+int32_t ek_planner_copies(const ek_plan_limits *l, int32_t domains);
+/* Logs a warning where a planner does not heed replicas_min above 1, or cannot keep it.  option: by
+ * which the planner is chosen; domain: "node", "rack". */
+void ek_planner_warn_of_copies(const ek_planner *p, const ek_plan_limits *l, int32_t domains,
+                               const char *option, const char *domain);
+
 /* Reserves the arrays of a plan in an arena (which may be measuring). */
 void ek_plan_reserve(ek_plan *p, ek_arena *a, const ek_plan_limits *l);
 

@@ -1,6 +1,7 @@
 /* The table of planners: those built in, and those that a program has registered. */
 #include "balance/custom_planner.h"
 #include "balance/planner.h"
+#include "base/log.h"
 
 #include <string.h>
 
@@ -43,4 +44,28 @@ int32_t ek_planner_transient_slots(const ek_planner *p, const ek_plan_limits *l)
 
     return ek_planner_fills_slots(p) && p->plan_transient != NULL && !l->keep_all_slots &&
            others >= copies * l->experts;
+}
+
+int32_t ek_planner_copies(const ek_plan_limits *l, int32_t domains)
+{
+    int64_t each = (int64_t)l->ranks * l->slots / l->experts;
+
+    each = each < domains ? each : domains;
+    return each < l->replicas_min ? (int32_t)each : l->replicas_min;
+}
+
+void ek_planner_warn_of_copies(const ek_planner *p, const ek_plan_limits *l, int32_t domains,
+                               const char *option, const char *domain)
+{
+    int32_t each = ek_planner_copies(l, domains);
+
+    if (l->replicas_min > 1 && !p->enforces_replicas_min)
+        ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with %s %s",
+               (int)l->replicas_min, option, p->name);
+    else if (each < l->replicas_min)
+        ek_log("balance", EK_LOG_WARN,
+               "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
+               "and have %lld slots for %d experts",
+               (int)l->replicas_min, (int)each, domain, each > 1 ? "s" : "", (int)domains,
+               (long long)l->ranks * l->slots, (int)l->experts);
 }

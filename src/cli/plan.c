@@ -5,6 +5,7 @@
 #include "balance/row_costs.h"
 #include "base/count_text.h"
 #include "cli/cli.h"
+#include "cli/train_display.h"
 #include "cost/cost.h"
 #include "model/hf/source.h"
 
@@ -244,6 +245,8 @@ static ek_status configure_plan(plan_run *x)
         x->node_of[r] = (int32_t)(r * x->nodes / l->ranks);
     l->node_of = x->node_of;
     EK_TRY(choose_racks(x));
+    ek_planner_warn_of_copies(x->cfg.planner, l, (int32_t)(x->racks > 1 ? x->racks : x->nodes),
+                              "--policy", x->racks > 1 ? "rack" : "node");
     EK_TRY(choose_speeds(x));
     return open_emit(x);
 }
@@ -360,8 +363,11 @@ static void close_plan(plan_run *x)
 static ek_status run_plan(const ek_options *o)
 {
     plan_run x = {0};
-    ek_status st = replay_trace(o, &x);
+    ek_status st;
 
+    ek_log_set_sink(cli_train_display_log, NULL, EK_LOG_WARN);
+    st = replay_trace(o, &x);
+    ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
     close_plan(&x);
     return st;
 }

@@ -34,6 +34,8 @@ typedef struct {
     ek_model_spec spec;
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
     int32_t spare_slots, replicas_min;
+    int32_t copies;         /* nodes, or racks, that hold each expert: replicas_min, or fewer where
+                               these or slots do not suffice; 1 without such a planner */
     int keep_all_slots;     /* ek_plan_limits */
     int all_serve;          /* ek_copy_sums_config */
     double copies_lengthen; /* by which part of itself two copies of each expert, which are left

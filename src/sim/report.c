@@ -241,8 +241,8 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
     }
     if (l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1)
         json_object_set_new(o, "copies",
-                            json_pack("{s:i, s:i}", "replicas_min", l->replicas_min, "spare_slots",
-                                      l->spare_slots));
+                            json_pack("{s:i, s:i, s:i}", "nodes", l->copies, "replicas_min",
+                                      l->replicas_min, "spare_slots", l->spare_slots));
     else if (l->copies_lengthen > 0)
         json_object_set_new(o, "copies", json_pack("{s:f}", "would_lengthen", l->copies_lengthen));
     json_object_set_new(o, "engine", json_string(r->engine));
@@ -372,8 +372,10 @@ static void put_copies(const ek_sim_report *r, FILE *out)
     const ek_sim_layout *l = r->layout;
 
     if (l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1)
-        fprintf(out, "copies    every expert is on %d nodes: --replicas-min %d --spare-slots %d\n",
-                (int)l->replicas_min, (int)l->replicas_min, (int)l->spare_slots);
+        fprintf(out, "copies    %s on %d node%s: --replicas-min %d --spare-slots %d%s\n",
+                l->copies < l->replicas_min ? "some experts are only" : "every expert is",
+                (int)l->copies, l->copies > 1 ? "s" : "", (int)l->replicas_min, (int)l->spare_slots,
+                l->copies < l->replicas_min ? ", for which nodes or slots do not suffice" : "");
     else if (l->copies_lengthen > 0)
         fprintf(out,
                 "copies    every expert is on one node: two would lengthen a step by %.*f %%, and "

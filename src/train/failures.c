@@ -25,7 +25,7 @@ typedef struct {
     int known;
     ek_failures_world world;
     double memory;          /* bytes of the rank with most */
-    int32_t copies;         /* nodes that hold each expert, by the settings */
+    int32_t copies;         /* nodes that hold each expert (ek_sim_layout) */
     double copies_lengthen; /* ek_sim_layout */
     ek_save_interval interval;
     ek_replica_sets parts;
@@ -141,8 +141,7 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     x->world.step_s = ek_simulation_result(s)->step_s;
     x->memory = most_memory(ek_simulation_graphs(s));
     w->params = ek_simulation_layout(s)->params;
-    x->copies =
-        ek_simulation_layout(s)->planner != NULL ? ek_simulation_layout(s)->replicas_min : 1;
+    x->copies = ek_simulation_layout(s)->copies;
     x->copies_lengthen = ek_simulation_layout(s)->copies_lengthen;
     if (w->what != EK_ON_FAILURE_RESTART) {
         EK_TRY_OUT(ek_failure_parts(ek_simulation_layout(s), ek_simulation_graphs(s), cfg.cluster,

@@ -150,6 +150,24 @@ class Plan(ek_cli.Case):
         r = self.plan(trace, "--policy", "auto", "--ranks", 6, "--replicas-min", 2)
         self.assertRegex(r.stdout, "^auto: .* as replicate, split by the counts")
 
+    def test_what_cannot_be_kept_is_said(self):
+        """As train says it."""
+        trace = self.skewed()
+        for words, said in ((("replicate", 5, 8, 4, 9), "some experts will be on 4 nodes only: their ranks are on 4, and "
+                                                        "have 88 slots for 10 experts"),
+                            (("auto", 5, 8, 4, 9), "some experts will be on 4 nodes only"),
+                            (("replicate", 3, 8, 4, 1), "some experts will be on 2 nodes only: their ranks are on 4, and "
+                                                        "have 24 slots for 10 experts"),
+                            (("replicate", 3, 8, 4, 9, "--racks", 2), "some experts will be on 2 racks only: their ranks are on 2"),
+                            (("exact", 2, 8, 4, 9), "has no effect with --policy exact")):
+            policy, least, ranks, nodes, spare, *more = words
+            r = self.plan(trace, "--policy", policy, "--replicas-min", least, "--ranks", ranks, "--nodes", nodes,
+                          "--spare-slots", spare, *more)
+            self.assertRegex(r.stderr, r"^warning: --replicas-min %d:? %s.*\n$" % (least, said))
+        for policy, least in ("replicate", 4), ("exact", 1):
+            r = self.plan(trace, "--policy", policy, "--replicas-min", least, "--ranks", 8, "--nodes", 4, "--spare-slots", 9)
+            self.assertEqual(r.stderr, "")
+
     def test_what_the_last_placements_outlive(self):
         """Checked against every loss of nodes, from the emitted plans."""
         trace, lines = self.skewed(), self.path("plans.jsonl")

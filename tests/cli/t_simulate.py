@@ -214,13 +214,17 @@ class Simulate(ek_cli.Case):
         self.assertGreater(partners["step_ms"], plain["step_ms"])
         words = [8, "--ep", 8, "--batch", 64]
         one, two = self.json(*words), self.json(*words, "--elastic")
-        self.assertEqual(two["copies"], {"replicas_min": 2, "spare_slots": 2})
+        self.assertEqual(two["copies"], {"nodes": 2, "replicas_min": 2, "spare_slots": 2})
         self.assertNotIn("copies", one)
         experts = 4 * 8 * 3 * 512 * 1024  # numbers; each but the first copy receives the sum
         self.assertAlmostEqual(two["sent_mb"]["net"] - one["sent_mb"]["net"], 4 * experts / 8e6, delta=0.1)
         self.assertGreater(two["step_ms"], one["step_ms"])
         self.assertIn("\ncopies    every expert is on 2 nodes: --replicas-min 2 --spare-slots 2\n",
                       self.simulate(*words, "--elastic").stdout)
+        few = (*words, "--balance", "replicate", "--replicas-min", 3, "--spare-slots")
+        self.assertIn("\ncopies    some experts are only on 2 nodes: --replicas-min 3 --spare-slots 2, for which nodes or "
+                      "slots do not suffice\n", self.simulate(*few, 2).stdout)
+        self.assertEqual(self.json(*few, 0)["copies"], {"nodes": 1, "replicas_min": 3, "spare_slots": 0})
         flow = self.json(*words, "--elastic", "--engine", "flow")
         self.assertAlmostEqual(flow["step_ms"] / two["step_ms"], 1, delta=0.2)
         messages = self.json(*words, "--elastic", "--engine", "messages")

@@ -225,14 +225,35 @@ static int32_t count_domains(const ek_run *r)
     return n;
 }
 
+/* What ek_planner_copies needs. */
+static ek_plan_limits limits_of_copies(const ek_run *r)
+{
+    int32_t experts = (int32_t)r->source.spec.experts, ranks = r->mesh->ep;
+
+    return (ek_plan_limits){.experts = experts,
+                            .ranks = ranks,
+                            .slots = (experts + ranks - 1) / ranks + r->options.spare_slots,
+                            .replicas_min = r->options.replicas_min};
+}
+
+int32_t ek_run_copies(const ek_run *r)
+{
+    const ek_planner *p = r->training.moe.planner;
+    ek_plan_limits l;
+
+    if (p == NULL || r->mesh == NULL || r->mesh->ep == 1 || r->options.replicas_min == 1 ||
+        !p->enforces_replicas_min)
+        return 1;
+    l = limits_of_copies(r);
+    return ek_planner_copies(&l, count_domains(r));
+}
+
 /* Checks --replicas-min, and warns of what slots do not allow. */
 static ek_status check_hosts(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
-    int32_t want = r->options.replicas_min, ranks = r->mesh->ep;
-    int32_t experts = (int32_t)r->source.spec.experts, domains = count_domains(r);
-    int32_t slots = ranks * ((experts + ranks - 1) / ranks + r->options.spare_slots);
-    int32_t each = slots / experts < domains ? slots / experts : domains;
+    int32_t want = r->options.replicas_min;
+    ek_plan_limits l = limits_of_copies(r);
 
     if (want == 1)
         return EK_OK;
@@ -240,15 +261,8 @@ static ek_status check_hosts(const ek_run *r)
                "--replicas-min %d: with --plan-every 0 no replicas are placed", want);
     if (r->rank != 0 || !ek_run_is_executed(r))
         return EK_OK;
-    if (!p->enforces_replicas_min)
-        ek_log("balance", EK_LOG_WARN, "--replicas-min %d has no effect with --balance %s", want,
-               p->name);
-    else if (each < want)
-        ek_log("balance", EK_LOG_WARN,
-               "--replicas-min %d: some experts will be on %d %s%s only: their ranks are on %d, "
-               "and have %d slots for %d experts",
-               want, each, r->options.rack_of != NULL ? "rack" : "host", each > 1 ? "s" : "",
-               domains, slots, experts);
+    ek_planner_warn_of_copies(p, &l, count_domains(r), "--balance",
+                              r->options.rack_of != NULL ? "rack" : "host");
     if (p == &ek_planner_auto_replicas)
         ek_log("balance", EK_LOG_INFO,
                "--replicas-min %d: auto makes persistent replicas, as replicate does, %s", want,

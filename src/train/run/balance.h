@@ -23,6 +23,10 @@ void ek_run_add_balance(ek_run *r, int64_t n);
  * mesh is open. */
 EK_CHECKED ek_status ek_run_set_slices(ek_run *r, ek_model_config *mc);
 
+/* How many hosts, or racks, hold each expert: replicas_min, or as many as there are, or as slots
+ * suffice for; 1 without a planner that heeds it.  After the mesh is open. */
+int32_t ek_run_copies(const ek_run *r);
+
 /* Sets the slots of a rank for the planner, replicas_min and spare_slots of r. */
 void ek_run_set_slots(const ek_run *r, ek_model_config *mc);
 

@@ -276,6 +276,7 @@ static ek_sim_layout describe(const ek_run *r)
                            .planner = m->ep > 1 ? t->moe.planner : NULL,
                            .spare_slots = r->options.spare_slots,
                            .replicas_min = r->options.replicas_min,
+                           .copies = ek_run_copies(r),
                            .keep_all_slots = t->moe.keep_all_slots,
                            .all_serve = r->cfg->zero >= 2 && m->edp > 1,
                            .copies_lengthen = r->options.copies_lengthen,
