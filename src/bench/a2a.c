@@ -177,10 +177,11 @@ static void put_row(bench *b, const a2a *m, int s, int a, double link, json_t *a
     bench_stat t = bench_stat_of(seconds);
     double bytes = (double)m->sizes[s], rate = bytes * (m->ranks - 1) / t.median;
     double carried = bytes * (double)m->carried / t.median;
+    char time[BENCH_RANGE], of_rank[EK_COST_QUANTITY], of_link[EK_COST_QUANTITY];
 
-    bench_say(b, "%9.0f KiB  %-9s %10.3f (%9.3f .. %9.3f) %10.3f %10.3f %7.2f\n", bytes / 1024,
-              names[a], t.median * 1e3, t.min * 1e3, t.max * 1e3, rate / 1e9, carried / 1e9,
-              carried / link);
+    bench_say(b, "%9.0f KiB  %-9s %s %10s %10s %7.2f\n", bytes / 1024, names[a],
+              bench_range(time, t, "s", 7), ek_cost_quantity(of_rank, rate, "B/s"),
+              ek_cost_quantity(of_link, carried, "B/s"), carried / link);
     bench_append(b, all,
                  json_pack("{s:I, s:s, s:o, s:f, s:f, s:f}", "bytes", (json_int_t)m->sizes[s],
                            "algorithm", names[a], "ms", bench_stat_json(seconds, 1e3), "rank_gbs",
@@ -192,16 +193,16 @@ static void put(bench *b, const a2a *m)
     const bench_samples *both = best(m->both, m->n_sizes);
     const bench_samples *one_way = best(m->one_way, m->n_sizes);
     double link = bench_stat_of(both).median;
+    char two[EK_COST_QUANTITY], one[EK_COST_QUANTITY];
     json_t *all = json_array();
 
     bench_say(b, "a2a, %d ranks on %d node%s, %s\n\n", m->ranks, m->nodes, m->nodes > 1 ? "s" : "",
               ek_comm_library(EK_COMM_MPI));
-    bench_say(b,
-              "link from rank 0 to rank %d, one way: %.3f GB/s when both send, %.3f when one "
-              "does\n\n",
-              m->pair[1], link / 1e9, bench_stat_of(one_way).median / 1e9);
-    bench_say(b, "%13s  %-9s %10s (%9s .. %9s) %10s %10s %7s\n", "a message", "algorithm", "ms",
-              "min", "max", "GB/s rank", "GB/s link", "of link");
+    bench_say(b, "link from rank 0 to rank %d, one way: %s when both send, %s when one does\n\n",
+              m->pair[1], ek_cost_quantity(two, link, "B/s"),
+              ek_cost_quantity(one, bench_stat_of(one_way).median, "B/s"));
+    bench_say(b, "%13s  %-9s %7s (%7s .. %7s) %10s %10s %7s\n", "a message", "algorithm", "time",
+              "min", "max", "by a rank", "by a link", "of link");
     for (int s = 0; s < m->n_sizes; s++)
         for (int a = 0; a < ALGORITHMS; a++)
             put_row(b, m, s, a, link, all);

@@ -449,6 +449,15 @@ static double mean_of(const bench *b, const policy *p, size_t field)
 
 static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
 {
+    static const struct {
+        size_t field;
+        double scale;
+        const char *unit;
+    } means[] = {{offsetof(sample, replica_mb), 1e6, "B"},
+                 {offsetof(sample, sent_mb), 1e6, "B"},
+                 {offsetof(sample, plan_ms), 1e-3, "s"},
+                 {offsetof(sample, wait_ms), 1e-3, "s"}};
+    char text[EK_COST_QUANTITY];
     json_t *rounds = json_array(), *row;
     bench_stat r = against_even(b, x, p), moves = bench_stat_of(&p->migrate_s_per_expert);
 
@@ -465,13 +474,16 @@ static void put_policy(bench *b, balance *x, const policy *p, json_t *all)
                     (json_int_t)p->moved, "move_ms", p->moved > 0 ? moves.median * 1e3 : 0.0,
                     "past_moved", (json_int_t)p->past_moved, "reason", p->reason, "rounds", rounds);
     bench_append(b, all, row);
-    bench_say(b, "%-13s %10.2f  %5.3f (%5.3f .. %5.3f) %6.3f %6.3f %9.1f %9.1f %8.3f %8.1f",
-              p->name, median_ms(b, p), r.median, r.min, r.max,
-              mean_of(b, p, offsetof(sample, before)), mean_of(b, p, offsetof(sample, after)),
-              mean_of(b, p, offsetof(sample, replica_mb)), mean_of(b, p, offsetof(sample, sent_mb)),
-              mean_of(b, p, offsetof(sample, plan_ms)), mean_of(b, p, offsetof(sample, wait_ms)));
+    bench_say(b, "%-13s %8s  %5.3f (%5.3f .. %5.3f) %6.3f %6.3f", p->name,
+              ek_cost_quantity(text, median_ms(b, p) * 1e-3, "s"), r.median, r.min, r.max,
+              mean_of(b, p, offsetof(sample, before)), mean_of(b, p, offsetof(sample, after)));
+    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]); i++)
+        bench_say(
+            b, " %8s",
+            ek_cost_quantity(text, mean_of(b, p, means[i].field) * means[i].scale, means[i].unit));
     if (p->moved > 0)
-        bench_say(b, "  %lld experts move, %.1f ms", (long long)p->moved, moves.median * 1e3);
+        bench_say(b, "  %lld experts move, %s", (long long)p->moved,
+                  ek_cost_quantity(text, moves.median, "s"));
     if (p->past_moved > 0)
         bench_say(b, "; %lld in %lld past steps", (long long)p->past_moved,
                   (long long)b->cfg->past);
@@ -488,16 +500,15 @@ static void put(bench *b, balance *x, double cpu_s)
               (long long)b->cfg->batch, (long long)b->cfg->seq, x->on.ranks, x->on.nodes,
               x->on.nodes > 1 ? "s" : "", x->on.mesh->ep, b->cfg->spare_slots,
               b->cfg->spare_slots != 1 ? "s" : "", (long long)b->cfg->steps);
-    bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "ms/step",
-              "of even (min .. max)", "before", "after", "replica", "sent", "plan", "wait");
-    bench_say(b, "%-13s %10s  %24s %6s %6s %9s %9s %8s %8s\n", "", "", "", "max/", "mean", "MB",
-              "MB", "ms", "ms");
+    bench_say(b, "%-13s %8s  %22s %6s %6s %8s %8s %8s %8s\n", "", "step", "of even (min .. max)",
+              "before", "after", "replica", "sent", "plan", "wait");
+    bench_say(b, "%-13s %8s  %22s %6s %6s\n", "", "", "", "max/", "mean");
     for (int i = 0; i <= x->n; i++)
         put_policy(b, x, &x->of[i], all);
     bench_say(b,
               "\nof even: a step of force-balance (even loads) over one of the policy, by medians\n"
               "max/mean: rows of the busiest rank over the mean, without and with the plan\n"
-              "wait: for replicas; moves of experts are not in ms/step\n");
+              "wait: for replicas; moves of experts are not in a step\n");
     bench_put(b, "ranks", json_integer(x->on.ranks));
     bench_put(b, "nodes", json_integer(x->on.nodes));
     bench_put(b, "past", json_integer(b->cfg->past));

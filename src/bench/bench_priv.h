@@ -12,6 +12,7 @@
 
 #include "bench/bench.h"
 #include "cost/compare.h"
+#include "cost/cost.h"
 #include "cost/machine.h"
 
 #include <jansson.h>
@@ -131,6 +132,14 @@ EK_CHECKED ek_status bench_set_nodes(const bench *b);
 
 void bench_add(bench_samples *s, double x);
 bench_stat bench_stat_of(const bench_samples *s);
+
+enum { BENCH_RANGE = 96 };
+
+/* "3.10 us (2.98 us .. 12.5 us)": median, least and largest with three significant digits, each
+ * `width` characters wide, or as long as it is; returns text [BENCH_RANGE]. */
+const char *bench_range(char *text, bench_stat s, const char *unit, int width);
+/* "15.8 k tokens/s (14.9 k .. 16.2 k)". */
+const char *bench_tokens(char *text, bench_stat per_s);
 
 /* Adds one sample of all ceilings, or of the memory ceilings only. */
 EK_CHECKED ek_status bench_measure_ceilings(bench *b);

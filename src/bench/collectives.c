@@ -171,16 +171,17 @@ static double predicted(const collectives *m, int size, ek_collective kind)
 static void put_row(bench *b, const collectives *m, int s, ek_collective kind, json_t *all)
 {
     bench_stat t = bench_stat_of(&m->seconds[s][kind]);
+    char time[BENCH_RANGE];
     json_t *row =
         json_pack("{s:s, s:I, s:o}", "collective", ek_collective_name(kind), "bytes",
                   (json_int_t)m->sizes[s], "ms", bench_stat_json(&m->seconds[s][kind], 1e3));
 
-    bench_say(b, "%-20s %9.0f KiB %11.3f (%9.3f .. %9.3f)", ek_collective_name(kind),
-              (double)m->sizes[s] / 1024, t.median * 1e3, t.min * 1e3, t.max * 1e3);
+    bench_say(b, "%-20s %9.0f KiB %s", ek_collective_name(kind), (double)m->sizes[s] / 1024,
+              bench_range(time, t, "s", 7));
     if (m->cluster != NULL) {
         double p = predicted(m, s, kind);
 
-        bench_say(b, " %11.3f %6.2f", p * 1e3, p / t.median);
+        bench_say(b, " %10s %6.2f", ek_cost_quantity(time, p, "s"), p / t.median);
         b->lost |= json_object_set_new(row, "predicted_ms", json_real(p * 1e3)) != 0;
     }
     bench_say(b, "\n");
@@ -191,9 +192,9 @@ static void put(bench *b, const collectives *m)
 {
     json_t *all = json_array();
 
-    bench_say(b, "collectives, %d ranks, %s\n\n%-20s %13s %11s (%9s .. %9s)%s\n", m->ranks,
-              ek_comm_library(EK_COMM_MPI), "", "bytes", "ms", "min", "max",
-              m->cluster != NULL ? "   predicted  ratio" : "");
+    bench_say(b, "collectives, %d ranks, %s\n\n%-20s %13s %7s (%7s .. %7s)%s\n", m->ranks,
+              ek_comm_library(EK_COMM_MPI), "", "bytes", "time", "min", "max",
+              m->cluster != NULL ? "  predicted  ratio" : "");
     for (int k = 0; k < KINDS; k++)
         for (int s = 0; s < m->n_sizes; s++)
             put_row(b, m, s, (ek_collective)k, all);

@@ -1,5 +1,6 @@
 /* Shared by the benchmarks: samples, ceilings, data, and output as text or JSON. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/sort.h"
@@ -30,6 +31,26 @@ bench_stat bench_stat_of(const bench_samples *s)
     ek_sort_reals(sorted.v, n);
     return (bench_stat){0.5 * (sorted.v[(n - 1) / 2] + sorted.v[n / 2]), sorted.v[0],
                         sorted.v[n - 1]};
+}
+
+const char *bench_range(char *text, bench_stat s, const char *unit, int width)
+{
+    char median[EK_COST_QUANTITY], min[EK_COST_QUANTITY], max[EK_COST_QUANTITY];
+
+    snprintf(text, BENCH_RANGE, "%*s (%*s .. %*s)", width, ek_cost_quantity(median, s.median, unit),
+             width, ek_cost_quantity(min, s.min, unit), width, ek_cost_quantity(max, s.max, unit));
+    return text;
+}
+
+const char *bench_tokens(char *text, bench_stat per_s)
+{
+    char median[16], min[16], max[16];
+
+    snprintf(text, BENCH_RANGE, "%s tokens/s (%s .. %s)",
+             ek_number_text(median, sizeof(median), per_s.median),
+             ek_number_text(min, sizeof(min), per_s.min),
+             ek_number_text(max, sizeof(max), per_s.max));
+    return text;
 }
 
 ek_status bench_measure_memory(bench *b)
@@ -74,19 +95,19 @@ void bench_print_ceilings(bench *b)
         const char *text, *key, *unit;
         const bench_samples *samples;
     } rows[] = {
-        {"oneDNN bf16 products", "onednn_bf16_gflops", "GFLOP/s", &b->ceilings.bf16},
-        {"oneDNN fp32 products", "onednn_fp32_gflops", "GFLOP/s", &b->ceilings.fp32},
-        {"copy, read and written", "copy_gbs", "GB/s", &b->ceilings.copy},
-        {"memory read alone", "read_gbs", "GB/s", &b->ceilings.read},
+        {"oneDNN bf16 products", "onednn_bf16_gflops", "FLOP/s", &b->ceilings.bf16},
+        {"oneDNN fp32 products", "onednn_fp32_gflops", "FLOP/s", &b->ceilings.fp32},
+        {"copy, read and written", "copy_gbs", "B/s", &b->ceilings.copy},
+        {"memory read alone", "read_gbs", "B/s", &b->ceilings.read},
     };
     json_t *all = json_object();
 
     bench_say(b, "\nceilings, measured in turn with the above: median (min .. max)\n");
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        bench_stat s = bench_stat_of(rows[i].samples);
+        char range[BENCH_RANGE];
 
-        bench_say(b, "  %-24s %8.1f %-8s (%.1f .. %.1f, %lld times)\n", rows[i].text,
-                  s.median / 1e9, rows[i].unit, s.min / 1e9, s.max / 1e9,
+        bench_say(b, "  %-24s %s, %lld times\n", rows[i].text,
+                  bench_range(range, bench_stat_of(rows[i].samples), rows[i].unit, 12),
                   (long long)rows[i].samples->n);
         if (json_object_set_new(all, rows[i].key, bench_stat_json(rows[i].samples, 1e-9)) != 0)
             b->lost = 1;

@@ -143,10 +143,11 @@ static ek_status put(bench *b, const ek_machine *m, int cached)
     ek_plan_setting s = {&b->spec, 0, (int32_t)m->ranks, (int32_t)m->nodes, rows, 0};
     ek_cost_reason reason = {0};
     ek_plan_costs c;
+    char took[EK_COST_QUANTITY];
 
     EK_TRY(ek_plan_costs_of(m, &s, &c, &reason));
-    bench_say(b, "%s\n%s in %.2f s\n\n", m->name, cached ? "from the cache; measured" : "measured",
-              m->took_s);
+    bench_say(b, "%s\n%s in %s\n\n", m->name, cached ? "from the cache; measured" : "measured",
+              ek_cost_quantity(took, m->took_s, "s"));
     put_rates(b, m);
     put_links(b, m);
     put_kernels(b, &m->kernels);

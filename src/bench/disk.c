@@ -223,11 +223,13 @@ static double best_rate(const disk_bench *m)
 
 static void say_rate(const bench *b, const bench_samples *s, double best)
 {
+    char rate[EK_COST_QUANTITY];
+
     if (s->n == 0) {
-        bench_say(b, "  %8s %5s", "-", "");
+        bench_say(b, "  %9s %5s", "-", "");
         return;
     }
-    bench_say(b, "  %8.1f %4.0f%%", bench_stat_of(s).median * 1e-6,
+    bench_say(b, "  %9s %4.0f%%", ek_cost_quantity(rate, bench_stat_of(s).median, "B/s"),
               bench_stat_of(s).median / best * 100);
 }
 
@@ -235,14 +237,16 @@ static void print_rates(bench *b, const disk_bench *m)
 {
     json_t *rows = json_array();
     double best = best_rate(m);
+    char rate[EK_COST_QUANTITY];
 
     bench_say(b,
-              "reads of a file of %.0f MiB, %s\nMB/s, and of the best rate, which is %.1f MB/s; "
+              "reads of a file of %.0f MiB, %s\nrates, and of the best one, which is %s; "
               "buffered: pread through a cold page cache\n\n",
-              (double)m->bytes / MIB, m->direct ? "O_DIRECT" : "no O_DIRECT here", best * 1e-6);
+              (double)m->bytes / MIB, m->direct ? "O_DIRECT" : "no O_DIRECT here",
+              ek_cost_quantity(rate, best, "B/s"));
     bench_say(b, "     size  calls");
     for (int w = 0; w < WAYS; w++)
-        bench_say(b, "  %14s", ways[w].name);
+        bench_say(b, "  %15s", ways[w].name);
     bench_say(b, "\n");
     for (int s = 0; s < SIZES; s++)
         for (int d = 0; d < DEPTHS && m->rates[1][s][d].n > 0; d++) {

@@ -214,10 +214,11 @@ static void put_row(bench *b, const gemm *m, size_t i, int split, int direction,
     double bf16 = r.median / bench_stat_of(&b->ceilings.bf16).median,
            fp32 = r.median / bench_stat_of(&b->ceilings.fp32).median;
     double ratio = r.median / bench_matrix_ceiling(b);
+    char rate[BENCH_RANGE];
 
-    bench_say(b, "  %-18s %-15s %6lld %-4s %6lld %6lld %8.1f (%7.1f .. %7.1f) %6.2f %6.2f\n",
-              p->name, direction_names[direction], (long long)p->rows, rows, (long long)p->out,
-              (long long)p->in, r.median / 1e9, r.min / 1e9, r.max / 1e9, bf16, fp32);
+    bench_say(b, "  %-18s %-15s %6lld %-4s %6lld %6lld %s %6.2f %6.2f\n", p->name,
+              direction_names[direction], (long long)p->rows, rows, (long long)p->out,
+              (long long)p->in, bench_range(rate, r, "FLOP/s", 12), bf16, fp32);
     bench_append(b, all,
                  json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f}", "product",
                            p->name, "direction", direction_names[direction], "split", rows,
@@ -231,9 +232,9 @@ static void put(bench *b, const gemm *m)
 {
     json_t *all = json_array();
 
-    bench_say(b, "%98s\n", "of oneDNN");
-    bench_say(b, "  %-18s %-15s %6s %-4s %6s %6s %8s (%7s .. %7s) %6s %6s\n", "product", "", "rows",
-              "", "out", "in", "GFLOP/s", "min", "max", "bf16", "fp32");
+    bench_say(b, "%112s\n", "of oneDNN");
+    bench_say(b, "  %-18s %-15s %6s %-4s %6s %6s %12s (%12s .. %12s) %6s %6s\n", "product", "",
+              "rows", "", "out", "in", "median", "min", "max", "bf16", "fp32");
     for (size_t i = 0; i < m->n_products; i++)
         for (int split = 0; split < (m->products[i].groups > 1 ? SPLITS : 1); split++)
             for (int direction = 0; direction < DIRECTIONS; direction++)

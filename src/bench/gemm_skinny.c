@@ -113,10 +113,11 @@ static void put_row(bench *b, const skinny *f, int row_case, json_t *all)
     const bench_samples *rates = &f->rates[row_case];
     bench_stat r = bench_stat_of(rates);
     double ratio = r.median / bench_copy_ceiling(b);
+    char rate[BENCH_RANGE];
 
-    bench_say(b, "  %-18s %4lld %8lld %6lld %6lld %8.2f (%7.2f .. %7.2f) %6.2f\n", p->name,
+    bench_say(b, "  %-18s %4lld %8lld %6lld %6lld %s %6.2f\n", p->name,
               (long long)row_cases[row_case], (long long)p->few_groups, (long long)p->out,
-              (long long)p->in, r.median / 1e9, r.min / 1e9, r.max / 1e9, ratio);
+              (long long)p->in, bench_range(rate, r, "B/s", 9), ratio);
     bench_append(b, all,
                  json_pack("{s:s, s:I, s:I, s:I, s:I, s:o, s:f}", "product", p->name, "rows",
                            (json_int_t)row_cases[row_case], "weights", (json_int_t)p->few_groups,
@@ -137,8 +138,8 @@ ek_status bench_gemm_skinny(bench *b)
         f[i].product = products[i];
         EK_TRY_OUT(measure_product(b, &f[i]));
     }
-    bench_say(b, "\n  %-18s %4s %8s %6s %6s %8s (%7s .. %7s)  of copy\n", "few rows, forward",
-              "rows", "weights", "out", "in", "GB/s", "min", "max");
+    bench_say(b, "\n  %-18s %4s %8s %6s %6s %9s (%9s .. %9s)  of copy\n", "few rows, forward",
+              "rows", "weights", "out", "in", "median", "min", "max");
     for (size_t i = 0; i < n; i++)
         for (int r = 0; r < ROW_CASES; r++)
             put_row(b, &f[i], r, all);

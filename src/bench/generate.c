@@ -94,13 +94,14 @@ static void put_ratios(bench *b, double rate)
 static void put(bench *b, const generation *g)
 {
     bench_stat t = bench_stat_of(&g->tokens), y = bench_stat_of(&g->bytes);
+    char text[BENCH_RANGE];
 
-    bench_say(b, "%lld times %lld tokens after a prompt of %lld, %.2f MB active a token\n",
+    bench_say(b, "%lld times %lld tokens after a prompt of %lld, %s active a token\n",
               (long long)b->cfg->repeats, (long long)b->cfg->tokens, (long long)b->cfg->prompt,
-              g->active_bytes / 1e6);
+              ek_cost_quantity(text, g->active_bytes, "B"));
     bench_say(b, "median (min .. max)\n");
-    bench_say(b, "  %8.1f tokens/s  (%.1f .. %.1f)\n", t.median, t.min, t.max);
-    bench_say(b, "  %8.2f GB/s      (%.2f .. %.2f)\n", y.median / 1e9, y.min / 1e9, y.max / 1e9);
+    bench_say(b, "  %s\n", bench_tokens(text, t));
+    bench_say(b, "  %s\n", bench_range(text, y, "B/s", 0));
     if (b->on_cpu)
         put_ratios(b, y.median);
     bench_put(b, "repeats", json_integer(b->cfg->repeats));

@@ -7,6 +7,7 @@
  * slowest rank.  The ceiling of a variant is the longer of compute time and network time: a step
  * with perfect overlap.  Rank 0 prints. */
 #include "base/clock.h"
+#include "base/count_text.h"
 #include "bench/bench_priv.h"
 #include "exec/exec.h"
 #include "model/hf/init.h"
@@ -344,6 +345,8 @@ static ek_status predict(bench *b, moe *m)
 
 static void put_way(bench *b, const moe *m, const way *w, json_t *all)
 {
+    static const int shown[] = {COMPUTE, EXPERTS, NET, EXPOSED};
+    char text[BENCH_RANGE], count[16];
     bench_stat t = bench_stat_of(&w->times[WALL]);
     double rows = (double)(m->micro.total * b->spec.top_k * m->layers) / t.median;
     double speed = median(&m->ways[0], WALL) / t.median;
@@ -354,10 +357,11 @@ static void put_way(bench *b, const moe *m, const way *w, json_t *all)
                   "speed", speed, "ratio", ceiling, "bytes", (json_int_t)w->sent, "max_over_mean",
                   w->max_over_mean, "replicas", (json_int_t)w->replicas);
 
-    bench_say(b, "%-13s %9.2f (%8.2f .. %8.2f) %10.0f %7.2f %9.2f %9.2f %9.2f %9.2f %8.2f %8.3f\n",
-              w->name, t.median * 1e3, t.min * 1e3, t.max * 1e3, rows, speed,
-              median(w, COMPUTE) * 1e3, median(w, EXPERTS) * 1e3, median(w, NET) * 1e3,
-              median(w, EXPOSED) * 1e3, ceiling, w->max_over_mean);
+    bench_say(b, "%-13s %s %8s %7.2f", w->name, bench_range(text, t, "s", 7),
+              ek_number_text(count, sizeof(count), rows), speed);
+    for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
+        bench_say(b, " %8s", ek_cost_quantity(text, median(w, shown[i]), "s"));
+    bench_say(b, " %8.2f %8.3f\n", ceiling, w->max_over_mean);
     for (int i = 0; i < TIMES; i++)
         if (json_object_set_new(row, time_names[i], bench_stat_json(&w->times[i], 1e3)) != 0)
             b->lost = 1;
@@ -366,6 +370,7 @@ static void put_way(bench *b, const moe *m, const way *w, json_t *all)
 
 static void put(bench *b, moe *m)
 {
+    char sent[EK_COST_QUANTITY];
     json_t *all = json_array();
 
     bench_say(b,
@@ -375,17 +380,17 @@ static void put(bench *b, moe *m)
               (long long)b->cfg->seq, m->on.ranks, m->on.ranks > 1 ? "s" : "", m->on.nodes,
               m->on.nodes > 1 ? "s" : "", m->on.mesh->ep, m->on.mesh->etp, m->on.mesh->tp,
               (long long)b->cfg->steps);
-    bench_say(b, "%-13s %9s (%8s .. %8s) %10s %7s %9s %9s %9s %9s %8s %8s\n", "", "ms/step", "min",
+    bench_say(b, "%-13s %7s (%7s .. %7s) %8s %7s %8s %8s %8s %8s %8s %8s\n", "", "step", "min",
               "max", "rows/s", "speed", "compute", "experts", "network", "exposed", "ceiling",
               "max/mean");
     for (int i = 0; i < m->n_ways; i++)
         put_way(b, m, &m->ways[i], all);
     bench_say(b,
               "\nspeed: against %s.  compute, experts' products of it, network, and network in "
-              "which nothing computes: ms of the slowest rank.\nceiling: the longer of compute and "
-              "network, of ms/step.\nmax/mean: rows of "
-              "the busiest rank over the mean.\nbest: %s; %.3f MB sent a step by all ranks\n",
-              m->ways[0].name, best(m)->name, (double)best(m)->sent / 1e6);
+              "which nothing computes: of the slowest rank.\nceiling: the longer of compute and "
+              "network, of a step.\nmax/mean: rows of "
+              "the busiest rank over the mean.\nbest: %s; %s sent a step by all ranks\n",
+              m->ways[0].name, best(m)->name, ek_cost_quantity(sent, (double)best(m)->sent, "B"));
     bench_put(b, "ranks", json_integer(m->on.ranks));
     bench_put(b, "nodes", json_integer(m->on.nodes));
     bench_put(b, "ep", json_integer(m->on.mesh->ep));

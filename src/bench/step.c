@@ -192,13 +192,16 @@ static ek_status run_steps(bench *b, steps *s, int by_op, int64_t began)
 
 static void put_sizes(bench *b, const steps *s)
 {
+    char text[EK_COST_QUANTITY];
+
     bench_say(b,
-              "%lld steps of %lld x %lld tokens in micro-batches of %lld, %.1f GFLOP of the model "
-              "each; busiest expert %.2f of the mean\n",
+              "%lld steps of %lld x %lld tokens in micro-batches of %lld, %s of the model each; "
+              "busiest expert %.2f of the mean\n",
               (long long)b->cfg->steps, (long long)b->cfg->batch, (long long)b->cfg->seq,
-              (long long)b->cfg->micro_batch, s->last.flops / 1e9,
+              (long long)b->cfg->micro_batch, ek_cost_quantity(text, s->last.flops, "FLOP"),
               s->last.losses.expert_max_over_mean);
-    bench_say(b, "%.2f s from creating the model to the end of the first step\n", s->start);
+    bench_say(b, "%s from creating the model to the end of the first step\n",
+              ek_cost_quantity(text, s->start, "s"));
     bench_put(b, "start_s", json_real(s->start));
     bench_put(b, "steps", json_integer(b->cfg->steps));
     bench_put(b, "batch", json_integer(b->cfg->batch));
@@ -217,12 +220,14 @@ static void put_ratios(bench *b, const steps *s, double rate)
     double of_bf16 = rate / bench_stat_of(&b->ceilings.bf16).median;
     double of_fp32 = rate / bench_stat_of(&b->ceilings.fp32).median;
     double of_best = rate / bench_matrix_ceiling(b);
+    char text[EK_COST_QUANTITY];
 
     bench_say(b, "  %10.3f of the best matrix rate for %s\n", of_best,
               b->mode == EK_MODE_BF16 ? "bf16 (the larger of the next two)" : "fp32");
     bench_say(b, "  %10.3f of oneDNN bf16\n  %10.3f of oneDNN fp32\n", of_bf16, of_fp32);
-    bench_say(b, "  %10.3f GB of memory for model and steps, %.3f of the prediction\n",
-              (double)s->resident / 1e9, (double)s->resident / (double)s->predicted);
+    bench_say(b, "  %10s of memory for model and steps, %.3f of the prediction\n",
+              ek_cost_quantity(text, (double)s->resident, "B"),
+              (double)s->resident / (double)s->predicted);
     bench_put(b, "memory_mb", json_real((double)s->resident / 1e6));
     bench_put(b, "ratio", json_real(of_best));
     bench_put(b, "ratio_onednn_bf16", json_real(of_bf16));
@@ -233,6 +238,7 @@ static void put_rates(bench *b, const steps *s)
 {
     bench_samples tokens = {0}, rate = {0};
     bench_stat t, r;
+    char text[BENCH_RANGE];
 
     for (int64_t i = 0; i < s->wall.n; i++) {
         bench_add(&tokens, (double)s->last.tokens / s->wall.v[i]);
@@ -241,12 +247,13 @@ static void put_rates(bench *b, const steps *s)
     t = bench_stat_of(&tokens);
     r = bench_stat_of(&rate);
     bench_say(b, "median (min .. max) over steps\n");
-    bench_say(b, "  %10.0f tokens/s  (%.0f .. %.0f)\n", t.median, t.min, t.max);
-    bench_say(b, "  %10.1f GFLOP/s   (%.1f .. %.1f)\n", r.median / 1e9, r.min / 1e9, r.max / 1e9);
+    bench_say(b, "  %s\n", bench_tokens(text, t));
+    bench_say(b, "  %s\n", bench_range(text, r, "FLOP/s", 0));
     if (b->on_cpu)
         put_ratios(b, s, r.median);
     else
-        bench_say(b, "  %10.3f GB of memory predicted\n", (double)s->predicted / 1e9);
+        bench_say(b, "  %10s of memory predicted\n",
+                  ek_cost_quantity(text, (double)s->predicted, "B"));
     bench_say(b, "\n");
     bench_put(b, "predicted_mb", json_real((double)s->predicted / 1e6));
     bench_put(b, "tokens_per_s", bench_stat_json(&tokens, 1));
@@ -303,21 +310,23 @@ static ek_status put_groups(bench *b, const steps *s)
     group_row *rows = calloc(GROUP_ROWS, sizeof(*rows));
     size_t n;
     json_t *all = json_array();
+    char time[EK_COST_QUANTITY], of[EK_COST_QUANTITY];
 
     EK_REQUIRE(rows != NULL, EK_ENOMEM, "no memory for the times of groups");
     n = sum_groups(s, rows);
     if (!b->on_cpu) {
-        bench_say(b, "  as many steps again with every op synchronised: %.2f ms\n",
-                  bench_stat_of(&s->recorded).median * 1e3);
+        bench_say(b, "  as many steps again with every op synchronised: %s\n",
+                  ek_cost_quantity(time, bench_stat_of(&s->recorded).median, "s"));
         bench_put(b, "recorded_step_ms", bench_stat_json(&s->recorded, 1e3));
     }
-    bench_say(b, "  %-24s %9s %8s %9s\n", "where the time goes", "ms/step", "share", "GFLOP/s");
+    bench_say(b, "  %-24s %9s %8s %13s\n", "where the time goes", "of a step", "share", "rate");
     for (size_t i = 0; i < n; i++) {
         double share = rows[i].median / bench_stat_of(&s->recorded).median;
         double rate = rows[i].median > 0 ? rows[i].flops / rows[i].median : 0;
 
-        bench_say(b, "  %-24s %9.2f %6.1f %% %9.1f\n", rows[i].name, rows[i].median * 1e3,
-                  100 * share, rate / 1e9);
+        bench_say(b, "  %-24s %9s %6.1f %% %13s\n", rows[i].name,
+                  ek_cost_quantity(time, rows[i].median, "s"), 100 * share,
+                  rate > 0 ? ek_cost_quantity(of, rate, "FLOP/s") : "");
         bench_append(b, all,
                      json_pack("{s:s, s:o, s:f, s:f}", "name", rows[i].name, "ms",
                                bench_stat_json(&rows[i].seconds, 1e3), "share", share, "gflops",
@@ -334,6 +343,7 @@ static ek_status put_predicted(bench *b, const steps *s)
 {
     ek_compare *c = s->machine != NULL ? calloc(1, sizeof(*c)) : NULL;
     double predicted = 0, measured = bench_stat_of(&s->recorded).median;
+    char text[2][EK_COST_QUANTITY];
 
     EK_REQUIRE(s->machine == NULL || c != NULL, EK_ENOMEM, "no memory for predictions");
     if (c == NULL)
@@ -349,8 +359,9 @@ static ek_status put_predicted(bench *b, const steps *s)
     predicted += (double)s->ops_a_step * s->machine->op_s;
     ek_compare_sort(c);
     bench_put_compared(b, c);
-    bench_say(b, "a step: %.2f ms predicted, %.2f ms measured, measured/predicted %.3f\n",
-              predicted * 1e3, measured * 1e3, measured / predicted);
+    bench_say(b, "a step: %s predicted, %s measured, measured/predicted %.3f\n",
+              ek_cost_quantity(text[0], predicted, "s"), ek_cost_quantity(text[1], measured, "s"),
+              measured / predicted);
     bench_put(b, "predicted_step_ms", json_real(predicted * 1e3));
     free(c);
     return EK_OK;
@@ -384,14 +395,16 @@ static void put_op(bench *b, const op_row *r, double wall, json_t *all)
     bench_stat t = bench_stat_of(&r->seconds);
     double share = t.median / wall, gflops = r->flops / t.median / 1e9,
            gbs = r->bytes / t.median / 1e9;
+    char time[BENCH_RANGE], rate[2][EK_COST_QUANTITY];
     json_t *row =
         json_pack("{s:s, s:b, s:I, s:o, s:f, s:f, s:f}", "name", ek_op_name(r->kind), "recompute",
                   r->recompute, "calls", (json_int_t)r->calls, "ms",
                   bench_stat_json(&r->seconds, 1e3), "share", share, "gflops", gflops, "gbs", gbs);
 
-    bench_say(b, "  %-23s%c %5lld %9.3f (%8.3f .. %8.3f) %5.1f %% %8.1f %7.1f", ek_op_name(r->kind),
-              r->recompute ? '*' : ' ', (long long)r->calls, t.median * 1e3, t.min * 1e3,
-              t.max * 1e3, 100 * share, gflops, gbs);
+    bench_say(b, "  %-23s%c %5lld %s %5.1f %% %12s %9s", ek_op_name(r->kind),
+              r->recompute ? '*' : ' ', (long long)r->calls, bench_range(time, t, "s", 7),
+              100 * share, r->flops > 0 ? ek_cost_quantity(rate[0], gflops * 1e9, "FLOP/s") : "",
+              ek_cost_quantity(rate[1], gbs * 1e9, "B/s"));
     if (b->on_cpu)
         put_ratio(b, r, t.median, row);
     bench_say(b, "\n");
@@ -403,8 +416,8 @@ static void put_ops(bench *b, steps *s)
     json_t *all = json_array();
 
     qsort(s->ops, (size_t)s->n_ops, sizeof(*s->ops), slower_op);
-    bench_say(b, "  %-24s %5s %9s (%8s .. %8s) %7s %8s %7s  %s\n", "op", "calls", "ms/step", "min",
-              "max", "share", "GFLOP/s", "GB/s", b->on_cpu ? "of its ceiling" : "");
+    bench_say(b, "  %-24s %5s %7s (%7s .. %7s) %7s %12s %9s  %s\n", "op", "calls", "a step", "min",
+              "max", "share", "computes", "moves", b->on_cpu ? "of its ceiling" : "");
     for (int64_t i = 0; i < s->n_ops; i++)
         put_op(b, &s->ops[i], bench_stat_of(&s->wall).median, all);
     bench_say(b, "  * repeats work of the forward pass: no FLOPs of the model\n");

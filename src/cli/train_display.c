@@ -113,7 +113,7 @@ static void show_step(void *context, const ek_train_progress *p)
         (!last && !d->live && p->step % d->every != 0 && p->step != 1))
         return;
     d->last_ns = now;
-    ek_count_text(rate, sizeof(rate), p->tokens_per_s);
+    ek_number_text(rate, sizeof(rate), p->tokens_per_s);
     ek_duration_text(eta, sizeof(eta), (double)left * p->step_ms / 1e3);
     if (p->disk_hits >= 0)
         describe_disk(p, disk, sizeof(disk));
@@ -178,18 +178,21 @@ static void print_json(const ek_train_summary *s, const cli_train_display *d)
 /* Means per step of what --balance did. */
 static void print_balance(const ek_train_balance *b)
 {
-    char bytes[16], plan[EK_COST_QUANTITY], wait[EK_COST_QUANTITY],
-        smaller[96] = "loads even with the plan";
+    char replicas[16], ahead[16], bytes[16], moved[16], plan[EK_COST_QUANTITY],
+        wait[EK_COST_QUANTITY], smaller[96] = "loads even with the plan";
 
     if (b->deviation_after > 0)
         snprintf(smaller, sizeof(smaller),
                  "standard deviation of loads without the plan %.3g times that with it (RB)",
                  ek_summary_rb(b));
-    printf("balance %s: busiest rank %.2f x mean load, %.2f without; %s; per step %.0f "
-           "replicas (%.0f sent before the gate, %s), "
-           "%.2f experts moved, %s planning, %s waiting\n",
-           b->policy, b->after, b->before, smaller, b->replicas, b->replicas_ahead,
-           ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes), b->experts_moved,
+    printf("balance %s: busiest rank %.2f x mean load, %.2f without; %s; per step %s "
+           "replicas (%s sent before the gate, %s), "
+           "%s experts moved, %s planning, %s waiting\n",
+           b->policy, b->after, b->before, smaller,
+           ek_number_text(replicas, sizeof(replicas), b->replicas),
+           ek_number_text(ahead, sizeof(ahead), b->replicas_ahead),
+           ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes),
+           ek_number_text(moved, sizeof(moved), b->experts_moved),
            ek_cost_quantity(plan, b->plan_s, "s"), ek_cost_quantity(wait, b->waited_s, "s"));
     if (b->slowest_rank < 1)
         printf("speeds of ranks differ: the slowest expert rank has %.2f of the fastest one's\n",
@@ -236,7 +239,7 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
         snprintf(loss, sizeof(loss), "loss %.4f", s->end.loss);
     if (s->tokens_per_s > 0) /* the first step of a process is not counted */
         snprintf(speed, sizeof(speed), ", %s tokens/s",
-                 ek_count_text(rate, sizeof(rate), s->tokens_per_s));
+                 ek_number_text(rate, sizeof(rate), s->tokens_per_s));
     printf("%" PRId64 " step%s in %s%s, %s, peak memory %sB (predicted %sB)\n"
            "checkpoint: %s\n",
            s->end.step, s->end.step == 1 ? "" : "s",

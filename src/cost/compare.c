@@ -119,20 +119,20 @@ const char *ek_compare_warning(const ek_compare *c, char *text, size_t cap)
 }
 
 const char ek_compare_head[] =
-    "op                         count predicted ms  measured ms  measured/predicted";
+    "op                         count  predicted   measured  measured/predicted";
 
 const char *ek_compare_row_text(const ek_compare *c, const ek_compare_row *r, char *text,
                                 size_t cap)
 {
-    char predicted[32] = "-", ratio[32] = "-";
+    char predicted[EK_COST_QUANTITY] = "-", measured[EK_COST_QUANTITY], ratio[32] = "-";
 
     if (r->predicted) {
-        snprintf(predicted, sizeof(predicted), "%.3f", r->predicted_s * 1e3);
+        ek_cost_quantity(predicted, r->predicted_s, "s");
         if (r->predicted_s > 0)
             snprintf(ratio, sizeof(ratio), "%.2f%s", ek_compare_ratio(r),
                      ek_compare_parts(c, r) ? " !" : "");
     }
-    snprintf(text, cap, "%-24s %7lld %12s %12.3f  %s", r->name, (long long)r->count, predicted,
-             r->measured_s * 1e3, ratio);
+    snprintf(text, cap, "%-24s %7lld %10s %10s  %s", r->name, (long long)r->count, predicted,
+             ek_cost_quantity(measured, r->measured_s, "s"), ratio);
     return text;
 }

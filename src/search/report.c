@@ -204,11 +204,12 @@ static void put_counts(const ek_search *s, FILE *out)
 
 static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
-    char step[EK_COST_QUANTITY], tokens[16], memory[16], words[EK_SEARCH_WORDS];
+    char step[EK_COST_QUANTITY], tokens[16], mfu[16], memory[16], words[EK_SEARCH_WORDS];
 
-    fprintf(out, "  %8s %10s  %5.3f %8sB", ek_cost_quantity(step, l->step_s, "s"),
-            ek_count_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
-            ek_search_mfu(s, l), ek_count_text(memory, sizeof(memory), l->memory));
+    fprintf(out, "  %8s %10s %6s %8sB", ek_cost_quantity(step, l->step_s, "s"),
+            ek_number_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
+            ek_number_text(mfu, sizeof(mfu), ek_search_mfu(s, l)),
+            ek_count_text(memory, sizeof(memory), l->memory));
     ek_search_put_columns(s, l, out);
     fprintf(out, "  %s\n", ek_search_words(l, words, sizeof(words)));
 }

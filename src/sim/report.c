@@ -386,7 +386,7 @@ static void put_copies(const ek_sim_report *r, FILE *out)
 static void put_balance(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_balance *b = r->balance;
-    char low[EK_COST_QUANTITY], high[EK_COST_QUANTITY], plan[EK_COST_QUANTITY];
+    char low[EK_COST_QUANTITY], high[EK_COST_QUANTITY], plan[EK_COST_QUANTITY], replicas[16];
 
     if (b == NULL)
         return;
@@ -395,9 +395,10 @@ static void put_balance(const ek_sim_report *r, FILE *out)
             ek_cost_quantity(high, ek_sim_quantile(r, 0.9), "s"));
     fprintf(out,
             "balance   %s: max/mean %.3f with primary copies only, %.3f as planned; "
-            "%.1f replicas a layer; %s a plan\n",
+            "%s replicas a layer; %s a plan\n",
             r->layout->planner != NULL ? r->layout->planner->name : "off", b->before, b->after,
-            b->replicas, ek_cost_quantity(plan, b->plan_s, "s"));
+            ek_number_text(replicas, sizeof(replicas), b->replicas),
+            ek_cost_quantity(plan, b->plan_s, "s"));
 }
 
 static void put_changes(const ek_sim_report *r, FILE *out)
@@ -488,7 +489,7 @@ static void put_end(const ek_sim_report *r, FILE *out)
 void ek_sim_write_text(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_layout *l = r->layout;
-    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY];
+    char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY], mfu[16];
     char name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
     char words[EK_DIALECT_TEXT];
     const char *what;
@@ -506,9 +507,9 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     fprintf(out, "step      %s for %s tokens: %s tokens/s\n",
             ek_cost_quantity(a, r->result->step_s, "s"),
             ek_count_text(b, sizeof(b), (double)l->step_tokens),
-            ek_count_text(c, sizeof(c), ek_sim_tokens_per_s(r)));
-    fprintf(out, "MFU       %.3f of %s (%s)\n", ek_sim_mfu(r), ek_cost_quantity(a, peak, "FLOP/s"),
-            what);
+            ek_number_text(c, sizeof(c), ek_sim_tokens_per_s(r)));
+    fprintf(out, "MFU       %s of %s (%s)\n", ek_number_text(mfu, sizeof(mfu), ek_sim_mfu(r)),
+            ek_cost_quantity(a, peak, "FLOP/s"), what);
     if (r->dialect != 0)
         fprintf(out, "as other programs: %s\n", ek_dialect_text(r->dialect, words, sizeof(words)));
     put_balance(r, out);

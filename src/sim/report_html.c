@@ -684,17 +684,18 @@ static void put_changes(const ek_sim_report *r, FILE *f)
 static void put_balance(const ek_sim_report *r, FILE *f)
 {
     const ek_sim_balance *b = r->balance;
-    char text[512], plan[EK_COST_QUANTITY];
+    char text[512], plan[EK_COST_QUANTITY], replicas[16];
 
     if (b == NULL)
         return;
     ek_html_section(f, "Balance");
     (void)snprintf(text, sizeof(text),
                    "Policy %s, over %" PRId64 " steps of the trace: the largest over mean rows of "
-                   "a rank is %.3f with primary copies only, and %.3f as planned, with %.1f "
+                   "a rank is %.3f with primary copies only, and %.3f as planned, with %s "
                    "replicas a layer. A plan takes %s.",
                    r->layout->planner != NULL ? r->layout->planner->name : "off", r->n_steps,
-                   b->before, b->after, b->replicas, ek_cost_quantity(plan, b->plan_s, "s"));
+                   b->before, b->after, ek_number_text(replicas, sizeof(replicas), b->replicas),
+                   ek_cost_quantity(plan, b->plan_s, "s"));
     ek_html_paragraph(f, text);
     ek_html_section_end(f);
 }

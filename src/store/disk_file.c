@@ -1,5 +1,6 @@
 /* Files of a disk queue: opening with O_DIRECT where that works, closing, and the table of system
  * calls. */
+#include "base/count_text.h"
 #include "base/file.h"
 #include "store/disk_priv.h"
 
@@ -129,6 +130,7 @@ ek_status ek_disk_open_scratch(ek_disk *d, const char *folder, int64_t bytes, ek
 {
     ek_path name;
     int fd = -1, error;
+    char size[16];
 
     EK_REQUIRE(bytes > 0, EK_EINVAL, "a scratch file in %s needs bytes", folder);
     EK_TRY(ek_path_set(&name, "the scratch file in %s", folder));
@@ -140,9 +142,9 @@ ek_status ek_disk_open_scratch(ek_disk *d, const char *folder, int64_t bytes, ek
         d->io->close(fd);
         return error == ENOSPC || error == EDQUOT || error == EFBIG
                    ? EK_FAIL(EK_ENOSPC,
-                             "%s has no room for a scratch file of %.1f MiB: make room there, or "
+                             "%s has no room for a scratch file of %s: make room there, or "
                              "choose a folder on a larger disk",
-                             folder, (double)bytes / 1048576)
+                             folder, ek_bytes_text(size, sizeof(size), (double)bytes))
                    : ek_fail_errno(error, "allocate a scratch file in", folder);
     }
     return add_file(d, name.s, fd, EK_DISK_UPDATE, out);

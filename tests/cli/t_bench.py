@@ -148,6 +148,10 @@ class Command(Bench):
             text = self.bench(name)
             for word in "oneDNN bf16 products", "oneDNN fp32 products", "copy", "min", "max":
                 self.assertIn(word, text)
+            figures = re.findall(r"([\d.]+) [numkMGT]?(?:s|B|B/s|FLOP|FLOP/s)(?![\w/])", text)
+            self.assertGreater(len(figures), 12)
+            for figure in figures:  # however small or large
+                self.assertRegex(figure, r"^(0|\d\.\d\d|\d\d\.\d|\d\d\d)$", text)
 
     def test_usage(self):
         for args in ([], ["flops"], ["step", "gemm"], ["step", "--steps", 0],

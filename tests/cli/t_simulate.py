@@ -86,6 +86,10 @@ class Simulate(ek_cli.Case):
                        "tokens/s", "of 200 GFLOP/s (peak)", "expert products", "exposed: ", "(bubble)",
                        "stage   ranks", "a rank has 1.07 GB", "Loads of experts are even"):
             self.assertIn(wanted, text)
+        slow = (8, "--pp", 2, "--ep", 4, "--batch", 8, "--seq", 8)
+        mfu = self.json(*slow)["mfu"]
+        self.assertLess(mfu, 0.0995)
+        self.assertIn("\nMFU       %#.3g of " % mfu, self.simulate(*slow).stdout)
         self.assertNotIn("which is too little", text)
         self.assertIn("which is too little", self.simulate(1, "--model", "base").stdout)
 

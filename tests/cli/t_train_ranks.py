@@ -361,6 +361,21 @@ class Ranks(ek_cli.Case):
         _, alone = self.train("alone", *steps, "--ranks", 2, **model)
         self.assertNotIn("layers", alone[0])
 
+    def test_means_of_the_summary(self):
+        """The text has three significant digits of what the JSON object has, or whole numbers."""
+        for policy, key in ("prophet", "replicas"), ("prophet", "replicas_ahead"), ("place", "experts_moved"):
+            steps = ("--batch", 4, "--seq", 32, "--steps", 8, "--dtype", "fp64", "--lr", 0.02, "--ranks", 2, "--ep", 2,
+                     "--balance", policy, "--plan-every", 2)
+            summary, _ = self.train("json", *steps)
+            r = run("train", "--model", self.path("config.json"), "--data", self.path("data.bin"), "--out",
+                    self.path("text"), "--overwrite", "--threads", 1, *steps)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            said = re.search(r"; per step (?P<replicas>\S+) replicas \((?P<replicas_ahead>\S+) sent before the gate, .*\), "
+                             r"(?P<experts_moved>\S+) experts moved, ", r.stdout)
+            self.assertTrue(said, r.stdout)
+            self.assertNotEqual(summary["balance"][key] % 1, 0)
+            self.assertEqual(float(said[key]), float("%.3g" % summary["balance"][key]))
+
     def test_replicas_on_hosts(self):
         """One host alone is too few, which is said; else tests/unit/t_train_replicas_min.c."""
         steps = ("--batch", 4, "--seq", 32, "--steps", 4, "--dtype", "fp64", "--ranks", 2, "--ep", 2)

@@ -290,6 +290,7 @@ static void fill_disk(ek_disk *d, const disk_file *file, unsigned char *buffer)
     snprintf(mount, sizeof(mount), "%s/mnt", file->folder);
     snprintf(path, sizeof(path), "%s/full", mount);
     CHECK(ek_disk_open_scratch(d, mount, 128 << 20, &f) == EK_ENOSPC && f == NULL);
+    CHECK(strstr(ek_err_message(), "no room for a scratch file of 134 MB: ") != NULL);
     CHECK(strstr(ek_err_message(), mount) != NULL);
     CHECK(ek_disk_open(d, path, EK_DISK_UPDATE, &f) == EK_OK);
     do {

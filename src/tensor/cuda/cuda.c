@@ -4,6 +4,7 @@
  * migrate to where they are used.  A process uses one device and one stream.  Every launch is
  * followed by a synchronisation, so that the host sees its results, unless the caller allows
  * kernels to be enqueued (ek_kernels_queue). */
+#include "base/count_text.h"
 #include "base/memory.h"
 #include "tensor/accelerator.h"
 #include "tensor/cuda/fill.h"
@@ -73,14 +74,16 @@ static ek_status alloc_managed(const ek_memory *m, size_t bytes, size_t likely, 
                                void **out)
 {
     size_t left = reserved < capacity ? capacity - reserved : 0;
+    char wanted[16], rest[16], all[16];
     void *p = NULL;
     cudaError_t e;
 
     (void)m;
     EK_REQUIRE(likely <= left, EK_ENOMEM,
-               "CUDA: cannot reserve %.3f GB for %s: %.3f of the %.3f GB that the device had free "
-               "are left",
-               (double)likely / 1e9, what, (double)left / 1e9, (double)capacity / 1e9);
+               "CUDA: cannot reserve %s for %s: %s of the %s that the device had free are left",
+               ek_bytes_text(wanted, sizeof(wanted), (double)likely), what,
+               ek_bytes_text(rest, sizeof(rest), (double)left),
+               ek_bytes_text(all, sizeof(all), (double)capacity));
     e = cudaMallocManaged(&p, bytes, cudaMemAttachGlobal);
     if (e != cudaSuccess)
         (void)cudaGetLastError(); /* clears it, or it is reported for the next kernel */
