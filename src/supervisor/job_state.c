@@ -8,7 +8,7 @@
 
 ek_status ek_job_state_init(ek_job_state *s, int ranks)
 {
-    *s = (ek_job_state){.ranks = ranks, .death = {-1, -1, -1, -1, ""}};
+    *s = (ek_job_state){.ranks = ranks, .death = {-1, -1, -1, -1, ""}, .mpiexec_status = -1};
     s->workers = calloc((size_t)ranks, sizeof(*s->workers));
     EK_REQUIRE(s->workers != NULL, EK_ENOMEM, "no memory for %d workers", ranks);
     return EK_OK;
@@ -149,6 +149,10 @@ int ek_job_state_death(const ek_job_state *s, char *text, size_t cap)
                  strsignal(d->signal));
     else if (seen && d->code >= 0)
         snprintf(text + n, cap - (size_t)n, " exited without an error report (status %d)", d->code);
+    else if (s->mpiexec_status >= 0) /* 255 of MPICH: its proxy died, and the workers with it */
+        snprintf(text + n, cap - (size_t)n,
+                 " exited without an error report, unnoticed by mpiexec (status %d),",
+                 s->mpiexec_status);
     else
         snprintf(text + n, cap - (size_t)n,
                  " exited without an error report, unnoticed by mpiexec,");

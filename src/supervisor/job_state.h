@@ -30,6 +30,7 @@ typedef struct {
     int reported;                 /* workers that reported a failure */
     ek_worker_death death;        /* by mpiexec */
     int death_unseen;             /* mpiexec did not see how the first worker ended */
+    int mpiexec_status;           /* exit status of mpiexec; -1: none, or it was killed */
     int lost_reports;             /* workers that could not reach another, */
     int first_reporter;           /* and the first of them */
     const ek_worker_watch *watch; /* or NULL */

@@ -229,6 +229,7 @@ static void report_loss(ek_supervisor *x)
 
     ek_job_output_end_live_line(&x->generation.output);
     x->generation.job.death_unseen |= mpiexec_has_exited(x);
+    x->generation.job.mpiexec_status = x->core.ending.code;
     if (f != NULL) {
         describe_end(x, f);
         fclose(f);

@@ -333,7 +333,7 @@ class Disaster(ek_cli.Case):
                     host, host)
             # Open MPI's mpiexec sometimes hangs when a worker dies early, and cannot say how it died
             who += r" (was killed by signal 9 \(Killed\)|exited without an error report, "\
-                   r"unnoticed by mpiexec,|terminated \(\w+ \d+\) %s)" % none
+                   r"unnoticed by mpiexec( \(status \d+\))?,|terminated \(\w+ \d+\) %s)" % none
             if self.all_steps_done():  # perhaps killed while all left, which mpiexec may not see
                 who = "(%s|mpiexec terminated \\(signal 9\\) %s)" % (who, none)
         self.assert_said(ended, FAILED, "^evenkeel train: %s %s" % (who, far), alone=introduced)
