@@ -5,6 +5,7 @@ precision, for which every layout gives the same losses.  Disaster has the check
 after any fault: the job ends soon, reports the cause once, leaves no process and no incomplete
 checkpoint, and another layout can continue it."""
 
+import contextlib
 import json
 import os
 import random
@@ -161,14 +162,13 @@ class Job:
         return self.process.returncode, out, self.said(err)
 
     def kill(self):
-        """Kills all processes of the job; returns its output."""
+        """Kills all processes of the job; returns its output.  A launcher that was waited for is not
+        among them: its number may be that of another process by now."""
         mpiexec, workers = self.members()
-        for pid in [self.process.pid, mpiexec, *workers]:
-            try:
-                if pid:
-                    os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.process.kill()
+        for pid in filter(None, [mpiexec, *workers]):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if self.process.stderr.closed:  # all of it was read
             return ""
         return self.said(self.process.communicate()[1])
