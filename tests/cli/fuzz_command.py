@@ -313,7 +313,7 @@ class Fuzzer:
 
     def gone(self):
         """Waits briefly for exiting processes; kills and returns those that are left."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while self.left_processes() and time.monotonic() < end:
             time.sleep(0.05)
         left = self.left_processes()

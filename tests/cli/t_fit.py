@@ -116,7 +116,7 @@ class Fit(ek_cli.Case):
         self.assertFalse(self.modes(small, "training-offload", dtype="fp32", recompute="off")[0]["fits"])
         text = run("fit", "--model", config, *shape, "--memory-limit", "16G", "--offload-dir", self.path("disk")).stdout
         self.assertRegex(text, r"\nfp32 .*B to .*B  fits --recompute full: .*B on disk; 12 of 12 buckets in memory: a step "
-                               r"reads 0 B, writes .*B, at most [\d.]+( k)? tokens/s; hidden with [\d.]+( k)? tokens for an expert\n")
+                               r"reads 0 B, writes .*B, at most [\d.]+( [kM])? tokens/s; hidden with [\d.]+( [kMG])? tokens for an expert\n")
         self.assertIn("measured    a scratch file in " + self.path("disk"), text)
         self.assertNotEqual(run("fit", "--model", config, "--offload-dir", self.path("none")).returncode, DONE)
 

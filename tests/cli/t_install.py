@@ -135,7 +135,7 @@ class Install(ek_cli.Case):
         self.assertIn("nothing", r.stderr)
         self.assertFalse(os.path.exists(self.path("run")))
         texts = write(self.path("texts.txt"), "all work and no play makes jack a dull boy\n" * 200)
-        steps = 40
+        steps = 200  # many are left when the worker is killed, also if that takes a moment
         p = subprocess.Popen([program, self.path("run"), "2", str(steps), texts], env=self.env,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.addCleanup(p.kill)

@@ -19,6 +19,7 @@ from ek_cli import BAD_INPUT, COMMAND, DONE, FAILED, INTERRUPTED, USAGE, run, wr
 
 IN_A_JOB = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "EK_")
 QUIET = {k: v for k, v in os.environ.items() if not k.startswith(IN_A_JOB)}
+SOON_S = 40  # in which a job with a failed rank ends, however busy the machine is; other limits are a minute and more
 
 # Does what its script says; READY makes the workers known, note and line speak for them.
 FAKE = '''#!{python}
@@ -116,7 +117,7 @@ class Case(ek_cli.Case):
                               timeout=ek_cli.TIMEOUT_S)
 
     def wait_for(self, path):
-        end = time.monotonic() + 30
+        end = time.monotonic() + ek_cli.TIMEOUT_S
         while not os.path.exists(path) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertTrue(os.path.exists(path), path)
@@ -293,12 +294,12 @@ class Talk(Case):
         self.assertEqual(r.stderr, "step\nno fast network\n")
 
     def test_warnings_come_while_it_runs(self):
-        p = self.start('''put("no fast network\\n"); ready(3); end = time.time() + 20
+        p = self.start('''put("no fast network\\n"); ready(3); end = time.time() + 250
 while not os.path.exists(out + ".go") and time.time() < end: time.sleep(0.05)
 line("the end")''')
-        self.assertEqual(p.stderr.readline(), "no fast network\n")
+        self.assertEqual(next(filter(ek_cli.without_waits, p.stderr), ""), "no fast network\n")
         write(self.path("run.go"), "")
-        self.assertEqual(p.communicate(timeout=60)[1], "the end\n")
+        self.assertEqual(self.end(p)[1], "the end\n")
 
     def test_the_live_line(self):
         command, env = self.fake(
@@ -306,8 +307,8 @@ line("the end")''')
             'put("\\x1d\\rstep 3\\n"); line(""); put(os.environ["EK_LAUNCHED"] + "\\n", 1)')
         said, out = self.on_a_terminal(command, env)
         self.assertEqual(out, "3 live\n")
-        self.assertEqual(said.replace(b"\r\n", b"\n"),
-                         b"\rstep 1\033[K\rstep 2\033[K\nwarning: x\n\rstep 3\033[K\n")
+        self.assertEqual(ek_cli.without_waits(said.decode().replace("\r\n", "\n")),
+                         "\rstep 1\033[K\rstep 2\033[K\nwarning: x\n\rstep 3\033[K\n")
 
 
 class Status(Case):
@@ -389,9 +390,9 @@ put("  Process name: [[19330,1],1]\\n  Exit code:    23\\n"); sys.exit(23)''')
 
     def test_mpiexec_does_not_end(self):
         begin = time.monotonic()
-        r = self.launch('ready(3); note("failed 1"); line("why"); time.sleep(60)')
+        r = self.launch('ready(3); note("failed 1"); line("why"); time.sleep(3600)')
         self.assert_said(r, FAILED, "why")
-        self.assertLess(time.monotonic() - begin, 30)
+        self.assertLess(time.monotonic() - begin, SOON_S)
 
 
 class Elastic(Case):
@@ -505,7 +506,7 @@ ready(3)''', "--elastic")
                        "--elastic")
         self.wait_for(self.path("run.up"))
         p.send_signal(signal.SIGINT)
-        _, err = p.communicate(timeout=30)
+        _, err = self.end(p)
         self.assertEqual(p.returncode, INTERRUPTED, err)
         self.assertNotIn("continuing", err)
 
@@ -526,7 +527,7 @@ note("failed 130"); line("evenkeel train: interrupted after step 4"); sys.exit(1
     def test_before_all_are_there(self):
         """There is no work to save yet, and a worker may never start."""
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            p = self.start('''ready(2); open(out + ".up", "w"); time.sleep(5)
+            p = self.start('''ready(2); open(out + ".up", "w"); time.sleep(200)
 ready(3); open(out + ".late", "w"); time.sleep(3600)''')
             self.wait_for(self.path("run.up"))
             p.send_signal(sig)
@@ -538,10 +539,11 @@ ready(3); open(out + ".late", "w"); time.sleep(3600)''')
             os.remove(self.path("run.up"))
 
     def test_a_second_one_ends_it(self):
-        p = self.start('listen(); ready(3); open(out + ".up", "w"); time.sleep(60)')
+        p = self.start('''listen(); ready(3); open(out + ".up", "w"); told()
+open(out + ".told", "w"); time.sleep(3600)''')
         self.wait_for(self.path("run.up"))
         p.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+        self.wait_for(self.path("run.told"))  # two signals that come together are one
         self.assertIsNone(p.poll())
         p.send_signal(signal.SIGINT)
         _, err = self.end(p)
@@ -550,13 +552,13 @@ ready(3); open(out + ".late", "w"); time.sleep(3600)''')
         self.assertEqual(err.count("\n"), 1)
 
     def test_mpiexec_goes_with_its_launcher(self):
-        p = self.start('open(out + ".up", "w").write(str(os.getpid())); time.sleep(60)')
+        p = self.start('''with open(out + ".new", "w") as f: f.write(str(os.getpid()))
+os.rename(f.name, out + ".up"); time.sleep(3600)''')
         self.wait_for(self.path("run.up"))
-        time.sleep(0.1)
         pid = int(ek_cli.read(self.path("run.up")))
         p.kill()
         p.wait()
-        end = time.monotonic() + 10
+        end = time.monotonic() + ek_cli.TIMEOUT_S
         while alive(pid) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertFalse(alive(pid))
@@ -713,7 +715,7 @@ class WithMpi:
         return sorted(found)
 
     def assert_gone(self, workers):
-        end = time.monotonic() + 10
+        end = time.monotonic() + ek_cli.TIMEOUT_S
         while any(map(alive, workers)) and time.monotonic() < end:
             time.sleep(0.01)
         self.assertFalse(list(filter(alive, workers)))
@@ -747,7 +749,7 @@ class WithMpi:
     def test_interrupted(self):
         p, workers = self.start_job()
         p.send_signal(signal.SIGTERM)
-        out, err = p.communicate(timeout=60)
+        out, err = p.communicate(timeout=ek_cli.TIMEOUT_S)
         self.assertEqual((p.returncode, out), (INTERRUPTED, ""), err)
         self.assertEqual(err.count("evenkeel train: interrupted after step"), 1, err)
         self.assertIn("--resume", ek_cli.without_waits(err).splitlines()[-1])
@@ -757,7 +759,7 @@ class WithMpi:
     def test_killed(self):
         p, workers = self.start_job("--save-every", 2)
         os.kill(workers[-1], signal.SIGKILL)
-        out, err = p.communicate(timeout=10)
+        out, err = p.communicate(timeout=SOON_S)
         err = ek_cli.without_waits(err)
         self.assertEqual((p.returncode, out), (FAILED, ""), err)
         said = [s for s in err.splitlines() if s.startswith("evenkeel train:")]

@@ -76,7 +76,7 @@ class Ranks(ek_cli.Case):
         r = run("train", "--out", self.path("two"), "--resume", "--steps", 4)
         self.assertEqual(r.returncode, DONE, r.stderr)
         self.assertRegex(r.stderr, r"--pp-layers measured: \d,\d,\d,\d layers of virtual stages; matrix products on the "
-                         r"slowest ranks of the stages: [\d.]+ [GM]FLOP/s, [\d.]+ [GM]FLOP/s")
+                         r"slowest ranks of the stages: [\d.]+ [kMGT]?FLOP/s, [\d.]+ [kMGT]?FLOP/s")
         # another layout does not take the list over, and --resume keeps it
         r = run("train", "--out", self.path("two"), "--resume", "--steps", 4, "--ranks", 1)
         self.assertEqual(r.returncode, DONE, r.stderr)
@@ -571,7 +571,7 @@ class Ranks(ek_cli.Case):
                 "--steps", 3, "--ranks", 2, "--ep", 2, "--threads", 1, "--timeline")
         r = run(*args, "--out", self.path("few"))
         self.assertEqual(r.returncode, DONE, r.stderr)
-        point = r"layer \d: [\d.e+-]+ [kMG]?FLOP/s a rank, \d+ % of its products' rate; "
+        point = r"layer \d: [\d.e+-]+ [kMGT]?FLOP/s a rank, \d+ % of its products' rate; "
         self.assertEqual([line[:7] for line in r.stdout.splitlines() if re.match(point, line)],
                          ["layer 0", "layer 1"])
         r = run(*args, "--out", self.path("few"), "--overwrite", "--json")

@@ -108,6 +108,22 @@ class Elastic(ranks.Disaster):
         os.kill(worker, signal.SIGKILL)
         return worker
 
+    def start_and_kill(self, layout, steps, rank):
+        """A run of which a rank is killed after so many steps, long before the last one; another one
+        where this process had no core until then."""
+        for _ in range(5):
+            shutil.rmtree(self.out, True)
+            job = self.elastic(layout)
+            job.wait_for_steps(steps)
+            try:
+                self.kill_rank(job, rank)
+            except (AssertionError, ProcessLookupError):
+                pass
+            if self.told().count(b"\n") < self.steps - 5:
+                return job
+            job.end()
+        raise AssertionError("5 runs were over before a rank was killed")
+
     def kill_workers_in_turn(self, layout, apart):
         """Three times in a fresh run, `apart` steps apart and when all ranks are back, kills a
         random worker; no step is taken again.  Returns the number of kills and stderr."""

@@ -563,7 +563,8 @@ class Hangs(Hosts):
                 os.kill(j.rank(rank), signal.SIGSTOP)
                 self.wait_for_starts(j, 2)
                 step_s = statistics.median(m["step_ms"] for m in ek_cli.metrics(self.out)) / 1e3
-                self.assertLess(self.generations()[1]["seen"] - frozen, 6 + 20 * step_s)
+                # on an idle machine three; the limit of --watchdog is far higher
+                self.assertLess(self.generations()[1]["seen"] - frozen, 30 + 20 * step_s)
                 err = self.assert_done(j)
                 self.assertRegex(err, r"(no progress for [\d.]+ (?:m?s|min) \(step\)|rank \d on \S+ has not "
                                       r"responded for [\d.]+ (?:m?s|min)), terminated after step "

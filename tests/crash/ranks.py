@@ -29,7 +29,7 @@ IN_A_JOB = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "EK_")
 QUIET = {k: v for k, v in os.environ.items() if not k.startswith(IN_A_JOB)}
 QUIET["XDG_CACHE_HOME"] = os.path.join(tempfile.gettempdir(), "evenkeel-tests-%d" % os.getuid())
 HOST = socket.gethostname()
-SOON_S = 10  # in which a job that has lost a rank ends
+SOON_S = 40  # in which a job that has lost a rank ends, however busy the machine is; other limits are a minute and more
 
 # With 3 layers, 4 experts and 2 heads.
 LAYOUTS = (
@@ -214,7 +214,7 @@ class Disaster(ek_cli.Case):
 
     # --- checks --------------------------------------------------------------------------------
 
-    def assert_gone(self, job, *pids, within=5):
+    def assert_gone(self, job, *pids, within=SOON_S):
         """No process of the run is left, nor these; processes that are just exiting get a moment."""
         end = time.monotonic() + within
         while (any(map(bool, job.members())) or any(map(alive, pids))) and time.monotonic() < end:
@@ -307,7 +307,7 @@ class Disaster(ek_cli.Case):
         os.kill(pid, signal.SIGKILL)
         begin = time.monotonic()
         status, out, err = j.end(SOON_S)
-        self.assert_gone(j, within=SOON_S - (time.monotonic() - begin))
+        self.assert_gone(j, within=2 * SOON_S - (time.monotonic() - begin))
         if status == DONE and self.all_steps_done():
             return False  # it had done all its work when it was hit
         self.check_message(victim, rank, pid, (status, out, err), introduced)

@@ -19,7 +19,7 @@ from ranks import DONE, ek_cli
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 from nodes import Cluster  # pylint: disable=wrong-import-position
 
-LIMIT_S = 150
+LIMIT_S = 600
 SHARES = r"sequences of a micro-batch on data-parallel ranks: (\d), (\d)$"
 
 

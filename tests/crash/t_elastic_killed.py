@@ -126,11 +126,7 @@ class Killed(Elastic):
         self.steps, self.lr = 40, 0.01  # no expert moves then in the step that is broken off
         for layout in LAYOUTS[:1] + MOVING[:1]:
             with self.subTest(layout=layout):
-                shutil.rmtree(self.out, True)
-                j = self.elastic(layout)
-                j.wait_for_steps(6)
-                self.kill_rank(j, 0)
-                self.assert_done(j, 1)
+                self.assert_done(self.start_and_kill(layout, 6, 0), 1)
                 found = self.generations()[-1]
                 self.assertGreater(found["taken_mb"], 0, found)
                 self.assertEqual((found["copied_mb"], found["received_mb"]), (0, 0), found)
@@ -139,10 +135,7 @@ class Killed(Elastic):
         """Tuned exchange settings are not searched again.  The search among four settings ends
         after 60 steps; none begins for a hundred more."""
         self.steps, search = 150, 60
-        j = self.elastic((2, "--ep 2 --balance off"))
-        j.wait_for_steps(search + 10)
-        self.kill_rank(j, 1)
-        self.assert_done(j, 1)
+        self.assert_done(self.start_and_kill((2, "--ep 2 --balance off"), search + 10, 1), 1)
         first = self.generations()[1]["first_step"]
         self.assertGreaterEqual(first, search + 10)
         used = [(m["pipeline_degree"], m["a2a"]) for m in ek_cli.metrics(self.out)]

@@ -189,7 +189,7 @@ class Well(ranks.Disaster):
             j = self.job(layout, steps=2)
             j.wait_for_steps(2)
             self.assertEqual(j.end(SOON_S), (DONE, "", ""))
-            self.assert_gone(j, within=1)
+            self.assert_gone(j)
 
 
 ranks.in_turn(globals(), Killed, Stopped, FullDisk, Mistakes, Asked, Well)

@@ -80,7 +80,7 @@ int main(void)
 {
     ek_comm *world = NULL;
 
-    alarm(20); /* a hang is a failure */
+    alarm(250); /* a hang is a failure */
     setenv("UCX_TLS", "tcp,self", 1);
     setenv("OMPI_MCA_btl", "tcp,self", 1);
     if (ek_comm_open(EK_COMM_MPI, &world) < 0) {

@@ -95,15 +95,15 @@ static void waiting_for_its_maker(void)
 {
     ek_segment_id id = {run_of_test("waiting"), 0, 0};
     ek_segment s = {0};
-    int ready[2];
+    int ready[2], go[2];
     char c;
     pid_t child;
 
-    CHECK(pipe(ready) == 0);
+    CHECK(pipe(ready) == 0 && pipe(go) == 0);
     child = fork();
     if (child == 0) {
         if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0 ||
-            write(ready[1], "x", 1) != 1)
+            write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1)
             _exit(1);
         usleep(200000);
         s.body[0] = 9; /* the last byte */
@@ -112,7 +112,8 @@ static void waiting_for_its_maker(void)
     CHECK(read(ready[0], &c, 1) == 1);
     CHECK_INT(ek_segment_open(&id, 0.01, &s), EK_ESTATE);
     CHECK(strstr(ek_err_message(), "still runs") != NULL);
-    CHECK_INT(ek_segment_open(&id, 30, &s), EK_OK);
+    CHECK(write(go[1], "x", 1) == 1);
+    CHECK_INT(ek_segment_open(&id, 300, &s), EK_OK);
     CHECK(s.head != NULL && s.body[0] == 9);
     ek_segment_close(&s);
     CHECK_INT(waitpid(child, NULL, 0), child);
@@ -147,7 +148,7 @@ static void ending_its_maker(void)
     CHECK_INT(waitpid(child, &status, 0), child);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     CHECK_INT(ek_segment_kill_holder(&id, 77), 0);
-    CHECK_INT(ek_segment_open(&id, 30, &s), EK_OK);
+    CHECK_INT(ek_segment_open(&id, 300, &s), EK_OK);
     CHECK_INT(ek_segment_kill_holder(&id, 77), 0); /* not this one */
     ek_segment_close(&s);
     CHECK_INT(ek_segment_remove(&id), EK_OK);

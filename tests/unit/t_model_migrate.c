@@ -173,7 +173,7 @@ static ek_status rounds(ek_model *m, mover *v)
     ek_migration mg[2];
     ek_arena a;
     ek_graph g;
-    ek_exec_config cfg = {.inline_async = 1, .watchdog_s = 20};
+    ek_exec_config cfg = {.inline_async = 1, .watchdog_s = 600};
     ek_exec *exec;
     int64_t from[64] = {0}, quota[64];
 

@@ -67,7 +67,7 @@ static void launchers(void)
     CHECK(run("(exit 255) & exec sleep 3600", 60, &took) == EK_SUBPROCESS_STUCK);
     CHECK(run("sh -c 'kill -9 $$' & exec sleep 3600", 60, &took) == EK_SUBPROCESS_STUCK);
     CHECK(run("(exit 0) & exec sleep 0.5", 60, &took) == 0);
-    CHECK(run("(exit 255) & sleep 0.5 & exec sleep 0.3", 60, &took) == 0);
+    CHECK(run("(exit 255) & sleep 3600 & exec sleep 0.3", 60, &took) == 0);
 }
 
 /* MPICH's mpiexec forwards EOF of its stdin, and fails if its worker has just ended. */

@@ -3,7 +3,7 @@
  * EK_TEST_RANKS and EK_TEST_COUNT set the number of ranks and of layouts.  Ranks are threads. */
 #include "equal_threads.h"
 
-enum { SECONDS = 300 }; /* for a case: sanitizers make it slow */
+enum { SECONDS = 900 }; /* for a case: sanitizers make it slow */
 
 static void run(int ranks, int count)
 {

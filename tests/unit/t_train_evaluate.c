@@ -4,7 +4,7 @@
  */
 #include "equal_threads.h"
 
-enum { SECONDS = 300 };
+enum { SECONDS = 900 };
 
 static void check(equal_layout l)
 {

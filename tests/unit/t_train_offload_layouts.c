@@ -3,7 +3,7 @@
  * seed EK_TEST_SEED (1). EK_TEST_ONLY=i runs only layout i of each case.  Ranks are threads. */
 #include "equal_threads.h"
 
-enum { SECONDS = 300 };
+enum { SECONDS = 900 };
 enum { RANDOM = 1, EXACT = EQUAL_EXACT }; /* in equal_planners */
 
 /* Random replicas and quotas, with no copy beside its primary. */
