@@ -60,7 +60,7 @@ class Collectives(ek_cli.Case):
         r = run(FLAVOURS[0], 2, "--cluster", file)
         self.assertEqual(r.returncode, DONE, r.stderr)
         for name in NAMES:
-            time = r" *[\d.]{3,4} [um]?s"
+            time = r" *[\d.]{3,4} [num]?s"
             self.assertRegex(r.stdout, r"\n%s +4 KiB%s \( *%s \.\. *%s\)%s +[\d.]+\n" % (name, time, time, time, time))
 
     def test_refused(self):

@@ -49,7 +49,7 @@ class Predicted(ek_cli.Case):
     def test_text(self):
         r = bench_moe(self.config, self.file)
         self.assertEqual(r.returncode, DONE, r.stderr)
-        self.assertRegex(r.stdout, r"\nexpert up +2 +295 s +[\d.]+ [um]?s  0\.00 !\n")
+        self.assertRegex(r.stdout, r"\nexpert up +2 +295 s +[\d.]+ [num]?s  0\.00 !\n")
 
     def test_bad_file(self):
         r = bench_moe(self.config, write(self.path("bad.json"), "{}"))

@@ -61,7 +61,7 @@ class Tutorial(ek_cli.Case):
         script = "set -e\n" + "\n".join("echo 'run: %d' >&2\n%s" % x for x in enumerate(commands))
         with ek_cli.Process(["bash"], cwd=self.folder, text=True, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
-            out, err = shell.communicate(script, timeout=ek_cli.TIMEOUT_S)
+            out, err = shell.communicate(script, timeout=5 * ek_cli.TIMEOUT_S)
         last = commands[int(re.findall(r"^run: (\d+)$", err, re.M)[-1])]
         self.assertEqual(shell.returncode, 0, "%s: %s" % (last, err))
         self.assertNotIn("error", err)
