@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import ranks
-from ranks import BAD_INPUT, DONE, FAILED, HOST, INTERRUPTED, SOON_S, USAGE, ek_cli
+from ranks import BAD_INPUT, DONE, FAILED, HOST, IDLE_S, INTERRUPTED, USAGE, ek_cli
 
 
 class Killed(ranks.Disaster):
@@ -46,7 +46,7 @@ class Stopped(ranks.Disaster):
         worker = j.rank(rank)
         os.kill(worker, signal.SIGSTOP)
         begin = time.monotonic()
-        status, out, err = j.end(4 + 2 * SOON_S)
+        status, out, err = j.end_soon(4)
         warning = re.compile(r"warning: .*: nothing has moved for 2(\.\d+)? s: .*\n")  # half of --watchdog
         ended = status, out, warning.sub("", err)
         self.assertGreater(time.monotonic() - begin, 3)
@@ -80,7 +80,7 @@ class FullDisk(ranks.Disaster):
                 j = self.job(self.layout, "--save-every", 2, steps=100000)
                 j.wait_for_steps(5)
                 resource.prlimit(j.rank(rank), resource.RLIMIT_FSIZE, (16384, 16384))
-                ended = j.end(SOON_S)
+                ended = j.end_soon()
                 self.assert_stands(j, ended, r"^evenkeel train: rank %d on %s: " % (rank, HOST),
                                    r"%s/\S+: File too large" % self.out)
 
@@ -88,7 +88,7 @@ class FullDisk(ranks.Disaster):
         j = self.job(self.layout, steps=100000)
         j.wait_for_steps(2)
         resource.prlimit(j.rank(0), resource.RLIMIT_FSIZE, (4096, 4096))
-        self.assert_said(j.end(SOON_S), FAILED, r"^evenkeel train: rank 0 on %s: step \d+: " % HOST,
+        self.assert_said(j.end_soon(), FAILED, r"^evenkeel train: rank 0 on %s: step \d+: " % HOST,
                          r"%s/metrics.jsonl: " % self.out)
 
     def test_without_a_job(self):
@@ -127,7 +127,7 @@ class Mistakes(ranks.Disaster):
                 (BAD_INPUT, "none.json", (2, ""), ["--model", self.path("none.json")], None)):
             with self.subTest(words):
                 j = self.job(layout, *more, data=data)
-                got, out, err = j.end(SOON_S)
+                got, out, err = j.end_soon()
                 self.assertEqual((got, out), (status, ""), err)
                 self.assertRegex(err.splitlines()[0], "^evenkeel train: .*%s" % words)
                 self.assertLessEqual(len(err.splitlines()), 2)  # the second leads to --help
@@ -136,7 +136,7 @@ class Mistakes(ranks.Disaster):
 
     def test_the_loss_is_nan(self):
         j = self.job((2, "--ep 2"), "--dtype", "fp32", "--lr", "1e30", "--clip", 0, "--warmup", 0)
-        self.assert_said(j.end(2 * SOON_S), FAILED, r"^evenkeel train: rank 0 on %s: " % HOST,
+        self.assert_said(j.end_soon(IDLE_S), FAILED, r"^evenkeel train: rank 0 on %s: " % HOST,
                          r"step \d+: ", "not finite")
         self.assert_gone(j)
 
@@ -145,7 +145,7 @@ class Mistakes(ranks.Disaster):
         first.wait_for_steps(3)
         for more in ([], ["--resume"]):
             second = self.job((2, "--tp 2"), *more)
-            self.assert_said(second.end(SOON_S), FAILED,
+            self.assert_said(second.end_soon(), FAILED,
                              "%s is in use by another process" % self.out)
         before = len(ek_cli.metrics(self.out))
         first.wait_for_steps(before + 3)
@@ -162,7 +162,7 @@ class Asked(ranks.Disaster):
                 j = self.job(layout, "--lr-schedule", "constant", steps=100000)
                 j.wait_for_steps(5)
                 j.process.send_signal(sig)
-                self.assert_said(j.end(SOON_S), INTERRUPTED,
+                self.assert_said(j.end_soon(), INTERRUPTED,
                                  r"^evenkeel train: interrupted after step \d+ of 100000; ",
                                  "--resume")
                 self.assert_gone(j)
@@ -178,7 +178,7 @@ class Asked(ranks.Disaster):
         j.wait_for_members(2)
         time.sleep(1)
         j.process.send_signal(signal.SIGTERM)
-        self.assert_said(j.end(SOON_S), INTERRUPTED, "^evenkeel train: ")
+        self.assert_said(j.end_soon(), INTERRUPTED, "^evenkeel train: ")
         self.assert_gone(j)
         self.assertFalse(os.path.exists(self.out))
 
@@ -188,8 +188,8 @@ class Well(ranks.Disaster):
         for layout in ranks.LAYOUTS[:4]:
             j = self.job(layout, steps=2)
             j.wait_for_steps(2)
-            self.assertEqual(j.end(SOON_S), (DONE, "", ""))
-            self.assert_gone(j)
+            self.assertEqual(j.end_soon(), (DONE, "", ""))
+            self.assert_gone(j, within=1)
 
 
 ranks.in_turn(globals(), Killed, Stopped, FullDisk, Mistakes, Asked, Well)

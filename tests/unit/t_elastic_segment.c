@@ -102,6 +102,7 @@ static void waiting_for_its_maker(void)
     CHECK(pipe(ready) == 0 && pipe(go) == 0);
     child = fork();
     if (child == 0) {
+        close(go[1]); /* it ends when this process has */
         if (ek_segment_create(&id, 1, 0, "/out", 1000, NULL, 0, &s) < 0 ||
             write(ready[1], "x", 1) != 1 || read(go[0], &c, 1) != 1)
             _exit(1);
@@ -109,6 +110,7 @@ static void waiting_for_its_maker(void)
         s.body[0] = 9; /* the last byte */
         kill(getpid(), SIGKILL);
     }
+    close(ready[1]); /* the child's end is the end of what it writes */
     CHECK(read(ready[0], &c, 1) == 1);
     CHECK_INT(ek_segment_open(&id, 0.01, &s), EK_ESTATE);
     CHECK(strstr(ek_err_message(), "still runs") != NULL);

@@ -223,6 +223,9 @@ static void a_death_that_mpiexec_did_not_see(void)
     j.s.death_unseen = 1;
     check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
                     "mpiexec,");
+    j.s.mpiexec_status = 0; /* says nothing */
+    check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
+                    "mpiexec,");
     j.s.mpiexec_status = 11;
     check_death(&j, "rank 1 on a (process 101) exited without an error report, unnoticed by "
                     "mpiexec (status 11),");
