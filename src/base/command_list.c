@@ -1,4 +1,4 @@
-/* The commands of a program: help, manual page, and the one that runs. */
+/* The commands of evenkeel: help, manual page, and the one that runs. */
 #include "base/command_list.h"
 
 #include "evenkeel/version.h"

@@ -1,5 +1,5 @@
-/* base/command_list.h - a program of several commands: its help and manual page, and which command
- * an argument names. */
+/* base/command_list.h - the commands of evenkeel: help and manual page of the program, and which
+ * command an argument names. */
 #ifndef BASE_COMMAND_LIST_H
 #define BASE_COMMAND_LIST_H
 

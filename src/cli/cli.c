@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/live_line.h"
+#include "supervisor/command_job.h"
 
 #include <stdio.h>
 
@@ -19,4 +20,16 @@ void cli_show_progress(void *context, const char *what, int64_t done, int64_t al
         return;
     *last = now;
     ek_live_line_show("%s %3.0f %%", what, all > 0 ? 100.0 * (double)done / (double)all : 100.0);
+}
+
+void cli_log(void *job_or_null, ek_log_level level, const char *component, const char *message)
+{
+    const ek_command_job *job = job_or_null;
+    char rank[32] = "";
+
+    (void)component;
+    if (job != NULL && job->rank > 0)
+        snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
+    fprintf(ek_command_err(), "%s%s%s: %s\n", ek_live_line_end(), rank, ek_log_level_name(level),
+            message);
 }

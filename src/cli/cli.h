@@ -4,6 +4,7 @@
 
 #include "base/command.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/printable.h"
 
 /* Buffer for a path after cli_shown(). */
@@ -17,6 +18,10 @@ const char *cli_shown(cli_text *buf, const char *text);
 /* A progress function of evenkeel/lm.h: redraws "WHAT 37 %" on standard error, ten times a second
  * at most. context: int64_t, ek_clock_ns() at the start. */
 void cli_show_progress(void *context, const char *what, int64_t done, int64_t all);
+
+/* An ek_log_sink: on stderr, of ranks above 0 with the rank.  The context is an ek_command_job, or
+ * NULL. */
+void cli_log(void *job_or_null, ek_log_level level, const char *component, const char *message);
 
 /* The user's cache folder, $XDG_CACHE_HOME/evenkeel or ~/.cache/evenkeel, in *p; NULL: none. */
 const char *cli_cache_folder(ek_path *p);

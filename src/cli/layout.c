@@ -3,7 +3,7 @@
 
 #include "base/command.h"
 #include "base/log.h"
-#include "cli/train_display.h"
+#include "cli/cli.h"
 #include "supervisor/elastic_default.h"
 #include "supervisor/worker.h"
 #include "train/settings/options.h"
@@ -42,7 +42,7 @@ static ek_status choose(cli_layout *x, const ek_options *o, int elastic)
     char *pool[POOL_WORDS] = {from_pool[0], from_pool[1], from_pool[2], x->layout.pool.s};
     int quiet = ek_options_flag(o, "quiet");
 
-    ek_log_set_sink(cli_train_display_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
+    ek_log_set_sink(cli_log, NULL, quiet ? EK_LOG_WARN : EK_LOG_INFO);
     EK_TRY(search(x, o, elastic));
     x->own = calloc((size_t)(x->argc + x->layout.n) + POOL_WORDS + 1, sizeof(*x->own));
     EK_REQUIRE(x->own != NULL, EK_ENOMEM, "no memory for the command line");

@@ -5,7 +5,6 @@
 #include "balance/row_costs.h"
 #include "base/count_text.h"
 #include "cli/cli.h"
-#include "cli/train_display.h"
 #include "cost/cost.h"
 #include "model/hf/source.h"
 
@@ -365,7 +364,7 @@ static ek_status run_plan(const ek_options *o)
     plan_run x = {0};
     ek_status st;
 
-    ek_log_set_sink(cli_train_display_log, NULL, EK_LOG_WARN);
+    ek_log_set_sink(cli_log, NULL, EK_LOG_WARN);
     st = replay_trace(o, &x);
     ek_log_set_sink(NULL, NULL, EK_LOG_WARN);
     close_plan(&x);

@@ -149,19 +149,6 @@ static void collect_cost(void *context, const ek_train_cost *c)
     add_to(&d->costs, ek_summary_cost_json(c));
 }
 
-void cli_train_display_log(void *job_or_null, ek_log_level level, const char *component,
-                           const char *message)
-{
-    const ek_command_job *job = job_or_null;
-    char rank[32] = "";
-
-    (void)component;
-    if (job != NULL && job->rank > 0)
-        snprintf(rank, sizeof(rank), "rank %d: ", job->rank);
-    fprintf(ek_command_err(), "%s%s%s: %s\n", ek_live_line_end(), rank, ek_log_level_name(level),
-            message);
-}
-
 static void print_json(const ek_train_summary *s, const cli_train_display *d)
 {
     json_t *o = ek_summary_json(s, d->job->size);
@@ -271,7 +258,7 @@ cli_train_display cli_train_display_open(const ek_options *o, const ek_command_j
                            .json = ek_options_flag(o, "json"),
                            .every = 10};
 
-    ek_log_set_sink(cli_train_display_log, (void *)(uintptr_t)job,
+    ek_log_set_sink(cli_log, (void *)(uintptr_t)job,
                     job->rank > 0                 ? EK_LOG_ERROR
                     : ek_options_flag(o, "quiet") ? EK_LOG_WARN
                                                   : EK_LOG_INFO);
@@ -280,7 +267,7 @@ cli_train_display cli_train_display_open(const ek_options *o, const ek_command_j
 
 ek_train_hooks cli_train_display_hooks(cli_train_display *d)
 {
-    /* No warning hook: cli_train_display_log gets what is logged. */
+    /* No warning hook: cli_log gets what is logged. */
     return (ek_train_hooks){.context = d,
                             .started = show_start,
                             .step = show_step,

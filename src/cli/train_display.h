@@ -4,7 +4,6 @@
 
 #include "evenkeel/train.h"
 
-#include "base/log.h"
 #include "base/options.h"
 #include "supervisor/command_job.h"
 
@@ -27,10 +26,6 @@ void cli_train_display_close(cli_train_display *d);
 
 /* Hooks of ek_train() that show its progress on `d`; `stop` is left to the caller. */
 ek_train_hooks cli_train_display_hooks(cli_train_display *d);
-
-/* An ek_log_sink: on stderr, of ranks above 0 with the rank. */
-void cli_train_display_log(void *job_or_null, ek_log_level level, const char *component,
-                           const char *message);
 
 /* Terminates the live line, if one is drawn. */
 void cli_train_display_end_line(void);

@@ -174,7 +174,7 @@ typedef struct {
     int64_t kill_at;               /* mpiexec is killed then; 0: it is not */
     int kill_sent;                 /* it was */
     int forwarded, short_grace;    /* the interrupt was forwarded; workers have little time left */
-    int ended, code;               /* mpiexec has ended; exit status, -1: by a signal */
+    int ended, code;               /* mpiexec has ended; exit status, -1: by a signal, or not yet */
     int unreached;                 /* consecutive REACHED with failures */
     int64_t more_since;            /* step at which more hosts were first available; -1: none are */
     int64_t leave_since, leave_at; /* step and time at which a leaving host was first seen;

@@ -19,7 +19,7 @@ ek_status ek_core_run_begin(ek_core *c, int64_t now)
     c->reported = (ek_core_reported){.worker = calloc((size_t)n, 1), .n = n, .steps = -1};
     EK_REQUIRE(c->reported.worker != NULL, EK_ENOMEM, "no memory for %d workers", n);
     EK_TRY(ek_heartbeats_begin(&c->heartbeats, n));
-    c->ending = (ek_core_ending){.more_since = -1};
+    c->ending = (ek_core_ending){.code = -1, .more_since = -1};
     c->resumed = c->restart = 0;
     c->search.polled_at = now;
     ek_job_progress_begin(&c->progress, now);

@@ -149,7 +149,7 @@ int ek_job_state_death(const ek_job_state *s, char *text, size_t cap)
                  strsignal(d->signal));
     else if (seen && d->code >= 0)
         snprintf(text + n, cap - (size_t)n, " exited without an error report (status %d)", d->code);
-    else if (s->mpiexec_status >= 0) /* 255 of MPICH: its proxy died, and the workers with it */
+    else if (s->mpiexec_status > 0) /* 255 of MPICH: its proxy died, and the workers with it */
         snprintf(text + n, cap - (size_t)n,
                  " exited without an error report, unnoticed by mpiexec (status %d),",
                  s->mpiexec_status);
