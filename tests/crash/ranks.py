@@ -175,7 +175,7 @@ class Job:
         return self.process.returncode, out, self.said(err)
 
     def end_soon(self, after=0):
-        """The same, for a job that ends at once (after some seconds), sooner on an idle machine."""
+        """The same, for a job that ends at once, or after some seconds: in twice SOON_S, on an idle machine in IDLE_S."""
         begin = undisturbed_s()
         ended = self.end(after + 2 * SOON_S)
         took = undisturbed_s() - begin
