@@ -4,6 +4,7 @@
 #include "decimal_comma.h"
 #include "job_folder.h"
 
+#include <ctype.h>
 #include <evenkeel/balance.h>
 #include <evenkeel/lm.h>
 #include <evenkeel/simulate.h>
@@ -68,7 +69,8 @@ static void on_layer(void *context, const ek_train_layer *layer)
 {
     (void)context;
     check_callback();
-    CHECK(strchr(layer->line, ',') == NULL || strchr(layer->line, '.') != NULL);
+    for (const char *c = layer->line; (c = strchr(c, ',')) != NULL; c++)
+        CHECK(!isdigit((unsigned char)c[1])); /* commas separate words, not digits */
 }
 
 static void on_cost(void *context, const ek_train_cost *cost)
