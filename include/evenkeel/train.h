@@ -491,8 +491,9 @@ typedef struct {
     double replicas;   /**< bytes that keeping the weights of transient replicas for backward takes
                             on the rank with the most */
     int replicas_kept; /**< 1: they are kept; 0: that much is not left, and they are sent again */
-    double partner_copies; /**< with `elastic`, and `zero` or `embed_columns`: bytes that copies of
-                              other hosts' shards take on the rank with the most of them */
+    double partner_copies; /**< with `elastic`, and `zero`, `embed_columns`, `pp` or `tp`: bytes
+                              that copies of what other hosts alone have take on the rank with the
+                              most of them */
 } ek_train_plan;
 
 /** The run's layouts, with layout_pool. */

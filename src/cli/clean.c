@@ -58,8 +58,9 @@ static void print_segment(const ek_segment_id *id, int in_use)
         snprintf(step, sizeof(step), ", %" PRId64 " steps completed",
                  ek_journal_look(&l).steps_done);
     phase = (unsigned)ek_segment_phase_of(&s);
-    printf("--out %s: rank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
-           (int)id->rank, (int)s.head->ranks, (int)id->generation,
+    printf("--out %s: %srank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
+           id->rank < s.head->ranks ? "" : "copy of ", (int)(id->rank % s.head->ranks),
+           (int)s.head->ranks, (int)id->generation,
            ek_count_text(bytes, sizeof(bytes), (double)s.head->bytes),
            phase <= EK_SEGMENT_READY ? phases[phase] : "unknown phase", step,
            in_use ? ", in use" : "");

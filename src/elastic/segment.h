@@ -42,7 +42,8 @@ enum {
 /* Identity of a segment. */
 typedef struct {
     uint64_t run;
-    int32_t generation, rank; /* from 0 */
+    int32_t generation, rank; /* from 0; the ranks of the generation and more: a copy of the rank
+                                 that is so much less, on another host */
 } ek_segment_id;
 
 typedef enum { EK_SEGMENT_BUILDING, EK_SEGMENT_FILLED, EK_SEGMENT_READY } ek_segment_phase;

@@ -45,7 +45,7 @@ static void choose_partners(const ek_model *m, const ek_bucket_copies *c, int32_
         host[i] = ek_comm_node(c->group, i);
         rack[i] = m->cfg.rack_of != NULL ? m->cfg.rack_of[ek_ranks_at(ranks, i)] : 0;
     }
-    ek_partners_choose(c->size, host, rack, partner, rack + c->size);
+    ek_partners_choose(c->size, host, rack, NULL, partner, rack + c->size);
 }
 
 /* The group in which a bucket has copies; size 0: none are needed. */

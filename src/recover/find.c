@@ -204,9 +204,10 @@ static ek_status decide_recovery(ek_recovery *r)
         r->finished += role[i] == EK_SURVIVOR_FINISH;
         if (role[i] == EK_SURVIVOR_UNUSABLE && r->rank == 0)
             ek_log("elastic", EK_LOG_WARN,
-                   "the state of earlier rank %d is at step %lld and cannot be brought to step "
+                   "the %s of earlier rank %d is at step %lld and cannot be brought to step "
                    "%lld; it is not used",
-                   (int)of[i].rank, (long long)of[i].state.steps_done,
+                   of[i].rank < r->survivors[i].ranks ? "state" : "copy",
+                   (int)of[i].rank % r->survivors[i].ranks, (long long)of[i].state.steps_done,
                    (long long)r->decision.steps_done);
     }
 out:

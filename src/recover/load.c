@@ -32,11 +32,25 @@ static ek_status broadcast_table(ek_recovery *r, ek_shard_owner *h, int64_t n,
     return ek_recover_broadcast(r, h->shards.shard, bytes, from);
 }
 
-/* Broadcasts the warm state of the first usable survivor; ranks of a stage have the same. */
+/* The first usable survivor that is no copy, which has no warm state; if there are copies alone,
+ * the first one. */
+static int32_t first_with_warm_state(const ek_recovery *r)
+{
+    for (int32_t i = 0; i < r->n_tables; i++) {
+        const ek_survivor_info *l = &r->survivors[r->table_survivor[i]];
+
+        if (l->survivor.rank < l->ranks)
+            return r->table_survivor[i];
+    }
+    return r->table_survivor[0];
+}
+
+/* Broadcasts the warm state of one survivor; ranks of a stage have the same. */
 static ek_status broadcast_warm_state(ek_recovery *r)
 {
-    const ek_survivor_info *l = &r->survivors[r->table_survivor[0]];
-    const ek_found_segment *f = ek_recover_served(r, r->table_survivor[0]);
+    int32_t of = first_with_warm_state(r);
+    const ek_survivor_info *l = &r->survivors[of];
+    const ek_found_segment *f = ek_recover_served(r, of);
     size_t bytes = 0;
     const void *warm_state = f != NULL ? ek_journal_warm_state(&f->journal, &bytes) : NULL;
 
@@ -304,7 +318,7 @@ static ek_status send_and_receive(ek_recovery *r, const exchange *x, ek_rank_sta
     at = recv;
     for (int i = 0; i < r->ranks; i++)
         at = pack_copies(r, x, s, i, 1, at);
-    r->bytes.received = in;
+    r->bytes.received += in;
 out:
     free(send);
     free(recv);
@@ -324,7 +338,10 @@ static ek_status copy_state(ek_recovery *r, const exchange *x, ek_rank_state *s)
     return st;
 }
 
-ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
+/* How a rank's blocks come to be. */
+typedef ek_status (*make_blocks)(ek_recovery *r, ek_rank_state *s);
+
+static ek_status load(ek_recovery *r, ek_rank_state *s, make_blocks make, int32_t *missing)
 {
     static const ek_shard_table nothing;
     exchange x = {.survivors = r->tables, .survivor_of = r->table_survivor};
@@ -336,7 +353,7 @@ ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
     EK_TRY_OUT(
         ek_shard_copy_plan(x.survivors, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "memory does not hold the whole model");
-    EK_TRY_OUT(ek_agree(r->world, "adopt state", s != NULL ? adopt_blocks(r, s) : EK_OK));
+    EK_TRY_OUT(ek_agree(r->world, "get memory for its state", s != NULL ? make(r, s) : EK_OK));
     EK_TRY_OUT(copy_state(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
@@ -344,4 +361,17 @@ out:
     free(x.wants);
     free(x.copies);
     return st;
+}
+
+ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
+{
+    return load(r, s, adopt_blocks, missing);
+}
+
+/* Blocks of earlier ranks may have been adopted for the state of this one. */
+ek_status ek_recover_load_copy(ek_recovery *r, ek_rank_state *s)
+{
+    int32_t missing;
+
+    return load(r, s, ek_recover_create_blocks, &missing);
 }

@@ -72,17 +72,17 @@ ek_status ek_recover_remove(ek_recovery *r)
     return ek_agree(r->world, "remove the state of an earlier start", st);
 }
 
-ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s)
+ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *const *s, int32_t n)
 {
-    if (s != NULL)
-        ek_segment_set_phase(&s->segment, EK_SEGMENT_FILLED);
+    for (int32_t i = 0; i < n; i++)
+        ek_segment_set_phase(&s[i]->segment, EK_SEGMENT_FILLED);
     EK_TRY(ek_agree(r->world, "fill its state", EK_OK));
-    if (s != NULL)
-        ek_segment_set_phase(&s->segment, EK_SEGMENT_READY);
+    for (int32_t i = 0; i < n; i++)
+        ek_segment_set_phase(&s[i]->segment, EK_SEGMENT_READY);
     EK_TRY(ek_agree(r->world, "have its state ready", EK_OK));
     EK_TRY(ek_recover_remove(r));
-    if (s != NULL)
-        ek_state_clear_gradients(s);
+    for (int32_t i = 0; i < n; i++)
+        ek_state_clear_gradients(s[i]);
     return EK_OK;
 }
 

@@ -28,7 +28,7 @@ typedef struct {
     int32_t host, server; /* its host; the rank that serves it */
     uint64_t fingerprint;
     int64_t shards;
-    int32_t ranks; /* of its generation */
+    int32_t ranks; /* of its generation; survivor.rank is this or above: a copy of another rank */
 } ek_survivor_info;
 
 /* A segment of this host.  One of the host's ranks serves it: holds its lock, finishes its step,
@@ -105,14 +105,18 @@ EK_CHECKED ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s);
  * been filled. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
 
+/* The same of the copy of another rank's state, after ek_recover_load, in blocks of its own; s:
+ * NULL if this rank has none. */
+EK_CHECKED ek_status ek_recover_load_copy(ek_recovery *r, ek_rank_state *s);
+
 /* Bytes of the segments with state that this rank serves.  Not collective. */
 int64_t ek_recover_bytes(const ek_recovery *r);
 /* Bytes of preallocated memory that this rank serves.  Not collective. */
 int64_t ek_recover_prealloc_bytes(const ek_recovery *r);
 
-/* Called when this rank's state is in its segment (s: NULL: it has none).  Makes this generation
- * the valid one, and removes earlier ones. */
-EK_CHECKED ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *s);
+/* Called when this rank's state, and copies of others', are in their segments: s [n].  Makes this
+ * generation the valid one, and removes earlier ones. */
+EK_CHECKED ek_status ek_recover_commit(ek_recovery *r, ek_rank_state *const *s, int32_t n);
 
 /* Removes the segments found, and frees their memory. */
 EK_CHECKED ek_status ek_recover_remove(ek_recovery *r);

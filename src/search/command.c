@@ -53,7 +53,7 @@ static const ek_option own[] = {
     {"elastic", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(search_settings, train.elastic),
      .help = "of a run with --elastic: partners on other nodes have copies of what --zero shards, "
-             "and experts two copies where memory allows"},
+             "and of stages that one node alone has; experts have two copies where memory allows"},
     {"memory-limit", EK_OPTION_SIZE, .shown = "the cluster's memory of a rank", .unit = "SIZE",
      .field = EK_FIELD_SIZE, .offset = offsetof(search_settings, memory),
      .help = "most memory that a rank may need: 80G, 512M, 1.5GiB"},

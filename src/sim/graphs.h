@@ -32,6 +32,7 @@ typedef struct {
     int64_t batch, step_tokens;    /* sequences and tokens of a step, of all ranks */
     const char *dtype;             /* of products: "bf16", "fp32", "fp64"; static */
     ek_model_spec spec;
+    int rank_copies;           /* ranks have copies of all that others keep (train/rank_copies.h) */
     const ek_planner *planner; /* NULL: none balances expert-parallel ranks */
     int32_t spare_slots, replicas_min;
     int32_t copies;         /* nodes, or racks, that hold each expert: replicas_min, or fewer where

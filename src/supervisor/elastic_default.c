@@ -89,8 +89,11 @@ static void explain_layout(const ek_options *o, const ek_host_list *h, int64_t r
     else
         snprintf(why, EK_ELASTIC_WHY, "%s", ek_err_message());
     if (stage >= 0)
-        snprintf(why, EK_ELASTIC_WHY, "one host alone would have a part of pipeline stage %d",
-                 stage);
+        snprintf(
+            why, EK_ELASTIC_WHY,
+            "one host alone would have a part of pipeline stage %d, of which --elastic keeps a "
+            "copy on another host, at the cost of memory and time",
+            stage);
     free(host_of);
     free(rack_of);
 }

@@ -27,6 +27,8 @@ typedef struct {
     uint64_t *masks;            /* [layers][experts][etp][words] of a stage */
     int *host_of;               /* [ranks] */
     int32_t *partner, *scratch; /* [ranks], [4 * ranks] */
+    int32_t *copied_to;         /* [ranks]: who has a copy of all that a rank keeps; -1: nobody */
+    unsigned char *needs;       /* [ranks]: scratch */
 } parts_work;
 
 /* Groups of ranks that shard buckets: data parallel, of the stage, expert data parallel. */
@@ -64,6 +66,8 @@ static void lay_out(parts_work *w, ek_arena *a)
     w->host_of = ek_arena_alloc(a, ranks_of(w), sizeof(*w->host_of));
     w->partner = ek_arena_alloc(a, ranks_of(w), sizeof(*w->partner));
     w->scratch = ek_arena_alloc(a, 4 * (int64_t)ranks_of(w), sizeof(*w->scratch));
+    w->copied_to = ek_arena_alloc(a, ranks_of(w), sizeof(*w->copied_to));
+    w->needs = ek_arena_alloc(a, ranks_of(w), sizeof(*w->needs));
     ek_replica_sets_reserve(&w->others, a, l->ep, (int64_t)w->layers * l->spec.experts);
     w->masks = ek_arena_alloc(a, parts * w->out->words, sizeof(*w->masks));
 }
@@ -80,6 +84,14 @@ static void lay_out_plan(parts_work *w, ek_arena *a)
 static void set_bit(uint64_t *mask, int64_t node)
 {
     mask[node / 64] |= UINT64_C(1) << (node % 64);
+}
+
+/* Sets the node of a rank, and of the copy of what that keeps. */
+static void set_rank(const parts_work *w, uint64_t *mask, int64_t rank)
+{
+    set_bit(mask, rank / w->node_ranks);
+    if (w->copied_to[rank] >= 0)
+        set_bit(mask, w->copied_to[rank] / w->node_ranks);
 }
 
 /* Sums of a layer's assignments. */
@@ -125,7 +137,7 @@ static void mark_experts(parts_work *w, int32_t layer, int64_t first)
             int64_t part = ((int64_t)layer * p->experts + p->expert_of[s]) * etp + i;
             int64_t rank = first + (int64_t)(s / p->slots) * etp + i;
 
-            set_bit(w->masks + part * w->out->words, rank / w->node_ranks);
+            set_rank(w, w->masks + part * w->out->words, rank);
         }
 }
 
@@ -199,7 +211,7 @@ static void add_shards(parts_work *w, int stage)
     for (int t = 0; t < l->tp; t++) {
         memset(w->masks, 0, (size_t)w->out->words * sizeof(*w->masks));
         for (int d = 0; d < l->dp; d++)
-            set_bit(w->masks, (((int64_t)stage * l->dp + d) * l->tp + t) / w->node_ranks);
+            set_rank(w, w->masks, ((int64_t)stage * l->dp + d) * l->tp + t);
         ek_replica_sets_add(w->out, w->masks);
     }
 }
@@ -219,8 +231,6 @@ static void add_ranges(parts_work *w)
     const ek_ranks groups[KINDS] = {
         {0, l->tp, l->dp}, {0, 1, l->dp * l->tp}, {0, l->ep * l->etp, l->edp}};
 
-    for (int32_t i = 0; i < ranks; i++)
-        w->host_of[i] = (int)(i / w->node_ranks);
     for (int k = 0; k < KINDS && (l->zero > 0 || l->embed_columns); k++) {
         if (groups[k].n == 1)
             continue;
@@ -230,12 +240,27 @@ static void add_ranges(parts_work *w)
             if (!has_range(l, k, i))
                 continue;
             memset(w->masks, 0, (size_t)w->out->words * sizeof(*w->masks));
-            set_bit(w->masks, w->host_of[i]);
+            set_rank(w, w->masks, i);
             if (w->partner[i] >= 0)
                 set_bit(w->masks, w->host_of[w->partner[i]]);
             ek_replica_sets_add(w->out, w->masks);
         }
     }
+}
+
+/* Who has copies of all that ranks keep, as in training (train/rank_copies.h). */
+static void choose_copies(parts_work *w)
+{
+    const ek_sim_layout *l = w->l;
+    ek_partner_layout of = {
+        ranks_of(w), l->dp, l->tp, l->edp, l->ep, l->etp, l->zero > 0 || l->embed_columns};
+
+    for (int32_t i = 0; i < of.ranks; i++) {
+        w->host_of[i] = (int)(i / w->node_ranks);
+        w->copied_to[i] = -1;
+    }
+    if (l->rank_copies)
+        (void)ek_partners_choose_ranks(&of, w->host_of, NULL, w->needs, w->copied_to, w->scratch);
 }
 
 ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const ek_cluster *c,
@@ -264,6 +289,7 @@ ek_status ek_failure_parts(const ek_sim_layout *l, const ek_sim_graphs *g, const
     lay_out(&w, a);
     EK_TRY(ek_arena_check(a, "the places of experts"));
     ek_sim_spread_layers(&l->spec, w.layers, w.layer_of);
+    choose_copies(&w);
     for (int stage = 0; stage < l->pp; stage++) {
         EK_TRY(add_experts(&w, stage));
         add_shards(&w, stage);

@@ -70,6 +70,16 @@ static ek_status op_norm(void *self, const ek_op *op)
     return EK_OK;
 }
 
+/* The gradients of the copies have arrived. */
+static ek_status op_copies_reduced(void *self, const ek_op *op)
+{
+    const ek_optimizer *o = self;
+
+    (void)op;
+    ek_rank_copies_reduced(o->copies, o->steps_done);
+    return EK_OK;
+}
+
 static ek_status op_sum_ranks(void *self, const ek_op *op)
 {
     ek_optimizer *o = self;
@@ -105,6 +115,8 @@ static ek_status op_clip(void *self, const ek_op *op)
         o->record.adamw = *now;
         o->fill_record(o->context, &o->record);
         ek_journal_record(o->journal, o->steps_done, &o->record, sizeof(o->record));
+        if (o->copies != NULL)
+            ek_rank_copies_record(o->copies, o->steps_done, &o->record, sizeof(o->record));
     }
     o->steps_done++;
     ek_offload_set_pending(o->model);
@@ -288,10 +300,26 @@ static ek_status op_update(void *self, const ek_op *op)
     return u->sharded ? EK_OK : ek_param_bucket_pack(m, u, EK_USE_FORWARD | EK_USE_BACKWARD);
 }
 
-/* Bytes that an update reads and writes: masters, gradients, moments, packed forms. */
+/* Updates copy op->part. */
+static ek_status op_update_copy(void *self, const ek_op *op)
+{
+    const ek_optimizer *o = self;
+    ek_journal_rule rule = ek_optimizer_rule(o->model->k);
+
+    ek_rank_copies_update(o->copies, op->part, &rule);
+    return EK_OK;
+}
+
+/* Bytes that an update reads and writes: masters, gradients, moments, */
+static double numbers_bytes(const ek_model *m, double numbers)
+{
+    return 8 * (double)ek_dtype_size(m->k->real) * numbers;
+}
+
+/* and packed forms. */
 static double update_bytes(const ek_model *m, const ek_param_bucket *u)
 {
-    double bytes = 8 * (double)ek_dtype_size(m->k->real) * (double)(u->kept + u->copies.n);
+    double bytes = numbers_bytes(m, (double)(u->kept + u->copies.n));
 
     return u->sharded ? bytes : bytes + ek_param_bucket_pack_bytes(m, u);
 }
@@ -354,6 +382,31 @@ static int32_t build_updates(ek_optimizer *o, ek_graph *g, int32_t dep)
     return gathering >= 0 ? ek_param_buckets_build_pack(m, g, gathering, gathered) : dep;
 }
 
+/* The messages to the copies of this rank's state, and what is done when those of others are here.
+ */
+static int32_t build_copying(ek_optimizer *o, ek_graph *g, int32_t dep)
+{
+    if (o->copies == NULL)
+        return dep;
+    dep = ek_rank_copies_build_send(o->copies, g, dep);
+    return o->copies->n > 0
+               ? append_op(o, g, EK_OP_WAIT_GRADIENTS, op_copies_reduced, 0, 0, dep, -1)
+               : dep;
+}
+
+static int32_t build_updates_of_copies(ek_optimizer *o, ek_graph *g, int32_t dep)
+{
+    for (int32_t i = 0; o->copies != NULL && i < o->copies->n; i++) {
+        double numbers = ek_rank_copy_numbers(&o->copies->copy[i]);
+
+        dep = append_op(o, g, EK_OP_ADAMW, op_update_copy, numbers,
+                        numbers_bytes(o->model, numbers), dep, -1);
+        if (dep >= 0)
+            g->ops[dep].part = i;
+    }
+    return dep;
+}
+
 _Static_assert(sizeof(ek_step_record) <= EK_JOURNAL_RECORD, "the record fits a step journal");
 
 int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
@@ -366,10 +419,12 @@ int32_t ek_optimizer_build(ek_optimizer *o, ek_graph *g, int32_t dep)
                     (double)ek_dtype_size(m->k->real) * (double)m->n_elements, dep, -1);
     if (dep >= 0)
         g->ops[dep].async = 1;
+    dep = build_copying(o, g, dep);
     dep = append_sum(o, g, dep);
     dep = append_op(o, g, EK_OP_CLIP, op_clip, (double)o->n_sums,
                     (double)o->n_sums * (double)sizeof(double), dep, o->record_dep);
-    return build_updates(o, g, dep);
+    dep = build_updates(o, g, dep);
+    return build_updates_of_copies(o, g, dep);
 }
 
 void ek_optimizer_add_feedback(ek_optimizer *o)
@@ -380,6 +435,8 @@ void ek_optimizer_add_feedback(ek_optimizer *o)
     if (o->journal != NULL) {
         ek_journal_update(o->journal, &rule, o->extents_of[m->buckets->n],
                           o->extents_of[m->buckets->n + 1]);
+        if (o->copies != NULL)
+            ek_rank_copies_add_feedback(o->copies, &rule);
         return;
     }
     for (int64_t i = 0; i < m->n_params; i++) {

@@ -7,6 +7,8 @@
  *
  * With a step journal (elastic/step_journal.h) the update commits through it: it marks reduced
  * gradients, holds the record with the update's parameters, and the update writes undo logs.
+ * Copies of other ranks' state (train/rank_copies.h) get their gradients before the norm is summed
+ * over ranks, so that no rank updates before all copies have theirs.
  *
  * Parameters that are updated by feedback (router biases) have in the place of their gradients what
  * the step adds to them, set before the norm, which does not count it. */
@@ -15,6 +17,7 @@
 
 #include "elastic/step_journal.h"
 #include "model/offload.h"
+#include "train/rank_copies.h"
 #include "train/step.h"
 
 typedef struct {
@@ -47,7 +50,9 @@ typedef struct {
     /* Sets what the step adds to parameters that are updated by feedback; NULL: there are none */
     void (*set_feedback)(void *context);
     void *context;
-    int32_t record_dep; /* in the graph being built: an op that fill_record needs; -1: none */
+    int32_t record_dep;     /* in the graph being built: an op that fill_record needs; -1: none */
+    ek_rank_copies *copies; /* of other ranks' state, updated as well; NULL: the world has none.
+                               Borrowed */
 } ek_optimizer;
 
 /* The update rule for a step journal. */

@@ -569,6 +569,10 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
     EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
                       cfg->every_rank, &s->imagined));
+    EK_REQUIRE(s->engine != EK_ENGINE_MESSAGES || !ek_imagined_layout(s->imagined)->rank_copies,
+               EK_EUNSUPPORTED,
+               "--engine messages does not simulate the copies that --elastic keeps of ranks whose "
+               "weights one host alone has: use another engine");
     choose_recorded(s, cfg);
     if (cfg->dialect != 0)
         EK_TRY(translate_graphs(s, cfg));

@@ -163,6 +163,7 @@ ek_status ek_trainer_create(ek_model *m, const ek_trainer_config *cfg, ek_traine
         report_shares(tr);
     tr->cfg.shares = NULL; /* they were borrowed */
     ek_optimizer_init(&tr->optimizer, m, &cfg->optimizer);
+    tr->optimizer.copies = cfg->copies;
     tr->optimizer.set_feedback = set_feedback;
     tr->optimizer.context = tr;
     *out = tr;

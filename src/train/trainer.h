@@ -33,6 +33,7 @@ typedef struct {
                                               distance */
     ek_exec_config exec;
     ek_optimizer_config optimizer;
+    ek_rank_copies *copies; /* as of ek_optimizer; NULL: none.  Borrowed */
 } ek_trainer_config;
 
 /* The largest share that follows speeds, over an even one. */

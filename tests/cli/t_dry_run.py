@@ -44,10 +44,10 @@ class DryRun(ek_cli.Case):
         self.assertAlmostEqual(copies["partner_copies_mb"], 16 * copies["params"] / 4e6, delta=0.1)
         self.assertAlmostEqual(copies["memory"]["most_mb"] - without["memory"]["most_mb"],
                                copies["partner_copies_mb"], delta=8)  # the process itself varies
-        self.assertIn("\npartners    on other hosts have copies of shards: ",
+        self.assertIn("\npartners    on other hosts have copies of what one host has: ",
                       run(*self.train_args("run", "--dry-run", *words)).stdout)
         r = self.dry(*words, "--memory-limit", "1M", status=FAILED)
-        self.assertIn("B a rank are copies of shards of other hosts, for --elastic; --elastic=false does without", r.stderr)
+        self.assertIn("B a rank are copies of what other hosts have, for --elastic; --elastic=false does without", r.stderr)
         err = run(*self.train_args("run", "--dry-run", "--ranks", 4, "--ep", 4, "--hosts", hosts)).stderr
         self.assertIn("every expert is on two hosts (--replicas-min 2 --spare-slots", err)
         self.assertIn("unless they are predicted to lengthen a step by more than 5 %", err)

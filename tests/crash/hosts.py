@@ -5,11 +5,14 @@ All on one machine: a program replaces mpiexec, responds for hosts according to 
 test creates, and starts all workers here.  t_chaos.py uses separate hosts."""
 
 import itertools
+import json
+import mmap
 import os
 import re
 import shutil
 import signal
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -195,6 +198,20 @@ class Hosts(OpenEnded):
         self.assertTrue(self.told().startswith(told), "a step was taken again")
 
 
+class Journal:
+    """The step journal of a rank's segment (src/elastic/step_journal.c)."""
+
+    def __init__(self, folder):
+        with open(os.path.join(folder, "front"), "rb") as f:
+            self.memory = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
+        self.at = self.memory.find(b"EKLEDGR\0")
+
+    def updating(self):
+        """The number of the extent that is being updated; None: none is."""
+        extents, _, _, done, touched = struct.unpack_from("<5q", self.memory, self.at + 24)
+        return done % extents if touched > done else None
+
+
 class OwnMemory(Hosts):
     """Hosts with names and memory of their own."""
 
@@ -218,6 +235,63 @@ class OwnMemory(Hosts):
                           check=False).returncode:  # MPI takes 5 MB
             self.skipTest("small memory needs the right to mount it")
         self.addCleanup(subprocess.run, ["umount", "-l", self.memories[1]], check=False)
+
+    def start_named(self, words, n=4, **kw):
+        """Without tuners, which would choose by times."""
+        shutil.rmtree(self.out, True)
+        j = self.on_hosts("--save-every 0 --a2a pairwise --pipeline-degree 1 " + words, **kw)
+        self.used = self.NAMES[:n]
+        self.wait_for_ranks(j, n)
+        return j
+
+    def lose_with_memory(self, j, host):
+        """Kills a host: all that its memory has is gone."""
+        worker = j.rank(self.used.index(host))
+        self.set("down", host)
+        os.kill(worker, signal.SIGKILL)
+        shutil.rmtree(self.memories[self.NAMES.index(host)])
+        self.used.remove(host)
+
+    def assert_went_on(self, told, err):
+        """From memory alone: no step was taken again, and there was no checkpoint."""
+        self.assertTrue(self.told().startswith(told), "a step was taken again")
+        self.assertNotIn("going back", err)
+        later = [(g["from"], g["steps_again"]) for g in self.generations()[1:]]
+        self.assertEqual(set(later), {("memory", 0)}, err)
+
+    def stop_in_update(self, j, rank, segment, extents):
+        """Stops a worker in the update of one of these extents of a segment that it updates.  Returns the worker."""
+        worker, journal = j.rank(rank), Journal(segment)
+        end = time.monotonic() + ek_cli.TIMEOUT_S
+        while time.monotonic() < end:
+            while journal.updating() not in extents and time.monotonic() < end:
+                pass
+            os.kill(worker, signal.SIGSTOP)
+            while (ranks.status_of(worker, "State") or "T")[0] != "T":
+                pass
+            if journal.updating() in extents:
+                return worker
+            os.kill(worker, signal.SIGCONT)  # it was through
+        raise AssertionError("never stopped in the update of a copy: %s" % j.kill())
+
+    def write_cluster(self, machine, gbytes_s, us):
+        return ek_cli.write(self.path("cluster.json"), json.dumps(
+            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": machine},
+             "levels": [{"name": "net", "ranks": 4, "gbytes_s": gbytes_s, "us": us}]}))
+
+    def assert_bytes(self, layout, cluster):
+        """Trains, simulates, and compares what a step sends; returns it."""
+        words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
+        status, _, err = self.start_named(words, steps=12).end()
+        self.assertEqual(status, ranks.DONE, err)
+        last = ek_cli.metrics(self.out)[-1]
+        told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
+        r = ek_cli.run("simulate", "--cluster", cluster, "--ranks", 4, "--model", told["model"], "--batch", told["batch"],
+                       "--micro-batch", told["micro-batch"], "--seq", told["seq"], "--elastic", "--every-rank",
+                       "--json", *words.replace("--force-balance ", "").split())
+        self.assertEqual(r.returncode, ranks.DONE, r.stderr)
+        self.assertAlmostEqual(4 * json.loads(r.stdout)["sent_mb"]["net"], last["comm_bytes"] / 1e6, delta=1e-6)
+        return last["comm_bytes"]
 
 
 class GoAndCome(Hosts):

@@ -104,11 +104,21 @@ class Saved(chaos.Chaos):
         self.assertGreater(len(interval), 0)
 
 
-class Refused(chaos.Chaos):
-    def test_parts_that_one_host_alone_has(self):
+class Stages(chaos.Chaos):
+    balance = ""
+
+    def test_a_stage_that_a_lost_node_alone_had(self):
+        """The other one has a copy of it, and waits for the node, which comes back empty: one has no slots for two stages."""
         self.nodes = 2
-        said = self.chaos("--failures", 1, train=("--pp", 2), status=FAILED)
-        self.assertRegex(said, r"(?s)ended with status 2:.*--elastic: with --pp 2 --tp 1 one host")
+        found = self.chaos("--script", self.script("2 node"), "--lossless", "--down", 2, train=("--pp", 2))
+        self.assertEqual([(r["ranks_before"], r["ranks"]) for r in found["recoveries"]], [(2, 2)])
+        self.assertEqual(found["went_back"], 0)
+
+
+class Refused(chaos.Chaos):
+    def test_options_that_train_refuses(self):
+        said = self.chaos("--failures", 1, train=("--pp", 0.5), status=FAILED)
+        self.assertRegex(said, r"(?s)ended with status 2:.*--pp")
 
 
 class FullDisk(chaos.Chaos):

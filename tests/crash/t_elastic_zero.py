@@ -4,33 +4,14 @@ another host has a copy of each shard, so that no step is lost with a host, nor 
 Losses are those of a run on one rank without failures."""
 
 import json
-import mmap
 import os
 import random
-import shutil
 import signal
-import struct
 import time
 
 import hosts
 import ranks
 from ranks import ek_cli
-
-SETTINGS = "--save-every 0 --a2a pairwise --pipeline-degree 1 "  # tuners would choose by times
-
-
-class Journal:
-    """The step journal of a rank's segment (src/elastic/step_journal.c)."""
-
-    def __init__(self, folder):
-        with open(os.path.join(folder, "front"), "rb") as f:
-            self.memory = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
-        self.at = self.memory.find(b"EKLEDGR\0")
-
-    def updating(self):
-        """The number of the extent that is being updated; None: none is."""
-        extents, _, _, done, touched = struct.unpack_from("<5q", self.memory, self.at + 24)
-        return done % extents if touched > done else None
 
 
 class Zero(hosts.OwnMemory):
@@ -40,28 +21,6 @@ class Zero(hosts.OwnMemory):
         LOST += tuple("--zero %d %s" % (zero, layout) for zero in (1, 2, 3)
                       for layout in ("--balance off", "--ep 2 --balance exact", "--ep 2 --tp 2", "--pp 2 --tp 2"))
         LOST += ("--embed-columns --ep 4", "--embed-columns --ep 2 --pp 2", "--embed-columns --zero 3")
-
-    def start_named(self, words, n=4, **kw):
-        shutil.rmtree(self.out, True)
-        j = self.on_hosts(SETTINGS + words, **kw)
-        self.used = self.NAMES[:n]
-        self.wait_for_ranks(j, n)
-        return j
-
-    def lose_with_memory(self, j, host):
-        """Kills a host: all that its memory has is gone."""
-        worker = j.rank(self.used.index(host))
-        self.set("down", host)
-        os.kill(worker, signal.SIGKILL)
-        shutil.rmtree(self.memories[self.NAMES.index(host)])
-        self.used.remove(host)
-
-    def assert_went_on(self, told, err):
-        """From memory alone: no step was taken again, and there was no checkpoint."""
-        self.assertTrue(self.told().startswith(told), "a step was taken again")
-        self.assertNotIn("going back", err)
-        later = [(g["from"], g["steps_again"]) for g in self.generations()[1:]]
-        self.assertEqual(set(later), {("memory", 0)}, err)
 
     def lose_and_go_on(self, j, host="b"):
         """Loses a host, whose shards only its partners have then; returns the lines of steps."""
@@ -80,22 +39,6 @@ class Zero(hosts.OwnMemory):
                 self.unset("down", "b")
                 self.assert_went_on(told, self.assert_done(j))
 
-    def stop_in_copy(self, j, rank):
-        """Stops a worker in the update of its copy of another rank's part of the embedding, whose bucket is
-        the first one: the copy is the extent after the rank's own part.  Returns the worker."""
-        worker, journal = j.rank(rank), Journal(self.segments()[rank])
-        end = time.monotonic() + ek_cli.TIMEOUT_S
-        while time.monotonic() < end:
-            while journal.updating() != 1 and time.monotonic() < end:
-                pass
-            os.kill(worker, signal.SIGSTOP)
-            while (ranks.status_of(worker, "State") or "T")[0] != "T":
-                pass
-            if journal.updating() == 1:
-                return worker
-            os.kill(worker, signal.SIGCONT)  # it was through
-        raise AssertionError("never stopped in the update of a copy: %s" % j.kill())
-
     def test_killed_in_the_update_of_a_copy(self):
         """The next start completes it; then the host of the original is lost, which proves the copy."""
         self.config = ek_cli.write_config(self.path("large.json"), num_hidden_layers=3, vocab_size=2000)
@@ -104,7 +47,8 @@ class Zero(hosts.OwnMemory):
             with self.subTest(words=words):
                 j = self.start_named(words)
                 j.wait_for_steps(5)
-                worker = self.stop_in_copy(j, 1)
+                # the embedding, whose bucket is the first one: the copy is the extent after the rank's own part
+                worker = self.stop_in_update(j, 1, self.segments()[1], {1})
                 told = self.told()
                 os.kill(worker, signal.SIGKILL)
                 j.wait_for_steps(told.count(b"\n") + 3)
@@ -145,25 +89,6 @@ class Zero(hosts.OwnMemory):
             ek_cli.write(measured, json.dumps(machine))
             sent.append(self.assert_bytes(layout, self.write_cluster(machine, gbytes_s, us)))
         self.assertLess(sent[0], 0.95 * sent[1])
-
-    def write_cluster(self, machine, gbytes_s, us):
-        return ek_cli.write(self.path("cluster.json"), json.dumps(
-            {"evenkeel_cluster": 1, "name": "four", "rank": {"machine": machine},
-             "levels": [{"name": "net", "ranks": 4, "gbytes_s": gbytes_s, "us": us}]}))
-
-    def assert_bytes(self, layout, cluster):
-        """Trains, simulates, and compares what a step sends; returns it."""
-        words = "--force-balance --a2a linear --pipeline-degree 1 --dtype fp32 " + layout
-        status, _, err = self.start_named(words, steps=12).end()
-        self.assertEqual(status, ranks.DONE, err)
-        last = ek_cli.metrics(self.out)[-1]
-        told = json.loads(ek_cli.read(os.path.join(self.out, "run.json")))["settings"]
-        r = ek_cli.run("simulate", "--cluster", cluster, "--ranks", 4, "--model", told["model"], "--batch", told["batch"],
-                       "--micro-batch", told["micro-batch"], "--seq", told["seq"], "--elastic", "--every-rank",
-                       "--json", *words.replace("--force-balance ", "").split())
-        self.assertEqual(r.returncode, ranks.DONE, r.stderr)
-        self.assertAlmostEqual(4 * json.loads(r.stdout)["sent_mb"]["net"], last["comm_bytes"] / 1e6, delta=1e-6)
-        return last["comm_bytes"]
 
     def test_killed_workers(self):
         """At any instant; then a host is lost, which proves the copies."""

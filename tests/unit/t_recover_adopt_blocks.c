@@ -105,7 +105,7 @@ static void fill_first(void)
 
     CHECK_INT(begin(&s, 1, &missing), EK_OK);
     CHECK_INT(s.found.decision.generation, -1);
-    CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
+    CHECK_INT(ek_recover_commit(&s.found, (ek_rank_state *[]){&s.state}, 1), EK_OK);
     CHECK_INT(each_number(&s, 1, 1), 0);
     ek_journal_reduced(&s.state.journal, STEPS); /* gradients are reduced */
     end(&s);
@@ -140,7 +140,7 @@ static void go_on(int32_t spare_slots)
     CHECK(s.found.bytes.adopted > 0);
     CHECK_INT(s.found.bytes.copied, 0);
     CHECK_INT(s.found.bytes.received, 0);
-    CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
+    CHECK_INT(ek_recover_commit(&s.found, (ek_rank_state *[]){&s.state}, 1), EK_OK);
     CHECK_INT(each_number(&s, 0, 0), 0);
     CHECK_INT(ek_segment_list(run_of_test(), &ids, &n), EK_OK);
     CHECK_INT(n, 1);
@@ -160,7 +160,7 @@ static void starts_after_one_another(void)
     go_on(3); /* more slots: another total size, the same block sizes */
     go_on(0);
     CHECK_INT(begin(&s, 1, &missing), EK_OK);
-    CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
+    CHECK_INT(ek_recover_commit(&s.found, (ek_rank_state *[]){&s.state}, 1), EK_OK);
     CHECK_INT(ek_segment_remove(&s.state.id), EK_OK);
     end(&s);
 }
@@ -177,7 +177,7 @@ static void number_is_above_those_found_and_at_least_the_first(void)
         first_generation = starts[i].first;
         CHECK_INT(begin(&s, 1, &missing), EK_OK);
         CHECK_INT(s.found.generation, starts[i].number);
-        CHECK_INT(ek_recover_commit(&s.found, &s.state), EK_OK);
+        CHECK_INT(ek_recover_commit(&s.found, (ek_rank_state *[]){&s.state}, 1), EK_OK);
         end(&s);
     }
     CHECK_INT(ek_segment_remove(&s.state.id), EK_OK);

@@ -152,7 +152,7 @@ static ek_status take_steps(point at)
     EK_TRY(ek_trainer_create(now.m, &cfg, &now.tr));
     ek_trainer_resume(now.tr, told->done_before);
     ek_trainer_set_journal(now.tr, &now.state.journal, now.state.extents_of);
-    EK_TRY(ek_recover_commit(&now.found, &now.state));
+    EK_TRY(ek_recover_commit(&now.found, (ek_rank_state *[]){&now.state}, 1));
     for (int64_t step = told->done_before; step < STEPS; step++) {
         for (uint64_t i = 0; i < BATCH * SEQ; i++) {
             ek_trainer_inputs(now.tr)[i] = (int32_t)(ek_random_bits((uint64_t)step, 1, i) % 16);

@@ -77,7 +77,7 @@ static const ek_option own[] = {
     {"elastic", EK_OPTION_FLAG, .field = EK_FIELD_INT,
      .offset = offsetof(simulate_settings, train.elastic),
      .help = "of a run with --elastic: partners on other nodes have copies of what --zero shards, "
-             "and experts two copies where memory allows"},
+             "and of stages that one node alone has; experts have two copies where memory allows"},
     {"failures", EK_OPTION_TEXT, .unit = "HOURS|cluster|FILE", .field = EK_FIELD_TEXT,
      .offset = offsetof(simulate_settings, failures),
      .help = "simulate runs in which a node fails every so many hours, as the cluster file says, "

@@ -101,7 +101,7 @@ static void write_partners(const ek_train_plan *p, FILE *out)
     char a[16];
 
     if (p->partner_copies > 0)
-        fprintf(out, "partners    on other hosts have copies of shards: %sB a rank\n",
+        fprintf(out, "partners    on other hosts have copies of what one host has: %sB a rank\n",
                 ek_count_text(a, sizeof(a), p->partner_copies));
 }
 

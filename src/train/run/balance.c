@@ -287,27 +287,40 @@ void ek_run_set_slots(const ek_run *r, ek_model_config *mc)
             ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
 }
 
-/* Experts stay where their state is: on disk, or sharded over ranks whose partners have copies.
- * These, as hosts leave and join, may be so in some starts of a run only. */
+/* Why experts stay where the shards of their state are: text [cap]. */
+static const char *why_kept(const ek_run *r, char *text, size_t cap)
+{
+    if (ek_run_has_partners(&r->partners))
+        return "some ranks have a copy of all that they keep on another host";
+    snprintf(text, cap,
+             "with --zero %d the shards of their state are on %d ranks each and, where these are "
+             "on several hosts, their partners",
+             r->cfg->zero, r->mesh->edp);
+    return text;
+}
+
+/* Experts stay where their state is: on disk, or on ranks whose partners have copies of it.  These,
+ * as hosts leave and join, may be so in some starts of a run only. */
 static void keep_primaries(ek_run *r)
 {
     ek_moe_config *moe = &r->training.moe;
-    int shards = r->cfg->elastic && r->cfg->zero > 0 && r->mesh->edp > 1;
+    int copied = (r->cfg->elastic && r->cfg->zero > 0 && r->mesh->edp > 1) ||
+                 ek_run_has_partners(&r->partners);
+    char why[256];
     int moves = moe->planner->plan_persistent != NULL &&
                 (moe->planner->plan_transient == NULL || ek_planner_fills_slots(moe->planner));
 
-    if (!shards && strcmp(r->cfg->offload, "experts") != 0)
+    if (!copied && strcmp(r->cfg->offload, "experts") != 0)
         return;
     moe->plan_every = moe->horizon = 0;
-    if (!shards || !moves)
+    if (!copied || !moves)
         return;
     if (r->rank == 0 && ek_run_is_executed(r))
         ek_log("balance", EK_LOG_WARN,
                "--balance auto makes transient replicas in place of --balance %s%s: with --elastic "
-               "--zero %d experts stay where the shards of their state are, on %d ranks each and, "
-               "where these are on several hosts, their partners",
+               "experts stay where they are, as %s",
                r->cfg->balance, r->options.replicas_min > 1 ? " with --replicas-min" : "",
-               r->cfg->zero, r->mesh->edp);
+               why_kept(r, why, sizeof(why)));
     moe->planner = &ek_planner_auto;
     moe->replicas_min = r->options.replicas_min = 1;
 }

@@ -50,7 +50,7 @@ static ek_status check_scratch(const ek_run *r)
 /* What each rank needs. */
 typedef struct {
     double memory, saved;    /* bytes of memory, of checkpoint files */
-    double copies;           /* bytes of copies of other ranks' shards */
+    double copies;           /* bytes of copies of other ranks' state */
     double scratch, buckets; /* of experts on disk */
     ek_offload_traffic disk; /* of a step */
 } rank_needs;
@@ -59,7 +59,8 @@ static ek_status find_needs(ek_run *r, rank_needs *n)
 {
     *n = (rank_needs){.memory = (double)r->out->info.predicted_bytes,
                       .saved = (double)ek_train_save_bytes(r->model),
-                      .copies = ek_param_buckets_copy_bytes(r->model),
+                      .copies =
+                          ek_param_buckets_copy_bytes(r->model) + ek_run_copies_bytes(&r->partners),
                       .scratch = (double)ek_offload_disk_bytes(r->model),
                       .buckets = (double)ek_offload_buckets(r->model)};
     return ek_trainer_count_disk(r->model, &r->training, &n->disk);

@@ -30,17 +30,6 @@ static ek_status check_options(const ek_run *r)
     return EK_OK;
 }
 
-/* Whether the n ranks first, first + step, ... are on one host. */
-static int on_one_host(const ek_run *r, int first, int step, int n)
-{
-    for (int i = 1; i < n; i++)
-        if (ek_comm_node(r->world, first + i * step) != ek_comm_node(r->world, first))
-            return 0;
-    return 1;
-}
-
-/* Checks that every shard of non-expert weights is on two hosts: in a stage, ranks that are equal
- * modulo --tp hold the same shard. */
 static ek_status check_host_loss(const ek_run *r)
 {
     const ek_mesh *m = r->mesh;
@@ -49,13 +38,6 @@ static ek_status check_host_loss(const ek_run *r)
                "--elastic: of %d data-parallel ranks some have none of the %lld columns of the "
                "embedding, and there are no copies then; leave out --embed-columns",
                m->dp, (long long)r->source.spec.hidden);
-    for (int stage = 0; stage < m->pp; stage++)
-        for (int part = 0; part < m->tp; part++)
-            EK_REQUIRE(!on_one_host(r, stage * m->stage_size + part, m->tp, m->dp), EK_EINVAL,
-                       "--elastic: with --pp %d --tp %d one host alone holds tensor-parallel "
-                       "shard %d of stage %d, which would be lost with it; every shard needs ranks "
-                       "on two hosts: use more hosts, or smaller --pp and --tp",
-                       m->pp, m->tp, part, stage);
     return EK_OK;
 }
 
@@ -63,7 +45,7 @@ ek_status ek_run_check_host_loss(ek_run *r)
 {
     if (!r->cfg->elastic || r->mesh == NULL || r->memory.step >= 0 || r->first_step > 0)
         return EK_OK; /* a run that continues accepts the hosts there are */
-    if (on_one_host(r, 0, 1, r->ranks))
+    if (ek_comm_ranks_here(r->world) == r->ranks)
         return EK_OK; /* one host cannot be protected against its loss */
     return ek_agree(r->world, "check --elastic", check_host_loss(r));
 }
@@ -208,6 +190,19 @@ ek_status ek_run_split_draining(ek_run *r, int *draining)
     return st;
 }
 
+/* Fills copies of other ranks' state; the others, which stay, tell draining ranks how many. */
+static ek_status load_copies(ek_run *r)
+{
+    uint64_t most = (uint64_t)r->partners.most;
+
+    if (ek_supervised_draining(r->cfg->supervised) > 0)
+        EK_TRY(broadcast_to_all(r, &most));
+    for (uint64_t i = 0; i < most; i++)
+        EK_TRY(
+            ek_recover_load_copy(&r->memory.recovery, ek_run_copy_state(&r->partners, (int32_t)i)));
+    return EK_OK;
+}
+
 ek_status ek_run_drain(ek_run *r)
 {
     uint64_t id, what;
@@ -225,10 +220,12 @@ ek_status ek_run_drain(ek_run *r)
     if (what == DRAIN_SEND) {
         EK_TRY(ek_recover_read_tables(&r->memory.recovery));
         st = ek_recover_load(&r->memory.recovery, NULL, &missing);
+        if (st == EK_OK)
+            st = load_copies(r);
     }
     if (st < 0 && missing < 0)
         return st;
-    return ek_recover_commit(&r->memory.recovery, NULL);
+    return ek_recover_commit(&r->memory.recovery, NULL, 0);
 }
 
 /* --- filling ---------------------------------------------------------------------------------- */
@@ -246,6 +243,19 @@ ek_status ek_run_check_least_step(ek_run *r, const char *lacks)
                    "memory of the hosts that responded in time lacks %s; %lld completed steps "
                    "would be repeated",
                    lacks, (long long)(least - r->first_step));
+}
+
+/* Lays out this rank's state, and its copies of others'. */
+static ek_status start_state(ek_run *r)
+{
+    EK_TRY(ek_state_start(&r->memory.state, r->model, r->first_step));
+    return ek_run_start_copies(r);
+}
+
+static ek_status create_blocks(ek_run *r)
+{
+    EK_TRY(ek_recover_create_blocks(&r->memory.recovery, &r->memory.state));
+    return ek_run_create_copies(r);
 }
 
 /* Memory does not hold the whole model: continues from the newest checkpoint, else from the start.
@@ -271,9 +281,8 @@ static ek_status fall_back_to_checkpoint(ek_run *r, int32_t tensor)
                r->saves.checkpoint_step > 0 ? r->saves.found.path.s
                                             : "the start, as there is no checkpoint",
                (long long)(memory_step - r->first_step));
-    EK_TRY(ek_state_start(&r->memory.state, r->model, r->first_step));
-    return ek_agree(r->world, "get its memory",
-                    ek_recover_create_blocks(&r->memory.recovery, &r->memory.state));
+    EK_TRY(start_state(r));
+    return ek_agree(r->world, "get its memory", create_blocks(r));
 }
 
 /* Sums byte counts over ranks into the run's info. */
@@ -328,18 +337,32 @@ static ek_status restart_experts(ek_run *r)
     return EK_OK;
 }
 
+/* Copies among the survivors. */
+static int count_copies(const ek_recovery *found)
+{
+    int n = 0;
+
+    for (int32_t i = 0; i < found->n_survivors; i++)
+        n += found->survivors[i].survivor.rank >= found->survivors[i].ranks;
+    return n;
+}
+
 /* Logs where the state came from. */
 static void log_sources(const ek_run *r)
 {
     const ek_train_info *i = &r->out->info;
-    int n = (int)r->memory.recovery.n_survivors;
-    char taken[16], copied[16], received[16], prealloc[16];
+    int copies = count_copies(&r->memory.recovery);
+    int n = (int)r->memory.recovery.n_survivors - copies;
+    char taken[16], copied[16], received[16], prealloc[16], of_copies[48] = "";
 
+    if (copies > 0)
+        snprintf(of_copies, sizeof(of_copies), " and %d cop%s of others", copies,
+                 copies == 1 ? "y" : "ies");
     ek_log("elastic", EK_LOG_INFO,
-           "from the state of %d rank%s, %lld of which had to finish the last step: %s were "
+           "from the state of %d rank%s%s, %lld of which had to finish the last step: %s were "
            "adopted in place, %s copied within hosts, %s sent to other hosts; %s of memory were "
            "preallocated on joining hosts",
-           n, n == 1 ? "" : "s", (long long)r->memory.recovery.finished,
+           n, n == 1 ? "" : "s", of_copies, (long long)r->memory.recovery.finished,
            ek_bytes_text(taken, sizeof(taken), (double)i->memory_taken),
            ek_bytes_text(copied, sizeof(copied), (double)i->memory_copied),
            ek_bytes_text(received, sizeof(received), (double)i->memory_received),
@@ -353,12 +376,10 @@ ek_status ek_run_fill_from_memory(ek_run *r)
 
     if (!r->cfg->elastic)
         return EK_OK;
-    EK_TRY(ek_agree(r->world, "lay out its state",
-                    ek_state_start(&r->memory.state, r->model, r->first_step)));
+    EK_TRY(ek_agree(r->world, "lay out its state", start_state(r)));
     EK_TRY(command_draining(r, r->memory.step >= 0 ? DRAIN_SEND : DRAIN_KEEP));
     if (r->memory.step < 0)
-        return ek_agree(r->world, "get its memory",
-                        ek_recover_create_blocks(&r->memory.recovery, &r->memory.state));
+        return ek_agree(r->world, "get its memory", create_blocks(r));
     EK_TRY(ek_recover_read_tables(&r->memory.recovery));
     load_warm_state(r);
     EK_TRY(ek_agree(r->world, "place experts", restart_experts(r)));
@@ -366,6 +387,7 @@ ek_status ek_run_fill_from_memory(ek_run *r)
     if (st == EK_ENOENT && missing >= 0)
         return fall_back_to_checkpoint(r, missing);
     EK_TRY(st);
+    EK_TRY(load_copies(r));
     EK_TRY(sum_byte_counts(r));
     if (r->rank == 0)
         log_sources(r);
@@ -391,7 +413,7 @@ ek_status ek_run_commit_state(ek_run *r)
     if (r->memory.step > 0 && found->decision.record >= 0) /* its metrics line may be missing */
         ek_journal_record(&r->memory.state.journal, r->memory.step - 1, found->record,
                           found->update.record_bytes);
-    return ek_recover_commit(&r->memory.recovery, &r->memory.state);
+    return ek_run_commit_copies(r);
 }
 
 void ek_run_describe_memory(ek_run *r)
@@ -450,6 +472,7 @@ void ek_run_close_state(ek_run *r, ek_status st)
     int saved = (st == EK_OK || st == EK_ECANCELED) &&
                 ek_supervised_draining(r->cfg->supervised) == 0 && r->saves.checkpoint_step == last;
 
+    ek_run_close_copies(&r->partners, saved || !ready);
     ek_state_close(&r->memory.state);
     ek_recover_close(&r->memory.recovery);
     if (made && (saved || !ready))

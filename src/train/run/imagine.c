@@ -96,6 +96,7 @@ static void close_rank(imagined_rank *x)
     ek_trace_close(&r->options.replay);
     ek_model_destroy(&r->model);
     ek_state_addresses_fini(&r->memory.addresses);
+    ek_run_close_copies(&r->partners, 0);
     ek_mesh_close(&r->mesh);
     ek_comm_close(&r->world);
     ek_kernels_destroy(&r->kernels);
@@ -142,7 +143,8 @@ static ek_status open_rank(const ek_train_config *cfg, int rank, const ek_imagin
 
 static double weights_of(const imagined_rank *x)
 {
-    return (double)(x->run.model->arena.bytes + x->run.model->state.bytes);
+    return (double)(x->run.model->arena.bytes + x->run.model->state.bytes) +
+           ek_run_copies_bytes(&x->run.partners);
 }
 
 static double memory_of(const imagined_rank *x)
@@ -163,6 +165,7 @@ static void forget_memory(imagined_rank *x)
     ek_trainer_destroy(&x->run.trainer);
     ek_model_destroy(&x->run.model);
     ek_state_addresses_fini(&x->run.memory.addresses);
+    ek_run_close_copies(&x->run.partners, 0);
 }
 
 static void add_class(ek_imagined *im, imagined_rank *x)
@@ -273,6 +276,7 @@ static ek_sim_layout describe(const ek_run *r)
                            .step_tokens = t->batch * t->seq,
                            .dtype = ek_mode_name(r->options.mode),
                            .spec = r->source.spec,
+                           .rank_copies = ek_run_has_partners(&r->partners),
                            .planner = m->ep > 1 ? t->moe.planner : NULL,
                            .spare_slots = r->options.spare_slots,
                            .replicas_min = r->options.replicas_min,

@@ -63,8 +63,9 @@ ek_status ek_run_measure(ek_run *r)
     size_t activations;
 
     EK_TRY(ek_trainer_measure(r->model, &r->training, &activations));
-    r->out->info.predicted_bytes =
-        (size_t)r->room.base_rss + r->model->arena.bytes + r->model->state.bytes + activations;
+    r->out->info.predicted_bytes = (size_t)r->room.base_rss + r->model->arena.bytes +
+                                   r->model->state.bytes + activations +
+                                   (size_t)ek_run_copies_bytes(&r->partners);
     return EK_OK;
 }
 
@@ -161,6 +162,7 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_cut_stages(r));
     r->room.base_rss = ek_run_is_executed(r) ? ek_rss_bytes() : 0; /* not who imagines it */
     r->room.peak_before = ek_run_is_executed(r) && !r->cfg->dry_run ? ek_rss_peak_bytes() : 0;
+    EK_TRY(ek_run_choose_partners(r));
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));
@@ -172,7 +174,11 @@ ek_status ek_run_layout_model(ek_run *r)
         mc.state = c->dry_run ? &r->memory.addresses.memory : &r->memory.state.memory;
     if (strcmp(c->offload, "experts") == 0)
         return create_offloaded(r, &mc);
-    return create_model(r, &mc);
+    EK_TRY(create_model(r, &mc));
+    if (!ek_run_has_partners(&r->partners))
+        return EK_OK;
+    EK_TRY(ek_run_layout_copies(r, &mc));
+    return ek_run_measure(r); /* with these */
 }
 
 /* Initial weights, from files or from the seed. */
@@ -189,6 +195,12 @@ static ek_status first_weights(ek_run *r)
     return ek_model_init(r->model, c->seed);
 }
 
+static ek_status fill_copies(ek_run *r)
+{
+    EK_TRY(ek_param_buckets_fill_copies(r->model));
+    return ek_run_has_partners(&r->partners) ? ek_rank_copies_fill(&r->partners.copies) : EK_OK;
+}
+
 ek_status ek_run_fill_model(ek_run *r)
 {
     ek_run_report_phase(r, "transfer");
@@ -198,6 +210,6 @@ ek_status ek_run_fill_model(ek_run *r)
     else if (r->memory.step < 0)
         EK_TRY(ek_agree(r->world, "read the first weights", first_weights(r)));
     if (r->memory.step < 0) /* else memory holds the copies, too */
-        EK_TRY(ek_param_buckets_fill_copies(r->model));
+        EK_TRY(fill_copies(r));
     return ek_model_pack(r->model);
 }

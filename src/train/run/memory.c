@@ -12,11 +12,17 @@
 
 enum { HINT_CAP = 256 };
 
+/* Bytes of this rank's state, and of its copies of others'. */
+static double state_bytes(const ek_run *r)
+{
+    return (double)r->model->state.bytes + ek_run_copies_bytes(&r->partners);
+}
+
 /* Bytes of shared memory that this host's ranks still have to reserve: without preallocated memory
  * and without adopted state. */
 static ek_status shm_bytes_needed(ek_run *r, double *bytes)
 {
-    *bytes = (double)r->model->state.bytes - (double)ek_recover_prealloc_bytes(&r->memory.recovery);
+    *bytes = state_bytes(r) - (double)ek_recover_prealloc_bytes(&r->memory.recovery);
     if (r->memory.step >= 0)
         *bytes -= (double)ek_recover_bytes(&r->memory.recovery);
     EK_TRY(ek_run_sum_on_host(r, bytes));
@@ -63,7 +69,7 @@ static int need_fits(const memory_need *n, double more)
 /* Collective. */
 static ek_status find_need(ek_run *r, memory_need *n)
 {
-    double of_rank = (double)r->out->info.predicted_bytes, state = (double)r->model->state.bytes;
+    double of_rank = (double)r->out->info.predicted_bytes, state = state_bytes(r);
 
     *n = (memory_need){.limit = ek_run_memory_limit(r)};
     n->have = (double)n->limit.left;
@@ -223,13 +229,13 @@ static ek_status check_shared_memory(ek_run *r)
 /* What the need is for beside the run itself; "": nothing.  text [HINT_CAP]. */
 static const char *copies_text(const ek_run *r, char *text)
 {
-    double bytes = ek_param_buckets_copy_bytes(r->model);
+    double bytes = ek_param_buckets_copy_bytes(r->model) + ek_run_copies_bytes(&r->partners);
     char each[32];
 
     text[0] = '\0';
     if (bytes > 0)
         snprintf(text, HINT_CAP,
-                 " (%s a rank are copies of shards of other hosts, for --elastic; "
+                 " (%s a rank are copies of what other hosts have, for --elastic; "
                  "--elastic=false does without)",
                  ek_bytes_text(each, sizeof(each), bytes));
     return text;

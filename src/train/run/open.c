@@ -89,6 +89,8 @@ static ek_status open_trace(ek_run *r)
 /* "--zero 1 shards": what partners have copies of, and why. */
 static const char *shards_text(const ek_run *r, char *text, size_t cap)
 {
+    if (ek_run_has_partners(&r->partners))
+        return "one host alone has";
     if (r->cfg->zero == 0)
         return "--embed-columns shards";
     snprintf(text, cap, "--zero %d %s", r->cfg->zero,
@@ -163,6 +165,7 @@ ek_status ek_run_open(ek_run *r)
     if (r->cfg->elastic) /* before a host without access to --out gets state of the run; without
                             --elastic the folder is created last */
         EK_TRY(ek_run_check_shared(r));
+    EK_TRY(ek_run_tell_copies(r));
     EK_TRY(ek_run_fill_model(r));
     continue_run(r);
     EK_TRY(ek_run_spread_experts(r));

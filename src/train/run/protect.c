@@ -197,10 +197,11 @@ static int is_any_alone(const ek_run *r)
     return 0;
 }
 
-/* Whether experts are sharded over their ranks, so that partners have the copies (--zero). */
+/* Whether partners have the copies: experts are sharded over their ranks (--zero), or the loss of a
+ * host would take all that some ranks keep. */
 static int has_partner_copies(const ek_run *r)
 {
-    return r->cfg->zero > 0 && r->mesh->edp > 1;
+    return (r->cfg->zero > 0 && r->mesh->edp > 1) || ek_run_has_partners(&r->partners);
 }
 
 /* Hosts that are to hold each expert; 1: the options leave nothing to choose.  The same on all

@@ -21,6 +21,7 @@
 #include "train/output/plan_record.h"
 #include "train/output/routing_trace.h"
 #include "train/output/spikes.h"
+#include "train/run/partners.h"
 #include "train/run/state_addresses.h"
 #include "train/save_interval.h"
 #include "train/step.h"
@@ -151,7 +152,7 @@ typedef struct {
 typedef struct ek_run_layouts ek_run_layouts; /* train/run/layouts.h */
 
 /* The state of a run. */
-typedef struct {
+struct ek_run {
     /* the caller's */
     const ek_train_config *cfg;
     const ek_train_hooks *hooks;
@@ -183,13 +184,14 @@ typedef struct {
     ek_run_progress progress;
     ek_run_evaluation eval;
     ek_run_memory memory;
+    ek_run_partners partners;
 
     /* files */
     ek_run_folder folder;
     ek_run_records records;
     ek_run_timeline timeline;
     ek_run_saves saves;
-} ek_run;
+};
 
 /* Executes a whole run; *out is zero.  Collective. */
 EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,
@@ -309,7 +311,7 @@ EK_CHECKED ek_status ek_run_find_memory(ek_run *r);
 /* EK_ETIMEOUT, after a report to the supervisor, if the run would continue from an earlier step
  * than the supervisor permits (ek_supervised.least_step); lacks: what memory does not hold. */
 EK_CHECKED ek_status ek_run_check_least_step(ek_run *r, const char *lacks);
-/* At step 0 on several hosts: EK_EINVAL if one host alone would hold a shard of non-expert weights.
+/* At step 0 on several hosts: EK_EINVAL if there would be no copies of what --embed-columns shards.
  * A run that continues is not checked. */
 EK_CHECKED ek_status ek_run_check_host_loss(ek_run *r);
 /* After the model is laid out: fills it from memory, if the run continues from there.  If memory

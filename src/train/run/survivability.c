@@ -21,6 +21,8 @@ typedef struct {
     int32_t *domain_of;                    /* [ranks] */
     int *host_of;                          /* [ranks] */
     int32_t *partner, *scratch;            /* [ranks], [4 * ranks] */
+    const int32_t *copied_to; /* [ranks]: the rank with a copy of all that each keeps (partners.h);
+                                 -1: none.  NULL: there are none */
 } survivability_work;
 
 /* Groups of ranks that shard buckets: data parallel, of the stage, expert data parallel. */
@@ -37,6 +39,7 @@ static void layout_work(survivability_work *j, const ek_run *r, int32_t domains)
     j->expert_rows = r->source.spec.layers * r->source.spec.experts * r->mesh->etp;
     j->range_rows = r->cfg->elastic && shards_state(r) ? KINDS * (int64_t)r->ranks : 0;
     j->rows = j->expert_rows + r->mesh->pp * r->mesh->tp + j->range_rows;
+    j->copied_to = r->partners.partner;
     ek_replica_sets_reserve(&j->replica_sets, &j->arena, domains, j->rows);
     j->domain_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->domain_of));
     j->host_of = ek_arena_alloc(&j->arena, r->ranks, sizeof(*j->host_of));
@@ -78,12 +81,17 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
     return n;
 }
 
-/* Marks a domain that holds a part. */
+static void mark_domain(survivability_work *j, int64_t row, int32_t domain)
+{
+    j->masks[row * j->replica_sets.words + domain / 64] |= (int64_t)(UINT64_C(1) << (domain % 64));
+}
+
+/* Marks the domain that holds a part, with the rank, and with the copy of what that keeps. */
 static void mark_part(survivability_work *j, int64_t row, int rank)
 {
-    int32_t domain = j->domain_of[rank];
-
-    j->masks[row * j->replica_sets.words + domain / 64] |= (int64_t)(UINT64_C(1) << (domain % 64));
+    mark_domain(j, row, j->domain_of[rank]);
+    if (j->copied_to != NULL && j->copied_to[rank] >= 0)
+        mark_domain(j, row, j->domain_of[j->copied_to[rank]]);
 }
 
 /* Marks the domains that hold each expert of a layer, for each of its etp shards, as all of them
@@ -219,6 +227,8 @@ static int has_copies(const ek_run *r)
     const ek_planner *p = r->training.moe.planner;
 
     if (p != NULL && p->enforces_replicas_min && r->options.replicas_min > 1)
+        return 1;
+    if (ek_run_has_partners(&r->partners))
         return 1;
     if (r->mesh == NULL || !r->cfg->elastic || !shards_state(r))
         return 0;

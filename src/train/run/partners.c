@@ -1,0 +1,204 @@
+/* Whose state is copied to which rank, and laying out, filling and closing these copies. */
+#include "train/run/partners.h"
+
+#include "base/count_text.h"
+#include "base/log.h"
+#include "comm/agree.h"
+#include "comm/fake.h"
+#include "placement/partners.h"
+#include "train/run/state.h"
+
+#include <stdlib.h>
+
+/* --- who needs a copy ------------------------------------------------------------------------- */
+
+ek_status ek_run_choose_partners(ek_run *r)
+{
+    const ek_mesh *m = r->mesh;
+    size_t n = (size_t)r->ranks;
+    ek_run_partners *p = &r->partners;
+    int32_t *partner = NULL, *copies = NULL;
+    unsigned char *needs = NULL;
+    ek_partner_layout l;
+    int *host_of = NULL;
+    ek_status st = EK_OK;
+
+    if (!r->cfg->elastic || m == NULL)
+        return EK_OK;
+    l = (ek_partner_layout){
+        r->ranks, m->dp, m->tp, m->edp, m->ep, m->etp, r->cfg->zero > 0 || r->cfg->embed_columns};
+    host_of = calloc(n, sizeof(*host_of));
+    partner = calloc(n, sizeof(*partner));
+    copies = calloc(n, sizeof(*copies));
+    needs = calloc(n, sizeof(*needs));
+    EK_REQUIRE_OUT(host_of != NULL && partner != NULL && copies != NULL && needs != NULL, EK_ENOMEM,
+                   "no memory for the partners of %d ranks", r->ranks);
+    for (int i = 0; i < r->ranks; i++)
+        host_of[i] = ek_comm_node(r->world, i);
+    if (!ek_partners_choose_ranks(&l, host_of, r->options.rack_of, needs, partner, copies))
+        goto out;
+    for (int i = 0; i < r->ranks; i++)
+        p->most = copies[i] > p->most ? copies[i] : p->most;
+    p->copies.n = copies[r->rank];
+    p->partner = partner;
+    partner = NULL;
+out:
+    free(host_of);
+    free(partner);
+    free(copies);
+    free(needs);
+    return st;
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* The place of the owner in the layout. */
+static ek_status open_place(const ek_run *r, int owner, ek_copied_rank *x)
+{
+    const ek_mesh *m = r->mesh;
+    ek_mesh_sizes sizes = {m->pp, m->tp, m->ep, m->etp};
+
+    EK_TRY(ek_fake_open(owner, r->ranks, &x->world));
+    return ek_mesh_open(x->world, &sizes, &x->mesh);
+}
+
+static ek_status layout_copy(const ek_run *r, const ek_model_config *like, int owner,
+                             ek_copied_rank *x)
+{
+    const ek_rank_state *own = &r->memory.state;
+    ek_model_config mc = *like;
+    ek_segment_id id = own->id;
+
+    EK_TRY(open_place(r, owner, x));
+    id.rank = r->ranks + owner;
+    mc.mesh = x->mesh;
+    mc.partner_copies = 0;
+    mc.never_touched = 1; /* but the state */
+    if (r->cfg->dry_run) {
+        ek_state_addresses_init(&x->addresses);
+        mc.state = &x->addresses.memory;
+    } else {
+        ek_state_reserve(&x->state, &id, r->ranks, own->fingerprint, own->supervisor_id, own->out);
+        mc.state = &x->state.memory;
+    }
+    return ek_model_create(&r->source.spec, r->kernels, &mc, &x->model);
+}
+
+ek_status ek_run_layout_copies(ek_run *r, const ek_model_config *like)
+{
+    ek_run_partners *p = &r->partners;
+    ek_rank_copies *c = &p->copies;
+    int32_t n = 0;
+
+    c->model = r->model;
+    c->partner = p->partner[r->rank];
+    c->copy = calloc((size_t)c->n + 1, sizeof(*c->copy));
+    p->copied = calloc((size_t)c->n + 1, sizeof(*p->copied));
+    EK_REQUIRE(c->copy != NULL && p->copied != NULL, EK_ENOMEM, "no memory for %d copies", c->n);
+    for (int owner = 0; owner < r->ranks; owner++) {
+        ek_copied_rank *x = &p->copied[n];
+
+        if (p->partner[owner] != r->rank)
+            continue;
+        EK_TRY(layout_copy(r, like, owner, x));
+        c->copy[n++] = (ek_rank_copy){.owner = owner, .model = x->model};
+    }
+    c->flight = calloc((size_t)ek_rank_copies_messages(c) + 1, sizeof(*c->flight));
+    EK_REQUIRE(c->flight != NULL, EK_ENOMEM, "no memory for messages to partners");
+    r->training.copies = c;
+    return EK_OK;
+}
+
+double ek_run_copies_bytes(const ek_run_partners *p)
+{
+    double bytes = 0;
+
+    for (int32_t i = 0; p->copied != NULL && i < p->copies.n; i++)
+        if (p->copied[i].model != NULL)
+            bytes += (double)p->copied[i].model->state.bytes;
+    return bytes;
+}
+
+/* --- state ------------------------------------------------------------------------------------ */
+
+ek_status ek_run_start_copies(ek_run *r)
+{
+    for (int32_t i = 0; i < r->partners.copies.n; i++) {
+        ek_copied_rank *x = &r->partners.copied[i];
+        ek_rank_copy *c = &r->partners.copies.copy[i];
+
+        EK_TRY(ek_state_start(&x->state, x->model, r->first_step));
+        c->journal = &x->state.journal;
+        c->extents_of = x->state.extents_of;
+    }
+    return EK_OK;
+}
+
+ek_status ek_run_create_copies(ek_run *r)
+{
+    for (int32_t i = 0; i < r->partners.copies.n; i++)
+        EK_TRY(ek_recover_create_blocks(&r->memory.recovery, &r->partners.copied[i].state));
+    return EK_OK;
+}
+
+ek_rank_state *ek_run_copy_state(const ek_run_partners *p, int32_t i)
+{
+    return i < p->copies.n ? &p->copied[i].state : NULL;
+}
+
+ek_status ek_run_commit_copies(ek_run *r)
+{
+    int32_t n = r->partners.copies.n;
+    ek_rank_state **s = calloc((size_t)n + 1, sizeof(*s));
+    ek_status st;
+
+    EK_TRY_OUT(
+        ek_agree(r->world, "commit its state",
+                 s != NULL ? EK_OK : EK_FAIL(EK_ENOMEM, "no memory for the list of states")));
+    s[0] = &r->memory.state;
+    for (int32_t i = 0; i < n; i++)
+        s[1 + i] = &r->partners.copied[i].state;
+    st = ek_recover_commit(&r->memory.recovery, s, 1 + n);
+out:
+    free(s);
+    return st;
+}
+
+ek_status ek_run_tell_copies(ek_run *r)
+{
+    double least = -ek_run_copies_bytes(&r->partners);
+    char text[32];
+
+    if (!ek_run_has_partners(&r->partners) || r->memory.step >= 0)
+        return EK_OK;
+    EK_TRY(ek_minimum(r->world, &least));
+    if (r->rank == 0)
+        ek_log("elastic", EK_LOG_INFO,
+               "with --pp %d --tp %d one host alone has a part of the weights: a rank of another "
+               "host keeps a copy of all that its ranks keep, and updates it, too, for %s of "
+               "memory of the rank with the most; experts stay where they are",
+               r->mesh->pp, r->mesh->tp, ek_bytes_text(text, sizeof(text), -least));
+    return EK_OK;
+}
+
+void ek_run_close_copies(ek_run_partners *p, int removes)
+{
+    for (int32_t i = 0; p->copied != NULL && i < p->copies.n; i++) {
+        ek_copied_rank *x = &p->copied[i];
+        ek_segment_id id = x->state.id;
+        int made = x->state.segment.head != NULL;
+
+        ek_model_destroy(&x->model);
+        ek_state_close(&x->state);
+        ek_state_addresses_fini(&x->addresses);
+        ek_mesh_close(&x->mesh);
+        ek_comm_close(&x->world);
+        if (made && removes)
+            (void)!ek_segment_remove(&id);
+    }
+    free(p->partner);
+    free(p->copied);
+    free(p->copies.copy);
+    free(p->copies.flight);
+    *p = (ek_run_partners){0};
+}
