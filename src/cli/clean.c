@@ -59,8 +59,8 @@ static void print_segment(const ek_segment_id *id, int in_use)
                  ek_journal_look(&l).steps_done);
     phase = (unsigned)ek_segment_phase_of(&s);
     printf("--out %s: %srank %d of %d, generation %d, %sB, %s%s%s\n", cli_shown(&out, s.head->out),
-           id->rank < s.head->ranks ? "" : "copy of ", (int)(id->rank % s.head->ranks),
-           (int)s.head->ranks, (int)id->generation,
+           ek_segment_is_copy(id->rank, s.head->ranks) ? "copy of " : "",
+           (int)ek_segment_owner(id->rank, s.head->ranks), (int)s.head->ranks, (int)id->generation,
            ek_count_text(bytes, sizeof(bytes), (double)s.head->bytes),
            phase <= EK_SEGMENT_READY ? phases[phase] : "unknown phase", step,
            in_use ? ", in use" : "");

@@ -2,6 +2,7 @@
 #include "elastic/adopt_blocks.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* The shards of each block k: list[first[k]] to list[first[k + 1] - 1]. */
 typedef struct {
@@ -143,6 +144,8 @@ ek_status ek_adopt_plan(const ek_state_blocks *survivors, int32_t n_survivors,
         used[i] = calloc((size_t)survivors[i].n + 1, 1);
         EK_REQUIRE_OUT(used[i] != NULL, EK_ENOMEM, "no memory for %lld state blocks",
                        (long long)survivors[i].n);
+        if (survivors[i].taken != NULL)
+            memcpy(used[i], survivors[i].taken, (size_t)survivors[i].n);
         EK_TRY_OUT(build_block_index(&survivors[i], &in[i]));
     }
     for (int whole = 1; whole >= 0; whole--)

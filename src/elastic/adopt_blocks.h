@@ -17,6 +17,7 @@ typedef struct {
     const ek_shard_table *shards;
     const uint64_t *at; /* [n + 1]: byte offsets in the body; blocks are contiguous */
     int64_t n;
+    const unsigned char *taken; /* [n] of a survivor: blocks not to be used; NULL: none */
 } ek_state_blocks;
 
 typedef struct {

@@ -18,7 +18,7 @@
 
 /* The surviving state of one rank. */
 typedef struct {
-    int32_t generation, rank; /* of the rank that left it */
+    int32_t generation, rank; /* of the segment (ek_segment_id): the rank that left it, or a copy */
     int32_t phase;            /* ek_segment_phase */
     ek_journal_state state;
 } ek_survivor;

@@ -103,6 +103,17 @@ static inline size_t ek_segment_block_bytes(const ek_segment *s, int64_t k)
     return (size_t)(s->block_at[k + 1] - s->block_at[k]);
 }
 
+/* Whether segment number `rank` of a generation of so many ranks is a copy; whose state it has. */
+static inline int ek_segment_is_copy(int32_t rank, int32_t ranks)
+{
+    return rank >= ranks;
+}
+
+static inline int32_t ek_segment_owner(int32_t rank, int32_t ranks)
+{
+    return ek_segment_is_copy(rank, ranks) ? rank - ranks : rank;
+}
+
 /* Maps an existing segment and takes its lock, waiting up to wait_s seconds; negative: does not
  * lock, for reading.  Of a BUILDING segment only the front is mapped.  The caller closes s.
  * EK_ENOENT: there is no such segment; EK_ESTATE: another process holds the lock; EK_ECORRUPT: its

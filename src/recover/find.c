@@ -206,9 +206,9 @@ static ek_status decide_recovery(ek_recovery *r)
             ek_log("elastic", EK_LOG_WARN,
                    "the %s of earlier rank %d is at step %lld and cannot be brought to step "
                    "%lld; it is not used",
-                   of[i].rank < r->survivors[i].ranks ? "state" : "copy",
-                   (int)of[i].rank % r->survivors[i].ranks, (long long)of[i].state.steps_done,
-                   (long long)r->decision.steps_done);
+                   ek_segment_is_copy(of[i].rank, r->survivors[i].ranks) ? "copy" : "state",
+                   (int)ek_segment_owner(of[i].rank, r->survivors[i].ranks),
+                   (long long)of[i].state.steps_done, (long long)r->decision.steps_done);
     }
 out:
     free(of);

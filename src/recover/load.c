@@ -39,7 +39,7 @@ static int32_t first_with_warm_state(const ek_recovery *r)
     for (int32_t i = 0; i < r->n_tables; i++) {
         const ek_survivor_info *l = &r->survivors[r->table_survivor[i]];
 
-        if (l->survivor.rank < l->ranks)
+        if (!ek_segment_is_copy(l->survivor.rank, l->ranks))
             return r->table_survivor[i];
     }
     return r->table_survivor[0];
@@ -155,24 +155,38 @@ static int64_t copy_bytes(const ek_state_copy *c, int real)
 
 static ek_state_blocks state_blocks_of(const ek_segment *s, const ek_shard_table *shards)
 {
-    return (ek_state_blocks){shards, s->block_at, s->head->blocks};
+    return (ek_state_blocks){.shards = shards, .at = s->block_at, .n = s->head->blocks};
 }
 
 /* The usable segments that this rank serves. */
-static int32_t list_usable(const ek_recovery *r, const ek_found_segment **of,
-                           ek_state_blocks *blocks)
+static int32_t list_usable(const ek_recovery *r, ek_found_segment **of, ek_state_blocks *blocks)
 {
     int32_t n = 0;
 
     for (int64_t i = 0; i < r->n_found; i++) {
-        const ek_found_segment *f = &r->found[i];
+        ek_found_segment *f = &r->found[i];
 
         if (!ek_recover_serves_state(r, i) || !is_usable(&r->survivors[f->survivor]))
             continue;
         of[n] = f;
-        blocks[n++] = state_blocks_of(&f->segment, &f->shards);
+        blocks[n] = state_blocks_of(&f->segment, &f->shards);
+        blocks[n++].taken = f->taken;
     }
     return n;
+}
+
+/* Adopts a block of an earlier rank as block k. */
+static ek_status adopt_block(ek_recovery *r, ek_rank_state *s, int64_t k, ek_found_segment *f,
+                             const ek_block_source *from)
+{
+    if (f->taken == NULL)
+        f->taken = calloc((size_t)f->segment.head->blocks + 1, 1);
+    EK_REQUIRE(f->taken != NULL, EK_ENOMEM, "no memory for %lld state blocks",
+               (long long)f->segment.head->blocks);
+    EK_TRY(ek_state_adopt_block(s, k, &f->segment, from->block, from->whole));
+    f->taken[from->block] = 1;
+    r->bytes.adopted += from->whole ? (int64_t)ek_segment_block_bytes(&s->segment, k) : 0;
+    return EK_OK;
 }
 
 ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s)
@@ -193,7 +207,7 @@ ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s)
 static ek_status adopt_blocks(ek_recovery *r, ek_rank_state *s)
 {
     ek_state_blocks want = state_blocks_of(&s->segment, &s->shards);
-    const ek_found_segment **of = calloc((size_t)r->n_found + 1, sizeof(*of));
+    ek_found_segment **of = calloc((size_t)r->n_found + 1, sizeof(*of));
     ek_state_blocks *survivors = calloc((size_t)r->n_found + 1, sizeof(*survivors));
     ek_block_source *sources = calloc((size_t)want.n + 1, sizeof(*sources));
     ek_status st = EK_OK;
@@ -201,14 +215,9 @@ static ek_status adopt_blocks(ek_recovery *r, ek_rank_state *s)
     EK_REQUIRE_OUT(of != NULL && survivors != NULL && sources != NULL, EK_ENOMEM,
                    "no memory for %lld state blocks", (long long)want.n);
     EK_TRY_OUT(ek_adopt_plan(survivors, list_usable(r, of, survivors), &want, sources));
-    for (int64_t k = 0; k < want.n; k++) {
-        const ek_block_source *from = &sources[k];
-
-        if (from->from < 0)
-            continue;
-        EK_TRY_OUT(ek_state_adopt_block(s, k, &of[from->from]->segment, from->block, from->whole));
-        r->bytes.adopted += from->whole ? (int64_t)ek_segment_block_bytes(&s->segment, k) : 0;
-    }
+    for (int64_t k = 0; k < want.n; k++)
+        if (sources[k].from >= 0)
+            EK_TRY_OUT(adopt_block(r, s, k, of[sources[k].from], &sources[k]));
     st = ek_recover_create_blocks(r, s);
 out:
     free(of);
@@ -338,10 +347,7 @@ static ek_status copy_state(ek_recovery *r, const exchange *x, ek_rank_state *s)
     return st;
 }
 
-/* How a rank's blocks come to be. */
-typedef ek_status (*make_blocks)(ek_recovery *r, ek_rank_state *s);
-
-static ek_status load(ek_recovery *r, ek_rank_state *s, make_blocks make, int32_t *missing)
+ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
 {
     static const ek_shard_table nothing;
     exchange x = {.survivors = r->tables, .survivor_of = r->table_survivor};
@@ -353,7 +359,7 @@ static ek_status load(ek_recovery *r, ek_rank_state *s, make_blocks make, int32_
     EK_TRY_OUT(
         ek_shard_copy_plan(x.survivors, r->n_tables, x.wants, r->ranks, &x.copies, &x.n, missing));
     EK_REQUIRE_OUT(*missing < 0, EK_ENOENT, "memory does not hold the whole model");
-    EK_TRY_OUT(ek_agree(r->world, "get memory for its state", s != NULL ? make(r, s) : EK_OK));
+    EK_TRY_OUT(ek_agree(r->world, "adopt state", s != NULL ? adopt_blocks(r, s) : EK_OK));
     EK_TRY_OUT(copy_state(r, &x, s));
 out:
     for (int32_t i = 0; x.wants != NULL && i < r->ranks; i++)
@@ -361,17 +367,4 @@ out:
     free(x.wants);
     free(x.copies);
     return st;
-}
-
-ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing)
-{
-    return load(r, s, adopt_blocks, missing);
-}
-
-/* Blocks of earlier ranks may have been adopted for the state of this one. */
-ek_status ek_recover_load_copy(ek_recovery *r, ek_rank_state *s)
-{
-    int32_t missing;
-
-    return load(r, s, ek_recover_create_blocks, &missing);
 }

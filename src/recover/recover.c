@@ -54,8 +54,10 @@ int64_t ek_recover_prealloc_bytes(const ek_recovery *r)
 
 static void close_found(ek_recovery *r)
 {
-    for (int64_t i = 0; i < r->n_found; i++)
+    for (int64_t i = 0; i < r->n_found; i++) {
         ek_segment_close(&r->found[i].segment);
+        free(r->found[i].taken);
+    }
     free(r->found);
     r->found = NULL;
     r->n_found = 0;

@@ -40,7 +40,8 @@ typedef struct {
     ek_segment segment; /* head NULL: not usable */
     ek_journal journal;
     ek_shard_table shards;
-    int32_t survivor; /* index in ek_recovery.survivors; -1: none */
+    int32_t survivor;     /* index in ek_recovery.survivors; -1: none */
+    unsigned char *taken; /* [blocks] that this rank has adopted; NULL: none */
 } ek_found_segment;
 
 /* How ranks finish an update: the rule, and the size of the record that it reads. */
@@ -102,12 +103,8 @@ EK_CHECKED ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s);
 /* Fills masters and moments from survivors, after ek_recover_read_tables: adopts blocks, creates
  * the others and copies.  s: NULL for a draining rank, which only sends.  EK_ENOENT: survivors do
  * not hold the whole model; *missing is an incomplete tensor (of ek_hf_tensor_at), and nothing has
- * been filled. */
+ * been filled.  May be called again, for copies of other ranks' state. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
-
-/* The same of the copy of another rank's state, after ek_recover_load, in blocks of its own; s:
- * NULL if this rank has none. */
-EK_CHECKED ek_status ek_recover_load_copy(ek_recovery *r, ek_rank_state *s);
 
 /* Bytes of the segments with state that this rank serves.  Not collective. */
 int64_t ek_recover_bytes(const ek_recovery *r);

@@ -248,7 +248,7 @@ static void add_ranges(parts_work *w)
     }
 }
 
-/* Who has copies of all that ranks keep, as in training (train/rank_copies.h). */
+/* Who has copies of all that ranks keep, as in training without racks (train/rank_copies.h). */
 static void choose_copies(parts_work *w)
 {
     const ek_sim_layout *l = w->l;

@@ -8,8 +8,9 @@
  * the same bits.  (What ranks of one group shard, ZeRO, has partners in the group, where that is on
  * several hosts: model/param_buckets.h.)
  *
- * The messages of a step are one op, of all ranks of the world if any of them has a copy.  The
- * optimizer (train/optimizer.h) builds the ops and keeps the journals. */
+ * The messages of a step are one op, of all ranks of the world if any of them has a copy, after the
+ * last gradients: nothing hides it.  The optimizer (train/optimizer.h) builds the ops and keeps the
+ * journals. */
 #ifndef TRAIN_RANK_COPIES_H
 #define TRAIN_RANK_COPIES_H
 

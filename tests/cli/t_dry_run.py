@@ -47,10 +47,31 @@ class DryRun(ek_cli.Case):
         self.assertIn("\npartners    on other hosts have copies of what one host has: ",
                       run(*self.train_args("run", "--dry-run", *words)).stdout)
         r = self.dry(*words, "--memory-limit", "1M", status=FAILED)
-        self.assertIn("B a rank are copies of what other hosts have, for --elastic; --elastic=false does without", r.stderr)
+        self.assertIn("B a rank are copies of shards of other hosts, for --elastic; --elastic=false does without", r.stderr)
         err = run(*self.train_args("run", "--dry-run", "--ranks", 4, "--ep", 4, "--hosts", hosts)).stderr
         self.assertIn("every expert is on two hosts (--replicas-min 2 --spare-slots", err)
         self.assertIn("unless they are predicted to lengthen a step by more than 5 %", err)
+
+    def test_copies_of_stages_that_one_host_alone_has(self):
+        """Of two ranks with the same weights one is copied."""
+        self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
+        hosts = ek_cli.write(self.path("hosts"), "a:2\nb:2\n")
+        words = ["--ranks", 4, "--pp", 2, "--threads", 1, "--hosts", hosts]
+        without, copies = self.dry(*words, "--elastic=false"), self.dry(*words, "--elastic")
+        self.assertAlmostEqual(copies["partner_copies_mb"], 16 * copies["params"] / 2e6, delta=0.05 * copies["partner_copies_mb"])
+        more = copies["memory"]["most_mb"] - without["memory"]["most_mb"]
+        self.assertGreater(more, 0.9 * copies["partner_copies_mb"])
+        self.assertLess(more, 1.6 * copies["partner_copies_mb"])  # the process itself varies, and a bucket for each expert
+        r = run(*self.train_args("run", "--dry-run", *words, "--elastic", "--memory-limit",
+                                 "%dM" % (copies["memory"]["most_mb"] - more / 2)))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        self.assertRegex(r.stderr, r"a copy of all that its ranks keep takes [\d.]+ [kM]B a rank, for which there is no memory")
+        kept = "experts stay where they are, as some ranks have a copy"  # for which there is memory
+        words = ["--ranks", 4, "--tp", 4, "--ep", 2, "--balance", "place", "--hosts", hosts, "--elastic", "--memory-limit"]
+        self.assertIn(kept, run(*self.train_args("run", "--dry-run", *words, "1G")).stderr)
+        err = run(*self.train_args("run", "--dry-run", *words, "60M")).stderr
+        self.assertIn("for which there is no memory", err)
+        self.assertNotIn("experts stay", err)
 
     def test_memory_that_outlives_processes(self):
         """With that for experts that arrive, of two layers, which is not in the memory of a process."""

@@ -286,9 +286,9 @@ class Simulate(ek_cli.Case):
         self.assertGreater(never["goodput"], 0.9999)
 
     def test_parts_that_partners_copy(self):
-        """Two nodes have a range of --zero, or columns of the embedding, all have the rest."""
+        """Two nodes have a range of --zero, columns of the embedding, or a stage of one node; all have the rest."""
         words = [12, "--batch", 96, "--failures", "1"]
-        for more, any_of in ([], 2), (["--zero", 1], 1), (["--embed-columns"], 1):
+        for more, any_of in ([], 2), (["--zero", 1], 1), (["--embed-columns"], 1), (["--pp", 3], 1), (["--pp", 3, "--zero", 1], 1):
             with self.subTest(more):
                 f = self.failing(*words, *more)["failures"]
                 self.assertTrue(f["survival"].startswith("survives any %d of 3 nodes" % any_of), f["survival"])
@@ -326,6 +326,8 @@ class Simulate(ek_cli.Case):
                  ["--pp", 2, "--ep", 2, "--batch", 64, "--failures", "1e9", "--timeline", "x", "--timeline-rank", 8]),
                 (BAD_INPUT, "--adaptive-r 0 cannot be simulated", 8, ["--ep", 8, "--adaptive-r", 0]),
                 (BAD_INPUT, "--engine messages simulates up to 64 ranks, not 65", 65, ["--engine", "messages"]),
+                (BAD_INPUT, "--engine messages does not simulate the copies that --elastic keeps of ranks", 8,
+                 ["--pp", 2, "--elastic", "--engine", "messages"]),
                 (USAGE, "toy has no key `failures`", 8, ["--failures", "cluster"]),
                 (USAGE, "between 1e-6 and 1e12", 8, ["--failures", "0"]),
                 (BAD_INPUT, "none.csv", 8, ["--failures", "none.csv"]),

@@ -96,6 +96,19 @@ class Warned(Named):
                          r".* \(which is more than there is\)" + LONGER + r"\n")
 
 
+    def test_no_memory_for_copies_of_stages(self):
+        """Of all that a rank keeps: the run starts without, and says so.  A copy is some 60 MB."""
+        self.config = ek_cli.write_config(self.path("larger.json"), num_hidden_layers=3, intermediate_size=10000)
+        words = "--pp 3 --balance off --save-every 0"
+        err = self.said(words + " --quiet=false")
+        self.assertRegex(err, "keeps a copy of all that its ranks keep, and updates it")
+        self.assertNotIn("warn", err)
+        err = self.said(words + " --memory-limit %dMB" % (float(re.search(r"about ([\d.]+) MB of memory on the first",
+                                                                          err).group(1)) - 30))
+        self.assertRegex(err, r"warning: a shard of --tp, --pp or --zero is on one host only \(a copy on another host takes "
+                         r"[\d.]+ MB a rank, for which there is no memory\): if it is lost, all steps, as --save-every is 0, "
+                         "are repeated")
+
     def test_copies_that_take_too_long_by_default(self):
         """Few tokens and large experts: not without --elastic, and the warning says how long."""
         self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)

@@ -33,7 +33,7 @@ static ek_state_blocks lay(holder *h, const int32_t *content, int64_t n, int64_t
             p->at[j] = (int64_t)h->at[k] + (i % IN_PIECE * EK_STATE_ARRAYS + j) * 16;
         atomic_store(&p->tensor, content[k] < 0 ? -1 : content[k] + (int32_t)(i % IN_PIECE));
     }
-    h->blocks = (ek_state_blocks){&h->shards, h->at, n};
+    h->blocks = (ek_state_blocks){.shards = &h->shards, .at = h->at, .n = n};
     return h->blocks;
 }
 
@@ -62,6 +62,29 @@ static void same_ranks(void)
     CHECK_INT(ek_adopt_plan(&left, 1, &want, s), EK_OK);
     for (int k = 0; k < 4; k++)
         CHECK(s[k].from == 0 && s[k].block == k && s[k].whole == (k != 2));
+}
+
+/* Of two plans from the same survivor the second has what the first has left. */
+static void taken_blocks(void)
+{
+    static const int32_t content[] = {0, 3, 0, -1}, one[] = {0, 3}, two[] = {0, -1};
+    unsigned char taken[4] = {0};
+    ek_state_blocks left = lay(&left_holder[0], content, 4, 1000), want;
+    ek_block_source s[2];
+
+    left.taken = taken;
+    want = lay(&want_holder, one, 2, 1000);
+    CHECK_INT(ek_adopt_plan(&left, 1, &want, s), EK_OK);
+    CHECK(s[0].block == 0 && s[1].block == 1);
+    taken[0] = taken[1] = 1;
+    want = lay(&want_holder, two, 2, 1000);
+    CHECK_INT(ek_adopt_plan(&left, 1, &want, s), EK_OK);
+    CHECK(s[0].from == 0 && s[0].block == 2 && s[0].whole);
+    CHECK(s[1].from == 0 && s[1].block == 3 && !s[1].whole);
+    taken[2] = 1;
+    want = lay(&want_holder, one, 2, 1000);
+    CHECK_INT(ek_adopt_plan(&left, 1, &want, s), EK_OK);
+    CHECK(s[0].from == -1 && s[1].from == -1);
 }
 
 /* Experts of a lost rank, of a surviving one, and a free slot. */
@@ -160,8 +183,8 @@ static void at_random(void)
 }
 
 static const ek_case cases[] = {
-    EK_CASE(pieces_of_bytes),   EK_CASE(same_ranks), EK_CASE(other_places),
-    EK_CASE(what_does_not_fit), EK_CASE(at_random),
+    EK_CASE(pieces_of_bytes), EK_CASE(same_ranks),        EK_CASE(taken_blocks),
+    EK_CASE(other_places),    EK_CASE(what_does_not_fit), EK_CASE(at_random),
 };
 
 EK_TEST_MAIN(cases)

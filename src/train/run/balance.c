@@ -287,7 +287,7 @@ void ek_run_set_slots(const ek_run *r, ek_model_config *mc)
             ek_moe_transient_slots(&r->training.moe, &r->source.spec, r->mesh, mc->spare_slots);
 }
 
-/* Why experts stay where the shards of their state are: text [cap]. */
+/* Why experts stay where they are: text [cap]. */
 static const char *why_kept(const ek_run *r, char *text, size_t cap)
 {
     if (ek_run_has_partners(&r->partners))
@@ -299,30 +299,35 @@ static const char *why_kept(const ek_run *r, char *text, size_t cap)
     return text;
 }
 
-/* Experts stay where their state is: on disk, or on ranks whose partners have copies of it.  These,
- * as hosts leave and join, may be so in some starts of a run only. */
-static void keep_primaries(ek_run *r)
+int ek_run_keep_primaries(ek_run *r)
 {
     ek_moe_config *moe = &r->training.moe;
     int copied = (r->cfg->elastic && r->cfg->zero > 0 && r->mesh->edp > 1) ||
                  ek_run_has_partners(&r->partners);
-    char why[256];
     int moves = moe->planner->plan_persistent != NULL &&
                 (moe->planner->plan_transient == NULL || ek_planner_fills_slots(moe->planner));
 
     if (!copied && strcmp(r->cfg->offload, "experts") != 0)
-        return;
+        return 0;
     moe->plan_every = moe->horizon = 0;
     if (!copied || !moves)
-        return;
-    if (r->rank == 0 && ek_run_is_executed(r))
+        return 0;
+    moe->planner = &ek_planner_auto;
+    moe->replicas_min = r->options.replicas_min = 1;
+    return 1;
+}
+
+/* The same; says what it changes. */
+static void keep_primaries(ek_run *r)
+{
+    const char *with = r->options.replicas_min > 1 ? " with --replicas-min" : "";
+    char why[256];
+
+    if (ek_run_keep_primaries(r) && r->rank == 0 && ek_run_is_executed(r))
         ek_log("balance", EK_LOG_WARN,
                "--balance auto makes transient replicas in place of --balance %s%s: with --elastic "
                "experts stay where they are, as %s",
-               r->cfg->balance, r->options.replicas_min > 1 ? " with --replicas-min" : "",
-               why_kept(r, why, sizeof(why)));
-    moe->planner = &ek_planner_auto;
-    moe->replicas_min = r->options.replicas_min = 1;
+               r->cfg->balance, with, why_kept(r, why, sizeof(why)));
 }
 
 ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc)

@@ -29,6 +29,10 @@ int32_t ek_run_copies(const ek_run *r);
 
 /* Sets the slots of a rank for the planner, replicas_min and spare_slots of r. */
 void ek_run_set_slots(const ek_run *r, ek_model_config *mc);
+/* With a planner: experts stay where their state is: on disk, or on ranks whose partners have
+ * copies of it.  These, as hosts leave and join, may be so in some starts of a run only.  Returns
+ * whether another planner takes the place of one that would move them. */
+int ek_run_keep_primaries(ek_run *r);
 
 /* Completes the configs of model and trainer, after the mesh is open. */
 EK_CHECKED ek_status ek_run_set_balance(ek_run *r, ek_model_config *mc);

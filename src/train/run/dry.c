@@ -8,6 +8,7 @@
 #include "model/hf/io.h"
 #include "model/offload.h"
 #include "model/param_buckets.h"
+#include "train/run/partners.h"
 #include "train/run/state.h"
 
 #include <stdio.h>

@@ -11,6 +11,7 @@
 #include "model/hf/names.h"
 #include "recover/restart_experts.h"
 #include "tensor/select/select.h"
+#include "train/run/partners.h"
 #include "train/run/state.h"
 
 #include <stdio.h>
@@ -194,12 +195,13 @@ ek_status ek_run_split_draining(ek_run *r, int *draining)
 static ek_status load_copies(ek_run *r)
 {
     uint64_t most = (uint64_t)r->partners.most;
+    int32_t missing;
 
     if (ek_supervised_draining(r->cfg->supervised) > 0)
         EK_TRY(broadcast_to_all(r, &most));
     for (uint64_t i = 0; i < most; i++)
-        EK_TRY(
-            ek_recover_load_copy(&r->memory.recovery, ek_run_copy_state(&r->partners, (int32_t)i)));
+        EK_TRY(ek_recover_load(&r->memory.recovery, ek_run_copy_state(&r->partners, (int32_t)i),
+                               &missing));
     return EK_OK;
 }
 
@@ -343,7 +345,7 @@ static int count_copies(const ek_recovery *found)
     int n = 0;
 
     for (int32_t i = 0; i < found->n_survivors; i++)
-        n += found->survivors[i].survivor.rank >= found->survivors[i].ranks;
+        n += ek_segment_is_copy(found->survivors[i].survivor.rank, found->survivors[i].ranks);
     return n;
 }
 

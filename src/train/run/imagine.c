@@ -8,6 +8,7 @@
 #include "sim/plan_machine.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
+#include "train/run/partners.h"
 #include "train/run/state.h"
 #include "train/timing/layer_costs.h"
 
@@ -165,7 +166,7 @@ static void forget_memory(imagined_rank *x)
     ek_trainer_destroy(&x->run.trainer);
     ek_model_destroy(&x->run.model);
     ek_state_addresses_fini(&x->run.memory.addresses);
-    ek_run_close_copies(&x->run.partners, 0);
+    ek_run_forget_copies(&x->run.partners, 0);
 }
 
 static void add_class(ek_imagined *im, imagined_rank *x)
@@ -177,7 +178,8 @@ static void add_class(ek_imagined *im, imagined_rank *x)
                                     .stage = stage_of(x),
                                     .memory = memory_of(x),
                                     .weights = weights_of(x),
-                                    .state = (double)x->run.model->state.bytes};
+                                    .state = (double)x->run.model->state.bytes +
+                                             ek_run_copies_bytes(&x->run.partners)};
     forget_memory(x);
 }
 

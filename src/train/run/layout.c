@@ -8,6 +8,7 @@
 #include "model/param_buckets.h"
 #include "tensor/select/select.h"
 #include "train/run/balance.h"
+#include "train/run/partners.h"
 #include "train/run/stages.h"
 #include "train/tune/tune.h"
 
@@ -162,7 +163,7 @@ ek_status ek_run_layout_model(ek_run *r)
     EK_TRY(ek_run_cut_stages(r));
     r->room.base_rss = ek_run_is_executed(r) ? ek_rss_bytes() : 0; /* not who imagines it */
     r->room.peak_before = ek_run_is_executed(r) && !r->cfg->dry_run ? ek_rss_peak_bytes() : 0;
-    EK_TRY(ek_run_choose_partners(r));
+    EK_TRY(ek_run_choose_partners(r, &mc));
     EK_TRY(ek_run_protect_experts(r, &mc));
     EK_TRY(ek_run_set_balance(r, &mc));
     EK_TRY(ek_run_set_slices(r, &mc));

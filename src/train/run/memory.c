@@ -6,6 +6,7 @@
 #include "model/offload.h"
 #include "model/param_buckets.h"
 #include "train/offload_room.h"
+#include "train/run/partners.h"
 #include "train/run/state.h"
 
 #include <stdio.h>
@@ -229,13 +230,13 @@ static ek_status check_shared_memory(ek_run *r)
 /* What the need is for beside the run itself; "": nothing.  text [HINT_CAP]. */
 static const char *copies_text(const ek_run *r, char *text)
 {
-    double bytes = ek_param_buckets_copy_bytes(r->model) + ek_run_copies_bytes(&r->partners);
+    double bytes = ek_param_buckets_copy_bytes(r->model);
     char each[32];
 
     text[0] = '\0';
     if (bytes > 0)
         snprintf(text, HINT_CAP,
-                 " (%s a rank are copies of what other hosts have, for --elastic; "
+                 " (%s a rank are copies of shards of other hosts, for --elastic; "
                  "--elastic=false does without)",
                  ek_bytes_text(each, sizeof(each), bytes));
     return text;

@@ -4,6 +4,7 @@
 #include "model/hf/names.h"
 #include "train/run/balance.h"
 #include "train/run/layouts.h"
+#include "train/run/partners.h"
 #include "train/run/stages.h"
 
 #include <stdlib.h>

@@ -6,13 +6,14 @@
 #include "comm/agree.h"
 #include "comm/fake.h"
 #include "placement/partners.h"
+#include "train/run/balance.h"
 #include "train/run/state.h"
 
 #include <stdlib.h>
 
 /* --- who needs a copy ------------------------------------------------------------------------- */
 
-ek_status ek_run_choose_partners(ek_run *r)
+static ek_status choose_partners(ek_run *r)
 {
     const ek_mesh *m = r->mesh;
     size_t n = (size_t)r->ranks;
@@ -23,8 +24,6 @@ ek_status ek_run_choose_partners(ek_run *r)
     int *host_of = NULL;
     ek_status st = EK_OK;
 
-    if (!r->cfg->elastic || m == NULL)
-        return EK_OK;
     l = (ek_partner_layout){
         r->ranks, m->dp, m->tp, m->edp, m->ep, m->etp, r->cfg->zero > 0 || r->cfg->embed_columns};
     host_of = calloc(n, sizeof(*host_of));
@@ -39,7 +38,6 @@ ek_status ek_run_choose_partners(ek_run *r)
         goto out;
     for (int i = 0; i < r->ranks; i++)
         p->most = copies[i] > p->most ? copies[i] : p->most;
-    p->copies.n = copies[r->rank];
     p->partner = partner;
     partner = NULL;
 out:
@@ -52,6 +50,15 @@ out:
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
+static int32_t count_copies(const int32_t *partner, int ranks, int of)
+{
+    int32_t n = 0;
+
+    for (int i = 0; i < ranks; i++)
+        n += partner[i] == of;
+    return n;
+}
+
 /* The place of the owner in the layout. */
 static ek_status open_place(const ek_run *r, int owner, ek_copied_rank *x)
 {
@@ -62,7 +69,8 @@ static ek_status open_place(const ek_run *r, int owner, ek_copied_rank *x)
     return ek_mesh_open(x->world, &sizes, &x->mesh);
 }
 
-static ek_status layout_copy(const ek_run *r, const ek_model_config *like, int owner,
+/* addresses: instead of shared memory. */
+static ek_status layout_copy(const ek_run *r, const ek_model_config *like, int owner, int addresses,
                              ek_copied_rank *x)
 {
     const ek_rank_state *own = &r->memory.state;
@@ -74,7 +82,7 @@ static ek_status layout_copy(const ek_run *r, const ek_model_config *like, int o
     mc.mesh = x->mesh;
     mc.partner_copies = 0;
     mc.never_touched = 1; /* but the state */
-    if (r->cfg->dry_run) {
+    if (addresses) {
         ek_state_addresses_init(&x->addresses);
         mc.state = &x->addresses.memory;
     } else {
@@ -84,13 +92,15 @@ static ek_status layout_copy(const ek_run *r, const ek_model_config *like, int o
     return ek_model_create(&r->source.spec, r->kernels, &mc, &x->model);
 }
 
-ek_status ek_run_layout_copies(ek_run *r, const ek_model_config *like)
+static ek_status layout_copies(ek_run *r, const ek_model *model, const ek_model_config *like,
+                               int addresses)
 {
     ek_run_partners *p = &r->partners;
     ek_rank_copies *c = &p->copies;
     int32_t n = 0;
 
-    c->model = r->model;
+    c->n = count_copies(p->partner, r->ranks, r->rank);
+    c->model = model;
     c->partner = p->partner[r->rank];
     c->copy = calloc((size_t)c->n + 1, sizeof(*c->copy));
     p->copied = calloc((size_t)c->n + 1, sizeof(*p->copied));
@@ -100,12 +110,18 @@ ek_status ek_run_layout_copies(ek_run *r, const ek_model_config *like)
 
         if (p->partner[owner] != r->rank)
             continue;
-        EK_TRY(layout_copy(r, like, owner, x));
+        EK_TRY(layout_copy(r, like, owner, addresses, x));
         c->copy[n++] = (ek_rank_copy){.owner = owner, .model = x->model};
     }
     c->flight = calloc((size_t)ek_rank_copies_messages(c) + 1, sizeof(*c->flight));
     EK_REQUIRE(c->flight != NULL, EK_ENOMEM, "no memory for messages to partners");
-    r->training.copies = c;
+    return EK_OK;
+}
+
+ek_status ek_run_layout_copies(ek_run *r, const ek_model_config *like)
+{
+    EK_TRY(layout_copies(r, r->model, like, r->cfg->dry_run != 0));
+    r->training.copies = &r->partners.copies;
     return EK_OK;
 }
 
@@ -117,6 +133,85 @@ double ek_run_copies_bytes(const ek_run_partners *p)
         if (p->copied[i].model != NULL)
             bytes += (double)p->copied[i].model->state.bytes;
     return bytes;
+}
+
+/* --- whether there is room for them ----------------------------------------------------------- */
+
+/* Lays out model and copies at addresses that are not touched, with experts that stay where they
+ * are; the caller destroys them. */
+static ek_status lay_out_addresses(ek_run *r, const ek_model_config *like,
+                                   ek_state_addresses *state, ek_model **m)
+{
+    ek_model_config mc = *like;
+    size_t activations;
+
+    ek_state_addresses_init(state);
+    mc.never_touched = 1;
+    mc.state = &state->memory;
+    if (r->training.moe.planner != NULL) {
+        (void)ek_run_keep_primaries(r);
+        ek_run_set_slots(r, &mc);
+    }
+    EK_TRY(ek_model_create(&r->source.spec, r->kernels, &mc, m));
+    EK_TRY(layout_copies(r, *m, &mc, 1));
+    EK_TRY(ek_trainer_measure(*m, &r->training, &activations));
+    r->out->info.predicted_bytes = (size_t)r->room.base_rss + (*m)->arena.bytes +
+                                   (*m)->state.bytes + activations +
+                                   (size_t)ek_run_copies_bytes(&r->partners);
+    return EK_OK;
+}
+
+/* *fits: 1, else 0; the same on all ranks.  Collective. */
+static ek_status find_room(ek_run *r, const ek_model_config *like, double *fits)
+{
+    ek_trainer_config training = r->training;
+    int32_t replicas_min = r->options.replicas_min;
+    ek_state_addresses state = {0};
+    ek_model *m = NULL;
+    double least;
+    ek_status st;
+
+    EK_TRY_OUT(ek_agree(r->world, "measure copies", lay_out_addresses(r, like, &state, &m)));
+    r->model = m;
+    least = -ek_run_copies_bytes(&r->partners);
+    EK_TRY_OUT(ek_minimum(r->world, &least));
+    r->partners.no_room = -least;
+    st = ek_run_fits_memory(r, fits);
+out:
+    r->model = NULL;
+    r->training = training;
+    r->options.replicas_min = replicas_min;
+    ek_run_forget_copies(&r->partners, 0);
+    ek_model_destroy(&m);
+    ek_state_addresses_fini(&state);
+    return st;
+}
+
+ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like)
+{
+    ek_run_partners *p = &r->partners;
+    double fits = 1;
+    char text[32];
+
+    if (!r->cfg->elastic || r->mesh == NULL)
+        return EK_OK;
+    EK_TRY(ek_agree(r->world, "choose partners", choose_partners(r)));
+    if (!ek_run_has_partners(p) || !ek_run_is_executed(r))
+        return EK_OK;
+    EK_TRY(find_room(r, like, &fits));
+    if (fits > 0) {
+        p->no_room = 0;
+        return EK_OK;
+    }
+    free(p->partner);
+    p->partner = NULL;
+    p->most = 0;
+    if (r->cfg->dry_run && r->rank == 0)
+        ek_log("elastic", EK_LOG_WARN,
+               "a shard of --tp or --pp is on one host only, and a copy of all that its ranks keep "
+               "takes %s a rank, for which there is no memory",
+               ek_bytes_text(text, sizeof(text), p->no_room));
+    return EK_OK;
 }
 
 /* --- state ------------------------------------------------------------------------------------ */
@@ -164,12 +259,23 @@ out:
     return st;
 }
 
+/* Whether there are copies in the memory from which the run goes on. */
+static int had_copies(const ek_run *r)
+{
+    const ek_recovery *found = &r->memory.recovery;
+
+    for (int32_t i = 0; i < found->n_survivors && r->memory.step >= 0; i++)
+        if (ek_segment_is_copy(found->survivors[i].survivor.rank, found->survivors[i].ranks))
+            return 1;
+    return 0;
+}
+
 ek_status ek_run_tell_copies(ek_run *r)
 {
     double least = -ek_run_copies_bytes(&r->partners);
     char text[32];
 
-    if (!ek_run_has_partners(&r->partners) || r->memory.step >= 0)
+    if (!ek_run_has_partners(&r->partners) || had_copies(r))
         return EK_OK;
     EK_TRY(ek_minimum(r->world, &least));
     if (r->rank == 0)
@@ -181,7 +287,7 @@ ek_status ek_run_tell_copies(ek_run *r)
     return EK_OK;
 }
 
-void ek_run_close_copies(ek_run_partners *p, int removes)
+void ek_run_forget_copies(ek_run_partners *p, int removes)
 {
     for (int32_t i = 0; p->copied != NULL && i < p->copies.n; i++) {
         ek_copied_rank *x = &p->copied[i];
@@ -196,9 +302,16 @@ void ek_run_close_copies(ek_run_partners *p, int removes)
         if (made && removes)
             (void)!ek_segment_remove(&id);
     }
-    free(p->partner);
     free(p->copied);
     free(p->copies.copy);
     free(p->copies.flight);
+    p->copied = NULL;
+    p->copies = (ek_rank_copies){.partner = -1};
+}
+
+void ek_run_close_copies(ek_run_partners *p, int removes)
+{
+    ek_run_forget_copies(p, removes);
+    free(p->partner);
     *p = (ek_run_partners){0};
 }

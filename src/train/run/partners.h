@@ -8,36 +8,11 @@
 #ifndef TRAIN_RUN_PARTNERS_H
 #define TRAIN_RUN_PARTNERS_H
 
-#include "recover/recover.h"
-#include "train/rank_copies.h"
-#include "train/run/state_addresses.h"
+#include "train/run/state.h"
 
-typedef struct ek_run ek_run;
-
-/* Memory of a copy, laid out as on its owner. */
-typedef struct {
-    ek_comm *world; /* in which only the owner exists */
-    ek_mesh *mesh;
-    ek_model *model;
-    ek_rank_state state;
-    ek_state_addresses addresses; /* instead, of a rank that only is laid out */
-} ek_copied_rank;
-
-typedef struct {
-    int32_t *partner;       /* [ranks]: who has a copy of each; -1: nobody needs one.  NULL: no rank
-                               has one */
-    int32_t most;           /* copies of the rank with the most */
-    ek_copied_rank *copied; /* [copies.n] */
-    ek_rank_copies copies;
-} ek_run_partners;
-
-/* Before the model is laid out: chooses partners.  Local; the same on all ranks. */
-EK_CHECKED ek_status ek_run_choose_partners(ek_run *r);
-static inline int ek_run_has_partners(const ek_run_partners *p)
-{
-    return p->partner != NULL;
-}
-
+/* Before the model is laid out, like which it will be but for its slots: chooses partners, if there
+ * is memory for the copies.  Collective. */
+EK_CHECKED ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like);
 /* If there are partners, after the model is laid out, like it: then training updates the copies.
  * Not collective. */
 EK_CHECKED ek_status ek_run_layout_copies(ek_run *r, const ek_model_config *like);
@@ -53,11 +28,12 @@ ek_rank_state *ek_run_copy_state(const ek_run_partners *p, int32_t i);
 /* Makes this generation valid, with the rank's own state. */
 EK_CHECKED ek_status ek_run_commit_copies(ek_run *r);
 
-/* At a start that is not from memory: logs that there are copies, and what they take.  Collective.
- */
+/* Where the start before had none: logs that there are copies, and what they take.  Collective. */
 EK_CHECKED ek_status ek_run_tell_copies(ek_run *r);
 
-/* Before the rank's own state is closed; removes: with their segments. */
+/* Closes the copies, before the rank's own state is closed; removes: with their segments.  forget:
+ * partners are still known. */
+void ek_run_forget_copies(ek_run_partners *p, int removes);
 void ek_run_close_copies(ek_run_partners *p, int removes);
 
 #endif

@@ -358,6 +358,10 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     char memory[16], longer[LONGER_CAP];
     int32_t needed;
 
+    if (ek_run_has_partners(&r->partners)) {
+        snprintf(text, cap, "their ranks have no copy on another host");
+        return EK_OK;
+    }
     if (has_partner_copies(r)) {
         snprintf(text, cap,
                  "with --zero %d they stay on their ranks, and have a copy only where those are on "
@@ -406,11 +410,11 @@ static ek_status are_copies_to_come(const ek_run *r, int *to_come)
 ek_status ek_run_warn_of_loss(ek_run *r)
 {
     const ek_loss_risk *risk = &r->saves.risk;
-    char cost[TEXT_CAP], help[TEXT_CAP] = "";
+    char cost[TEXT_CAP], help[TEXT_CAP] = "", bytes[32];
     int to_come, warns;
 
     if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 ||
-        (was_on_several_hosts(r) && !r->options.no_room))
+        (was_on_several_hosts(r) && !r->options.no_room && r->partners.no_room <= 0))
         return EK_OK;
     describe_cost(r, cost, sizeof(cost));
     EK_TRY(are_copies_to_come(r, &to_come));
@@ -422,10 +426,15 @@ ek_status ek_run_warn_of_loss(ek_run *r)
                "%" PRId64 " of %" PRId64 " experts are on one host only: if it is lost, %s are "
                "repeated; %s",
                risk->alone, risk->experts, cost, help);
+    if (r->partners.no_room > 0)
+        snprintf(help, sizeof(help),
+                 " (a copy on another host takes %s a rank, for which there is "
+                 "no memory)",
+                 ek_bytes_text(bytes, sizeof(bytes), r->partners.no_room));
     if (r->rank == 0 && risk->shard_alone)
         ek_log(
             "elastic", EK_LOG_WARN,
-            "a shard of --tp, --pp or --zero is on one host only: if it is lost, %s are repeated",
-            cost);
+            "a shard of --tp, --pp or --zero is on one host only%s: if it is lost, %s are repeated",
+            r->partners.no_room > 0 ? help : "", cost);
     return EK_OK;
 }

@@ -517,12 +517,12 @@ static void close_all(ek_run *r, ek_status st)
     ek_tokens_close(&r->eval.held_out);
     ek_tokenizer_destroy(&r->data.tokenizer);
     ek_tokenizer_files_free(&r->data.tokenizer_files);
-    ek_kernels_destroy(&r->kernels);
     json_decref(r->options.settings);
     json_decref(r->options.all_settings);
     free(r->options.run_file);
     free(r->options.shares);
     ek_run_close_state(r, st);
+    ek_kernels_destroy(&r->kernels); /* after the models of copies */
     if (r->world != r->all)
         ek_comm_close(&r->world);
     r->layouts->saves = r->saves.history;

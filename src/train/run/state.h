@@ -21,7 +21,6 @@
 #include "train/output/plan_record.h"
 #include "train/output/routing_trace.h"
 #include "train/output/spikes.h"
-#include "train/run/partners.h"
 #include "train/run/state_addresses.h"
 #include "train/save_interval.h"
 #include "train/step.h"
@@ -131,6 +130,29 @@ typedef struct {
     int64_t step; /* steps done in the memory of an earlier generation; -1: none */
 } ek_run_memory;
 
+/* Memory of a copy of another rank's state, laid out as there (partners.h). */
+typedef struct {
+    ek_comm *world; /* in which only the owner exists */
+    ek_mesh *mesh;
+    ek_model *model;
+    ek_rank_state state;
+    ek_state_addresses addresses; /* instead, of a rank that only is laid out */
+} ek_copied_rank;
+
+typedef struct {
+    int32_t *partner;       /* [ranks]: who has a copy of each; -1: nobody needs one.  NULL: no rank
+                               has one */
+    int32_t most;           /* copies of the rank with the most */
+    ek_copied_rank *copied; /* [copies.n] */
+    ek_rank_copies copies;
+    double no_room; /* bytes of the rank with the most, for which there is no memory; else 0 */
+} ek_run_partners;
+
+static inline int ek_run_has_partners(const ek_run_partners *p)
+{
+    return p->partner != NULL;
+}
+
 /* The memory of this process. */
 typedef struct {
     int64_t base_rss;            /* bytes before the model was laid out, ... */
@@ -152,7 +174,7 @@ typedef struct {
 typedef struct ek_run_layouts ek_run_layouts; /* train/run/layouts.h */
 
 /* The state of a run. */
-struct ek_run {
+typedef struct {
     /* the caller's */
     const ek_train_config *cfg;
     const ek_train_hooks *hooks;
@@ -191,7 +213,7 @@ struct ek_run {
     ek_run_records records;
     ek_run_timeline timeline;
     ek_run_saves saves;
-};
+} ek_run;
 
 /* Executes a whole run; *out is zero.  Collective. */
 EK_CHECKED ek_status ek_run_execute(const ek_train_config *cfg, const ek_train_hooks *hooks,

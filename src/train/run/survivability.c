@@ -148,7 +148,7 @@ static void mark_ranges(survivability_work *j, const ek_run *r)
                 continue;
             mark_part(j, row, i);
             if (j->partner[i] >= 0)
-                mark_part(j, row, j->partner[i]);
+                mark_domain(j, row, j->domain_of[j->partner[i]]);
         }
     }
 }
