@@ -148,6 +148,8 @@ static ek_status lay_out_addresses(ek_run *r, const ek_model_config *like,
     ek_state_addresses_init(state);
     mc.never_touched = 1;
     mc.state = &state->memory;
+    if (r->mesh->ep == 1)
+        r->training.moe.planner = NULL;
     if (r->training.moe.planner != NULL) {
         (void)ek_run_keep_primaries(r);
         ek_run_set_slots(r, &mc);
