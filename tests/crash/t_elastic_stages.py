@@ -3,6 +3,7 @@ host keeps a copy of all that such a rank keeps, so that no step is lost with a 
 
 Losses are those of a run on one rank without failures."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -28,7 +29,8 @@ class Stages(hosts.OwnMemory):
         for host in hosts:
             self.set("down", host)
         for worker in workers:
-            os.kill(worker, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # mpiexec was quicker
+                os.kill(worker, signal.SIGKILL)
         for host in hosts:
             shutil.rmtree(self.memories[self.NAMES.index(host)])
 
