@@ -39,3 +39,26 @@ ek_op ek_net_op(ek_op_kind kind, ek_op_fn run, void *self, ek_work work)
                    .work = work,
                    .describe = ek_net_describe};
 }
+
+ek_status ek_net_test_all(ek_coll **coll, int32_t n)
+{
+    ek_status all = EK_OK;
+
+    for (int32_t i = 0; i < n; i++) {
+        ek_status st = coll[i] != NULL ? ek_coll_test(&coll[i]) : EK_OK;
+
+        if (st < 0)
+            return st;
+        all = st == EK_PENDING ? EK_PENDING : all;
+    }
+    return all;
+}
+
+void ek_net_describe_all(ek_coll *const *coll, int32_t n, char *text, size_t cap)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (coll[i] != NULL) {
+            ek_coll_describe(coll[i], text, cap);
+            return;
+        }
+}

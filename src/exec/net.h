@@ -52,4 +52,9 @@ static inline void ek_net_describe(void *self, const ek_op *op, char *text, size
         ek_coll_describe(*ek_net_cell(op), text, cap);
 }
 
+/* The same for an op with n comm operations, which are NULL once they are finished: EK_PENDING
+ * until all are, or the failure of one; and the message that the first unfinished one waits for. */
+ek_status ek_net_test_all(ek_coll **coll, int32_t n);
+void ek_net_describe_all(ek_coll *const *coll, int32_t n, char *text, size_t cap);
+
 #endif

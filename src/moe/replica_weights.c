@@ -342,16 +342,7 @@ static ek_status start_messages(ek_moe *m, const ek_op *op, int kind, int32_t wa
 
 static ek_status test_messages(ek_replica_flight *f)
 {
-    ek_status all = EK_OK;
-
-    for (int i = 0; i < f->n; i++) {
-        ek_status st = f->coll[i] != NULL ? ek_coll_test(&f->coll[i]) : EK_OK;
-
-        if (st < 0)
-            return st;
-        all = st == EK_PENDING ? EK_PENDING : all;
-    }
-    return all;
+    return ek_net_test_all(f->coll, f->n);
 }
 
 /* Whether this step may have transient replicas or gathered slices: there is memory for them, and
@@ -452,11 +443,8 @@ static void describe(void *self, const ek_op *op, char *text, size_t cap)
 
     if (f != NULL && f->waiting)
         f = &m->flights[FETCH_FORWARD];
-    for (int i = 0; f != NULL && i < f->n; i++)
-        if (f->coll[i] != NULL) {
-            ek_coll_describe(f->coll[i], text, cap);
-            return;
-        }
+    if (f != NULL)
+        ek_net_describe_all(f->coll, f->n, text, cap);
 }
 
 /* --- ops of the compute lane ------------------------------------------------------------------ */

@@ -1,8 +1,6 @@
 /* Rank after rank: the next one in another rack, else on another host, with the fewest copies. */
 #include "placement/partners.h"
 
-#include "base/ranks.h"
-
 /* How far a rank is from another: 0: on its host; 1: in its rack; 2: in another. */
 static int distance_of(const int *host, const int *rack, int32_t a, int32_t b)
 {
@@ -57,7 +55,7 @@ void ek_partners_choose_groups(int32_t ranks, int32_t stride, int32_t n, const i
 
 /* --- of all that a rank keeps ----------------------------------------------------------------- */
 
-static int is_on_one_host(ek_ranks group, const int *host)
+int ek_ranks_on_one_host(ek_ranks group, const int *host)
 {
     for (int32_t i = 1; i < group.n; i++)
         if (host[ek_ranks_at(group, i)] != host[group.first])
@@ -83,13 +81,13 @@ static int needs_this(const ek_partner_layout *l, ek_ranks group, const int *hos
     for (int32_t i = 0; !l->shards && i < group.n && ek_ranks_at(group, i) < rank; i++)
         if (needs[ek_ranks_at(group, i)])
             return 0;
-    return is_on_one_host(group, host);
+    return ek_ranks_on_one_host(group, host);
 }
 
 static int is_any_alone(const ek_partner_layout *l, const int *host)
 {
     for (int32_t rank = 0; rank < l->ranks; rank++)
-        if (is_on_one_host(dense_group(l, rank), host))
+        if (ek_ranks_on_one_host(dense_group(l, rank), host))
             return 1;
     return 0;
 }
@@ -97,7 +95,7 @@ static int is_any_alone(const ek_partner_layout *l, const int *host)
 int ek_partners_choose_ranks(const ek_partner_layout *l, const int *host, const int *rack,
                              unsigned char *needs, int32_t *partner, int32_t *copies)
 {
-    int any = is_any_alone(l, host) && !is_on_one_host((ek_ranks){0, 1, l->ranks}, host);
+    int any = is_any_alone(l, host) && !ek_ranks_on_one_host((ek_ranks){0, 1, l->ranks}, host);
 
     for (int32_t rank = 0; rank < l->ranks; rank++) {
         needs[rank] =

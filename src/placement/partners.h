@@ -8,6 +8,8 @@
 #ifndef PLACEMENT_PARTNERS_H
 #define PLACEMENT_PARTNERS_H
 
+#include "base/ranks.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,9 @@ void ek_partners_choose(int32_t n, const int *host, const int *rack, const unsig
  * partner [ranks] are of ranks of the world.  scratch [4 * n]. */
 void ek_partners_choose_groups(int32_t ranks, int32_t stride, int32_t n, const int *host,
                                const int *rack, int32_t *partner, int32_t *scratch);
+
+/* Whether all ranks of a group are on one host.  host: of all ranks of the world. */
+int ek_ranks_on_one_host(ek_ranks group, const int *host);
 
 /* A layout, as in comm/mesh.h. */
 typedef struct {

@@ -33,6 +33,15 @@ ek_found_segment *ek_recover_served(const ek_recovery *r, int32_t survivor)
     return NULL;
 }
 
+int32_t ek_recover_copies(const ek_recovery *r)
+{
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < r->n_survivors; i++)
+        n += ek_segment_is_copy(r->survivors[i].survivor.rank, r->survivors[i].ranks);
+    return n;
+}
+
 int64_t ek_recover_bytes(const ek_recovery *r)
 {
     int64_t bytes = 0;

@@ -106,6 +106,9 @@ EK_CHECKED ek_status ek_recover_create_blocks(ek_recovery *r, ek_rank_state *s);
  * been filled.  May be called again, for copies of other ranks' state. */
 EK_CHECKED ek_status ek_recover_load(ek_recovery *r, ek_rank_state *s, int32_t *missing);
 
+/* Survivors that are copies of other ranks' state.  Not collective. */
+int32_t ek_recover_copies(const ek_recovery *r);
+
 /* Bytes of the segments with state that this rank serves.  Not collective. */
 int64_t ek_recover_bytes(const ek_recovery *r);
 /* Bytes of preallocated memory that this rank serves.  Not collective. */

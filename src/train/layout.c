@@ -3,6 +3,7 @@
 
 #include "base/option_value.h"
 #include "comm/mesh.h"
+#include "placement/partners.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -100,15 +101,6 @@ int64_t ek_choice_value(ek_choice c, const char *text, size_t length)
 
 /* --- without a host --------------------------------------------------------------------------- */
 
-/* Whether one host has all ranks first, first + stride, ... below end. */
-static int are_on_one_host(const int *host_of, int first, int stride, int end)
-{
-    for (int r = first + stride; r < end; r += stride)
-        if (host_of[r] != host_of[first])
-            return 0;
-    return 1;
-}
-
 int ek_layout_ranks_left(int ranks, const int *host_of)
 {
     int most = 0;
@@ -131,7 +123,7 @@ int ek_layout_stage_on_one_host(int ranks, int pp, int tp, const int *host_of)
 
     for (int s = 0; s < pp; s++)
         for (int t = 0; t < tp; t++)
-            if (are_on_one_host(host_of, s * stage + t, tp, (s + 1) * stage))
+            if (ek_ranks_on_one_host((ek_ranks){s * stage + t, tp, stage / tp}, host_of))
                 return s;
     return -1;
 }

@@ -75,20 +75,6 @@ ek_status ek_rank_copies_fill(ek_rank_copies *c)
 
 /* --- ops -------------------------------------------------------------------------------------- */
 
-static ek_status test_all(const ek_rank_copies *c)
-{
-    ek_status all = EK_OK;
-
-    for (int32_t i = 0; i < c->in_flight; i++) {
-        ek_status st = c->flight[i] != NULL ? ek_coll_test(&c->flight[i]) : EK_OK;
-
-        if (st < 0)
-            return st;
-        all = st == EK_PENDING ? EK_PENDING : all;
-    }
-    return all;
-}
-
 static ek_status op_send(void *self, const ek_op *op)
 {
     ek_rank_copies *c = self;
@@ -97,19 +83,15 @@ static ek_status op_send(void *self, const ek_op *op)
         EK_TRY(start_all(c, GRADIENTS));
         *op->state = c;
     }
-    return test_all(c);
+    return ek_net_test_all(c->flight, c->in_flight);
 }
 
-/* Describes the first message that is not complete. */
 static void describe(void *self, const ek_op *op, char *text, size_t cap)
 {
     const ek_rank_copies *c = self;
 
-    for (int32_t i = 0; *op->state != NULL && i < c->in_flight; i++)
-        if (c->flight[i] != NULL) {
-            ek_coll_describe(c->flight[i], text, cap);
-            return;
-        }
+    if (*op->state != NULL)
+        ek_net_describe_all(c->flight, c->in_flight, text, cap);
 }
 
 static double bytes_to_send(const ek_rank_copies *c)

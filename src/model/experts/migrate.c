@@ -404,19 +404,13 @@ static ek_status start_transfers(ek_migration *mg)
 static ek_status op_transfer_state(void *self, const ek_op *op)
 {
     ek_migration *mg = self;
-    ek_status all = EK_OK;
+    ek_status all;
 
     if (*op->state == NULL) {
         *op->state = mg;
         EK_TRY(start_transfers(mg));
     }
-    for (int32_t i = 0; i < mg->n_coll; i++) {
-        ek_status st = mg->coll[i] != NULL ? ek_coll_test(&mg->coll[i]) : EK_OK;
-
-        if (st < 0)
-            return st;
-        all = st == EK_PENDING ? EK_PENDING : all;
-    }
+    all = ek_net_test_all(mg->coll, mg->n_coll);
     for (int32_t i = 0; i < mg->n_in && all == EK_OK; i++)
         report_held(mg, -1 - i, mg->in[i].expert);
     return all;
@@ -439,11 +433,8 @@ static void describe_transfer(void *self, const ek_op *op, char *text, size_t ca
 {
     const ek_migration *mg = self;
 
-    for (int32_t i = 0; *op->state != NULL && i < mg->n_coll; i++)
-        if (mg->coll[i] != NULL) {
-            ek_coll_describe(mg->coll[i], text, cap);
-            return;
-        }
+    if (*op->state != NULL)
+        ek_net_describe_all(mg->coll, mg->n_coll, text, cap);
 }
 
 /* Copies a received matrix into its slot and packs it. */

@@ -339,21 +339,11 @@ static ek_status restart_experts(ek_run *r)
     return EK_OK;
 }
 
-/* Copies among the survivors. */
-static int count_copies(const ek_recovery *found)
-{
-    int n = 0;
-
-    for (int32_t i = 0; i < found->n_survivors; i++)
-        n += ek_segment_is_copy(found->survivors[i].survivor.rank, found->survivors[i].ranks);
-    return n;
-}
-
 /* Logs where the state came from. */
 static void log_sources(const ek_run *r)
 {
     const ek_train_info *i = &r->out->info;
-    int copies = count_copies(&r->memory.recovery);
+    int copies = (int)ek_recover_copies(&r->memory.recovery);
     int n = (int)r->memory.recovery.n_survivors - copies;
     char taken[16], copied[16], received[16], prealloc[16], of_copies[48] = "";
 

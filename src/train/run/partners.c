@@ -261,23 +261,13 @@ out:
     return st;
 }
 
-/* Whether there are copies in the memory from which the run goes on. */
-static int had_copies(const ek_run *r)
-{
-    const ek_recovery *found = &r->memory.recovery;
-
-    for (int32_t i = 0; i < found->n_survivors && r->memory.step >= 0; i++)
-        if (ek_segment_is_copy(found->survivors[i].survivor.rank, found->survivors[i].ranks))
-            return 1;
-    return 0;
-}
-
 ek_status ek_run_tell_copies(ek_run *r)
 {
     double least = -ek_run_copies_bytes(&r->partners);
     char text[32];
 
-    if (!ek_run_has_partners(&r->partners) || had_copies(r))
+    if (!ek_run_has_partners(&r->partners) ||
+        (r->memory.step >= 0 && ek_recover_copies(&r->memory.recovery) > 0))
         return EK_OK;
     EK_TRY(ek_minimum(r->world, &least));
     if (r->rank == 0)
