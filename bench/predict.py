@@ -9,13 +9,14 @@ mean.  For what-ifs the bandwidth is changed while a run trains.  At the end the
 are predicted from that, which tells how far two calibrations differ.
 Nothing is fitted to a step time.  A group of 13 layouts of 0.3 s a step takes about three minutes, two of them after the predictions.
 
-    bench/predict.py --command build/evenkeel --results FILE        as root (tools/cluster)
-    bench/predict.py --table --results FILE                          prints the tables of stored results
-    bench/predict.py --tables DIR ...                                against public measurements of other programs: bench/public.py
+    bench/predict.py --comparison NAME --results FILE [--traces DIR]   measures the groups of a comparison; as root (tools/cluster)
+    bench/predict.py --table --results FILE                            prints the tables of results
+    bench/predict.py --table --comparison NAME                         those of the results that are stored in bench/results/predict
+    bench/predict.py --check                                           whether these are what bench/results/predict.md says of them
+    bench/predict.py --tables DIR ...                                  against public measurements of other programs: bench/public.py
 """
 
 import argparse
-import hashlib
 import json
 import os
 import random
@@ -27,16 +28,17 @@ import time
 
 import public
 from nodes import Cluster, add_options
-from predict_groups import COUNTED, TUNING
+from predict_groups import COMPARISONS, GROUPS
+from predict_tables import ENGINES, Results, faults, sha256, stored_results, tables
 
-ENGINES = ("replay", "flow")
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs")
 
 
 def options():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     add_options(p, None)
-    p.add_argument("--groups", nargs="*", help="names of groups (default: all that count)")
+    p.add_argument("--comparison", choices=list(COMPARISONS), help="one of bench/results/predict.md: its groups, or with --table its results")
+    p.add_argument("--groups", nargs="*", choices=list(GROUPS), metavar="GROUP", help="these groups (default: those of --comparison)")
     p.add_argument("--layouts", nargs="*", help="names of layouts (default: all of a group)")
     p.add_argument("--traces", metavar="DIR", help="folder of recorded traces, for groups with a trace (gpt_moe_e32_r16.npy)")
     p.add_argument("--cores", type=float, default=1.6, help="of all nodes together, where a group says nothing else (default: %(default)s)")
@@ -49,9 +51,16 @@ def options():
     p.add_argument("--longest", type=float, default=15, help="seconds of steps: layouts of which more are predicted are left out (default: %(default)s)")
     p.add_argument("--engine", choices=ENGINES, default="flow", help="whose predictions are compared (default: %(default)s)")
     p.add_argument("--keep", metavar="DIR", help="keep cluster files and timelines there")
-    p.add_argument("--results", required=True, help="JSON Lines: a line a layout")
-    p.add_argument("--table", action="store_true", help="only print the tables of --results")
-    return p.parse_args()
+    p.add_argument("--results", metavar="FILE", help="JSON Lines: a line a layout; predictions go to FILE.predictions")
+    p.add_argument("--table", action="store_true", help="only print the tables of --results, or of a stored --comparison")
+    p.add_argument("--check", action="store_true", help="only compare stored results with bench/results/predict.md; status 1 if they differ")
+    o = p.parse_args()
+    if o.table and o.comparison and not o.results:
+        o.results = stored_results(o.comparison)
+    o.groups = o.groups or COMPARISONS.get(o.comparison)
+    if not o.check and not (o.results and (o.table or o.groups)):
+        p.error("give --results, and --comparison or --groups")
+    return o
 
 
 def cut_iterations(path, out, first, n):
@@ -73,7 +82,7 @@ class Group:
 
     def __init__(self, o, name, folder, cluster):
         self.o, self.name, self.folder, self.cluster = o, name, folder, cluster
-        self.of = dict(COUNTED, **TUNING)[name]
+        self.of = GROUPS[name]
         self.ranks = self.of["nodes"] * self.of["ppn"]
         self.model, self.file, self.file_again = self.path("model.json"), self.path("cluster.json"), self.path("cluster_again.json")
         with open(self.model, "w", encoding="utf-8") as f:
@@ -154,7 +163,7 @@ class Group:
 
     def freeze(self, predictions):
         text = json.dumps({"group": self.name, "predictions": predictions}, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest()
+        digest = sha256(text)
         with open(self.o.results + ".predictions", "a", encoding="utf-8") as f:
             f.write(text + "\n")
         print("%s: %d predictions, SHA-256 %s" % (self.name, len(predictions), digest), flush=True)
@@ -205,9 +214,9 @@ class Group:
                 first = i < len(self.layouts)
                 changes = first and "what_if" in p
                 before, after = self.measure_change(layout) if changes else (self.measure(layout), None)
-                row.update(again=not first, predicted_ms=p[self.o.engine], predicted=p, steps_ms=before, measured_ms=self.typical(before))
+                row.update(again=not first, steps_ms=before, measured_ms=self.typical(before))
                 if changes:
-                    row.update(predicted_ratio=p["what_if"], changed_ms=after, measured_ratio=self.typical(after) / row["measured_ms"])
+                    row.update(changed_ms=after, measured_ratio=self.typical(after) / row["measured_ms"])
                 f.write(json.dumps(row) + "\n")
                 f.flush()
             self.calibrate(self.file_again)
@@ -216,107 +225,22 @@ class Group:
                 f.write(json.dumps(row) + "\n")
 
 
-def percentile(errors, share):
-    return sorted(errors)[int(share * (len(errors) - 1) + 0.5)]
-
-
-def summary(title, errors):
-    if errors:
-        print("%s: %d, mean error %.1f %%, 90 %% within %.1f %%, largest %.1f %%" % (
-            title, len(errors), 100 * statistics.mean(errors), 100 * percentile(errors, 0.9), 100 * max(errors)))
-
-
-def spreads(rows):
-    """{group: how far two starts of a layout are apart, in the mean of the layouts that were started twice}."""
-    first = {(r["group"], r["layout"]): r["measured_ms"] for r in rows if not r["again"]}
-    apart = {}
-    for r in rows:
-        if r["again"]:
-            apart.setdefault(r["group"], []).append(abs(r["measured_ms"] / first[r["group"], r["layout"]] - 1))
-    return {group: statistics.mean(x) for group, x in apart.items()}
-
-
-def error_of(row, engine):
-    return abs(row["predicted"][engine] / row["measured_ms"] - 1)
-
-
-def beyond(error, group, spread):
-    """An error, but none if it is not larger than two starts of a layout of the group are apart in the mean."""
-    return error if error > spread.get(group, 0) else 0
-
-
-def cells_table(rows, engine, recalibrated):
-    print("| group | layout | predicted ms | measured ms | error | measured again | predicted again |\n|---|---|---|---|---|---|---|")
-    again = {(r["group"], r["layout"]): r["measured_ms"] for r in rows if r["again"]}
-    for r in rows:
-        if not r["again"]:
-            second, other = again.get((r["group"], r["layout"])), recalibrated.get((r["group"], r["layout"]))
-            print("| %s | %s | %.0f | %.0f | %+.1f %% | %s | %s |" % (
-                r["group"], r["layout"], r["predicted"][engine], r["measured_ms"], 100 * (r["predicted"][engine] / r["measured_ms"] - 1),
-                "" if second is None else "%+.1f %%" % (100 * (second / r["measured_ms"] - 1)),
-                "" if other is None else "%+.1f %%" % (100 * (other / r["predicted"][engine] - 1))))
-
-
-def regret_table(rows, engine, spread):
-    """Of each group: the layout that the prediction chooses against the fastest one."""
-    print("\n| group | layouts | chosen | fastest | regret | within the spread as none |\n|---|---|---|---|---|---|")
-    regrets = []
-    for group in dict.fromkeys(r["group"] for r in rows):
-        cells = [r for r in rows if r["group"] == group and not r["again"]]
-        chosen, best = min(cells, key=lambda r: r["predicted"][engine]), min(cells, key=lambda r: r["measured_ms"])
-        regret = chosen["measured_ms"] / best["measured_ms"] - 1
-        regrets.append((regret, beyond(regret, group, spread)))
-        print("| %s | %d | %s | %s | %.1f %% | %.1f %% |" % (group, len(cells), chosen["layout"], best["layout"], 100 * regrets[-1][0], 100 * regrets[-1][1]))
-    for i, title in enumerate(("regret", "regret, within the spread as none")):
-        print("\n%s: %d groups, mean %.1f %%, worst %.1f %%" % (
-            title, len(regrets), 100 * statistics.mean(x[i] for x in regrets), 100 * max(x[i] for x in regrets)))
-
-
-def what_if_table(rows):
-    changes = [r for r in rows if "measured_ratio" in r]
-    if not changes:
-        return
-    print("\n| group | layout | predicted ratio | measured ratio | error |\n|---|---|---|---|---|")
-    for r in changes:
-        print("| %s | %s | %.3f | %.3f | %+.1f %% |" % (r["group"], r["layout"], r["predicted_ratio"], r["measured_ratio"],
-                                                      100 * (r["predicted_ratio"] / r["measured_ratio"] - 1)))
-    print()
-    summary("what-ifs", [abs(r["predicted_ratio"] / r["measured_ratio"] - 1) for r in changes])
-
-
-def tables(o):
-    with open(o.results, encoding="utf-8") as f:
-        every = [json.loads(line) for line in f]
-    rows = [r for r in every if "measured_ms" in r]
-    recalibrated = {(r["group"], r["layout"]): r["recalibrated_ms"] for r in every if "recalibrated_ms" in r}
-    real = [name for name, of in dict(COUNTED, **TUNING).items() if of["load"] == "trace"]
-    cells, spread = [r for r in rows if not r["again"]], spreads(rows)
-    cells_table(rows, o.engine, recalibrated)
-    print()
-    for engine in ENGINES:
-        summary("%s, all cells" % engine, [error_of(r, engine) for r in cells])
-        summary("%s, those within the spread of starts as none" % engine, [beyond(error_of(r, engine), r["group"], spread) for r in cells])
-        for group in dict.fromkeys(r["group"] for r in rows):
-            summary("%s, %s" % (engine, group), [error_of(r, engine) for r in cells if r["group"] == group])
-        summary("%s, real loads" % engine, [error_of(r, engine) for r in cells if r["group"] in real])
-    for group, x in spread.items():
-        print("%s: two starts of a layout are %.1f %% apart in the mean" % (group, 100 * x))
-    summary("predictions of two calibrations", [abs(recalibrated[r["group"], r["layout"]] / r["predicted_ms"] - 1) for r in cells
-                                                 if (r["group"], r["layout"]) in recalibrated])
-    regret_table(rows, o.engine, spread)
-    what_if_table(rows)
-
-
 def main():
     if "--tables" in sys.argv:
         sys.exit(public.main())
     o = options()
-    for name in [] if o.table else o.groups or COUNTED:
-        of = dict(COUNTED, **TUNING)[name]
+    if o.check:
+        found = list(faults())
+        sys.exit("\n".join(found) if found else 0)
+    for name in [] if o.table else o.groups:
+        of = GROUPS[name]
         o.nodes, o.ranks_a_node, o.cpu = of["nodes"], of["ppn"], "%.3f" % ((of["cores"] or o.cores) / of["nodes"])
         with tempfile.TemporaryDirectory(prefix="evenkeel-bench-") as folder, Cluster(o) as cluster:
             Group(o, name, o.keep or folder, cluster).run()
-    tables(o)
+    try:
+        print("\n".join(tables(Results(o.results, o.engine))))
+    except (OSError, ValueError) as e:
+        sys.exit(str(e))
 
 
 if __name__ == "__main__":

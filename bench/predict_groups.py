@@ -86,8 +86,7 @@ def group(nodes, ppn, mbit, config, batch, seq, layouts, load=None, change=0.5, 
             "change": change, "cores": cores}
 
 
-# Looked at to find what the model lacks, or measured before; measured only where --groups names them.
-TUNING = {
+GROUPS = {
     "4x1 400": group(4, 1, 400, (4, 8, 256, 256), 16, 128, EVEN),
     "2x2 400": group(2, 2, 400, (4, 8, 256, 256), 16, 128, EVEN),
     "4x1 300": group(4, 1, 300, (2, 8, 256, 384), 16, 192, EVEN, change=0.5),
@@ -164,12 +163,17 @@ TUNING = {
     "2x1 1100 trace": group(2, 1, 1100, (2, 32, 256, 192), 16, 192, UNEVEN_OF_2, "trace", cores=2),
     "4x1 750 trace": group(4, 1, 750, (2, 32, 256, 160), 16, 192, UNEVEN, "trace"),
     "2x2 1100 trace": group(2, 2, 1100, (2, 32, 256, 192), 16, 160, UNEVEN, "trace"),
-}
-
-# Not measured before the results of bench/results/predict.md.
-COUNTED = {
     "4x1 850 trace": group(4, 1, 850, (2, 32, 256, 192), 16, 160, UNEVEN, "trace"),
     "2x2 900": group(2, 2, 900, (2, 8, 256, 320), 16, 160, EVEN),
     "2x1 1400 trace": group(2, 1, 1400, (2, 32, 256, 224), 16, 160, UNEVEN_OF_2, "trace", cores=2),
     "4x1 700 W1": group(4, 1, 700, (2, 8, 256, 256), 16, 160, UNEVEN, "W1"),
+}
+
+# Comparisons of bench/results/predict.md: groups that had never been measured before.  Another one is of groups that are not in GROUPS yet.
+COMPARISONS = {
+    "first": ("2x2 750", "2x2 500 trace", "4x1 550", "2x1 800", "4x1 650 trace", "2x1 1000 trace", "4x1 700 W5", "2x1 600 W1"),
+    "second": ("2x1 1100", "4x1 750", "2x2 850", "2x1 1000 W5", "4x1 900 W5", "2x1 1300 trace", "4x1 600 trace", "2x2 1000 trace"),
+    "before-third": ("2x1 650", "4x1 950", "2x1 750 W2", "2x2 950", "2x1 900 trace", "4x1 800 W1", "4x1 1100 trace", "2x2 1200 trace"),
+    "third": ("2x1 550", "2x1 1100 trace", "4x1 750 trace", "2x2 1100 trace", "2x2 700", "2x1 850 W2", "4x1 600 W1", "4x1 500"),
+    "fourth": ("4x1 850 trace", "2x2 900", "2x1 1400 trace", "4x1 700 W1"),
 }

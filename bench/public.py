@@ -416,8 +416,14 @@ def judge_memory(o, folder):
             print("  %s: %.1f GB, %s" % (c.label, c.predicted["memory_mb"]["all"] / 1e3, "ran" if c.seconds else "ran out of memory"))
 
 
+OTHERS = """read here: %s
+SmartMoE, Pro-Prophet and Tutel: bench/public_moe.py --tables DIR --traces DIR
+Lazarus under failures: bench/simulate_failures.py --record FILE --traces DIR"""
+
+
 def options():
-    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p = argparse.ArgumentParser(description=__doc__.split(":", maxsplit=1)[0] + ".", epilog=OTHERS % ", ".join(TABLES),
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--command", default="build/evenkeel")
     p.add_argument("--tables", required=True, help="folder with the tables, as NAME.csv")
     p.add_argument("--clusters", default=CLUSTERS)

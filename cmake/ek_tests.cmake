@@ -51,7 +51,7 @@ target_compile_options(ek_test_flags INTERFACE $<$<CONFIG:Release>:-O1>)
 set(EK_TEST_PLAIN t_balance_replicate_large t_bench t_bench_a2a t_bench_balance t_bench_collectives
   t_bench_costs t_bench_moe t_cluster t_document_mask t_documented_commands t_dry_run t_eval_export
   t_evaluate t_expert_store t_fit t_hangup t_launch t_layout t_live_line t_long_runs
-  t_public t_public_moe t_run_settings t_tokenizers t_tokens t_train_evaluate t_train_kernel_work
+  t_predict t_public t_public_moe t_run_settings t_tokenizers t_tokens t_train_evaluate t_train_kernel_work
   t_train_ranks t_train_reference t_train_steady t_train_work)
 
 # ek_register(name label seconds): what every test has in common.
