@@ -37,7 +37,8 @@ CLUSTER = """{"evenkeel_cluster": 1, "name": "toy",
 
 # Failures that are of the machine and may be status 1; all else is wrong usage or bad input.
 FAILURES = ("no memory", "No space", "disk is full", "cannot write", "Permission denied", "CUDA",
-            "mpiexec", "not finite", "memory of the host", "memory limit", "B of memory, and")
+            "mpiexec", "not finite", "memory of the host", "memory limit", "B of memory, and",
+            "B of memory a rank: the smallest needs")
 
 NUMBERS = ["0", "1", "2", "3", "-1", "-0", "+1", "01", " 1", "1 ", "", "x", "1x", "1.5", "1e3",
            "0x10", "nan", "inf", "-inf", "1e308", "1e-320", "1e999", "9" * 400, str(2**31),
