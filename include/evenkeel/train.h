@@ -409,9 +409,22 @@ typedef struct {
     double experts_moved;    /**< by persistent placements, a step */
     double plan_s;           /**< seconds of a step: planning */
     double waited_s;         /**< seconds of a step: stall of computation that waits for replicas */
+    double step_s;           /**< seconds of a step */
+    double saved_s;          /**< seconds by which a step would take longer without balance, as
+                                predicted: from products of the busiest rank and rows on the
+                                busiest link, in the initial placement without replicas and as they
+                                were, at the costs that plans used, less plan_s and waited_s.
+                                Products and rows are taken not to overlap */
     double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
                                 plans heeded; 1: all were equal */
-    int hosts;    /**< with replicas_min above 1, or elastic and zero: the number of hosts */
+    double copies_lengthen;  /**< with elastic on several hosts: by which part of itself a step is
+                                predicted to get longer by copies of experts; 0 or less: not
+                                predicted, as there was nothing to choose */
+    double losses_cost;      /**< likewise: part of its time that the run is expected to lose by
+                                losses of hosts without such copies, by saves and repeated steps */
+    int copies_left_out; /**< 1: they were left out, as they cost more than that, and elastic was
+                            on by default */
+    int hosts;    /**< with replicas_min above 1, or elastic: the number of hosts, if several */
     int survives; /**< likewise, for the final placement: how many hosts, whichever they are, can be
                      lost while every part of the model keeps a copy */
     double survivability[EK_TRAIN_LOST]; /**< the probability of that when 1, 2, ... random hosts

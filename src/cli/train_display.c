@@ -181,13 +181,29 @@ static void print_balance(const ek_train_balance *b)
            ek_bytes_text(bytes, sizeof(bytes), b->replica_bytes),
            ek_number_text(moved, sizeof(moved), b->experts_moved),
            ek_cost_quantity(plan, b->plan_s, "s"), ek_cost_quantity(wait, b->waited_s, "s"));
+    if (b->step_s > 0)
+        printf("without balance a step is predicted to take %s instead of %s, %.3g times as long\n",
+               ek_cost_quantity(wait, b->step_s + b->saved_s, "s"),
+               ek_cost_quantity(plan, b->step_s, "s"), (b->step_s + b->saved_s) / b->step_s);
     if (b->slowest_rank < 1)
         printf("speeds of ranks differ: the slowest expert rank has %.2f of the fastest one's\n",
                b->slowest_rank);
+}
+
+/* Which losses of hosts the run survives, and what that costs. */
+static void print_survival(const ek_train_balance *b)
+{
     if (b->survivability_text[0] != '\0')
         printf("final expert placement: %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')
         printf("counted by racks: %s\n", b->racks_text);
+    if (b->copies_lengthen > 0)
+        printf(
+            "a second copy of each expert %s predicted to lengthen a step by %.*f %%, and losses "
+            "of hosts to cost %.2g %% of the time without it (--host-mtbf)%s\n",
+            b->copies_left_out ? "was left out: it is" : "is",
+            ek_decimals(100 * b->copies_lengthen), 100 * b->copies_lengthen, 100 * b->losses_cost,
+            b->copies_left_out ? "; --elastic keeps it" : "");
 }
 
 /* Prints the lines of all layers, if there are few. */
@@ -247,6 +263,7 @@ static void print_summary(const ek_train_summary *s, const cli_train_display *d)
     print_evaluations(&s->evaluation);
     if (s->balance.policy != NULL)
         print_balance(&s->balance);
+    print_survival(&s->balance);
     print_layers(d->layers);
 }
 

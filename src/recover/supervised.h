@@ -16,6 +16,8 @@ typedef struct ek_supervised {
                        as their hosts are to be released; no step is taken.  0: none */
     int64_t least_step; /* a start that would continue from an earlier step fails, as hosts that
                            have not responded may hold later state.  0: it does not */
+    int64_t lost_hosts; /* losses of hosts that this command has seen, */
+    double host_s;      /* and seconds of all hosts in which it has seen them; 0: none */
     void (*lacking)(int64_t step); /* before that failure, on rank 0: the step that it would
                                       continue from.  Not NULL if least_step > 0 */
     void (*no_room)(void); /* before a failure, on rank 0: the shared memory of a host is too small

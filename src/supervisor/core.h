@@ -191,6 +191,11 @@ typedef struct {
     int64_t furthest;    /* the most steps that were ever written */
     int failed;          /* consecutive generations lost without a completed step, */
     int behind;          /* and without one beyond the furthest */
+    int64_t lost_hosts;  /* hosts in use that stopped responding; those that come back count anew */
+    int64_t began_at;    /* instant of the first step; 0: none yet */
+    int64_t resumed;     /* generations with a step after a loss or a change of hosts, */
+    double resumed_s;    /* and the sum of their resumption.total_s */
+    int64_t repeated;    /* completed steps that were taken again */
 } ek_core_history;
 
 /* Finding hosts for the next generation. */

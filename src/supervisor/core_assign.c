@@ -208,6 +208,15 @@ int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now)
     return n_draining;
 }
 
+int ek_core_hosts_count(const ek_core_hosts *h, ek_host_change change)
+{
+    int n = 0;
+
+    for (int i = 0; i < h->n; i++)
+        n += h->host[i].change == change;
+    return n;
+}
+
 int ek_core_hosts_changed(const ek_core_hosts *h)
 {
     for (int i = 0; i < h->n; i++)

@@ -166,7 +166,8 @@ int ek_core_hosts_in_use(const ek_core_hosts *h);
  * them comes one rank for each host that gets none but holds state of the run, which it hands over;
  * returns their number. */
 int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now);
-/* Whether the assignment changed anything. */
+/* Hosts that it changed in this way; whether it changed anything. */
+int ek_core_hosts_count(const ek_core_hosts *h, ek_host_change change);
 int ek_core_hosts_changed(const ek_core_hosts *h);
 
 #endif

@@ -127,6 +127,15 @@ static void note(ek_core *c, const ek_core_event *e)
 
 /* --- the first step --------------------------------------------------------------------------- */
 
+static void add_resumption(ek_core_history *h, const ek_core_resumption *r, int64_t now)
+{
+    if (h->began_at == 0)
+        h->began_at = now;
+    h->resumed += r->total_s > 0;
+    h->resumed_s += r->total_s;
+    h->repeated += r->repeated;
+}
+
 static void note_first_step(ek_core *c, int64_t now)
 {
     ek_core_reported *r = &c->reported;
@@ -140,6 +149,7 @@ static void note_first_step(ek_core *c, int64_t now)
         .repeated = c->history.done > r->first_step ? c->history.done - r->first_step : 0,
         .incomplete = r->incomplete || c->drain_incomplete,
         .from_memory = r->recovered && !c->drain_incomplete};
+    add_resumption(&c->history, &c->resumption, now);
     ek_core_report_on(c, EK_REPORT_FIRST_STEP, -1, 0);
     t->seen_at = 0;
     t->drain_s = 0;

@@ -27,6 +27,8 @@ static ek_status assign_ranks(ek_core *c, int64_t now)
     c->ranks = ek_core_ranks_on(c, slots);
     c->idle = ek_core_idle_on(c, slots);
     c->n_draining = ek_core_hosts_assign(&c->hosts, c->ranks, now);
+    if (c->history.generations > 0)
+        c->history.lost_hosts += ek_core_hosts_count(&c->hosts, EK_HOST_LOST);
     ek_core_set_least_step(c, now);
     if (ek_core_hosts_changed(&c->hosts) || c->idle != idle)
         ek_core_report_on(c, EK_REPORT_HOSTS, -1, 0);

@@ -220,6 +220,14 @@ static ek_status hosts_of_ranks(const ek_supervisor *x, ek_host_list *out)
     return EK_OK;
 }
 
+/* Seconds of all hosts since the first step; at least 1. */
+static int64_t host_seconds(const ek_core *c)
+{
+    double s = (double)(c->seen - c->history.began_at) / 1e9 * c->hosts.n;
+
+    return c->history.began_at > 0 && s > 1 ? (int64_t)s : 1;
+}
+
 static ek_status start(ek_supervisor *x)
 {
     ek_launched launched = {.ranks = x->core.ranks + x->core.n_draining,
@@ -227,7 +235,9 @@ static ek_status start(ek_supervisor *x)
                             .elastic = x->config->elastic,
                             .supervisor_id = x->run.supervisor_id,
                             .n_draining = x->core.n_draining,
-                            .least_step = x->core.least_step};
+                            .least_step = x->core.least_step,
+                            .lost_hosts = x->core.history.lost_hosts,
+                            .host_s = host_seconds(&x->core)};
     ek_host_list hosts = {0};
     ek_mpiexec_args args = {0};
     ek_rack_slots *racks = NULL;

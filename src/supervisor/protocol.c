@@ -133,7 +133,7 @@ static ek_status set_variable(const char *name, const char *value)
 
 ek_status ek_launched_set(const ek_launched *l)
 {
-    char value[96];
+    char value[160];
     int n = snprintf(value, sizeof(value), "%d%s", l->ranks, l->live ? " live" : "");
 
     if (l->elastic)
@@ -142,7 +142,10 @@ ek_status ek_launched_set(const ek_launched *l)
     if (l->elastic && l->n_draining > 0)
         n += snprintf(value + n, sizeof(value) - (size_t)n, " draining=%d", l->n_draining);
     if (l->elastic && l->least_step > 0)
-        snprintf(value + n, sizeof(value) - (size_t)n, " least=%" PRId64, l->least_step);
+        n += snprintf(value + n, sizeof(value) - (size_t)n, " least=%" PRId64, l->least_step);
+    if (l->elastic && l->lost_hosts > 0)
+        snprintf(value + n, sizeof(value) - (size_t)n, " lost=%" PRId64 " after=%" PRId64,
+                 l->lost_hosts, l->host_s);
     return set_variable(EK_LAUNCHED_VARIABLE, value);
 }
 
@@ -167,6 +170,14 @@ static int read_settings(unread_text *r, ek_launched *l)
         if (take_value(r, "least=", &value, &n)) {
             l->least_step = number_of(value, n, INT64_MAX);
             if (l->least_step <= 0)
+                return 0;
+        }
+        if (take_value(r, "lost=", &value, &n)) {
+            l->lost_hosts = number_of(value, n, INT64_MAX);
+            if (!take_value(r, "after=", &value, &n))
+                return 0;
+            l->host_s = number_of(value, n, INT64_MAX);
+            if (l->lost_hosts <= 0 || l->host_s <= 0)
                 return 0;
         }
     }

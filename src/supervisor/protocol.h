@@ -27,8 +27,8 @@
 
 /* --- environment ------------------------------------------------------------------------------ */
 
-/* "RANKS[ live][ elastic=ID[ default][ draining=RANKS][ least=STEP]]", numbers in decimal, ID: 16
- * hexadecimal digits. */
+/* "RANKS[ live][ elastic=ID[ default][ draining=RANKS][ least=STEP]
+ * [ lost=HOSTS after=SECONDS]]", numbers in decimal, ID: 16 hexadecimal digits. */
 #define EK_LAUNCHED_VARIABLE "EK_LAUNCHED"
 /* "SLOTS:RACK,SLOTS:RACK,...": of each host, in the order in which mpiexec assigns ranks to hosts.
  * RACK: the index of the first host in the same rack. */
@@ -51,6 +51,8 @@ typedef struct {
     int n_draining;         /* with elastic: draining ranks, the last ones of the job */
     int64_t least_step;     /* with elastic: the job fails if it would continue from an earlier
                                step; 0: it does not */
+    int64_t lost_hosts; /* with elastic: losses of hosts since the first step of this command, */
+    int64_t host_s;     /* and seconds of all hosts together; at least 1 with lost_hosts */
 } ek_launched;
 
 /* Sets the variable for workers started from now on. */

@@ -302,9 +302,30 @@ static ek_status exit_failure(const ek_supervisor *x, ek_core_exit why)
                        : "");
 }
 
+/* What losses and changes of hosts have cost this command: "resumed 3 times (2 losses of hosts):
+ * 4.10 s of 2.31 h without a step, 0 completed steps repeated". */
+static void report_resumptions(const ek_supervisor *x)
+{
+    const ek_core_history *h = &x->core.history;
+    char lost[32], all[32];
+
+    if (h->resumed == 0)
+        return;
+    fprintf(
+        stderr,
+        "evenkeel %s: resumed %lld time%s (%lld loss%s of hosts): %s of %s without a step, %lld "
+        "completed step%s repeated\n",
+        x->config->command, (long long)h->resumed, h->resumed > 1 ? "s" : "",
+        (long long)h->lost_hosts, h->lost_hosts == 1 ? "" : "es",
+        ek_time_text(lost, sizeof(lost), h->resumed_s),
+        ek_time_text(all, sizeof(all), (double)(x->core.seen - h->began_at) / 1e9),
+        (long long)h->repeated, h->repeated == 1 ? "" : "s");
+}
+
 int ek_report_exit(ek_supervisor *x, ek_core_exit why)
 {
     ek_status st = exit_failure(x, why);
 
+    report_resumptions(x);
     return st < 0 ? ek_command_fail(x->config->command, st) : x->core.status;
 }

@@ -133,6 +133,7 @@ void ek_train_reports_init(ek_train_reports *r, const ek_train_hooks *user,
                                            .lacking = report_lacking,
                                            .no_room = report_no_room,
                                            .changed = report_memory}};
+    r->supervised.lost_hosts = ek_worker_lost_hosts(&r->supervised.host_s);
     r->hooks = (ek_train_hooks){.context = r,
                                 .started = started,
                                 .step = step,

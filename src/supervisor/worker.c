@@ -218,6 +218,14 @@ int64_t ek_worker_least_step(void)
     return ek_worker_environment_read().launched.least_step;
 }
 
+int64_t ek_worker_lost_hosts(double *host_s)
+{
+    ek_launched l = ek_worker_environment_read().launched;
+
+    *host_s = (double)l.host_s;
+    return l.lost_hosts;
+}
+
 void ek_worker_report(const ek_worker_message *m)
 {
     ek_worker_environment s = ek_worker_environment_read();

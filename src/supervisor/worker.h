@@ -29,6 +29,8 @@ int ek_worker_elastic_by_default(void);
 int ek_worker_n_draining(void);
 /* The earliest step from which the job may continue (--elastic); 0: any. */
 int64_t ek_worker_least_step(void);
+/* Losses of hosts since the first step of the command (--elastic), and seconds of all hosts. */
+int64_t ek_worker_lost_hosts(double *host_s);
 /* The rack of each rank, *rack_of [ranks], to be freed by the caller; NULL if racks are not known.
  * Assignment to hosts starts over where there are more ranks than slots. */
 EK_CHECKED ek_status ek_worker_racks(int ranks, int **rack_of);

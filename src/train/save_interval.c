@@ -64,19 +64,42 @@ static double mtbf_of(const ek_loss_risk *risk, double host_mtbf_s)
     return host_mtbf_s / (risk->hosts * p);
 }
 
-ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_risk *risk,
-                                       double prior_s, double bytes)
+/* All but the interval. */
+static ek_save_interval costs_of(const ek_save_history *h, const ek_loss_risk *risk, double prior_s,
+                                 double bytes)
 {
     ek_save_interval i = {.save_s = h->save_s, .assumed = h->saves <= 0};
-    double s;
 
     i.host_mtbf_s = (prior_s + h->host_s) / (1 + h->lost);
     i.mtbf_s = mtbf_of(risk, i.host_mtbf_s);
     if (i.assumed)
         i.save_s = assumed_s + bytes / assumed_bytes_per_s;
+    return i;
+}
+
+static double best_s(const ek_save_history *h, const ek_save_interval *i)
+{
+    return fmax(ek_save_interval_optimum(i->save_s, i->mtbf_s), h->write_s);
+}
+
+double ek_save_waste(const ek_save_history *h, const ek_loss_risk *risk, double prior_s,
+                     double bytes, double every_s)
+{
+    ek_save_interval i = costs_of(h, risk, prior_s, bytes);
+    double t = every_s > 0 ? every_s : best_s(h, &i);
+
+    return fmin(1, i.save_s / t + t / (2 * i.mtbf_s));
+}
+
+ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_risk *risk,
+                                       double prior_s, double bytes)
+{
+    ek_save_interval i = costs_of(h, risk, prior_s, bytes);
+    double s;
+
     if (h->step_s <= 0)
         return i;
-    s = fmax(ek_save_interval_optimum(i.save_s, i.mtbf_s), h->write_s);
+    s = best_s(h, &i);
     i.steps = (int64_t)fmin(fmax(round(s / h->step_s), 1), steps_max);
     i.seconds = (double)i.steps * h->step_s;
     return i;

@@ -113,9 +113,11 @@ class Warned(Named):
         """Few tokens and large experts: not without --elastic, and the warning says how long."""
         self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
         err = self.said("--ep 3", start=self.start_by_default)
-        found = re.search(ALONE % r"the steps since .*" + r".*take (\d+) % longer\n", err)
+        found = re.search(ALONE % r"the steps since .*" + r".*take (\d+) % longer, where losses of hosts are expected to "
+                          r"cost ([\d.]+) % \(--host-mtbf\)\n", err)
         self.assertTrue(found, err)
         self.assertGreater(int(found.group(3)), 9)
+        self.assertLess(float(found.group(4)), 5)
         self.assertNotIn("warn", self.said("--ep 3"))
 
 

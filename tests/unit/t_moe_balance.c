@@ -131,7 +131,8 @@ static void exact_balances(void)
 
 /* --- counts of the step's plans --------------------------------------------------------------- */
 
-static ek_plan_terms watched; /* sums over the plans of all ranks and steps */
+static ek_plan_terms watched, unplanned; /* sums over the plans of all ranks and steps, and over
+                                            the initial placement instead of these */
 static int64_t plans_watched;
 static pthread_mutex_t watching = PTHREAD_MUTEX_INITIALIZER;
 
@@ -142,16 +143,23 @@ static ek_status watched_fast(void *memory, const ek_plan_limits *l, const int64
     int64_t room[4 * RANKS_MAX + (RANKS_MAX + 1) * SLOTS_MAX];
     int32_t slots[SLOTS_MAX];
     ek_plan_limits units = *l;
-    ek_plan_terms t;
+    ek_plan_terms t, before;
 
     EK_REQUIRE(l->ranks * l->slots <= SLOTS_MAX, EK_EINVAL, "more slots than this test has");
-    EK_TRY(ek_planner_exact.plan_transient(memory, l, counts, p));
     units.costs = (ek_plan_costs){.compute_s_per_row = 1, .comm_s_per_row = 1, .replica_s = 1};
+    memset(p->quota, 0, (size_t)(l->ranks * l->slots) * sizeof(*p->quota));
+    for (int32_t e = 0; e < l->experts; e++)
+        for (int32_t r = 0; r < l->ranks; r++)
+            p->quota[p->placement.primary[e]] += counts[r * l->experts + e];
+    before = ek_plan_terms_of(&units, counts, p, room, slots);
+    EK_TRY(ek_planner_exact.plan_transient(memory, l, counts, p));
     t = ek_plan_terms_of(&units, counts, p, room, slots);
     pthread_mutex_lock(&watching);
     watched.products_s += t.products_s;
     watched.rows_s += t.rows_s;
     watched.replicas_s += t.replicas_s;
+    unplanned.products_s += before.products_s;
+    unplanned.rows_s += before.rows_s;
     plans_watched++;
     pthread_mutex_unlock(&watching);
     return EK_OK;
@@ -171,8 +179,10 @@ static void counts_are_those_of_the_plans(void)
         s.ranks = s.sizes.ep = 2 + i;
         s.collapse = i % 2;
         s.spare_slots = 1;
-        s.cfg = (ek_moe_config){.degree = 1 + i % 2, .planner = &planner};
-        watched = (ek_plan_terms){0};
+        s.cfg = (ek_moe_config){.degree = 1 + i % 2,
+                                .planner = &planner,
+                                .costs = {.compute_s_per_row = 3, .comm_s_per_row = 2}};
+        watched = unplanned = (ek_plan_terms){0};
         plans_watched = 0;
         run_alone(&s, &one);
         many = at_work(&s, &one);
@@ -182,6 +192,9 @@ static void counts_are_those_of_the_plans(void)
         CHECK(many.work.link * times == watched.rows_s);
         CHECK(many.work.replicas * times == watched.replicas_s);
         CHECK(many.work.rows >= many.work.busiest && many.work.rows > 0);
+        CHECK(many.saved_s * times == 3 * (unplanned.products_s - watched.products_s) +
+                                          2 * (unplanned.rows_s - watched.rows_s));
+        CHECK(i % 2 == 0 || many.saved_s > 0); /* one expert takes most */
         replicas += many.replicas;
         drop(&one);
     }
@@ -203,6 +216,7 @@ static void counts_without_a_planner(void)
     CHECK(many.work.busiest == many.work.rows);
     CHECK(many.work.link > 0 && many.work.link < many.work.rows);
     CHECK(many.work.replicas == 0.0);
+    CHECK(many.saved_s == 0.0);
     CHECK(one.work.rows == 0.0); /* not distributed */
     drop(&one);
 }

@@ -263,8 +263,13 @@ static void first_step_after_a_loss_reports_the_time_since_it_and_its_parts(void
     CHECK_INT(sup.core.resumption.from_memory, 1);
     CHECK_INT(sup.core.resumption.repeated, 0);
     CHECK_INT(sup.core.reported.first_step, 3);
+    CHECK_INT(sup.core.history.resumed, 1);
+    CHECK(sup.core.history.resumed_s == sup.core.resumption.total_s);
+    CHECK_INT(sup.core.history.lost_hosts, 0); /* the worker's host has responded */
+    CHECK(sup.core.history.began_at > 0);
     take_step();
     CHECK_INT(did_report(EK_REPORT_FIRST_STEP), 1);
+    CHECK_INT(sup.core.history.resumed, 1);
 }
 
 static void first_step_after_an_older_state_reports_repeated_steps(void)

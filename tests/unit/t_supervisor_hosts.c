@@ -21,6 +21,7 @@ static void silent_host_before_the_first_generation_has_five_seconds(void)
     CHECK_INT(did(EK_CORE_START), 1);
     CHECK(changed_to(1, EK_HOST_LOST));
     CHECK_INT(host_of(1).health.answer, EK_RESULT_LATE);
+    CHECK_INT(sup.core.history.lost_hosts, 0); /* it was never in use */
     CHECK_INT(sup.core.ranks, 2);
     CHECK_INT(host_of(2).first, 1);
 }
@@ -53,6 +54,7 @@ static void silent_host_later_has_one_and_a_half_seconds(void)
     pass(0.2);
     CHECK_INT(did(EK_CORE_START), 1);
     CHECK(changed_to(1, EK_HOST_LOST));
+    CHECK_INT(sup.core.history.lost_hosts, 1);
     CHECK_INT(host_of(1).used, 0);
 }
 

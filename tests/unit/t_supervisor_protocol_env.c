@@ -31,6 +31,7 @@ static void check_launched(const ek_launched *l, const char *text)
     CHECK(back.ranks == l->ranks && back.live == l->live && back.elastic == l->elastic);
     CHECK(back.supervisor_id == l->supervisor_id && back.n_draining == l->n_draining);
     CHECK(back.least_step == l->least_step);
+    CHECK(back.lost_hosts == l->lost_hosts && (l->lost_hosts == 0 || back.host_s == l->host_s));
 }
 
 static void job_reads_back(void)
@@ -52,6 +53,10 @@ static void job_reads_back(void)
         "8 elastic=0000000000000abc least=7");
     check_launched(
         &(ek_launched){
+            .ranks = 8, .elastic = 1, .supervisor_id = 0xabc, .lost_hosts = 3, .host_s = INT64_MAX},
+        "8 elastic=0000000000000abc lost=3 after=9223372036854775807");
+    check_launched(
+        &(ek_launched){
             .ranks = 8, .elastic = EK_ELASTIC_BY_DEFAULT, .supervisor_id = 0xabc, .n_draining = 1},
         "8 elastic=0000000000000abc default draining=1");
 }
@@ -64,6 +69,8 @@ static void any_job_reads_back(void)
         l.supervisor_id = l.elastic ? ek_random_bits(2, 0, drawn++) >> draw(64) : 0;
         l.n_draining = l.elastic ? draw(l.ranks) : 0;
         l.least_step = l.elastic ? draw(1 << draw(31)) : 0;
+        l.lost_hosts = l.elastic ? draw(3) : 0;
+        l.host_s = l.lost_hosts > 0 ? 1 + draw(1 << draw(31)) : 0;
         check_launched(&l, NULL);
     }
 }
@@ -101,6 +108,9 @@ static void malformed_job_is_none(void)
                                       "3 elastic=0000000000000001 draining=1 default",
                                       "3 elastic=0000000000000001 least=0",
                                       "3 elastic=0000000000000001 least=-1",
+                                      "3 elastic=0000000000000001 lost=1",
+                                      "3 elastic=0000000000000001 lost=0 after=1",
+                                      "3 elastic=0000000000000001 lost=1 after=0",
                                       "3 elastic=0000000000000001 least=1 draining=1",
                                       "2147483648"};
 

@@ -387,6 +387,25 @@ static void exit_after_a_job_is_silent(void)
     check_exit(EK_CORE_EXIT_JOB, 3, "");
 }
 
+static void exit_tells_what_losses_have_cost(void)
+{
+    begin();
+    sup.core.seen = (int64_t)91e9;
+    sup.core.history = (ek_core_history){.began_at = (int64_t)1e9};
+    check_exit(EK_CORE_EXIT_JOB, 0, "");
+    sup.core.history.resumed = sup.core.history.lost_hosts = sup.core.history.repeated = 1;
+    sup.core.history.resumed_s = 1.25;
+    check_exit(EK_CORE_EXIT_JOB, 0,
+               "evenkeel train: resumed 1 time (1 loss of hosts): 1.25 s of 90.0 s without a step, "
+               "1 completed step repeated\n");
+    sup.core.history.resumed = 3;
+    sup.core.history.lost_hosts = 2;
+    sup.core.history.repeated = 0;
+    check_exit(EK_CORE_EXIT_JOB, 0,
+               "evenkeel train: resumed 3 times (2 losses of hosts): 1.25 s of 90.0 s without a "
+               "step, 0 completed steps repeated\n");
+}
+
 static void exit_names_the_reason(void)
 {
     begin();
@@ -440,6 +459,7 @@ static const ek_case cases[] = {
     EK_CASE(resumption_after_a_loss_is_timed_by_phase),
     EK_CASE(generation_is_recorded_in_one_line),
     EK_CASE(exit_after_a_job_is_silent),
+    EK_CASE(exit_tells_what_losses_have_cost),
     EK_CASE(exit_names_the_reason),
 };
 

@@ -110,6 +110,26 @@ static void copies_on_two_hosts_lengthen_it(void)
         is_near(ek_save_interval_find(&h, &twice, 1e-3, 0).mtbf_s, 1e-3 / 4)); /* p is at most 1 */
 }
 
+static void waste_is_least_at_the_optimum(void)
+{
+    ek_save_history h = {.saves = 1, .save_s = 2};
+    ek_loss_risk alone = {.hosts = 4, .p1 = 1, .p2 = 1}, twice = {.hosts = 4, .p2 = 1};
+    double best = ek_save_waste(&h, &alone, 24 * hour, 0, 0);
+
+    /* M = 6 h, t = sqrt(4 M) = 293.9 s less 2 s and more 0.7 s */
+    CHECK(fabs(best - sqrt(4 / (6 * hour))) < 1e-4);
+    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600), 2.0 / 600 + 300 / (6 * hour)));
+    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 200));
+    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 400));
+    CHECK(ek_save_waste(&h, &twice, 24 * hour, 0, 0) < 0.2 * best);
+    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, INFINITY) == 1); /* nothing is saved */
+    h.lost = 24;                                                   /* a host an hour */
+    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600), 2.0 / 600 + 300 * 25 / (6 * hour)));
+    h.write_s = 600; /* a save takes longer than the optimum */
+    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, 0) ==
+          ek_save_waste(&h, &alone, 24 * hour, 0, 600));
+}
+
 static void means_fade(void)
 {
     ek_save_history h = {0};
@@ -162,6 +182,7 @@ static const ek_case cases[] = {
     EK_CASE(cost_is_assumed_until_measured),
     EK_CASE(losses_shorten_the_time_between_them),
     EK_CASE(copies_on_two_hosts_lengthen_it),
+    EK_CASE(waste_is_least_at_the_optimum),
     EK_CASE(means_fade),
     EK_CASE(history_of_damaged_memory_is_not_valid),
     EK_CASE(text_gives_interval_and_reason),

@@ -38,6 +38,7 @@ enum {
     LAYER_BUSIEST,
     LAYER_LINK,
     LAYER_REPLICAS,
+    LAYER_SAVED,
     LAYER_LOAD
 };
 
@@ -221,6 +222,7 @@ void ek_pass_sum(ek_pass *p)
         sums[LAYER_BUSIEST] = m->stats.work.busiest;
         sums[LAYER_LINK] = m->stats.work.link;
         sums[LAYER_REPLICAS] = m->stats.work.replicas;
+        sums[LAYER_SAVED] = m->stats.saved_s;
         for (int64_t e = 0; e < s->experts; e++)
             sums[LAYER_LOAD + e] = (double)m->stats.load[e];
     }
@@ -286,6 +288,7 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         out->replicas_ahead += (int64_t)of.replicas_ahead;
         out->replica_bytes += of.replica_bytes;
         out->experts_moved += (int64_t)of.experts_moved;
+        out->saved_s += layer_sums(p, l)[LAYER_SAVED] / p->model->cfg.mesh->pp;
     }
 }
 

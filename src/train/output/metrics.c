@@ -451,12 +451,13 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         "\"rank_deviation\": %.6g, \"rank_deviation_before\": %.6g, "
         "\"plans\": %" PRId64 ", \"experts_moved\": %" PRId64 ", \"replicas\": %" PRId64
         ", \"replicas_ahead\": %" PRId64 ", \"replica_mb\": %.3f, "
-        "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, \"slowest_rank\": %.4g, ",
+        "\"plan_ms\": %.3f, \"replica_wait_ms\": %.3f, \"balance_saved_ms\": %.3f, "
+        "\"slowest_rank\": %.4g, ",
         r->step, r->tokens, l->loss, l->aux_loss, r->grad_norm, r->lr, s->step_ms,
         (double)r->tokens / s->step_ms * 1e3, l->expert_max_over_mean, l->ranks.max_over_mean,
         l->dropped, s->ranks, bytes, l->primaries.max_over_mean, l->ranks.deviation,
         l->primaries.deviation, l->plans, l->experts_moved, l->replicas, l->replicas_ahead,
-        l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3,
+        l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3, l->saved_s * 1e3,
         l->slowest_rank > 0 ? 1 / l->slowest_rank : 1);
     n += put_list(m->line + n, m->cap - n, "peak_rss_mb",
                   of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);

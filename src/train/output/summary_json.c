@@ -19,16 +19,22 @@ double ek_summary_rb(const ek_train_balance *b)
 static json_t *balance_json(const ek_train_balance *b)
 {
     json_t *o = json_pack(
-        "{s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy", b->policy,
-        "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
+        "{s:s, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
+        b->policy, "rank_max_over_mean_before", b->before, "rank_max_over_mean", b->after,
         "rank_deviation_before", b->deviation_before, "rank_deviation", b->deviation_after, "rb",
         json_number(ek_summary_rb(b)), "replicas", b->replicas, "replicas_ahead", b->replicas_ahead,
         "replica_mb", b->replica_bytes / 1e6, "experts_moved", b->experts_moved, "plan_ms",
-        b->plan_s * 1e3, "replica_wait_ms", b->waited_s * 1e3, "slowest_rank", b->slowest_rank);
+        b->plan_s * 1e3, "replica_wait_ms", b->waited_s * 1e3, "step_ms", b->step_s * 1e3,
+        "saved_ms", b->saved_s * 1e3, "slowest_rank", b->slowest_rank);
     json_t *survivability;
 
     if (b->survivability_text[0] == '\0')
         return o;
+    if (b->copies_lengthen > 0)
+        json_object_set_new(o, "copies",
+                            json_pack("{s:b, s:f, s:f}", "left_out", b->copies_left_out,
+                                      "would_lengthen", b->copies_lengthen, "losses_cost",
+                                      b->losses_cost));
     json_object_set_new(o, "survives", json_integer(b->survives));
     json_object_set_new(o, "survival", survivability = json_array());
     for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)

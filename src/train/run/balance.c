@@ -386,7 +386,7 @@ static void add_mean(double *mean, double x, int64_t n)
     *mean += (x - *mean) / (double)n;
 }
 
-void ek_run_add_balance(ek_run *r, int64_t n)
+void ek_run_add_balance(ek_run *r, int64_t n, double step_s)
 {
     const ek_losses *l = &r->progress.last.losses;
     ek_train_balance *b = &r->out->balance;
@@ -404,6 +404,8 @@ void ek_run_add_balance(ek_run *r, int64_t n)
     add_mean(&b->experts_moved, (double)l->experts_moved, n);
     add_mean(&b->plan_s, l->plan_s, n);
     add_mean(&b->waited_s, l->replica_wait_s, n);
+    add_mean(&b->step_s, step_s, n);
+    add_mean(&b->saved_s, l->saved_s - l->plan_s / r->mesh->pp - l->replica_wait_s, n);
     add_mean(&b->slowest_rank, 1 / l->slowest_rank, n);
     ek_run_add_layers(r);
 }

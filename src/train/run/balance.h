@@ -16,8 +16,9 @@ EK_CHECKED ek_status ek_run_calibrate(ek_run *r);
  * Collective. */
 EK_CHECKED ek_status ek_run_set_costs(ek_run *r);
 
-/* Adds the last step, the n-th counted one, to the means of the summary. */
-void ek_run_add_balance(ek_run *r, int64_t n);
+/* Adds the last step, the n-th counted one, to the means of the summary; its duration in seconds.
+ */
+void ek_run_add_balance(ek_run *r, int64_t n, double step_s);
 
 /* Sets the expert slices that ranks gather (--adaptive-r) and the slots that they need; after the
  * mesh is open. */

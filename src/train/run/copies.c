@@ -48,7 +48,8 @@ static double serving_part(const ek_planner *p)
 }
 
 /* The part on this rank's stage, of a machine in training. */
-static ek_status predict_stage(const ek_run *r, const ek_machine *m, int32_t copies, double *part)
+static ek_status predict_stage(const ek_run *r, const ek_machine *m, int32_t copies, double *part,
+                               double *step_s)
 {
     const ek_mesh *mesh = r->mesh;
     const ek_trainer_config *t = &r->training;
@@ -69,21 +70,29 @@ static ek_status predict_stage(const ek_run *r, const ek_machine *m, int32_t cop
     cut.ff = (cut.ff + mesh->etp - 1) / mesh->etp;
     EK_TRY(ek_plan_costs_of(m, &s.layer, &of_layer, NULL));
     EK_TRY(ek_copy_costs_of(m, &s, &c, NULL));
-    *part = c.added_s / (c.step_s + dense_seconds(r, m, &of_layer));
+    *step_s = c.step_s + dense_seconds(r, m, &of_layer);
+    *part = c.added_s / *step_s;
     return EK_OK;
 }
 
-ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part)
+static ek_status take_most(const ek_run *r, double *x)
+{
+    *x = -*x;
+    EK_TRY(ek_minimum(r->world, x));
+    *x = -*x;
+    return EK_OK;
+}
+
+ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part, double *step_s)
 {
     ek_machine m;
 
-    *part = -1;
+    *part = *step_s = -1;
     if (r->costs.machine == NULL)
         return EK_OK;
     ek_machine_in_training(r->costs.machine, &m);
-    EK_TRY(ek_agree(r->world, "predict the cost of copies", predict_stage(r, &m, copies, part)));
-    *part = -*part;
-    EK_TRY(ek_minimum(r->world, part)); /* processors may round differently */
-    *part = -*part;
-    return EK_OK;
+    EK_TRY(ek_agree(r->world, "predict the cost of copies",
+                    predict_stage(r, &m, copies, part, step_s)));
+    EK_TRY(take_most(r, part)); /* processors may round differently */
+    return take_most(r, step_s);
 }

@@ -285,7 +285,8 @@ static ek_sim_layout describe(const ek_run *r)
                            .copies = ek_run_copies(r),
                            .keep_all_slots = t->moe.keep_all_slots,
                            .all_serve = r->cfg->zero >= 2 && m->edp > 1,
-                           .copies_lengthen = r->options.copies_lengthen,
+                           .copies_lengthen =
+                               r->options.copies.left_out ? r->options.copies.lengthen : 0,
                            .sends_twice = ek_moe_replica_sets(&t->moe) != EK_REPLICA_SETS_EACH,
                            .micros = ek_batch_micros(t->batch, t->micro_batch),
                            .plan_every = r->cfg->plan_every,

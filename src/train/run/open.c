@@ -106,7 +106,7 @@ static ek_status log_survivability(ek_run *r)
     char shards[64];
 
     EK_TRY(ek_run_evaluate_survivability(r));
-    if (r->rank != 0 || b->survivability_text[0] == '\0')
+    if (r->rank != 0 || !ek_run_has_copies(r))
         return EK_OK;
     if (by_experts)
         ek_log("balance", EK_LOG_INFO, "--replicas-min %d: the current placement %s",

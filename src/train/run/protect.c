@@ -3,15 +3,17 @@
 #include "base/count_text.h"
 #include "base/log.h"
 #include "comm/agree.h"
+#include "model/hf/names.h"
 #include "moe/replica_weights.h"
 #include "train/run/balance.h"
 #include "train/run/copies.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TEXT_CAP = 512, LONGER_CAP = 64, COPIES = 2, IMPOSSIBLE = INT32_MAX };
+enum { TEXT_CAP = 512, LONGER_CAP = 160, COPIES = 2, IMPOSSIBLE = INT32_MAX };
 
 /* Whether this generation goes on from memory of several hosts: then an earlier one has warned. */
 static int was_on_several_hosts(const ek_run *r)
@@ -244,15 +246,22 @@ ek_status ek_run_considers_copies(const ek_run *r, int *considers)
     return EK_OK;
 }
 
-/* " and steps that are predicted to take 2 % longer"; "" if that is not known; in a dry run the
- * condition.  text [cap]. */
+/* " and steps that are predicted to take 2 % longer", and if copies were left out for that, what
+ * losses are expected to cost without them; "" if that is not known; in a dry run the condition.
+ * text [cap]. */
 static const char *longer_text(const ek_run *r, char *text, size_t cap, double part)
 {
+    size_t n;
+
     if (r->cfg->dry_run && r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0)
-        return ", unless they are predicted to lengthen a step by more than 5 %, which a dry run "
-               "does not measure";
-    snprintf(text, cap, " and steps that are predicted to take %.*f %% longer", part < 0.1,
-             100 * part);
+        return ", unless they are predicted to lengthen a step by more than 5 %, and by more than "
+               "losses are expected to cost without them, which a dry run does not measure";
+    n = (size_t)snprintf(text, cap, " and steps that are predicted to take %.*f %% longer",
+                         part < 0.1, 100 * part);
+    if (r->options.copies.left_out)
+        snprintf(text + n, cap - n,
+                 ", where losses of hosts are expected to cost %.2g %% (--host-mtbf)",
+                 100 * r->options.copies.losses);
     return part >= 0 ? text : "";
 }
 
@@ -275,26 +284,65 @@ static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protect
     return EK_OK;
 }
 
-/* Whether copies that nobody asked for, not even by --elastic, lengthen steps too much. */
-static int is_too_slow(const ek_run *r, double part)
+/* Seconds between checkpoints; 0: as the run chooses. */
+static double seconds_between_saves(const ek_train_config *c, double step_s)
 {
-    static const double most = 0.05;
+    if (c->save_seconds > 0)
+        return (double)c->save_seconds;
+    if (c->save_every == 0)
+        return INFINITY;
+    return c->save_every > 0 ? (double)c->save_every * step_s : 0;
+}
 
-    return r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 && part > most;
+/* Which part of its time the run is expected to lose more without copies than with them, by saves
+ * and by steps that losses of hosts make it repeat. */
+static ek_status expected_losses(const ek_run *r, double step_s, double *part)
+{
+    const ek_train_config *c = r->cfg;
+    ek_save_history seen = {0};
+    ek_loss_risk alone = {.hosts = ek_run_count_hosts(r), .p1 = 1, .p2 = 1}, copied = alone;
+    double prior_s = c->host_mtbf * 3600, every_s = seconds_between_saves(c, step_s);
+    double bytes = 3 * (double)ek_dtype_size(r->kernels->real) *
+                   (double)ek_hf_elements(&r->source.spec) / r->ranks; /* weights and moments */
+
+    if (c->supervised != NULL) {
+        seen.lost = (double)c->supervised->lost_hosts;
+        seen.host_s = c->supervised->host_s;
+    }
+    copied.p1 = 0;
+    *part = ek_save_waste(&seen, &alone, prior_s, bytes, every_s) -
+            (isfinite(every_s) ? ek_save_waste(&seen, &copied, prior_s, bytes, every_s) : 0);
+    return ek_minimum(r->world, part); /* processors may round differently */
+}
+
+/* Predicts what copies cost, and whether those that nobody asked for, not even by --elastic, are
+ * left out for that. */
+static ek_status predict_costs(ek_run *r, int32_t copies, ek_copies_costs *out)
+{
+    static const double accepted = 0.05;
+    double step_s;
+
+    *out = (ek_copies_costs){0};
+    EK_TRY(ek_run_predict_copies(r, copies, &out->lengthen, &step_s));
+    if (out->lengthen < 0)
+        return EK_OK;
+    EK_TRY(expected_losses(r, step_s, &out->losses));
+    out->left_out = r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 &&
+                    out->lengthen > fmax(accepted, out->losses);
+    return EK_OK;
 }
 
 ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
 {
     protection p = {0};
     int32_t needed, given = r->cfg->spare_slots;
-    double bytes, part, fits = 0;
+    double bytes, fits = 0;
 
     EK_TRY(copies_to_choose(r, &p.copies));
     if (p.copies == 1)
         return EK_OK;
-    EK_TRY(ek_run_predict_copies(r, p.copies, &part));
-    r->options.copies_lengthen = is_too_slow(r, part) ? part : 0;
-    if (is_too_slow(r, part))
+    EK_TRY(predict_costs(r, p.copies, &r->options.copies));
+    if (r->options.copies.left_out)
         return EK_OK;
     EK_TRY(find_spare_slots(r, p.copies, &needed));
     if (needed == IMPOSSIBLE || (given >= 0 && given < needed))
@@ -312,7 +360,7 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
         return EK_OK;
     set_protection(r, &p);
     return r->cfg->replicas_min == 0 && ek_run_is_executed(r) && !was_on_several_hosts(r)
-               ? tell_cost(r, like, &p, bytes, part)
+               ? tell_cost(r, like, &p, bytes, r->options.copies.lengthen)
                : EK_OK;
 }
 
@@ -354,7 +402,7 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
     int enforced = planner != NULL && ek_planner_for(planner, COPIES)->enforces_replicas_min;
     protection now = get_protection(r),
                p = {ek_planner_for(enforced ? planner : &ek_planner_auto, COPIES), COPIES, 0, 0};
-    double bytes, less, fits, ignored, part;
+    double bytes, less, fits, ignored, part, step_s;
     char memory[16], longer[LONGER_CAP];
     int32_t needed;
 
@@ -380,7 +428,7 @@ static ek_status describe_protection(ek_run *r, char *text, size_t cap)
         p.spare++;
     EK_TRY(measure_protection(r, &r->model->cfg, &p, &bytes, &fits));
     EK_TRY(measure_protection(r, &r->model->cfg, &now, &less, &ignored));
-    EK_TRY(ek_run_predict_copies(r, COPIES, &part));
+    EK_TRY(ek_run_predict_copies(r, COPIES, &part, &step_s));
     snprintf(text, cap,
              "%s--replicas-min %d --spare-slots %d keeps each on two hosts, for %sB of memory more "
              "a rank%s%s",

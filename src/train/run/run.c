@@ -458,7 +458,7 @@ static ek_status step_loop(ek_run *r)
         if (p->step == r->first_step + 1)
             r->progress.counted_ns = now;
         else
-            ek_run_add_balance(r, p->step - r->first_step - 1);
+            ek_run_add_balance(r, p->step - r->first_step - 1, p->step_ms / 1e3);
         if (p->step > r->first_step + 1)
             r->out->tokens_per_s =
                 (double)((p->step - r->first_step - 1) * r->progress.last.tokens) /

@@ -27,6 +27,15 @@
 #include "train/trainer.h"
 #include "train/value_schedule.h"
 
+/* What copies of experts on several hosts are predicted to cost (protect.c). */
+typedef struct {
+    double
+        lengthen;  /* a step, by this part of it; below 0, or 0 where there is no choice: unknown */
+    double losses; /* part of the run's time that losses of hosts are expected to cost more
+                      without them */
+    int left_out;  /* 1: they are left out for that */
+} ek_copies_costs;
+
 /* What the options ask for, read once. */
 typedef struct {
     ek_mesh_sizes sizes; /* with --elastic, fitted to the number of ranks */
@@ -34,7 +43,7 @@ typedef struct {
     int shuffled;
     int adaptive_r;                    /* -1: tuned */
     int32_t replicas_min, spare_slots; /* as given, else chosen (protect.c) */
-    double copies_lengthen;            /* ek_sim_layout */
+    ek_copies_costs copies;
     int no_room; /* 1: there is no memory for two copies of each expert, which would be chosen */
     int stages;  /* virtual stages, */
     int32_t stage_layers[EK_LAYERS_MAX]; /* and the layers of each */
@@ -393,8 +402,12 @@ EK_CHECKED ek_status ek_run_warn_of_loss(ek_run *r);
 /* Which losses of hosts lose a part of the model, by the current placement.  Collective
  * (survivability.c). */
 EK_CHECKED ek_status ek_run_find_risk(ek_run *r, ek_loss_risk *out);
-/* With --replicas-min above 1: computes which losses of hosts the current placement tolerates, into
- * out->balance.  Collective (survivability.c). */
+int ek_run_count_hosts(const ek_run *r);
+/* Whether the run keeps copies for the loss of a host: of experts, or of what ranks shard
+ * (survivability.c). */
+int ek_run_has_copies(const ek_run *r);
+/* With these, and with --elastic on several hosts: computes which losses of hosts the current
+ * placement tolerates, into out->balance.  Collective (survivability.c). */
 EK_CHECKED ek_status ek_run_evaluate_survivability(ek_run *r);
 
 /* --- evaluations: without --eval-data none are made (evaluate.c) ------------------------------ */

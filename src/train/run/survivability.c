@@ -81,6 +81,11 @@ static int32_t number_domains(const ek_run *r, int racks, int32_t *domain_of)
     return n;
 }
 
+int ek_run_count_hosts(const ek_run *r)
+{
+    return number_domains(r, 0, NULL);
+}
+
 static void mark_domain(survivability_work *j, int64_t row, int32_t domain)
 {
     j->masks[row * j->replica_sets.words + domain / 64] |= (int64_t)(UINT64_C(1) << (domain % 64));
@@ -221,8 +226,7 @@ static void fill_host_result(const ek_replica_sets *h, ek_train_balance *b)
     ek_replica_sets_text(h, "host", b->survivability_text, sizeof(b->survivability_text));
 }
 
-/* Whether the run keeps copies for the loss of a host: of experts, or of what ranks shard. */
-static int has_copies(const ek_run *r)
+int ek_run_has_copies(const ek_run *r)
 {
     const ek_planner *p = r->training.moe.planner;
 
@@ -232,7 +236,7 @@ static int has_copies(const ek_run *r)
         return 1;
     if (r->mesh == NULL || !r->cfg->elastic || !shards_state(r))
         return 0;
-    return number_domains(r, 0, NULL) > 1;
+    return ek_run_count_hosts(r) > 1;
 }
 
 ek_status ek_run_evaluate_survivability(ek_run *r)
@@ -240,8 +244,11 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
     ek_train_balance *b = &r->out->balance;
     ek_status st = EK_OK;
 
-    if (!has_copies(r))
+    if (!ek_run_has_copies(r) && (!r->cfg->elastic || r->mesh == NULL || ek_run_count_hosts(r) < 2))
         return EK_OK;
+    b->copies_lengthen = r->options.copies.lengthen;
+    b->losses_cost = r->options.copies.losses;
+    b->copies_left_out = r->options.copies.left_out;
     for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};
 
