@@ -113,15 +113,18 @@ def write_inputs(o, folder):
 def show(kinds, rates, computed, last):
     first = statistics.median(rates[kinds[0]])
     print("| options | tokens/s | of `%s` (lowest .. highest run) | ms computed (each run) | "
-          "max/mean | copies: predicted to take longer | survives |\n|---|---|---|---|---|---|---|" %
+          "max/mean | without balance, predicted | copies: predicted to take longer | survives |\n"
+          "|---|---|---|---|---|---|---|---|" %
           kinds[0])
     for kind in kinds:
         of_first = [x / first for x in rates[kind]]
         balance, longer = last[kind]
-        print("| `%s` | %.0f | %.3f (%.3f .. %.3f) | %s | %.2f | %s | %s |" % (
+        saved = balance.get("saved_ms", 0) / balance.get("step_ms", 1)
+        print("| `%s` | %.0f | %.3f (%.3f .. %.3f) | %s | %.2f | %s | %s | %s |" % (
             kind, statistics.median(rates[kind]), statistics.median(of_first), min(of_first),
             max(of_first), ", ".join("%.0f" % x for x in computed[kind]),
-            balance.get("rank_max_over_mean", float("nan")), longer + " %" if longer else "",
+            balance.get("rank_max_over_mean", float("nan")),
+            "%.3g x the step" % (1 + saved) if balance else "", longer + " %" if longer else "",
             balance.get("survives", "")))
 
 
