@@ -45,6 +45,7 @@ typedef struct {
     int balance;            /* the planner, by index in equal_planners */
     const ek_planner *planner; /* used instead; must have the same plan functions */
     int replicas_min;          /* number of nodes that hold each expert */
+    int survival;              /* 1: placements that survive most losses of nodes are preferred */
     int spare;                 /* spare slots of a rank; 0: by shape */
     int sets;                  /* ek_moe_config.replica_sets; 0: by shape */
     int slow; /* 1 + the rank whose rows take three times as long as those of others, which take
@@ -206,6 +207,7 @@ static inline ek_trainer_config equal_config(const equal_layout *l)
                 .others = l->others,
                 .plan_every = 1,
                 .replicas_min = l->replicas_min,
+                .prefer_survival = l->survival,
                 .horizon = 20,
                 .follow_speeds = l->slow > 0,
                 .costs = {.compute_s_per_row = 1e-3,

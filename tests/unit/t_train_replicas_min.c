@@ -217,6 +217,57 @@ static void as_far_as_nodes_suffice(void)
     check_hosts(&l, 2);
 }
 
+/* Pairs of nodes that together hold all copies of some expert, in the plans of `counted`. */
+static atomic_int fatal_pairs;
+
+static ek_status counted(void *memory, const ek_plan_limits *l, const int64_t *counts, ek_plan *p)
+{
+    unsigned pairs = 0; /* bits */
+
+    EK_TRY(ek_planner_replicate.plan_persistent(memory, l, counts, p));
+    for (int32_t e = 0; e < l->experts; e++) {
+        unsigned nodes = 0;
+
+        for (int32_t s = 0; s < l->ranks * l->slots; s++)
+            nodes |= p->placement.expert_of[s] == e ? 1U << l->node_of[s / l->slots] : 0;
+        if (__builtin_popcount(nodes) == 2)
+            pairs |= 1U << nodes;
+    }
+    atomic_fetch_add(&fatal_pairs, __builtin_popcount(pairs));
+    return EK_OK;
+}
+
+/* Four nodes of six slots.  The four cold experts are on two of the nodes where few losses are
+ * fatal, which leaves most of the two hot ones to the other nodes; speed spreads all of them. */
+static void survival_is_preferred(void)
+{
+    enum { EXPERTS = 6 };
+    static const uint32_t loads[EXPERTS] = {500, 500, 4, 4, 4, 4};
+    static const ek_trace hot = {.data = (const unsigned char *)loads,
+                                 .width = sizeof(*loads),
+                                 .iterations = 1,
+                                 .layers = 1,
+                                 .sources = 1,
+                                 .experts = EXPERTS};
+    ek_planner counting = ek_planner_replicate;
+    int pairs[2];
+
+    counting.plan_persistent = counted;
+    for (int survival = 0; survival < 2; survival++) {
+        equal_layout l = on_nodes(0, 8, 8, 2);
+
+        l.model = 2; /* six experts */
+        l.spare = 2;
+        l.replay = &hot;
+        l.survival = survival;
+        l.planner = &counting;
+        fatal_pairs = 0;
+        check_hosts(&l, 2);
+        pairs[survival] = fatal_pairs;
+    }
+    CHECK(pairs[1] > 0 && pairs[1] < pairs[0]);
+}
+
 /* Control: by popularity alone some experts are on one node. */
 static void without_it_some_lie_on_one(void)
 {
@@ -253,6 +304,7 @@ static const ek_case cases[] = {
     EK_CASE(without_the_planner_persistent_copies_serve),
     EK_CASE(copies_without_rows_follow),
     EK_CASE(as_far_as_nodes_suffice),
+    EK_CASE(survival_is_preferred),
     EK_CASE(without_it_some_lie_on_one),
     EK_CASE(replicas_are_the_same_bits),
 };
