@@ -1,9 +1,12 @@
 /* The least maximum load and the most local assignments, against plain searches: bisection with a
  * maximum flow, and a minimum-cost flow by one shortest path at a time, over a matrix of arcs. */
 #include "balance/quota_flow.h"
+#include "base/clock.h"
 #include "base/random.h"
 #include "ek_test.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -354,6 +357,52 @@ static void huge_counts_do_not_overflow(void)
     close_layer(&x);
 }
 
+/* --- many ranks ------------------------------------------------------------------------------- */
+
+/* Two experts a rank, each with a second copy on the rank after, and an empty slot, as `auto` with
+ * --replicas-min 2 may have them; popular experts have up to seven times the assignments of others.
+ */
+static void open_ring(layer *x, int32_t ranks)
+{
+    open_layer(x, 2 * ranks, ranks, 5);
+    for (int32_t e = 0; e < 2 * ranks; e++)
+        x->p.placement.expert_of[(e / 2 + 1) % ranks * 5 + 2 + e % 2] = e;
+    for (int32_t i = 0; i < 2 * ranks * ranks; i++)
+        x->counts[i] = 16 + drawn(ranks, i % (2 * ranks), 100) + drawn(ranks + 1, i, 9);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Prints the median time of the quotas of a layer. */
+static void quotas_of_many_ranks_take_microseconds(void)
+{
+    enum { REPEATS = 99 };
+    static const int32_t ranks[] = {4, 16, 64};
+
+    for (size_t i = 0; i < sizeof(ranks) / sizeof(*ranks); i++) {
+        double us[REPEATS];
+        layer x;
+
+        open_ring(&x, ranks[i]);
+        for (int n = 0; n < REPEATS; n++) {
+            int64_t start = ek_clock_ns();
+
+            (void)least_of(&x);
+            us[n] = (double)(ek_clock_ns() - start) / 1e3;
+        }
+        CHECK(ek_plan_check(&x.l, x.counts, &x.p) == EK_OK);
+        qsort(us, REPEATS, sizeof(*us), by_size);
+        printf("%d ranks, %d experts with two copies: %.1f us for quotas (median of %d)\n",
+               ranks[i], 2 * ranks[i], us[REPEATS / 2], REPEATS);
+        close_layer(&x);
+    }
+}
+
 static const ek_case cases[] = {
     EK_CASE(any_layer_has_the_least_load_with_the_fewest_rows_moved),
     EK_CASE(any_capacity_serves_the_most),
@@ -361,5 +410,6 @@ static const ek_case cases[] = {
     EK_CASE(rows_stay_on_their_rank_where_the_maximum_is_elsewhere),
     EK_CASE(without_assignments_nothing_is_served),
     EK_CASE(huge_counts_do_not_overflow),
+    EK_CASE(quotas_of_many_ranks_take_microseconds),
 };
 EK_TEST_MAIN(cases)
