@@ -291,6 +291,8 @@ static void print_text(const plan_run *x, const ek_replay_result *r)
            (int)l->slots, l->slots == 1 ? "" : "s");
     printf("  max/mean    %.4f before, %.4f with %lld plans, worst %.4f%s\n", r->before, r->mean,
            (long long)r->plans, r->worst, l->row_cost != NULL ? ", of time by rank speeds" : "");
+    printf("  deviation   of rank loads %.4g times as large without the plan (RB, median)\n",
+           r->rb_median);
     printf("  plan time   %s, 99 %% below %s\n", ek_cost_quantity(a, r->us_median * 1e-6, "s"),
            ek_cost_quantity(b, r->us_p99 * 1e-6, "s"));
     if (x->cfg.history != NULL)

@@ -64,6 +64,9 @@ class Plan(ek_cli.Case):
         self.assertLess(got["exact"]["max_over_mean_worst"], 1.01)
         self.assertGreater(got["exact"]["predicted_speedup"], 1.4)
         self.assertGreater(got["exact"]["rb_median"], 10)
+        self.assertEqual(got["off"]["rb_median"], 1)
+        self.assertIn("deviation   of rank loads %.4g times" % got["exact"]["rb_median"],
+                      self.plan(trace, "--policy", "exact", "--ranks", 4, "--spare-slots", 2).stdout)
         self.assertGreaterEqual(got["auto"]["predicted_speedup"],
                                 max(r["predicted_speedup"] for r in got.values()) * 0.999)
         for policy in POLICIES[2:]:

@@ -409,6 +409,16 @@ static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
                          sizeof(of_layers) / sizeof(of_layers[0]));
 }
 
+/* Pro-Prophet's RB; null where no difference is left. */
+static size_t put_rb(char *at, size_t cap, const ek_losses *l)
+{
+    double before = l->primaries.deviation, after = l->ranks.deviation;
+
+    if (before > 0 && !(after > 0))
+        return (size_t)snprintf(at, cap, "\"rb\": null, ");
+    return (size_t)snprintf(at, cap, "\"rb\": %.6g, ", before > 0 ? before / after : 1);
+}
+
 /* Members that only some steps have. */
 static size_t put_rest(char *at, size_t cap, const ek_metrics_step *s)
 {
@@ -459,6 +469,7 @@ static size_t put_line(ek_metrics *m, const ek_metrics_step *s)
         l->primaries.deviation, l->plans, l->experts_moved, l->replicas, l->replicas_ahead,
         l->replica_bytes / 1e6, l->plan_s * 1e3, l->replica_wait_s * 1e3, l->saved_s * 1e3,
         l->slowest_rank > 0 ? 1 / l->slowest_rank : 1);
+    n += put_rb(m->line + n, m->cap - n, l);
     n += put_list(m->line + n, m->cap - n, "peak_rss_mb",
                   of_ranks(s, offsetof(ek_rank_metrics, peak_rss_bytes)), 1e-6, 1);
     n += (size_t)snprintf(m->line + n, m->cap - n, ", ");
