@@ -8,8 +8,8 @@ without --elastic, or keep copies of experts.  Kinds take turns.  A kind's figur
 step of the last half of its runs' steps, and its spread that of the runs.  A kind that keeps
 copies has what the run predicted of them.
 
-All runs have one pipeline degree and all-to-all, as their search tries another setting in each of
-the first steps.  How fast the machine was in a run tells what rank 0 computes in a step besides
+All runs also have one pipeline degree and all-to-all, as their search tries another setting in each
+of the first steps, and --plan-every 5, so that placements change within the few steps.  How fast the machine was in a run tells what rank 0 computes in a step besides
 AdamW, which is the same work in all kinds that balance.
 
 Example:
