@@ -20,6 +20,7 @@
 #ifndef MOE_LAYER_H
 #define MOE_LAYER_H
 
+#include "balance/early_replicas.h"
 #include "moe/config.h"
 #include "moe/replay_gate.h"
 #include "moe/stats.h"
@@ -107,11 +108,7 @@ typedef struct {
     ek_plan *made;      /* [edp], the plans, for their predicted times and reasons */
     int known;          /* 0: no plan yet, as there are no counts yet */
 
-    /* may_use_previous_counts: the layer's predicted time with replicas sent before the gate, and
-     * after it; fading means over `judged` micro-batches, and of the one at work */
-    double before_s, after_s;
-    double now_before_s, now_after_s;
-    int judged;
+    ek_early_times times; /* with may_use_previous_counts */
 } ek_moe_next_plan;
 
 /* While a graph is built: ids of ops that ops appended later wait for; -1: none. */

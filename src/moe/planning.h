@@ -2,7 +2,7 @@
 #ifndef MOE_PLANNING_H
 #define MOE_PLANNING_H
 
-#include "balance/late_replicas.h"
+#include "balance/early_replicas.h"
 #include "balance/rank_speeds.h"
 #include "moe/layer.h"
 #include "placement/survivability.h"

@@ -9,9 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Micro-batches that the means of ek_moe_next_plan reach back. */
-enum { JUDGED = 8 };
-
 /* Nodes of the expert ranks of a group, numbered by first rank. */
 static void number_nodes(const ek_mesh *mesh, int ep_group, int32_t *node_of)
 {
@@ -376,85 +373,48 @@ static ek_placement sent_in_group(const ek_moe *m, int ep_group, const ek_placem
     return sent;
 }
 
-/* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts, in proportion
- * to the plan's; or with the least maximum load, and replicas that pay although they are waited
- * for. */
+/* A plan for d->scratch.counts, of the persistent copies, in the terms of a choice. */
+typedef struct {
+    ek_moe *m;
+    int ep_group;
+} fresh_plan;
+
+static ek_status make_fresh_plan(void *context, ek_plan *p)
+{
+    const fresh_plan *f = context;
+
+    return make_plan(f->m, f->ep_group, p);
+}
+
+static ek_early_choice choice_of(ek_moe *m, fresh_plan *fresh, int sent)
+{
+    ek_moe_planning *d = m->planning;
+    const ek_plan *made = &next_plan_of(m)->made[fresh->ep_group];
+    int64_t slots = (int64_t)made->placement.ranks * made->placement.slots;
+
+    return (ek_early_choice){.late = &d->scratch.late,
+                             .limits = &d->limits,
+                             .counts = d->scratch.counts,
+                             .persistent = m->w->placement.expert_of + fresh->ep_group * slots,
+                             .made = made,
+                             .sent = sent,
+                             .plan = make_fresh_plan,
+                             .context = fresh,
+                             .expert_of = d->scratch.expert_of,
+                             .quota = d->scratch.other_quota};
+}
+
+/* Completes a plan made from the previous micro-batch: quotas for d->scratch.counts in proportion
+ * to the plan's. */
 static ek_status reuse_previous_plan(ek_moe *m, int ep_group, ek_plan *p)
 {
     const ek_plan *made = &next_plan_of(m)->made[ep_group];
-    ek_moe_planning *d = m->planning;
-    ek_placement sent = sent_in_group(m, ep_group, &p->placement);
 
     p->before_s = made->before_s;
     p->after_s = made->after_s;
     memcpy(p->reason, made->reason, sizeof(p->reason));
-    if (!ek_routing_plan_compares_previous(m))
-        return serve_placement(
-            m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots,
-            p);
-    ek_late_replicas_add(
-        &d->scratch.late, &d->limits, d->scratch.counts,
-        m->w->placement.expert_of + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
-    ek_late_replicas_keep_slots(p, &sent);
-    return EK_OK;
-}
-
-/* Replaces a plan by another one, of which what has been sent stays in its slots. */
-static void take_plan(const ek_plan *other, const ek_placement *sent, ek_plan *p)
-{
-    size_t slots = (size_t)p->placement.ranks * (size_t)p->placement.slots;
-
-    memcpy(p->placement.expert_of, other->placement.expert_of,
-           slots * sizeof(*p->placement.expert_of));
-    memcpy(p->quota, other->quota, slots * sizeof(*p->quota));
-    memcpy(p->reason, other->reason, sizeof(p->reason));
-    p->before_s = other->before_s;
-    p->after_s = other->after_s;
-    ek_late_replicas_keep_slots(p, sent);
-}
-
-/* Makes the plan from the previous counts and that from d->scratch.counts alone, and adds the times
- * of both ways to the layer's next plan.  Where replicas were sent before the gate, *p is the one
- * that takes less from there. */
-static ek_status plan_both_ways(ek_moe *m, int ep_group, int sent, ek_plan *p)
-{
-    ek_moe_planning *d = m->planning;
-    ek_moe_next_plan *a = next_plan_of(m);
-    ek_placement early = sent_in_group(m, ep_group, &p->placement);
-    int64_t slots = (int64_t)early.ranks * early.slots;
-    const int32_t *from = sent ? m->w->placement.expert_of + ep_group * slots : early.expert_of;
-    ek_plan other = {
-        .placement = p->placement, .quota = d->scratch.other_quota, .explain = p->explain};
-    ek_plan *forecast = sent ? p : &other, *fresh = sent ? &other : p;
-    double forecast_s, fresh_s;
-
-    other.placement.expert_of = d->scratch.expert_of;
-    memcpy(d->scratch.expert_of, from, (size_t)slots * sizeof(*from));
-    EK_TRY(reuse_previous_plan(m, ep_group, forecast));
-    EK_TRY(make_plan(m, ep_group, fresh));
-    forecast_s =
-        ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, forecast, &early);
-    fresh_s = ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, fresh, &early);
-    a->now_before_s += fresh_s < forecast_s ? fresh_s : forecast_s;
-    a->now_after_s +=
-        ek_late_replicas_time(&d->scratch.late, &d->limits, d->scratch.counts, fresh, NULL);
-    if (sent && fresh_s < forecast_s)
-        take_plan(fresh, &early, p);
-    return EK_OK;
-}
-
-/* Adds a micro-batch to the means, in which recent ones count most. */
-static void judge_previous(ek_moe *m)
-{
-    ek_moe_next_plan *a = next_plan_of(m);
-    double part = 1.0 / (a->judged < JUDGED ? a->judged + 1 : JUDGED);
-
-    if (a->now_after_s > 0) {
-        a->before_s += part * (a->now_before_s - a->before_s);
-        a->after_s += part * (a->now_after_s - a->after_s);
-        a->judged++;
-    }
-    a->now_before_s = a->now_after_s = 0;
+    return serve_placement(
+        m, next_plan_of(m)->quota + (int64_t)ep_group * p->placement.ranks * p->placement.slots, p);
 }
 
 /* Sets route->late_of of a group, and whether this rank's part of it takes memory in use. */
@@ -477,8 +437,13 @@ static void list_late(const ek_moe *m, int ep_group, ek_moe_route *route)
 /* Makes the plan of a group for d->scratch.counts, with what was sent before the gate. */
 static ek_status plan_with_sent(ek_moe *m, int ep_group, const ek_moe_route *route, ek_plan *p)
 {
-    if (ek_routing_plan_compares_previous(m) && next_plan_of(m)->known)
-        return plan_both_ways(m, ep_group, route->sent, p);
+    fresh_plan fresh = {m, ep_group};
+    ek_early_choice choice;
+
+    if (ek_routing_plan_compares_previous(m) && next_plan_of(m)->known) {
+        choice = choice_of(m, &fresh, route->sent);
+        return ek_early_choose(&choice, &next_plan_of(m)->times, p);
+    }
     return route->sent ? reuse_previous_plan(m, ep_group, p) : make_plan(m, ep_group, p);
 }
 
@@ -705,7 +670,7 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
         drop_late(m, route);
     }
     if (ek_routing_plan_compares_previous(m))
-        judge_previous(m);
+        ek_early_judge(&next_plan_of(m)->times);
     if (m->x.local)
         plan_local_rows(m, gate_stats, route);
     else if (!plans)
@@ -715,27 +680,16 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
 
 /* --- plans from the previous micro-batch ------------------------------------------------------ */
 
-/* Whether the next plan was made for the current persistent placement. */
-static int is_current(const ek_moe *m)
-{
-    const ek_placement *now = &m->w->placement;
-
-    for (int32_t s = 0; s < m->x.all_slots; s++)
-        if (now->expert_of[s] >= 0 && now->expert_of[s] != next_plan_of(m)->expert_of[s])
-            return 0;
-    return 1;
-}
-
 /* Reads nothing that another layer's planning may write meanwhile: ranks must decide alike. */
 void ek_routing_plan_use_previous(ek_moe *m, ek_moe_route *route)
 {
     ek_moe_next_plan *a = next_plan_of(m);
 
-    if (a->known && !is_current(m)) {
+    if (a->known && !ek_early_is_current(m->w->placement.expert_of, a->expert_of, m->x.all_slots)) {
         a->known = 0;
         memset(a->quota, 0, (size_t)m->x.all_slots * sizeof(*a->quota));
     }
-    route->sent = !ek_routing_plan_compares_previous(m) || (a->known && a->before_s <= a->after_s);
+    route->sent = !ek_routing_plan_compares_previous(m) || (a->known && ek_early_pays(&a->times));
     if (m->x.local || !a->known || !route->sent)
         copy_placement(m, route->expert_of);
     else

@@ -187,7 +187,7 @@ static void judge_waiting_faster(const layer *l, int turn)
 {
     look_at_sent(l, turn);
     if (turn == 0)
-        l->m.next_plan[0].before_s = 2 * l->m.next_plan[0].after_s;
+        l->m.next_plan[0].times.before_s = 2 * l->m.next_plan[0].times.after_s;
 }
 
 /* Steady loads: replicas are sent before the gate as soon as there are counts, and balance.  Loads
