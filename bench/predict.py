@@ -113,10 +113,10 @@ class Group:
         return path
 
     def counted_trace(self, layout):
-        """Its iterations of the steps that count, after one more for a policy that plans or places from it."""
-        before = any("--balance " + policy in layout[1] for policy in ("prophet", "auto"))
+        """Its iterations of the steps that count, after those that a policy plans from, or places by: auto does both."""
+        before = 1 * ("--balance prophet" in layout[1]) + 2 * ("--balance auto" in layout[1])
         if before > self.o.skip:
-            sys.exit("prophet and auto plan from the step before the first that counts: --skip 1 or more")
+            sys.exit("prophet and auto plan from steps before the first that counts: --skip 2 or more")
         path = self.path("counted%d.npy" % before)
         cut_iterations(self.trace(), path, self.o.skip - before, self.o.steps + before)
         return path

@@ -1,6 +1,7 @@
 /* Replay of a trace: one placement per layer, planned and evaluated iteration by iteration. */
 #include "balance/replay.h"
 
+#include "balance/early_replicas.h"
 #include "balance/plan_time.h"
 #include "base/clock.h"
 #include "base/sort.h"
@@ -12,19 +13,32 @@
 /* Deviations below this are rounding. */
 static const double rounding = 0.5;
 
+/* A layer's replicas before the gate. */
+typedef struct {
+    ek_plan made; /* from the counts of the micro-batch before */
+    int known;
+    ek_early_times times;
+} forecast;
+
 typedef struct {
     const ek_trace *t;
     const ek_replay_config *cfg;
     ek_plan_limits l;
     ek_arena arena;
-    void *planner;                /* memory of the planner */
-    int64_t *counts, *seen;       /* [ranks][experts] of the iteration; of the plan */
-    int64_t *total, *load;        /* [experts], [ranks] */
-    int64_t *memory;              /* scratch of ek_plan_time */
-    int32_t *slots;               /* scratch of ek_plan_time */
-    ek_plan plan, served;         /* as planned; with quotas for the iteration's counts */
-    ek_plan *kept;                /* [layers] the persistent placement and its quotas */
-    ek_plan_history *past;        /* [layers]; NULL: see plans_from_past */
+    void *planner;          /* memory of the planner */
+    int64_t *counts, *seen; /* [ranks][experts] of the iteration; of the plan */
+    int64_t *total, *load;  /* [experts], [ranks] */
+    int64_t *memory;        /* scratch of ek_plan_time */
+    int32_t *slots;         /* scratch of ek_plan_time */
+    ek_plan plan, served;   /* as planned; with quotas for the iteration's counts */
+    ek_plan *kept;          /* [layers] the persistent placement and its quotas */
+    ek_plan_history *past;  /* [layers]; NULL: see plans_from_past */
+    forecast *forecasts;    /* [layers]; NULL: replicas are planned after the gate */
+    ek_plan fresh, other;   /* then: from the micro-batch's counts; scratch */
+    ek_late_replicas late;
+    ek_placement sent;
+    ek_replay_replicas replicas;
+    int64_t iteration;
     double *us, *rb;              /* [plans] */
     ek_replica_sets replica_sets; /* replica sets of the persistent placements */
     ek_replica_sets others;       /* the same without the layer being planned */
@@ -39,6 +53,27 @@ static int plans_from_past(const ek_replay_config *cfg)
 {
     return cfg->history == NULL && cfg->planner->plan_persistent != NULL &&
            cfg->planner->plan_transient != NULL;
+}
+
+static int makes_forecasts(const ek_replay_config *cfg)
+{
+    return cfg->forecasts && cfg->planner->may_use_previous_counts;
+}
+
+static void reserve_forecasts(replay *r)
+{
+    ek_arena *a = &r->arena;
+
+    r->forecasts = ek_arena_alloc(a, r->t->layers, sizeof(*r->forecasts));
+    for (int64_t i = 0; i < r->t->layers; i++) {
+        ek_plan measured;
+
+        ek_plan_reserve(r->forecasts != NULL ? &r->forecasts[i].made : &measured, a, &r->l);
+    }
+    ek_plan_reserve(&r->fresh, a, &r->l);
+    ek_plan_reserve(&r->other, a, &r->l);
+    ek_placement_reserve(&r->sent, a, r->l.experts, r->l.ranks, r->l.slots);
+    ek_late_replicas_reserve(&r->late, a, &r->l);
 }
 
 static void reserve_arrays(replay *r)
@@ -70,6 +105,8 @@ static void reserve_arrays(replay *r)
 
         ek_plan_history_reserve(r->past != NULL ? &r->past[i] : &measured, a, l);
     }
+    if (makes_forecasts(r->cfg))
+        reserve_forecasts(r);
     ek_replica_sets_reserve(&r->replica_sets, a, ek_plan_number_nodes(l, NULL),
                             r->t->layers * l->experts);
     ek_replica_sets_reserve(&r->others, a, ek_plan_number_domains(l, NULL),
@@ -237,6 +274,140 @@ static ek_status plan_persistent(replay *r, int64_t layer)
     return r->cfg->history == NULL ? place_layer(r, layer, r->seen, 1, r->l.horizon) : EK_OK;
 }
 
+/* --- replicas before the gate ----------------------------------------------------------------- */
+
+/* What a forecast has of a plan. */
+static void copy_forecast(ek_plan *to, const ek_plan *from)
+{
+    ek_placement_copy(&to->placement, &from->placement);
+    memcpy(to->reason, from->reason, sizeof(to->reason));
+    to->before_s = from->before_s;
+    to->after_s = from->after_s;
+}
+
+/* The planner's from r->seen, which is the forecast of the next micro-batch, too. */
+static ek_status plan_fresh(void *context, ek_plan *p)
+{
+    replay *r = context;
+
+    EK_TRY(r->cfg->planner->plan_transient(r->planner, &r->l, r->seen, p));
+    copy_forecast(&r->fresh, p);
+    return EK_OK;
+}
+
+static void keep_forecast(const replay *r, forecast *f)
+{
+    copy_forecast(&f->made, &r->fresh);
+    f->known = 1;
+}
+
+/* Counts the replicas of r->plan, as many times as micro-batches are alike; sent: those in r->sent
+ * were sent before the gate. */
+static void count_replicas(replay *r, const ek_placement *kept, int sent, int64_t times)
+{
+    const ek_placement *p = &r->plan.placement;
+    ek_replay_replicas *n = &r->replicas;
+    int64_t transient = 0, all = 0;
+
+    for (int32_t s = 0; s < r->l.ranks * r->l.slots; s++) {
+        int is = ek_plan_is_replica(p, s);
+
+        all += is;
+        transient += is && kept->expert_of[s] < 0;
+    }
+    n->replicas += times * all;
+    n->transient += times * transient;
+    n->sent = sent ? &r->sent : NULL;
+    if (r->cfg->planner->uses_previous_counts) /* and nothing is added */
+        n->ahead += times * transient;
+    if (!sent)
+        return;
+    n->ahead += times * (transient - ek_late_replicas_count(&r->late, p, &r->sent).all);
+    n->unused += times * ek_late_replicas_unused(&r->late, p, &r->sent).all;
+}
+
+/* One micro-batch for r->seen, as ek_routing_plan_use_previous and what follows it in training. */
+static ek_status plan_micro(replay *r, int64_t layer, int sent)
+{
+    forecast *f = &r->forecasts[layer];
+    const ek_placement *kept = &r->kept[layer].placement;
+    ek_early_choice c = {.late = &r->late,
+                         .limits = &r->l,
+                         .counts = r->seen,
+                         .persistent = kept->expert_of,
+                         .made = &f->made,
+                         .sent = sent,
+                         .plan = plan_fresh,
+                         .context = r,
+                         .expert_of = r->other.placement.expert_of,
+                         .quota = r->other.quota};
+
+    ek_placement_copy(&r->plan.placement, sent ? &f->made.placement : kept);
+    if (!f->known)
+        return plan_fresh(r, &r->plan);
+    EK_TRY(ek_early_choose(&c, &f->times, &r->plan));
+    ek_placement_copy(&r->sent, &f->made.placement);
+    return EK_OK;
+}
+
+static ek_status tell_first(replay *r, int64_t layer)
+{
+    ek_replay_replicas first = r->replicas;
+
+    first.first = 1;
+    if (r->cfg->each == NULL)
+        return EK_OK;
+    EK_TRY(ek_plan_check(&r->l, r->counts, &r->plan));
+    return r->cfg->each(r->cfg->context, r->iteration, layer, r->counts, &r->plan, &first);
+}
+
+/* All micro-batches of an iteration.  From the second on they have the same counts and forecast, so
+ * that those that go the same way are alike. */
+static ek_status plan_micros(replay *r, int64_t layer)
+{
+    forecast *f = &r->forecasts[layer];
+    const ek_placement *kept = &r->kept[layer].placement;
+    int64_t slots = (int64_t)r->l.ranks * r->l.slots;
+    ek_early_times now = {0};
+    int before = -1; /* the way of the micro-batch before */
+
+    f->known = f->known && ek_early_is_current(kept->expert_of, f->made.placement.expert_of, slots);
+    if (r->t->iterations == 1) { /* as if there had been one like it */
+        ek_placement_copy(&r->plan.placement, kept);
+        EK_TRY(plan_fresh(r, &r->plan));
+        keep_forecast(r, f);
+    }
+    for (int64_t i = 0; i < batches_of(r); i++) {
+        int sent = f->known && ek_early_pays(&f->times);
+
+        if (i < 2 || sent != before) {
+            EK_TRY(plan_micro(r, layer, sent));
+        } else {
+            f->times.now_before_s = now.now_before_s;
+            f->times.now_after_s = now.now_after_s;
+        }
+        now = f->times;
+        ek_early_judge(&f->times);
+        count_replicas(r, kept, sent, 1);
+        if (i == 0 && batches_of(r) > 1)
+            EK_TRY(tell_first(r, layer));
+        keep_forecast(r, f);
+        before = sent;
+    }
+    return EK_OK;
+}
+
+/* --- one layer -------------------------------------------------------------------------------- */
+
+static ek_status plan_transient(replay *r, int64_t layer)
+{
+    if (r->forecasts != NULL)
+        return plan_micros(r, layer);
+    EK_TRY(r->cfg->planner->plan_transient(r->planner, &r->l, r->seen, &r->plan));
+    count_replicas(r, &r->kept[layer].placement, 0, batches_of(r));
+    return EK_OK;
+}
+
 static ek_status make_plan(replay *r, int64_t layer, double *us)
 {
     const ek_planner *planner = r->cfg->planner;
@@ -244,16 +415,19 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
 
     ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
     start = ek_clock_ns();
+    r->replicas = (ek_replay_replicas){0};
     if (planner->plan_persistent != NULL)
         EK_TRY(plan_persistent(r, layer));
     if (planner->plan_transient != NULL) {
-        EK_TRY(planner->plan_transient(r->planner, &r->l, r->seen, &r->plan));
+        EK_TRY(plan_transient(r, layer));
     } else if (r->cfg->history != NULL) { /* quotas of the persistent placement */
         ek_plan_totals(&r->l, r->seen, r->total);
         ek_plan_serve(&r->l, r->total, &r->kept[layer], r->plan.quota);
         memcpy(r->plan.reason, r->kept[layer].reason, sizeof(r->plan.reason));
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
+    if (planner->plan_transient == NULL)
+        count_replicas(r, &r->plan.placement, 0, batches_of(r));
     r->bytes += replica_bytes_of(r);
     if (r->past != NULL) {
         ek_plan_limits l = limits_of_past(r);
@@ -314,6 +488,7 @@ static ek_status replay_layer(replay *r, int64_t iteration, int64_t layer, ek_re
 {
     spread before, after;
 
+    r->iteration = iteration;
     read_counts(r, r->t, iteration, layer, r->counts);
     read_counts(r, r->t, iteration - r->cfg->lag, layer, r->seen);
     EK_TRY(check_sums(r));
@@ -334,9 +509,9 @@ static ek_status replay_layer(replay *r, int64_t iteration, int64_t layer, ek_re
     out->before += before.max_over_mean;
     out->mean += after.max_over_mean;
     out->worst = fmax(out->worst, after.max_over_mean);
-    return r->cfg->each != NULL
-               ? r->cfg->each(r->cfg->context, iteration, layer, r->counts, &r->served)
-               : EK_OK;
+    return r->cfg->each != NULL ? r->cfg->each(r->cfg->context, iteration, layer, r->counts,
+                                               &r->served, &r->replicas)
+                                : EK_OK;
 }
 
 /* Collects the replica sets of all layers, by nodes or failure domains. */
@@ -394,6 +569,9 @@ ek_status ek_replay(const ek_trace *t, const ek_replay_config *cfg, ek_replay_re
     EK_REQUIRE(cfg->lag >= 0 && cfg->lag < t->iterations, EK_EINVAL,
                "a lag of %lld iterations, and the trace has %lld", (long long)cfg->lag,
                (long long)t->iterations);
+    EK_REQUIRE(!makes_forecasts(cfg) || cfg->lag == 0, EK_EINVAL,
+               "a lag of %lld iterations, with plans from the micro-batch before",
+               (long long)cfg->lag);
     EK_REQUIRE(cfg->history == NULL ||
                    (cfg->history->layers == t->layers && cfg->history->experts == t->experts),
                EK_EINVAL, "the history has %lld layers of %lld experts, the trace %lld of %lld",

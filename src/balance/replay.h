@@ -6,11 +6,29 @@
 #include "balance/planner.h"
 #include "balance/trace.h"
 
+/* Replicas of an iteration, of all its micro-batches, as training counts them. */
+typedef struct {
+    int64_t replicas;  /* that serve, persistent ones among them */
+    int64_t transient; /* of these, */
+    int64_t ahead;     /* and of these, sent before the gate */
+    int64_t unused;    /* sent before the gate beside them */
+    /* What was sent before the gate in the last micro-batch, in the slots that it went to; NULL:
+     * nothing was, and all replicas are planned after it. */
+    const ek_placement *sent;
+    int first; /* the plan and all of this are of the first of several micro-batches */
+} ek_replay_replicas;
+
 typedef struct {
     const ek_planner *planner;
     ek_plan_limits limits; /* slots: ceil(experts / ranks) plus spare slots */
     int64_t lag;           /* a plan is made from the counts of `lag` iterations before */
     int64_t batches;       /* micro-batches of the limits that an iteration stands for; 0: 1 */
+    /* 1: of a planner with may_use_previous_counts replicas are sent before the gate as in training
+     * (balance/early_replicas.h): planned from the counts of the micro-batch before, which is of
+     * the same iteration but for its first one, and in a trace of one iteration always.  `each` is
+     * called with the plan of the first of several micro-batches, too; the result is of the last.
+     */
+    int forecasts;
     /* Persistent placements are made once per layer, from the sums over this trace's iterations.
      * NULL: planners with plan_persistent only run it for every plan, on the counts that the plan
      * is made from; those with plan_transient as well run it after the first iteration (those
@@ -20,10 +38,10 @@ typedef struct {
     /* Counts are scaled to `tokens` tokens of each rank with top_k experts (ek_trace_scale); tokens
      * 0: counts are as recorded. */
     int64_t tokens, top_k;
-    /* Called with every plan and its quotas for the actual counts; NULL: not called.  A failure
-     * ends the replay and is returned. */
+    /* Called with every plan and its quotas for the actual counts, and the replicas of the
+     * iteration; NULL: not called.  A failure ends the replay and is returned. */
     ek_status (*each)(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
-                      const ek_plan *served);
+                      const ek_plan *served, const ek_replay_replicas *replicas);
     void *context;
 } ek_replay_config;
 

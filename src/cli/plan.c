@@ -121,11 +121,12 @@ static ek_plan_costs built_in_costs(const ek_model_spec *m)
 }
 
 static ek_status emit_plan(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
-                           const ek_plan *p)
+                           const ek_plan *p, const ek_replay_replicas *replicas)
 {
     plan_run *x = context;
     ek_plan_place at = {.iteration = iteration, .layer = layer, .micro = -1};
 
+    (void)replicas;
     ek_plan_lines_add(&x->emit, &at, &x->cfg.limits, counts, p);
     EK_TRY(ek_file_out_check(&x->emit.out));
     return ferror(x->emit.file) ? ek_plan_lines_flush(&x->emit) : EK_OK;

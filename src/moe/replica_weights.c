@@ -516,7 +516,7 @@ static int32_t add_net(const ek_moe_builder *b, ek_op_kind kind, ek_collective c
 
 int32_t ek_replicas_add_prefetch(const ek_moe_builder *b, ek_op_fn run, int32_t dep)
 {
-    return add_net(b, EK_OP_REPLICAS, EK_COLLECTIVE_MULTICASTS, run, -1,
+    return add_net(b, EK_OP_EARLY_REPLICAS, EK_COLLECTIVE_MULTICASTS, run, -1,
                    slices_of(b->m) * slice_bytes(b->m, 0), dep, -1);
 }
 

@@ -41,6 +41,7 @@ static const ek_op_info kinds[EK_OP_KINDS] = {
     /* Replicas */
     [EK_OP_PLAN_REPLICAS] = {"plan replicas", EK_OP_GROUP_OTHER},
     [EK_OP_REPLICAS] = {"replicas", EK_OP_GROUP_OTHER},
+    [EK_OP_EARLY_REPLICAS] = {"early replicas", EK_OP_GROUP_OTHER},
     [EK_OP_LATE_REPLICAS] = {"late replicas", EK_OP_GROUP_OTHER},
     [EK_OP_WAIT_REPLICAS] = {"wait replicas", EK_OP_GROUP_OTHER, .of_expert_layer = 1},
     [EK_OP_PACK_REPLICAS] = {"pack replicas", EK_OP_GROUP_OTHER, .of_expert_layer = 1},

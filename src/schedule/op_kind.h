@@ -43,7 +43,8 @@ typedef enum {
     /* Replicas */
     EK_OP_PLAN_REPLICAS,
     EK_OP_REPLICAS,
-    EK_OP_LATE_REPLICAS, /* those that were not sent before the gate */
+    EK_OP_EARLY_REPLICAS, /* sent before the gate, by a plan from an earlier micro-batch */
+    EK_OP_LATE_REPLICAS,  /* those that were not sent before the gate */
     EK_OP_WAIT_REPLICAS,
     EK_OP_PACK_REPLICAS, /* for backward, of weights that were sent for forward */
     EK_OP_CLEAR_REPLICAS,

@@ -368,8 +368,8 @@ static void gather_rows(const ek_machine *m, int32_t etp, const ek_graph *from, 
 static int is_of_replicas(const ek_op *op)
 {
     return op->work.kind == EK_WORK_NET &&
-           (op->kind == EK_OP_REPLICAS || op->kind == EK_OP_LATE_REPLICAS ||
-            op->kind == EK_OP_REPLICA_GRADIENTS);
+           (op->kind == EK_OP_REPLICAS || op->kind == EK_OP_EARLY_REPLICAS ||
+            op->kind == EK_OP_LATE_REPLICAS || op->kind == EK_OP_REPLICA_GRADIENTS);
 }
 
 /* The same ops, of which those that send replicas or sum their gradients wait for all before them,

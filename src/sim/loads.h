@@ -4,20 +4,24 @@
  * A planner plans every layer of the trace, with the counts scaled to the rows of a micro-batch,
  * each rank having as many; steps are samples of the trace's iterations.  Planners without
  * transient plans, and with one micro-batch a step those that plan ahead (uses_previous_counts),
- * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  Planners
- * with both kinds of plans (auto) place experts after the first iteration, which is no sample, as
- * training does after its first step, where the trace has a second one and horizon is not 0.  MoE
- * layers of the model have the loads of the trace's layers, in order, spread over them; all
- * micro-batches of a step, and all expert-parallel groups, have the same. With a capacity factor,
- * assignments over the capacity of experts are dropped before a plan is made (sim/capacity.h), and
- * counts are not scaled.
+ * plan from the iteration before the sample, whose rows they then serve (ek_plan_serve).  Those
+ * with may_use_previous_counts (auto) plan in training's two ways (balance/early_replicas.h):
+ * replicas are sent before the gate for the counts of the micro-batch before, and late ones are
+ * added. Planners with both kinds of plans (auto) place experts after the first iteration, which is
+ * no sample, as training does after its first step, where the trace has a second one and horizon is
+ * not 0.  MoE layers of the model have the loads of the trace's layers, in order, spread over them;
+ * all micro-batches of a step, and all expert-parallel groups, have the same loads, and the same
+ * plan but for a first micro-batch whose replicas are forecast from the step before.  With a
+ * capacity factor, assignments over the capacity of experts are dropped before a plan is made
+ * (sim/capacity.h), and counts are not scaled.
  *
  * Factors are relative to even loads, and multiply seconds:
  *   served    rows that a rank's slots serve: what products of experts read and write; of the
  *             products themselves, times by the rows of each slot
  *   traffic   the larger of the rows that it sends and gets: all-to-alls
  *   replicas  transient ones that it receives or gives, over the slots that they could be in:
- *             multicasts of weights and sums of gradients, which without replicas are silent
+ *             multicasts of weights and sums of gradients, which without replicas are silent; of
+ *             weights for forward those that are sent before the gate, and those added after it
  *   copies    of the sums of the gradients of persistent copies (sim/copy_sums.h): over the busiest
  *             rank's */
 #ifndef SIM_LOADS_H
@@ -56,8 +60,11 @@ typedef struct {
 /* What plans changed, in the mean over iterations and layers; replicas: over samples. */
 typedef struct {
     double before, after; /* largest over mean rows of a rank: primary copies alone; as planned */
-    double replicas;      /* of a layer, over all ranks of a group */
-    double plan_s;        /* median time of a plan */
+    double replicas;      /* of a layer and micro-batch, over all ranks of a group */
+    double step_replicas, step_ahead; /* of a step, likewise; of these, sent before the gate */
+    double step_bytes;                /* which these moved, as training counts them, of the run:
+                                         set by ek_simulate, as the other two are then */
+    double plan_s;                    /* median time of a plan */
 } ek_sim_balance;
 
 typedef struct ek_sim_loads ek_sim_loads;
@@ -75,6 +82,9 @@ EK_CHECKED ek_status ek_sim_loads_open(const ek_sim_loads_config *cfg, ek_sim_lo
 void ek_sim_loads_close(ek_sim_loads **l);
 
 int64_t ek_sim_loads_steps(const ek_sim_loads *l);
+/* Whether answers for ops of a step's first micro-batch (ek_op.micro 0) are others than those of
+ * the rest. */
+int ek_sim_loads_first_differs(const ek_sim_loads *l);
 /* Chooses the sample of ek_sim_loads_factors; the first one is chosen to begin with. */
 void ek_sim_loads_set(ek_sim_loads *l, int64_t step);
 const ek_sim_balance *ek_sim_loads_balance(const ek_sim_loads *l);
@@ -121,6 +131,11 @@ const double *ek_sim_loads_passed(const ek_sim_loads *l, const ek_op *op);
 
 /* Of an op that ek_sim_loads_copies knows: ek_copy_sums_lists [experts, ep]; NULL: another op. */
 const int32_t *ek_sim_loads_lists(const ek_sim_loads *l, const ek_op *op);
+
+/* Bytes that the replicas of a group move in an op of its first rank's graph: of weights and
+ * gradients of transient ones in the mean over samples, sums of persistent ones of the chosen
+ * sample; 0: another op. */
+double ek_sim_loads_replica_bytes(const ek_sim_loads *l, const ek_op *op);
 
 /* Rows that all ranks together send in an all-to-all of tokens, over those under even loads with
  * one copy of each expert; 1 for other ops. */

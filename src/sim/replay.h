@@ -61,6 +61,8 @@ typedef struct {
      * factors NULL: no op has any. */
     const double *(*factors)(const void *loads, const ek_op *op);
     const void *loads;
+    int first_differs; /* 1: factors, and all below, depend on whether the op's micro is 0, too;
+                          they are asked of copies of the graph's ops, and so are prices */
     /* What ranks [n_columns] send and get in an op with factors, by level, for ek_sim_flow; NULL:
      * as the op's work says, times its factor.  exchange NULL: so all ops. */
     const ek_level_rows *(*exchange)(const void *loads, const ek_op *op);

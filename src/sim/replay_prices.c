@@ -11,11 +11,17 @@ static ek_status no_memory(void)
     return EK_FAIL(EK_ENOMEM, "no memory for the prices of ops");
 }
 
+/* Whether an op has factors of its own as one of the first micro-batch. */
+static int is_first(const ek_sim_config *cfg, const ek_op *op)
+{
+    return cfg->first_differs && op->micro == 0;
+}
+
 /* Whether prices are the same.  Bytes of the work that say nothing may differ: then it is priced
  * twice. */
 static int are_alike(const ek_sim_config *cfg, const ek_op *a, const ek_op *b)
 {
-    return a->kind == b->kind && a->lane == b->lane &&
+    return a->kind == b->kind && a->lane == b->lane && is_first(cfg, a) == is_first(cfg, b) &&
            (cfg->factors == NULL || a->layer == b->layer) &&
            memcmp(&a->bytes, &b->bytes, sizeof(a->bytes)) == 0 &&
            memcmp(&a->work, &b->work, sizeof(a->work)) == 0;
@@ -23,7 +29,7 @@ static int are_alike(const ek_sim_config *cfg, const ek_op *a, const ek_op *b)
 
 static uint64_t hash_of(const ek_sim_config *cfg, const ek_op *op, int absent)
 {
-    uint64_t bytes, h = (uint64_t)op->kind * 2 + (uint64_t)absent;
+    uint64_t bytes, h = (uint64_t)op->kind * 4 + 2 * (uint64_t)absent + (uint64_t)is_first(cfg, op);
 
     memcpy(&bytes, &op->bytes, sizeof(bytes));
     h = h * 1024 + (cfg->factors != NULL ? (uint64_t)(op->layer + 1) : 0);
@@ -134,7 +140,13 @@ static ek_status price(const ek_sim_config *cfg, const ek_sim_class *c, int32_t 
                        sim_prices *p)
 {
     const ek_op *op = ek_graph_op(c->graph, i);
+    ek_op own;
 
+    if (cfg->first_differs) { /* a packed graph keeps the micro-batch elsewhere */
+        own = *op;
+        own.micro = ek_graph_micro(c->graph, i);
+        op = &own;
+    }
     p->of[i] = find(cfg, p, op, absent);
     if (p->of[i] >= 0)
         return EK_OK;
@@ -145,17 +157,20 @@ static ek_status price(const ek_sim_config *cfg, const ek_sim_class *c, int32_t 
 ek_status ek_sim_prices_open(const ek_sim_config *cfg, const ek_sim_class *c, sim_prices *p)
 {
     const ek_graph *g = c->graph;
-    int32_t *known = NULL; /* [n_alike][2] index + 1 of the price of an op, and of an absent one */
+    /* [n_alike][2][2] index + 1 of the price of an op, and of one of the first micro-batch; and of
+     * absent ones */
+    int32_t *known = NULL;
     ek_status st = EK_OK;
 
     *p = (sim_prices){.of = malloc(((size_t)g->n_ops + 1) * sizeof(*p->of))};
     if (g->place != NULL && !cfg->price_each)
-        known = calloc(2 * (size_t)g->n_alike + 1, sizeof(*known));
+        known = calloc(4 * (size_t)g->n_alike + 1, sizeof(*known));
     if (p->of == NULL || (g->place != NULL && !cfg->price_each && known == NULL))
         st = no_memory();
     for (int32_t i = 0; i < g->n_ops && st == EK_OK; i++) {
         int absent = cfg->absent != NULL && cfg->absent(cfg->context, c, i) != 0;
-        int32_t *of = known != NULL ? &known[2 * g->place[i].like + absent] : NULL;
+        int first = cfg->first_differs && ek_graph_micro(g, i) == 0;
+        int32_t *of = known != NULL ? &known[4 * g->place[i].like + 2 * absent + first] : NULL;
 
         if (of != NULL && *of > 0)
             p->of[i] = *of - 1;

@@ -230,14 +230,15 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
     if (r->balance != NULL) {
         const ek_sim_balance *b = r->balance;
 
-        json_object_set_new(o, "balance",
-                            json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
-                                      l->planner != NULL ? l->planner->name : "off", "steps",
-                                      (json_int_t)r->n_steps, "step_ms_p10",
-                                      ek_sim_quantile(r, 0.1) * 1e3, "step_ms_p90",
-                                      ek_sim_quantile(r, 0.9) * 1e3, "max_over_mean_before",
-                                      b->before, "max_over_mean", b->after, "replicas_a_layer",
-                                      b->replicas, "plan_us", b->plan_s * 1e6));
+        json_object_set_new(
+            o, "balance",
+            json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "policy",
+                      l->planner != NULL ? l->planner->name : "off", "steps",
+                      (json_int_t)r->n_steps, "step_ms_p10", ek_sim_quantile(r, 0.1) * 1e3,
+                      "step_ms_p90", ek_sim_quantile(r, 0.9) * 1e3, "max_over_mean_before",
+                      b->before, "max_over_mean", b->after, "replicas_a_layer", b->replicas,
+                      "plan_us", b->plan_s * 1e6, "replicas", b->step_replicas, "replicas_ahead",
+                      b->step_ahead, "replica_mb", b->step_bytes / 1e6));
     }
     if (l->planner != NULL && l->planner->enforces_replicas_min && l->replicas_min > 1)
         json_object_set_new(o, "copies",
@@ -386,7 +387,8 @@ static void put_copies(const ek_sim_report *r, FILE *out)
 static void put_balance(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_balance *b = r->balance;
-    char low[EK_COST_QUANTITY], high[EK_COST_QUANTITY], plan[EK_COST_QUANTITY], replicas[16];
+    char low[EK_COST_QUANTITY], high[EK_COST_QUANTITY], plan[EK_COST_QUANTITY], replicas[16],
+        step[16], ahead[16], bytes[16];
 
     if (b == NULL)
         return;
@@ -395,9 +397,12 @@ static void put_balance(const ek_sim_report *r, FILE *out)
             ek_cost_quantity(high, ek_sim_quantile(r, 0.9), "s"));
     fprintf(out,
             "balance   %s: max/mean %.3f with primary copies only, %.3f as planned; "
-            "%s replicas a layer; %s a plan\n",
+            "%s replicas a layer; per step %s (%s sent before the gate, %s); %s a plan\n",
             r->layout->planner != NULL ? r->layout->planner->name : "off", b->before, b->after,
             ek_number_text(replicas, sizeof(replicas), b->replicas),
+            ek_number_text(step, sizeof(step), b->step_replicas),
+            ek_number_text(ahead, sizeof(ahead), b->step_ahead),
+            ek_bytes_text(bytes, sizeof(bytes), b->step_bytes),
             ek_cost_quantity(plan, b->plan_s, "s"));
 }
 

@@ -684,7 +684,7 @@ static void put_changes(const ek_sim_report *r, FILE *f)
 static void put_balance(const ek_sim_report *r, FILE *f)
 {
     const ek_sim_balance *b = r->balance;
-    char text[512], plan[EK_COST_QUANTITY], replicas[16];
+    char text[512], plan[EK_COST_QUANTITY], replicas[16], step[16], ahead[16], bytes[16];
 
     if (b == NULL)
         return;
@@ -692,9 +692,13 @@ static void put_balance(const ek_sim_report *r, FILE *f)
     (void)snprintf(text, sizeof(text),
                    "Policy %s, over %" PRId64 " steps of the trace: the largest over mean rows of "
                    "a rank is %.3f with primary copies only, and %.3f as planned, with %s "
-                   "replicas a layer. A plan takes %s.",
+                   "replicas a layer. Per step these are %s, of which %s are sent before the gate, "
+                   "and they move %s. A plan takes %s.",
                    r->layout->planner != NULL ? r->layout->planner->name : "off", r->n_steps,
                    b->before, b->after, ek_number_text(replicas, sizeof(replicas), b->replicas),
+                   ek_number_text(step, sizeof(step), b->step_replicas),
+                   ek_number_text(ahead, sizeof(ahead), b->step_ahead),
+                   ek_bytes_text(bytes, sizeof(bytes), b->step_bytes),
                    ek_cost_quantity(plan, b->plan_s, "s"));
     ek_html_paragraph(f, text);
     ek_html_section_end(f);

@@ -24,6 +24,7 @@ struct ek_simulation {
     ek_dialect_graphs dialect; /* of the imagined ones; empty: these are replayed */
     const ek_sim_loads *loads; /* NULL: even, with one copy of each expert */
     ek_sim_loads *planned;     /* those of the trace; NULL: there is none */
+    ek_sim_balance balance;    /* of these */
     ek_even_plans *plans;      /* of even loads, if the caller has none */
     int is_even;               /* 1: loads are those of copies under even loads */
     ek_sim_loads **of_group;   /* [2][edp] of the first and the last micro-batch, by which bytes are
@@ -361,6 +362,28 @@ static ek_status number_columns(ek_simulation *s)
     return EK_OK;
 }
 
+const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
+{
+    return s->dialect.copies != NULL ? &s->dialect.graphs : ek_imagined_graphs(s->imagined);
+}
+
+/* Of all expert-parallel groups, by the graphs of the first ranks of stages. */
+static void count_replicas(ek_simulation *s)
+{
+    const ek_sim_graphs *g = ek_simulation_graphs(s);
+    const ek_sim_layout *l = ek_imagined_layout(s->imagined);
+
+    s->balance = *ek_sim_loads_balance(s->planned);
+    s->balance.step_replicas *= l->edp;
+    s->balance.step_ahead *= l->edp;
+    for (int32_t k = 0; k < g->n_classes; k++)
+        for (int32_t i = 0; i < g->classes[k].graph->n_ops; i++)
+            if (g->classes[k].ranks[0] % (s->ranks / l->pp) == 0)
+                s->balance.step_bytes +=
+                    l->edp * l->etp *
+                    ek_sim_loads_replica_bytes(s->planned, ek_graph_op(g->classes[k].graph, i));
+}
+
 /* Of the trace. */
 static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
 {
@@ -374,6 +397,7 @@ static ek_status open_loads(ek_simulation *s, const ek_simulation_config *cfg)
     EK_TRY(plan_loads(s, c, &s->planned));
     s->loads = s->planned;
     s->n_steps = ek_sim_loads_steps(s->loads);
+    count_replicas(s);
     return number_columns(s);
 }
 
@@ -445,11 +469,6 @@ static ek_status open_copies(ek_simulation *s, const ek_simulation_config *cfg)
     return open_group_loads(s, cfg);
 }
 
-const ek_sim_graphs *ek_simulation_graphs(const ek_simulation *s)
-{
-    return s->dialect.copies != NULL ? &s->dialect.graphs : ek_imagined_graphs(s->imagined);
-}
-
 static ek_status run_engine(const ek_simulation *s, const ek_sim_config *sim, ek_sim_result *r)
 {
     ek_sim_calls calls;
@@ -485,6 +504,7 @@ static ek_status add_step(ek_simulation *s, int64_t step)
         sim.is_product = is_product;
         sim.products = products_of;
         sim.loads = s->loads;
+        sim.first_differs = ek_sim_loads_first_differs(s->loads);
         sim.column_of = s->column_of;
         sim.n_columns = ek_imagined_layout(s->imagined)->ep;
     }
@@ -705,7 +725,7 @@ ek_net_traffic ek_simulation_traffic(const ek_simulation *s)
 
 const ek_sim_balance *ek_simulation_balance(const ek_simulation *s)
 {
-    return s->planned != NULL ? ek_sim_loads_balance(s->planned) : NULL;
+    return s->planned != NULL ? &s->balance : NULL;
 }
 
 const double *ek_simulation_steps(const ek_simulation *s, int64_t *n)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 
 import ek_cli
 from ek_cli import BAD_INPUT, DONE, USAGE, run
@@ -79,6 +80,41 @@ class Simulate(ek_cli.Case):
                 sent = 4 * sum(self.json(4, *words, "--every-rank", model=model)["sent_mb"].values())
                 for m in ek_cli.metrics(self.path("run"))[-2:]:  # before, eplb makes copies
                     self.assertAlmostEqual(sent, m["comm_bytes"] / 1e6, delta=1e-6)
+
+    def write_hot(self, iterations, sources, experts, hot):
+        """A trace in which one expert of each layer has all rows: hot[layer][iteration]."""
+        rows = [100 * (e == layer[i]) for i in range(iterations) for layer in hot for _ in range(sources) for e in range(experts)]
+        shape = (iterations, len(hot), sources, experts)
+        header = ("{'descr': '<u4', 'fortran_order': False, 'shape': %r, }" % (shape,)).ljust(117) + "\n"
+        path = self.path("hot.npy")
+        with open(path, "wb") as f:
+            f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<%dI" % len(rows), *rows))
+        return path
+
+    def test_replicas_are_those_that_training_makes(self):
+        """How many, of `auto` those that are sent before the gate and those added after it, and their bytes; an expert has all
+        rows of a layer, and then another one, so that it does not matter what exactly a replica costs."""
+        if ek_cli.mpiexec() is None:
+            self.skipTest("this build has no MPI")
+        model = ek_cli.write_config(self.path("model.json"), num_local_experts=8, num_hidden_layers=4, num_experts_per_tok=1,
+                                    hidden_size=32, intermediate_size=64)
+        trace = self.write_hot(12, 4, 8, [[0] * 5 + [5] * 7, [3] * 7 + [6] * 2 + [2] * 3])
+        quick = ek_cli.write(self.path("quick.json"), json.dumps(dict(CLUSTER, levels=[dict(CLUSTER["levels"][1], gbytes_s=100, us=0.1)])))
+        for words in (["--ep", 4], ["--ep", 4, "--micro-batch", 16], ["--ep", 2, "--pp", 2], ["--ep", 4, "--balance", "exact"],
+                      ["--ep", 4, "--balance", "prophet"], ["--ep", 2, "--etp", 2]):
+            with self.subTest(words=words):
+                words = ["--batch", 32, "--micro-batch", 32, "--seq", 64, "--dtype", "fp32", "--balance", "auto", "--plan-every", 0, *words]
+                r = run("train", "--ranks", 4, "--model", model, "--data", self.data, "--out", self.path("run"), "--overwrite",
+                        "--steps", 12, "--threads", 1, "--quiet", "--replay-routing", trace, *words)
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                b = self.json(4, *words, "--trace", trace, "--steps", 12, model=model, cluster=quick)["balance"]
+                steps = ek_cli.metrics(self.path("run"))[12 - b["steps"]:]
+                for key, digits in (("replicas", 9), ("replicas_ahead", 9), ("replica_mb", 3)):
+                    self.assertAlmostEqual(b[key], sum(m[key] for m in steps) / len(steps), places=digits, msg=key)
+                self.assertGreater(b["replicas"], 3)
+                if "exact" not in words and "prophet" not in words:
+                    self.assertLess(0, b["replicas_ahead"])
+                    self.assertLess(b["replicas_ahead"], b["replicas"])
 
     def test_text_says_what_a_step_takes_and_where_it_goes(self):
         text = self.simulate(8, "--pp", 2, "--ep", 4, "--micro-batch", 8).stdout

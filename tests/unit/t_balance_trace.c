@@ -460,12 +460,13 @@ typedef struct {
 
 /* Checks that calls come in order, with the trace's counts and a plan that serves them. */
 static ek_status see(void *context, int64_t iteration, int64_t layer, const int64_t *counts,
-                     const ek_plan *served)
+                     const ek_plan *served, const ek_replay_replicas *replicas)
 {
     watch *w = context;
     ek_plan_limits l = {.experts = 4, .ranks = w->ranks, .slots = w->slots};
     int64_t total[4];
 
+    CHECK(replicas->ahead == 0 && replicas->sent == NULL);
     CHECK_INT(iteration, w->first + w->calls / 2);
     CHECK_INT(layer, w->calls % 2);
     CHECK(ek_plan_check(&l, counts, served) == EK_OK);

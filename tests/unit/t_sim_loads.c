@@ -356,6 +356,102 @@ static void a_planner_that_plans_ahead_serves_a_change_by_its_old_plan(void)
     CHECK(busiest_after_change(&ek_planner_prophet, 2) < 1.001); /* the second micro-batch */
 }
 
+/* What transient replicas of layer 0 do in a micro-batch of the chosen sample: those sent before
+ * the gate are of `expert`. */
+static void check_sent(const ek_sim_loads *l, int32_t micro, int32_t expert, double late)
+{
+    ek_op sent = {.kind = EK_OP_EARLY_REPLICAS, .micro = micro};
+    ek_op added = {.kind = EK_OP_LATE_REPLICAS, .micro = micro};
+    ek_op all = {.kind = EK_OP_REPLICAS, .micro = micro};
+    ek_op up = {.kind = EK_OP_EXPERT_UP, .micro = micro};
+
+    for (int r = 0; r < EP; r++) {
+        CHECK(ek_sim_loads_factors(l, &sent)[r] == 1);
+        CHECK(ek_sim_loads_factors(l, &added)[r] == late);
+        CHECK(ek_sim_loads_factors(l, &all)[r] == 1);
+        CHECK(fabs(ek_sim_loads_factors(l, &up)[r] - 1) < 1e-3);
+        CHECK((ek_sim_loads_exchange(l, &sent)[r].got[0] > 0) == (r != expert / 2));
+    }
+}
+
+static double bytes_of(const ek_sim_loads *l, ek_op_kind kind)
+{
+    ek_op op = {.kind = kind, .work = {.kind = EK_WORK_NET, .net = {.bytes = 100}}};
+
+    return ek_sim_loads_replica_bytes(l, &op);
+}
+
+/* Four samples.  The hot expert changes from 0, on rank 0, to 5, on rank 2, in the last one: its
+ * first micro-batch has three replicas of 0 that were sent to no purpose, and waits for three of 5.
+ */
+static void check_forecasts(int64_t batches)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_auto);
+    double first = 1.0 / (4.0 * (double)batches);
+    ek_sim_loads *l;
+
+    for (int r = 0; r < EP; r++)
+        for (int e = 0; e < EXPERTS; e++)
+            counts[ITERATIONS - 1][0][r][e] = e == 5 ? 8000 : 0;
+    cfg.batches = batches;
+    cfg.steps = ITERATIONS;
+    cfg.by_level = 1;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    CHECK_INT(ek_sim_loads_steps(l), 4);
+    CHECK_INT(ek_sim_loads_first_differs(l), batches > 1);
+    check_sent(l, 0, 0, 0);
+    ek_sim_loads_set(l, 3);
+    check_sent(l, 0, 0, 1);
+    for (int32_t micro = 1; micro < batches; micro++)
+        check_sent(l, micro, 5, 0);
+    CHECK(ek_sim_loads_balance(l)->replicas == 1.5);
+    /* two layers of the model have those of the trace's first one */
+    CHECK(ek_sim_loads_balance(l)->step_replicas == 6 * (double)batches);
+    CHECK(fabs(ek_sim_loads_balance(l)->step_ahead - 6 * (double)batches * (1 - first)) < 1e-9);
+    CHECK(fabs(bytes_of(l, EK_OP_EARLY_REPLICAS) - 300) < 1e-9);
+    CHECK(fabs(bytes_of(l, EK_OP_LATE_REPLICAS) - 300 * first) < 1e-9);
+    CHECK(fabs(bytes_of(l, EK_OP_REPLICAS) - 300) < 1e-9);
+    CHECK(fabs(bytes_of(l, EK_OP_REPLICA_GRADIENTS) - 300) < 1e-9);
+    CHECK(bytes_of(l, EK_OP_DISPATCH_A2A) == 0);
+    ek_sim_loads_close(&l);
+}
+
+static void auto_sends_replicas_of_the_micro_batch_before_and_adds_late_ones(void)
+{
+    check_forecasts(1);
+    check_forecasts(2);
+    check_forecasts(3);
+}
+
+/* The replicas of 5 are passed on from rank 2, those of 0 from rank 0; weights alone. */
+static void early_and_late_replicas_have_links_of_their_own(void)
+{
+    ek_trace t = hot_trace();
+    ek_model_spec spec = small_spec();
+    ek_sim_loads_config cfg = config_of(&t, &spec, &ek_planner_auto);
+    ek_op early = {.kind = EK_OP_EARLY_REPLICAS}, late = {.kind = EK_OP_LATE_REPLICAS};
+    ek_op sums = {.kind = EK_OP_REPLICA_GRADIENTS};
+    ek_sim_loads *l;
+
+    for (int r = 0; r < EP; r++)
+        for (int e = 0; e < EXPERTS; e++)
+            counts[ITERATIONS - 1][0][r][e] = e == 5 ? 8000 : 0;
+    cfg.by_level = 1;
+    cfg.steps = ITERATIONS;
+    CHECK_INT(ek_sim_loads_open(&cfg, &l), EK_OK);
+    ek_sim_loads_set(l, ek_sim_loads_steps(l) - 1);
+    CHECK(ek_sim_loads_exchange(l, &early)[0].got[0] == 0);
+    CHECK(ek_sim_loads_exchange(l, &early)[2].got[0] == 1);
+    CHECK(ek_sim_loads_exchange(l, &late)[0].got[0] == 1);
+    CHECK(ek_sim_loads_exchange(l, &late)[2].got[0] == 0);
+    CHECK(ek_sim_loads_exchange(l, &late)[2].sent[0] == 1);
+    CHECK(ek_sim_loads_exchange(l, &sums)[2].got[0] == 1);
+    CHECK(ek_sim_loads_exchange(l, &sums)[2].sent[0] == 0);
+    ek_sim_loads_close(&l);
+}
+
 /* Gradients sent to sum those of copies that serve even rows, and the sums. */
 static void count_sums(int64_t skip, double *to_sum, double *of_sum)
 {
@@ -557,9 +653,10 @@ static void auto_places_experts_after_the_first_iteration(void)
 {
     int64_t steps;
 
-    CHECK(two_hot_experts(1000, 1, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 1);
-    CHECK(two_hot_experts(4000, 4, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 1);
-    CHECK(two_hot_experts(0, 1, ITERATIONS, &steps) == 4 && steps == ITERATIONS);
+    CHECK(two_hot_experts(1000, 1, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 2);
+    CHECK(two_hot_experts(4000, 4, ITERATIONS, &steps) == 2 && steps == ITERATIONS - 2);
+    CHECK(two_hot_experts(0, 1, ITERATIONS, &steps) == 4 && steps == ITERATIONS - 1);
+    CHECK(two_hot_experts(1000, 1, 2, &steps) == 2 && steps == 1);
     CHECK(two_hot_experts(1000, 1, 1, &steps) == 4 && steps == 1);
 }
 
@@ -600,6 +697,8 @@ static const ek_case cases[] = {
     EK_CASE(links_have_the_bandwidth_of_the_cluster_file),
     EK_CASE(steps_are_samples_of_the_trace),
     EK_CASE(a_planner_that_plans_ahead_serves_a_change_by_its_old_plan),
+    EK_CASE(auto_sends_replicas_of_the_micro_batch_before_and_adds_late_ones),
+    EK_CASE(early_and_late_replicas_have_links_of_their_own),
     EK_CASE(copies_that_are_there_leave_even_rows_to_the_primaries),
     EK_CASE(a_trace_of_other_experts_is_refused),
     EK_CASE(rows_over_capacity_are_dropped),

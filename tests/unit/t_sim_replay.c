@@ -292,6 +292,45 @@ static void loads_of_ranks_stretch_their_ops(void)
     close_world(&w);
 }
 
+/* Three times as much in the first micro-batch. */
+static const double *more_at_first(const void *loads, const ek_op *op)
+{
+    return (const double *)loads + (op->micro == 0);
+}
+
+/* Also where ops that micro-batches repeat are kept once. */
+static void a_first_micro_batch_may_have_loads_of_its_own(void)
+{
+    static const double factors_of[] = {1, 3};
+    static const int32_t column_of[] = {0, 0, 0, 0};
+    world w;
+    ek_sim_config cfg = {.graphs = &w.all,
+                         .price = price_by_bytes,
+                         .context = &plain,
+                         .factors = more_at_first,
+                         .first_differs = 1,
+                         .loads = factors_of,
+                         .column_of = column_of,
+                         .n_columns = 1};
+    ek_graph packed = {0};
+    ek_sim_result r;
+
+    open_world(&w, 1, 4);
+    for (int32_t i = 0; i < 4; i++) {
+        (void)compute(&w.graph[0], 2, i - 1);
+        w.graph[0].ops[i].micro = i;
+    }
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_SECONDS(take_step(r), 6 + 3 * 2);
+    CHECK_INT(ek_graph_pack(&packed, &w.graph[0]), EK_OK);
+    ek_graph_fini(&w.graph[0]);
+    w.graph[0] = packed;
+    CHECK_INT(w.graph[0].n_alike, 1);
+    CHECK_INT(ek_sim_replay(&cfg, &r), EK_OK);
+    CHECK_SECONDS(take_step(r), 6 + 3 * 2);
+    close_world(&w);
+}
+
 /* --- pipelines -------------------------------------------------------------------------------- */
 
 static const double forward_s = 2, backward_s = 4;
@@ -456,6 +495,7 @@ static const ek_case cases[] = {
     EK_CASE(what_leaves_a_node_has_a_link_of_its_own),
     EK_CASE(ranks_alike_and_ranks_one_by_one_agree),
     EK_CASE(loads_of_ranks_stretch_their_ops),
+    EK_CASE(a_first_micro_batch_may_have_loads_of_its_own),
     EK_CASE(a_pipeline_has_the_bubble_of_1f1b),
     EK_CASE(a_slower_link_speeds_nothing_up),
     EK_CASE(all_costs_doubled_double_the_step),

@@ -41,7 +41,7 @@ static int is(const ek_op *op, ek_op_kind kind)
 
 static int sends_replicas(const ek_op *op)
 {
-    return is(op, EK_OP_REPLICAS) || is(op, EK_OP_LATE_REPLICAS);
+    return is(op, EK_OP_REPLICAS) || is(op, EK_OP_EARLY_REPLICAS) || is(op, EK_OP_LATE_REPLICAS);
 }
 
 /* Whether an op reads the weights in a layer's slots. */
@@ -249,7 +249,7 @@ static void check_ahead(const ek_graph *g, const layers *at, int zero)
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
         for (int32_t l = at->first; l < at->end; l++) {
-            int32_t fetch = find(g, EK_OP_REPLICAS, l, micro),
+            int32_t fetch = find(g, EK_OP_EARLY_REPLICAS, l, micro),
                     route = find(g, EK_OP_ROUTER, l, micro);
 
             CHECK(fetch < route && fetch < find(g, EK_OP_GATHER_COUNTS, l, micro));
@@ -267,9 +267,10 @@ static void check_overlap(const ek_graph *g, const layers *at, int ahead, int se
 {
     for (int32_t micro = 0; micro < MICROS; micro++)
         for (int32_t l = at->first; l + 1 < at->end; l++) {
-            int32_t forward = find(g, EK_OP_REPLICAS, l + 1, micro), back;
+            int32_t forward, back;
 
             if (ahead) {
+                forward = find(g, EK_OP_EARLY_REPLICAS, l + 1, micro);
                 CHECK(!before[forward][find(g, EK_OP_EXPERT_UP, l, micro)]);
                 must(g, forward, find(g, EK_OP_DISPATCH_A2A, l, micro));
             }
