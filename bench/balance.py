@@ -43,7 +43,7 @@ import sys
 import tempfile
 import time
 
-from balance_bound import least_traffic
+from balance_bound import TYPES, least_traffic, type_of
 from balance_routing import TRACE_FILE, Routing, find_trace
 from balance_table import (CALM, CEILING, NET_SHARE, ORDER, WORKLOADS, key, read_least,
                            read_results, rows_of, say, show)
@@ -62,8 +62,8 @@ QUICK = {"workloads": "trace,W1", "bandwidths": "1", "batch": 16, "seq": 128, "p
          "rounds": 2, "repeats": 1, "wait_calm": 0.0}
 
 # Settings that must be equal in all results of a table.
-SETTINGS = ("mpi", "nodes", "cpu", "layers", "experts", "batch", "seq", "rounds", "policies",
-            "spare_slots", "plan_every", "past", "seed", "trace")
+SETTINGS = ("mpi", "nodes", "cpu", "dtype", "layers", "experts", "batch", "seq", "rounds",
+            "policies", "spare_slots", "plan_every", "past", "seed", "trace")
 
 
 def options():
@@ -77,6 +77,8 @@ def options():
     p.add_argument("--bandwidths", help="times the one searched for (default: 1,0.25)")
     p.add_argument("--mbit", type=float, default=0,
                    help="of a node, as bandwidth 1, instead of the search for it")
+    p.add_argument("--dtype", choices=TYPES, default="bf16",
+                   help="of products, rows and weights that are sent (default: %(default)s)")
     p.add_argument("--layers", type=int, default=1, help="of the model (default: %(default)s)")
     p.add_argument("--experts", type=int, default=32, help="of a layer (default: %(default)s)")
     p.add_argument("--spare-slots", type=int, default=1, help="of a rank (default: %(default)s)")
@@ -157,11 +159,12 @@ class Work:
     def words(self, workload, timeline):
         o = self.o
         return self.cluster.words(*self.cluster.mpiexec(
-            "bench", "balance", "--json", "--model", self.config, "--threads", 1, "--ep", o.nodes,
-            "--batch", o.batch, "--seq", o.seq, "--steps", o.rounds, "--policies",
-            ",".join(o.policies), "--spare-slots", o.spare_slots, "--plan-every", o.plan_every,
-            "--past", self.routing.past(workload), "--replay-routing",
-            self.routing.file(workload), *(["--timeline", timeline] if timeline else [])))
+            "bench", "balance", "--json", "--model", self.config, "--dtype", o.dtype,
+            "--threads", 1, "--ep", o.nodes, "--batch", o.batch, "--seq", o.seq, "--steps",
+            o.rounds, "--policies", ",".join(o.policies), "--spare-slots", o.spare_slots,
+            "--plan-every", o.plan_every, "--past", self.routing.past(workload),
+            "--replay-routing", self.routing.file(workload),
+            *(["--timeline", timeline] if timeline else [])))
 
     def train(self, start, patience):
         """Output of `bench balance`, or {"failed": reason}, also after a timeout in seconds."""
@@ -215,8 +218,8 @@ def end(job):
 def bench_moe(work):
     o = work.o
     out = work.cluster.bench(
-        1, "moe", "--model", work.config, "--threads", 1, "--ep", o.nodes, "--batch", o.batch, "--seq",
-        o.seq, "--degrees", "1", "--steps", 1)
+        1, "moe", "--model", work.config, "--dtype", o.dtype, "--threads", 1, "--ep", o.nodes,
+        "--batch", o.batch, "--seq", o.seq, "--degrees", "1", "--steps", 1)
     return out["ways"][0]
 
 
@@ -316,7 +319,7 @@ def add_least(o, routing, rows):
             loads = routing.loads(name)
         if loads is not None:
             add_result(o.results, {"workload": name, "replica_bytes": size,
-                                   "least": least_traffic(loads, o.spare_slots, size)})
+                                   "least": least_traffic(loads, o.spare_slots, size, o.dtype)})
 
 
 def add_bounds(o):
@@ -338,7 +341,7 @@ def settings(o):
 
 def check_settings(o, head):
     """Refuses results of other settings; a trace may be added or left out."""
-    ours, theirs = settings(o), head["settings"]
+    ours, theirs = settings(o), {**head["settings"], "dtype": type_of(head["settings"])}
     for k in SETTINGS:
         if ours[k] != theirs.get(k) and None not in (ours[k], theirs.get(k)):
             sys.exit("%s was measured with %s %s, and now it is %s" %

@@ -19,10 +19,24 @@ import statistics
 
 from nodes import MIXTRAL
 
-BF16, F32 = 2, 4
-# Of a row that leaves its rank: to the expert and back, forward and backward; the gate's weight and
-# its gradient.
-ROW_BYTES = 4 * MIXTRAL["hidden_size"] * BF16 + 2 * F32
+TYPES = {"bf16": 2, "fp32": 4}  # of products, by --dtype: bytes of a number that is sent for them
+F32 = 4
+
+
+def type_of(settings):
+    """The type of products of results; those without one are of bf16."""
+    return settings.get("dtype", "bf16")
+
+
+def row_bytes(dtype):
+    """Of a row that leaves its rank: to the expert and back, forward and backward; the gate's weight
+    and its gradient."""
+    return 4 * MIXTRAL["hidden_size"] * TYPES[dtype] + 2 * F32
+
+
+def weight_share(dtype):
+    """Of a replica's bytes, those of its weights; gradients are the rest, in fp32."""
+    return TYPES[dtype] / (TYPES[dtype] + F32)
 
 
 # ---- the least traffic ----------------------------------------------------------------------------
@@ -67,17 +81,17 @@ class Flow:
         return self.edges[i ^ 1][2]
 
 
-def least_of_layer(counts, slots, replica_bytes, row_bytes=ROW_BYTES):
+def least_of_layer(counts, slots, replica_bytes, row):
     """(rows that leave their rank, replicas) of the placement with the least bytes, in so many slots
-    of each rank, for counts[rank][expert]."""
+    of each rank, for counts[rank][expert]; a row that leaves its rank has so many bytes."""
     ranks, experts = len(counts), len(counts[0])
     rows = sum(map(sum, counts))
-    flow, needed = Flow(2 + experts + ranks), rows * row_bytes + experts * replica_bytes + 1
+    flow, needed = Flow(2 + experts + ranks), rows * row + experts * replica_bytes + 1
     held = []
     for e in range(experts):
         flow.add(0, 2 + e, 1, -needed)  # the primary copy
         flow.add(0, 2 + e, ranks - 1, replica_bytes)
-        held += [(flow.add(2 + e, 2 + experts + r, 1, -counts[r][e] * row_bytes), counts[r][e])
+        held += [(flow.add(2 + e, 2 + experts + r, 1, -counts[r][e] * row), counts[r][e])
                  for r in range(ranks)]
     for r in range(ranks):
         flow.add(2 + experts + r, 1, slots, 0)
@@ -86,13 +100,13 @@ def least_of_layer(counts, slots, replica_bytes, row_bytes=ROW_BYTES):
             sum(flow.used(i) for i, _ in held) - experts)
 
 
-def least_traffic(loads, spare_slots, replica_bytes):
+def least_traffic(loads, spare_slots, replica_bytes, dtype):
     """[round]: [rows that leave their rank, replicas], at least, of all layers together, for
     loads[round][layer][rank][expert]."""
     out = []
     for layers in loads:
         slots = -(-len(layers[0][0]) // len(layers[0])) + spare_slots
-        of = [least_of_layer(counts, slots, replica_bytes) for counts in layers]
+        of = [least_of_layer(counts, slots, replica_bytes, row_bytes(dtype)) for counts in layers]
         out.append([sum(column) for column in zip(*of)])
     return out
 
@@ -115,8 +129,9 @@ class Bound:
     def __init__(self, head, starts, least, replica_bytes):
         s = head["settings"]
         rows = s["batch"] * s["seq"] * s["layers"] * MIXTRAL["num_experts_per_tok"]
-        even = rows * (s["nodes"] - 1) / s["nodes"] * ROW_BYTES
-        saved = [even - n * ROW_BYTES - replicas * replica_bytes for n, replicas in least]
+        row = row_bytes(type_of(s))
+        even = rows * (s["nodes"] - 1) / s["nodes"] * row
+        saved = [even - n * row - replicas * replica_bytes for n, replicas in least]
         ratios, sent = [], []
         for start in starts:
             of = next(p for p in start["policies"] if p["policy"] == "force-balance")["rounds"]

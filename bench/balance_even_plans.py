@@ -24,13 +24,14 @@ brackets.  "-": there is none.  Needs numpy and scipy (1.9 or later, for milp); 
 """
 
 import argparse
+import collections
 import ctypes
 import math
 import os
 import sys
 import tempfile
 
-from balance_bound import ROW_BYTES, least_of_layer
+from balance_bound import least_of_layer, row_bytes, type_of, weight_share
 from balance_routing import Routing, find_trace, replayed_loads
 from balance_table import read_results
 
@@ -42,7 +43,12 @@ except ImportError as why:
     print("balance_even_plans.py: %s: install python3-scipy" % why, file=sys.stderr)
     sys.exit(77)
 
-WEIGHTS = 1 / 3  # of the bytes of a replica; gradients are the rest, in bf16 and fp32
+Bytes = collections.namedtuple("Bytes", "row replica weights gradients")  # of a replica: the last two
+
+
+def bytes_of(dtype, replica_bytes):
+    weights = replica_bytes * weight_share(dtype)
+    return Bytes(row_bytes(dtype), replica_bytes, weights, replica_bytes - weights)
 
 
 # ---- the integer program --------------------------------------------------------------------------
@@ -88,12 +94,12 @@ class Program:
 class EvenPlans:
     """All plans of a layer whose ranks serve at most `uneven` more than the mean.
 
-    counts[rank][expert]; primary_of[expert]: its rank, or None: any."""
+    counts[rank][expert]; size: Bytes; primary_of[expert]: its rank, or None: any."""
 
-    def __init__(self, counts, spare, replica_bytes, primary_of=None, replicas=None, uneven=0.0):
+    def __init__(self, counts, spare, size, primary_of=None, replicas=None, uneven=0.0):
         p = self.p = Program()
         ranks, experts = self.ranks, self.experts = len(counts), len(counts[0])
-        rows, self.replica_bytes = sum(map(sum, counts)), replica_bytes
+        rows, self.size = sum(map(sum, counts)), size
         span = range(ranks)
         # Copies: primary, replica; and whether a rank sends the weights of an expert.
         self.primary, self.replica, sends = [], [], []
@@ -147,10 +153,9 @@ class EvenPlans:
 
     def add_links(self, sends, rows):
         """self.busiest: bytes of the busiest link, in one direction."""
-        p, w = self.p, self.replica_bytes * WEIGHTS
-        gradients = self.replica_bytes - w
+        p, size = self.p, self.size
         all_to_all, self.busiest = p.variable(rows), p.variable(
-            rows * ROW_BYTES + self.experts * self.ranks * self.replica_bytes)
+            rows * size.row + self.experts * self.ranks * size.replica)
         self.all_to_all = all_to_all
         for r in range(self.ranks):
             gets = [(of[r], 1) for of in self.replica]
@@ -158,12 +163,13 @@ class EvenPlans:
             for rows_of in (self.sent[r], self.got[r]):
                 p.require(rows_of + [(all_to_all, -1)], -rows, 0)
             for out, back in ((gives, gets), (gets, gives)):
-                p.require([(v, f * w) for v, f in out] + [(v, f * gradients) for v, f in back] +
-                          [(all_to_all, ROW_BYTES), (self.busiest, -1)], -1e15, 0)
+                p.require([(v, f * size.weights) for v, f in out] +
+                          [(v, f * size.gradients) for v, f in back] +
+                          [(all_to_all, size.row), (self.busiest, -1)], -1e15, 0)
 
     def total(self):
-        return [(v, f * ROW_BYTES) for of in self.sent for v, f in of] + [
-            (v, self.replica_bytes) for of in self.replica for v in of]
+        return [(v, f * self.size.row) for of in self.sent for v, f in of] + [
+            (v, self.size.replica) for of in self.replica for v in of]
 
     def least_sum(self, limit, gap):
         return self.p.solve(self.total(), limit, gap)
@@ -243,12 +249,11 @@ class Planner:
 class Traffic:
     """What a plan sends."""
 
-    def __init__(self, counts, primary, replicas, rows, replica_bytes):
+    def __init__(self, counts, primary, replicas, rows, size):
         span = range(len(counts))
         served = [sum(of[r] for by in rows for of in by) for r in span]
         stay = [sum(of[r] for of in rows[r]) for r in span]
         sent = [sum(counts[r]) - stay[r] for r in span]
-        w = replica_bytes * WEIGHTS
         gets, gives = [0] * len(counts), [0] * len(counts)
         senders = {primary[e] for e, _ in replicas}
         for e in {e for e, _ in replicas}:
@@ -259,12 +264,12 @@ class Traffic:
                 gets[taker] += 1
         self.uneven = max(served) * len(served) / sum(served)
         self.replicas = len(replicas)
-        self.sum = sum(sent) * ROW_BYTES + self.replicas * replica_bytes
-        all_to_all = max(max(sent), max(n - s for n, s in zip(served, stay))) * ROW_BYTES
+        self.sum = sum(sent) * size.row + self.replicas * size.replica
+        all_to_all = max(max(sent), max(n - s for n, s in zip(served, stay))) * size.row
         self.rows_link = all_to_all
         self.link = all_to_all + max(
-            max(gives[r] * w + gets[r] * (replica_bytes - w),
-                gets[r] * w + gives[r] * (replica_bytes - w)) for r in span)
+            max(gives[r] * size.weights + gets[r] * size.gradients,
+                gets[r] * size.weights + gives[r] * size.gradients) for r in span)
 
 
 # ---- the table ------------------------------------------------------------------------------------
@@ -328,7 +333,7 @@ def plans_of_auto(o, s, routing, name, costs, rounds):
     return out
 
 
-def show(o, s, name, bandwidth, replica_bytes, made, at):
+def show(o, s, name, bandwidth, size, made, at):
     """A row: one round of a workload, of all layers."""
     kinds = [] if o.fixed_only else [("free", None, None)]
     kinds += [("kept", 1, None)] + [("at most %s" % n, 1, int(n))
@@ -338,16 +343,16 @@ def show(o, s, name, bandwidth, replica_bytes, made, at):
     uneven, moved = 1.0, 0
     for layer in made:
         counts, (primary, has, rows) = layer[at]
-        t = Traffic(counts, primary, has, rows, replica_bytes)
+        t = Traffic(counts, primary, has, rows, size)
         moved += sum(r != e // (s.experts // s.nodes) for e, r in enumerate(primary))
         sum_auto, link_auto, rows_link = sum_auto + t.sum, link_auto + t.link, rows_link + t.rows_link
         replicas, uneven = replicas + t.replicas, max(uneven, t.uneven)
         slots = -(-s.experts // s.nodes) + s.spare_slots
-        n, more = least_of_layer(counts, slots, replica_bytes)
-        bound += n * ROW_BYTES + more * replica_bytes
-        even += sum(map(sum, counts)) * ROW_BYTES * (s.nodes - 1) / s.nodes
+        n, more = least_of_layer(counts, slots, size.replica, size.row)
+        bound += n * size.row + more * size.replica
+        even += sum(map(sum, counts)) * size.row * (s.nodes - 1) / s.nodes
         for kind, keeps, most in kinds:
-            plans = EvenPlans(counts, s.spare_slots, replica_bytes, primary if keeps else None,
+            plans = EvenPlans(counts, s.spare_slots, size, primary if keeps else None,
                               most, o.uneven)
             columns[kind, "sum"].add(*plans.least_sum(o.limit, o.gap))
             columns[kind, "link"].add(*plans.least_link(o.limit, o.gap))
@@ -381,9 +386,9 @@ def main():
         for row in results.values():
             if row["workload"] in s.workloads and row["bandwidth"] in bandwidths:
                 made = plans_of_auto(o, s, routing, row["workload"], row["costs"], rounds)
+                size = bytes_of(type_of(head["settings"]), row["costs"]["replica_bytes"])
                 for at in range(len(rounds)):
-                    show(o, s, row["workload"], row["bandwidth"], row["costs"]["replica_bytes"],
-                         made, at)
+                    show(o, s, row["workload"], row["bandwidth"], size, made, at)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import os
 import statistics
 import sys
 
-from balance_bound import Bound
+from balance_bound import Bound, type_of
 
 CEILING = "force-balance"
 ORDER = ["off", "shadow", "fastermoe", "place", "prophet", "replicate", "eplb", "exact", "auto",
@@ -156,10 +156,10 @@ def table_line(where, policy, row):
 def print_head(head, rows):
     s, best = head["settings"], head["best"]
     starts = {len(r.of) for of in rows.values() for r in of.values()}
-    print("%d nodes of %s cores, one thread each, %s; `small` with %d experts and %d layer%s, "
+    print("%d nodes of %s cores, one thread each, %s; `small` in %s with %d experts and %d layer%s, "
           "%d spare slot%s a rank; %d x %d tokens a step, %d a rank; %d rounds a start, %s start%s "
           "a row; %s."
-          % (s["nodes"], s["cpu"], s["mpi"], s["experts"], s["layers"], "s"[:s["layers"] != 1],
+          % (s["nodes"], s["cpu"], s["mpi"], type_of(s), s["experts"], s["layers"], "s"[:s["layers"] != 1],
              s["spare_slots"], "s"[:s["spare_slots"] != 1], s["batch"], s["seq"],
              s["batch"] * s["seq"] // s["nodes"], s["rounds"],
              " to ".join(map(str, sorted({min(starts), max(starts)}))), "s"[:max(starts) != 1],

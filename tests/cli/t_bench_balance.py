@@ -1,7 +1,8 @@
 """evenkeel bench balance, on several ranks with each installed MPI: figures are consistent, all
-policies do the same work, and invalid arguments are refused.  Also bench/balance.py: its table
-and checks for synthetic results, the traces it cuts, the loads they give ranks, and the least
-traffic under such loads; the sums of bench/balance_ops.py, the table of bench/balance_shares.py, and the plans of
+policies do the same work, bytes follow the type of products, and invalid arguments are refused.
+Also bench/balance.py: its table and checks for synthetic results, the type that it passes on, the
+traces it cuts, the loads they give ranks, and the least traffic under such loads; the sums of
+bench/balance_ops.py, the table of bench/balance_shares.py, and the plans of
 bench/balance_even_plans.py.  No speed is asserted."""
 
 import argparse
@@ -21,6 +22,7 @@ BENCH = os.path.join(os.path.dirname(ek_cli.TEST_DATA), "bench")
 sys.dont_write_bytecode = True
 sys.path.insert(0, BENCH)
 
+import balance  # noqa: E402
 import balance_bound  # noqa: E402
 import balance_ops  # noqa: E402
 import balance_routing  # noqa: E402
@@ -107,6 +109,28 @@ class Bench(ek_cli.Case):
             self.check_timelines(path)
             rows = [line.split()[0] for line in text.stdout.splitlines() if " .. " in line]
             self.assertEqual(rows[1:], ["exact", "replicate", "force-balance"])
+
+    @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
+    def test_bytes_by_type(self):
+        """A replica has its weights in the type of products and gradients in fp32; rows leave and
+        return twice in it, as bench/balance_bound.py counts them."""
+        sizes = json.loads(ek_cli.read(self.config))
+        weights = 3 * sizes["hidden_size"] * sizes["intermediate_size"]
+        leave = 64 * 2 * sizes["num_hidden_layers"] / 2  # of 64 tokens with two experts each
+        for flavour in FLAVOURS:
+            sent = {}
+            for dtype, each in balance_bound.TYPES.items():
+                r = self.on_ranks(flavour, "--replay-routing", self.loads(), "--policies", "exact",
+                                  "--dtype", dtype, "--json")
+                self.assertEqual(r.returncode, DONE, r.stderr)
+                out = json.loads(r.stdout)
+                self.assertEqual(out["dtype"], dtype)
+                size = out["costs"]["replica_bytes"]
+                self.assertEqual(size, weights * (each + 4))
+                self.assertAlmostEqual(size * balance_bound.weight_share(dtype), weights * each)
+                sent[dtype] = out["policies"][1]["rounds"][0]["sent_mb"]
+            self.assertAlmostEqual(sent["fp32"] - sent["bf16"],
+                                   leave * 4 * sizes["hidden_size"] * (4 - 2) * 1e-6, 6)
 
     @unittest.skipUnless(FLAVOURS, "there is no mpiexec")
     def test_results_without_a_timeline(self):
@@ -216,6 +240,31 @@ class Table(ek_cli.Case):
         del least["replica_bytes"]  # of an older program
         self.assertNotIn("| least |", self.table([start(times, workload="W1"), least], 0))
 
+    def test_type(self):
+        """In fp32 rows have twice the bytes; results without a type are of bf16."""
+        head = {**HEAD, "settings": {**HEAD["settings"], "dtype": "fp32"}}
+        least = {"workload": "W1", "replica_bytes": 1080 * 8200.0, "least": 2 * [[90000, 2]]}
+        even = start({"exact": [2062.5, 2062.5], "force-balance": [2750, 2750]}, workload="W1")
+        for r in even["policies"][1]["rounds"]:
+            r["sent_mb"] = 1062.0
+        out = self.table([even, least], 0, head)
+        self.assertIn("`small` in fp32 with 32 experts", out)
+        self.assertIn("| W1 | x 1 | 1062.0 | 810.1 | 2 | 1.333 | 1.000 | 0.750 |", out)
+        self.assertIn("`small` in bf16 with 32 experts", self.table([even], 0))
+
+    def test_results_of_another_type(self):
+        path = self.path("results.jsonl")
+        for old, now in (("fp32", "bf16"), (None, "fp32")):
+            settings = {**HEAD["settings"], **({"dtype": old} if old else {})}
+            ek_cli.write(path, json.dumps({**HEAD, "settings": settings}) + "\n")
+            r = subprocess.run([sys.executable, "-B", os.path.join(BENCH, "balance.py"), "--bounds",
+                                "--results", path, "--workloads", "W1", "--dtype", now],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               check=False, timeout=ek_cli.TIMEOUT_S)
+            self.assertEqual(r.returncode, 1)
+            self.assertIn("was measured with dtype %s, and now it is %s" % (old or "bf16", now),
+                          r.stderr)
+
     def test_failed_start(self):
         good = {"exact": [400, 400], "force-balance": [400, 400]}
         failed = {"workload": "W1", "bandwidth": 1, "repeat": 0, "program": "a",
@@ -268,6 +317,35 @@ class Shares(ek_cli.Case):
         self.assertIn("\n| W0 |  | 0.625 * |  |  |  | 0.800 |  |  |\n", r.stdout)
 
 
+class Words(unittest.TestCase):
+    def test_type(self):
+        """Both benchmarks get the type."""
+        said = []
+
+        class Nodes:
+            @staticmethod
+            def words(*args):
+                return list(args)
+
+            mpiexec = words
+
+            @staticmethod
+            def bench(_, *args):
+                said.append(list(args))
+                return {"ways": [{}]}
+
+        work = object.__new__(balance.Work)
+        work.cluster, work.config = Nodes, "config.json"
+        work.routing = argparse.Namespace(past=lambda _: 1, file=lambda name: name)
+        work.o = argparse.Namespace(dtype="fp32", nodes=4, batch=64, seq=256, rounds=3,
+                                    policies=["off"], spare_slots=1, plan_every=10)
+        balance.bench_moe(work)
+        said.append(work.words("W1", None))
+        for args, name in zip(said, ("moe", "balance")):
+            self.assertIn(name, args)
+            self.assertEqual(args[args.index("--dtype") + 1], "fp32")
+
+
 class EvenPlans(unittest.TestCase):
     """Two ranks, expert 0 with 30 assignments of each and expert 1 with 10: a replica of expert 0
     levels, and then 10 rows leave each rank; one of each expert keeps all rows."""
@@ -279,9 +357,10 @@ class EvenPlans(unittest.TestCase):
         except ImportError:
             self.skipTest("bench/balance_even_plans.py needs scipy 1.9 or later")
         import balance_even_plans
-        self.of, self.row = balance_even_plans, balance_bound.ROW_BYTES
+        self.of, self.row = balance_even_plans, balance_bound.row_bytes("bf16")
 
-    def least(self, size, replicas=None, primary=(0, 1)):
+    def least(self, replica, replicas=None, primary=(0, 1), dtype="bf16"):
+        size = self.of.bytes_of(dtype, replica)
         plans = self.of.EvenPlans(self.COUNTS, 1, size, primary, replicas)
         return plans.least_sum(10, 0)[2], plans.p.solve([(plans.busiest, 1)], 10, 0)[2]
 
@@ -294,12 +373,14 @@ class EvenPlans(unittest.TestCase):
         self.near(self.least(3e5, primary=None), (20 * self.row + 3e5, 10 * self.row + 2e5))
         self.near(self.least(3e3), (6e3, 3e3))
         self.near(self.least(3e3, 1), (20 * self.row + 3e3, 10 * self.row + 2e3))
-        plans = self.of.EvenPlans(self.COUNTS, 1, 3e3, (0, 1), 0)
+        row = balance_bound.row_bytes("fp32")
+        self.near(self.least(4e5, dtype="fp32"), (20 * row + 4e5, 10 * row + 2e5))
+        plans = self.of.EvenPlans(self.COUNTS, 1, self.of.bytes_of("bf16", 3e3), (0, 1), 0)
         self.assertIsNone(plans.least_sum(10, 0)[0])
 
     def test_no_plan(self):
         """Products that cannot be even without replicas."""
-        plans = self.of.EvenPlans(self.COUNTS, 1, 3e3, (0, 1), 0)
+        plans = self.of.EvenPlans(self.COUNTS, 1, self.of.bytes_of("bf16", 3e3), (0, 1), 0)
         none, found = self.of.Column(), self.of.Column()
         none.add(*plans.least_sum(10, 0))
         self.assertEqual(none.text(), "-")
@@ -311,11 +392,12 @@ class EvenPlans(unittest.TestCase):
     def test_traffic(self):
         """Of the plan with one replica, and of a chain of two, of which the giver comes last."""
         rows = [[[30, 0], [0, 10]], [[10, 20], [0, 10]]]
-        of = self.of.Traffic(self.COUNTS, [0, 1], [(0, 1)], rows, 3e5)
+        of = self.of.Traffic(self.COUNTS, [0, 1], [(0, 1)], rows, self.of.bytes_of("bf16", 3e5))
         self.assertEqual((of.replicas, of.uneven), (1, 1))
         self.near((of.sum, of.link), (20 * self.row + 3e5, 10 * self.row + 2e5))
         stay = [[[9 * (r == s) for r in range(3)]] * 2 for s in range(3)]
-        of = self.of.Traffic([[9, 9]] * 3, [0, 1], [(0, 1), (0, 2), (1, 0)], stay, 3e5)
+        of = self.of.Traffic([[9, 9]] * 3, [0, 1], [(0, 1), (0, 2), (1, 0)], stay,
+                             self.of.bytes_of("bf16", 3e5))
         self.assertEqual((of.sum, of.link), (9e5, 3e5))
 
 
@@ -412,11 +494,15 @@ class Least(unittest.TestCase):
     def test_rounds_and_layers(self):
         """Two experts of two ranks: each rank asks for one, then both ask for the same."""
         apart, same = [[50000, 0], [0, 50000]], [[50000, 0], [50000, 0]]
-        rows = 50000 * balance_bound.ROW_BYTES
-        self.assertEqual(balance_bound.least_traffic([[apart], [same], [apart, same]], 1, rows - 1),
-                         [[0, 0], [0, 1], [0, 1]])
-        self.assertEqual(balance_bound.least_traffic([[apart, same]], 1, rows + 1), [[50000, 0]])
-        self.assertEqual(balance_bound.least_traffic([[apart, same]], 0, 1), [[50000, 0]])
+        for dtype in balance_bound.TYPES:
+            def least(loads, spare, size):
+                return balance_bound.least_traffic(loads, spare, size, dtype)
+
+            rows = 50000 * balance_bound.row_bytes(dtype)
+            self.assertEqual(least([[apart], [same], [apart, same]], 1, rows - 1),
+                             [[0, 0], [0, 1], [0, 1]])
+            self.assertEqual(least([[apart, same]], 1, rows + 1), [[50000, 0]])
+            self.assertEqual(least([[apart, same]], 0, 1), [[50000, 0]])
 
     def test_bound_by_all_to_alls_of_its_bandwidth(self):
         """Even steps of 10 s, no row needs to leave its rank: all of the all-to-alls is saved, as
