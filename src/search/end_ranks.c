@@ -51,7 +51,8 @@ static int first_rank(const ek_end_ranks *x, int end)
 
 static ek_status open_rank(ek_end_ranks *x, int end)
 {
-    const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster};
+    const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster,
+                                 x->world.host_of};
     int64_t stages = (int64_t)x->cfg.pp * x->cfg.chunks;
 
     if (x->more <= 0)
@@ -72,7 +73,8 @@ static int may_choose_copies(const ek_train_config *cfg)
 /* A rank with two copies, unless training refuses them. */
 static ek_status open_copied(ek_end_ranks *x, int end)
 {
-    const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster};
+    const ek_imagined_world w = {x->world.ranks, x->world.node_of, x->world.cluster,
+                                 x->world.host_of};
     ek_status st =
         ek_imagined_rank_open(&x->with_copies, &w, first_rank(x, end), 0, &x->copied[end]);
 
@@ -126,15 +128,19 @@ static double extrapolated(const ek_end_ranks *x, double few, double one_more)
 }
 
 ek_status ek_end_ranks_measure(const ek_end_ranks *x, int64_t micro_batch, const char *recompute,
-                               double *memory)
+                               double *memory, double *copies)
 {
-    *memory = 0;
+    *memory = *copies = 0;
     for (int i = 0; i < EK_END_RANKS; i++) {
         double of[MODELS] = {0};
 
         for (int k = 0; k < MODELS && x->rank[i][k] != NULL; k++)
             EK_TRY(ek_imagined_rank_measure(x->rank[i][k], micro_batch, recompute, &of[k]));
-        *memory = fmax(*memory, x->more > 0 ? extrapolated(x, of[0], of[1]) : of[0]);
+        of[0] = x->more > 0 ? extrapolated(x, of[0], of[1]) : of[0];
+        if (of[0] <= *memory)
+            continue;
+        *memory = of[0];
+        *copies = ek_imagined_rank_copies(x->rank[i][0]);
     }
     return EK_OK;
 }

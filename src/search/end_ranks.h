@@ -25,6 +25,7 @@ typedef struct {
     const ek_cluster *cluster;
     int ranks;
     const int *node_of;   /* [ranks] */
+    const int *host_of;   /* [ranks], as of ek_imagined_world */
     int64_t layers;       /* of the model */
     int alike;            /* 1: all its layers are alike, and few of them may be laid out */
     ek_even_plans *plans; /* of copies of experts */
@@ -39,9 +40,9 @@ EK_CHECKED ek_status ek_end_ranks_open(const ek_end_world *w, const ek_train_con
 void ek_end_ranks_close(ek_end_ranks **x);
 
 /* The bytes of the one that needs more, with a micro-batch and recomputation (a word of
- * --recompute). */
+ * --recompute), and those of them that are copies of all that other ranks keep. */
 EK_CHECKED ek_status ek_end_ranks_measure(const ek_end_ranks *x, int64_t micro_batch,
-                                          const char *recompute, double *memory);
+                                          const char *recompute, double *memory, double *copies);
 
 /* ZeRO 2 or 3: what a layer of the first stage sends. */
 EK_CHECKED ek_status ek_end_ranks_traffic(const ek_end_ranks *x, ek_layer_traffic *out);

@@ -119,6 +119,7 @@ static ek_status open_ends(const ek_search_setting *s, const ek_layout *choice, 
     const ek_end_world w = {.cluster = s->cluster,
                             .ranks = s->ranks,
                             .node_of = s->node_of,
+                            .host_of = s->host_of,
                             .layers = s->layers,
                             .alike = s->layers_alike && !whole,
                             .plans = s->plans};
@@ -134,7 +135,7 @@ static ek_status measure_layout(const ek_search_setting *s, const ek_end_ranks *
     ek_train_config cfg = *s->train;
 
     ek_layout_apply(&l->choice, &cfg);
-    EK_TRY(ek_end_ranks_measure(ends, cfg.micro_batch, cfg.recompute, &l->memory));
+    EK_TRY(ek_end_ranks_measure(ends, cfg.micro_batch, cfg.recompute, &l->memory, &l->copies));
     l->outcome = s->memory > 0 && l->memory > s->memory ? EK_OUTCOME_TOO_MUCH : EK_OUTCOME_BOUND;
     return EK_OK;
 }
@@ -193,7 +194,7 @@ ek_status ek_search_refine(const ek_search_setting *s, ek_search_layout *l, int6
 
 ek_status ek_search_refine_pipeline(const ek_search_setting *s, ek_search_layout *l)
 {
-    const ek_imagined_world w = {s->ranks, s->node_of, s->cluster};
+    const ek_imagined_world w = {s->ranks, s->node_of, s->cluster, s->host_of};
     ek_train_config cfg = *s->train;
     double seconds;
     ek_status st;
@@ -274,6 +275,7 @@ static ek_simulation_config config_of(const ek_search_setting *s, const ek_searc
     return (ek_simulation_config){.train = train,
                                   .cluster = s->cluster,
                                   .ranks = s->ranks,
+                                  .host_of = s->host_of,
                                   .trace = loaded ? s->trace : NULL,
                                   .steps = s->steps,
                                   .plans = s->plans};

@@ -41,6 +41,7 @@ typedef struct {
     ek_layout choice;
     ek_outcome outcome;
     double memory; /* bytes of the rank with most; unless refused */
+    double copies; /* of these, copies of all that other ranks keep (train/rank_copies.h) */
     double bound;  /* seconds, if it fits: no step under even loads is shorter by replay */
     ek_refined refined;
     double even_s;       /* simulated: seconds of a step under even loads, */
@@ -58,6 +59,7 @@ typedef struct {
     const ek_cluster *cluster;
     int ranks;
     const int *node_of; /* [ranks] */
+    const int *host_of; /* [ranks], as of ek_imagined_world */
     double memory;      /* bytes that a rank may need; 0: any */
     int64_t layers;     /* of the model, */
     int layers_alike;   /* 1: which are all alike (search/end_ranks.h), */

@@ -5,6 +5,7 @@
 #include "base/count_text.h"
 #include "base/log.h"
 #include "search/report.h"
+#include "train/layout_room.h"
 #include "train/output/layout_in_use.h"
 
 #include <stdio.h>
@@ -107,7 +108,15 @@ static int may_have(const run_of_child *x, const ek_layout *l)
     int64_t micro_batch = x->cfg->micro_batch;
 
     return (micro_batch == 0 || l->value[EK_CHOICE_MICRO_BATCH] == micro_batch) &&
-           (x->host_of == NULL || ek_layout_survives(l, x->ranks, x->host_of, x->left));
+           (x->host_of == NULL || ek_layout_survives(l, x->left));
+}
+
+/* Whether there is memory for the copies that a layout of the pool needs.  Workers that choose
+ * again say it themselves. */
+static int has_room(const run_of_child *x, const ek_pool_layout *l)
+{
+    return x->host_of == NULL ||
+           ek_layout_has_room(x->cfg, l, x->ranks, x->host_of, x->cfg->layout_every == 0);
 }
 
 /* *best: the first layout of cfg->layout_pool that the run may have. */
@@ -118,7 +127,7 @@ static ek_status choose_from_pool(const run_of_child *x, ek_layout_pool *pool, i
                "--layout-pool: its layouts are of %lld ranks, and there are %d",
                (long long)pool->ranks, x->ranks);
     for (*best = 0; *best < pool->n; (*best)++)
-        if (may_have(x, &pool->layout[*best].choice))
+        if (may_have(x, &pool->layout[*best].choice) && has_room(x, &pool->layout[*best]))
             return EK_OK;
     EK_REQUIRE(x->host_of != NULL, EK_EINVAL,
                "--layout-pool: none of its %lld layouts has the run's --micro-batch",

@@ -56,6 +56,14 @@ static json_t *layouts_json(const ek_search *s, const int64_t *index, int64_t n)
     return all;
 }
 
+/* Of the smallest layout with a value. */
+static void add_need(json_t *o, const ek_search_layout *l)
+{
+    json_object_set_new(o, "needs_mb", json_real(l->memory / 1e6));
+    if (l->copies > 0)
+        json_object_set_new(o, "copies_mb", json_real(l->copies / 1e6));
+}
+
 static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
 {
     char text[EK_SIM_PART_NAME];
@@ -65,7 +73,7 @@ static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
                   c->choice == EK_CHOICE_RECOMPUTE ? json_string(value) : json_integer(c->value));
 
     if (c->best < 0 && c->least >= 0)
-        json_object_set_new(o, "needs_mb", json_real(s->layouts[c->least].memory / 1e6));
+        add_need(o, &s->layouts[c->least]);
     if (c->best >= 0) {
         const ek_search_layout *l = &s->layouts[c->best];
         double grown = ek_search_most_grown(best_of(s), l, text, sizeof(text));
@@ -80,9 +88,10 @@ static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
 
 static json_t *counts_json(const ek_search *s)
 {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "all", (json_int_t)s->n, "refused",
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "all", (json_int_t)s->n, "refused",
                      (json_int_t)s->count[EK_OUTCOME_REFUSED], "too_large",
-                     (json_int_t)s->count[EK_OUTCOME_TOO_MUCH], "dropped",
+                     (json_int_t)s->count[EK_OUTCOME_TOO_MUCH], "too_large_for_copies",
+                     (json_int_t)s->n_no_room_for_copies, "dropped",
                      (json_int_t)s->count[EK_OUTCOME_BOUND], "simulated",
                      (json_int_t)s->count[EK_OUTCOME_SIMULATED], "simulated_with_trace",
                      (json_int_t)s->n_loaded, "simulated_by_flow", (json_int_t)s->n_flow);
@@ -192,9 +201,12 @@ static void put_counts(const ek_search *s, FILE *out)
             ek_cost_quantity(took, s->took_s, "s"));
     if (s->count[EK_OUTCOME_REFUSED] > 0)
         fprintf(out, " %lld are refused by train,", (long long)s->count[EK_OUTCOME_REFUSED]);
-    fprintf(out, " %lld need more memory, %lld cannot be better than others, %lld were simulated",
-            (long long)s->count[EK_OUTCOME_TOO_MUCH], (long long)s->count[EK_OUTCOME_BOUND],
-            (long long)s->count[EK_OUTCOME_SIMULATED]);
+    fprintf(out, " %lld need more memory", (long long)s->count[EK_OUTCOME_TOO_MUCH]);
+    if (s->n_no_room_for_copies > 0)
+        fprintf(out, " (%lld for copies of what one host alone has)",
+                (long long)s->n_no_room_for_copies);
+    fprintf(out, ", %lld cannot be better than others, %lld were simulated",
+            (long long)s->count[EK_OUTCOME_BOUND], (long long)s->count[EK_OUTCOME_SIMULATED]);
     if (s->n_loaded > 0)
         fprintf(out, ", %lld times with the loads of the trace", (long long)s->n_loaded);
     if (s->n_flow > 0)
@@ -224,6 +236,19 @@ static void put_table(const ek_search *s, const char *title, const int64_t *inde
         put_layout(s, &s->layouts[index[i]], out);
 }
 
+/* Of the smallest layout with a value. */
+static void put_need(const ek_search *s, const ek_search_layout *l, FILE *out)
+{
+    char a[16], b[16], c[16];
+
+    fprintf(out, " needs %sB of %sB", ek_count_text(a, sizeof(a), l->memory),
+            ek_count_text(b, sizeof(b), s->memory));
+    if (l->copies > 0)
+        fprintf(out, ", %sB for copies of what one host alone has",
+                ek_count_text(c, sizeof(c), l->copies));
+    fprintf(out, "\n");
+}
+
 static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
 {
     const ek_search_layout *best = best_of(s), *l = &s->layouts[c->best < 0 ? 0 : c->best];
@@ -236,9 +261,7 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
     if (c->best < 0 && c->least < 0) {
         fprintf(out, " refused by train\n");
     } else if (c->best < 0) {
-        fprintf(out, " needs %sB of %sB\n",
-                ek_count_text(a, sizeof(a), s->layouts[c->least].memory),
-                ek_count_text(b, sizeof(b), s->memory));
+        put_need(s, &s->layouts[c->least], out);
     } else if (l == best) {
         fprintf(out, " %8s          the best\n", ek_cost_quantity(a, ek_search_seconds(l), "s"));
     } else {

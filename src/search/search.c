@@ -53,7 +53,7 @@ static ek_status describe_model(searching *s, const ek_search_config *cfg)
     ek_layout_apply(&plain, &one);
     one.adaptive_r = "etp"; /* another one may not fit one rank; */
     one.pp_layers = "even"; /* nor may a list of the layers of several stages */
-    st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL}, 0, 0, &rank);
+    st = ek_imagined_rank_open(&one, &(ek_imagined_world){1, &node, NULL, NULL}, 0, 0, &rank);
     if (st == EK_OK)
         s->out->model = ek_imagined_rank_layout(rank);
     s->out->model.shares = NULL; /* the rank's */
@@ -82,7 +82,7 @@ static ek_status list_layouts(searching *s, const ek_search_config *cfg)
     st = s->out->layouts != NULL ? EK_OK
                                  : EK_FAIL(EK_ENOMEM, "no memory for %lld layouts", (long long)n);
     for (int64_t i = 0; i < n && st == EK_OK; i++)
-        if (cfg->host_of == NULL || ek_layout_survives(&list[i], cfg->ranks, cfg->host_of, left))
+        if (cfg->host_of == NULL || ek_layout_survives(&list[i], left))
             s->out->layouts[s->out->n++].choice = list[i];
     free(list);
     EK_TRY(st);
@@ -629,7 +629,7 @@ static ek_status check_any_fits(const searching *s)
 {
     const ek_search *o = s->out;
     const ek_search_layout *least = NULL;
-    char needs[16], has[16], text[256];
+    char needs[16], has[16], text[256], copies[128] = "", of_copies[16];
     int survive = o->cfg->host_of != NULL;
 
     for (int64_t i = 0; i < o->n; i++) {
@@ -641,13 +641,17 @@ static ek_status check_any_fits(const searching *s)
             least = l;
     }
     EK_REQUIRE(least != NULL, EK_EINVAL, "%s", s->refusal);
+    if (least->copies > 0)
+        (void)snprintf(copies, sizeof(copies),
+                       ", %sB of it for a copy of what one host alone would have",
+                       ek_count_text(of_copies, sizeof(of_copies), least->copies));
     return EK_FAIL(EK_ENOMEM,
                    "none of %lld layouts%s fits in %sB of memory a rank: the smallest needs %sB "
-                   "(%s)%s",
+                   "(%s)%s%s",
                    (long long)o->n, survive ? " that survive the loss of any host" : "",
                    ek_count_text(has, sizeof(has), s->setting.memory),
                    ek_count_text(needs, sizeof(needs), least->memory),
-                   ek_layout_words(&least->choice, NULL, text, sizeof(text)),
+                   ek_layout_words(&least->choice, NULL, text, sizeof(text)), copies,
                    survive ? "; others may fit: --elastic=false" : "");
 }
 
@@ -655,6 +659,8 @@ static void count_outcomes(ek_search *o)
 {
     for (int64_t i = 0; i < o->n; i++)
         o->count[o->layouts[i].outcome]++;
+    for (int64_t i = 0; i < o->n; i++)
+        o->n_no_room_for_copies += ek_search_lacks_room_for_copies(o, &o->layouts[i]);
 }
 
 /* order: all by time.  The pool is of the engine that the best is of. */
@@ -699,6 +705,7 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     EK_TRY(check_objective(s, cfg));
     EK_TRY(ek_cluster_nodes(cfg->cluster, cfg->ranks, &s->node_of));
     s->setting.node_of = s->node_of;
+    s->setting.host_of = cfg->host_of;
     EK_TRY(describe_model(s, cfg));
     if (cfg->trace != NULL)
         EK_TRY(ek_sim_loads_check(cfg->trace, s->out->model.spec.experts));

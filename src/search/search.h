@@ -29,7 +29,8 @@ typedef struct {
     int most_ranks;        /* of the searches that this one is compared with, whose steps are then
                               simulated alike; 0: it is not */
     const int *host_of;    /* [ranks]; only layouts that survive the loss of any host
-                              (ek_layout_survives); NULL: all */
+                              (ek_layout_survives), with copies for it; NULL: all, with copies for
+                              the loss of any node of the cluster */
     const char *fix;       /* "pp=8,tp=1" (ek_candidates_fix); NULL: nothing */
     double memory;         /* bytes that a rank may need; 0: those of the cluster, if it says */
     int64_t top;           /* how many of the best layouts are wanted, at least 1 */
@@ -49,8 +50,9 @@ typedef struct {
     int64_t n;                   /* candidates */
     ek_search_layout *layouts;   /* [n], pp outermost */
     int64_t count[EK_OUTCOME_SIMULATED + 1];
-    int64_t n_loaded; /* simulated with the trace's loads */
-    int64_t n_flow;   /* simulated by flows */
+    int64_t n_no_room_for_copies; /* of those that need too much memory */
+    int64_t n_loaded;             /* simulated with the trace's loads */
+    int64_t n_flow;               /* simulated by flows */
     int64_t n_failures;
     ek_search_failures *failures; /* [n_failures] of the layouts with the shortest steps, and the
                                      best of each corner */
@@ -68,6 +70,12 @@ typedef struct {
     ek_search_corner *corners; /* [n_corners] by choice and value */
     double took_s;
 } ek_search;
+
+/* Whether a layout would fit without copies of all that other ranks keep. */
+static inline int ek_search_lacks_room_for_copies(const ek_search *s, const ek_search_layout *l)
+{
+    return l->outcome == EK_OUTCOME_TOO_MUCH && l->copies > 0 && l->memory - l->copies <= s->memory;
+}
 
 static inline ek_search_corners ek_search_corners_of(const ek_search *o)
 {

@@ -1,7 +1,7 @@
-/* What --elastic does not go with, and whether the loss of a host would take a part of the model.
- */
+/* What --elastic does not go with, and whether a run goes on without a host. */
 #include "supervisor/elastic_default.h"
 
+#include "comm/mesh.h"
 #include "supervisor/host_list.h"
 #include "train/layout.h"
 #include "train/output/folder.h"
@@ -75,29 +75,6 @@ static int has_run(const ek_options *o)
            found.s[0] != '\0';
 }
 
-/* Why a part of the model would be lost with a host. */
-static void explain_layout(const ek_options *o, const ek_host_list *h, int64_t ranks,
-                           char why[EK_ELASTIC_WHY])
-{
-    int64_t pp = ek_options_int(o, "pp"), tp = ek_options_int(o, "tp");
-    int *host_of = NULL, *rack_of = NULL, stage = -1;
-    ek_status st = ek_host_list_places(h, (int)ranks, &host_of, &rack_of);
-
-    if (st == EK_OK)
-        stage = ek_layout_stage_on_one_host((int)ranks, pp > 0 ? (int)pp : 1, tp > 0 ? (int)tp : 1,
-                                            host_of);
-    else
-        snprintf(why, EK_ELASTIC_WHY, "%s", ek_err_message());
-    if (stage >= 0)
-        snprintf(
-            why, EK_ELASTIC_WHY,
-            "one host alone would have a part of pipeline stage %d, of which --elastic keeps a "
-            "copy on another host, at the cost of memory and time",
-            stage);
-    free(host_of);
-    free(rack_of);
-}
-
 static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELASTIC_WHY])
 {
     const char *opposes = opposing_option(o);
@@ -110,9 +87,6 @@ static void explain(const ek_options *o, const ek_host_list *h, char why[EK_ELAS
         snprintf(why, EK_ELASTIC_WHY, "--ranks is more than the slots of the hosts");
     else if (is_any_twice(h))
         snprintf(why, EK_ELASTIC_WHY, "a host is in the list twice");
-    else if (is_word(o, "layout", "given") &&
-             (ek_options_given(o, "layout") || ek_options_text(o, "layout-pool") == NULL))
-        explain_layout(o, h, ranks, why); /* else only those are considered that survive */
 }
 
 int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])
@@ -134,4 +108,36 @@ int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY])
     is_default = several && why[0] == '\0' && !has_run(o);
     ek_host_list_free(&hosts);
     return is_default;
+}
+
+/* Whether the layout is that of the options; else one is chosen that goes on without any host. */
+static int is_layout_given(const ek_options *o)
+{
+    return is_word(o, "layout", "given") &&
+           (ek_options_given(o, "layout") || ek_options_text(o, "layout-pool") == NULL);
+}
+
+/* Slots without the host that has most of them. */
+static int64_t slots_left(const ek_host_list *h)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < h->n; i++)
+        most = h->host[i].slots > most ? h->host[i].slots : most;
+    return ek_host_list_slots(h) - most;
+}
+
+int ek_elastic_waits_for_hosts(const ek_options *o)
+{
+    const ek_mesh_sizes sizes = {(int)ek_options_int(o, "pp"), (int)ek_options_int(o, "tp"),
+                                 (int)ek_options_int(o, "ep"), (int)ek_options_int(o, "etp")};
+    const char *file = ek_options_text(o, "hosts");
+    int64_t ranks = ek_options_int(o, "ranks"), left;
+    ek_host_list hosts = {0};
+
+    if (file == NULL || !is_layout_given(o) || ek_host_list_read_for(file, ranks, &hosts) < 0)
+        return 0;
+    left = slots_left(&hosts);
+    ek_host_list_free(&hosts);
+    return ek_mesh_elastic_ranks(&sizes, (int)(ranks > 0 && ranks < left ? ranks : left)) <= 0;
 }

@@ -6,11 +6,14 @@
 
 enum { EK_ELASTIC_WHY = 160 };
 
-/* Whether `train` with these options starts as with --elastic: --elastic was not given, --hosts
- * names several hosts, and each part of the model would be on two of them.  Writes to `why` what is
- * against it where there are several hosts; "" otherwise.  Reads the host file; one that cannot be
- * read is left for its reader to report. */
+/* Whether `train` with these options starts as with --elastic: --elastic was not given, and --hosts
+ * names several hosts.  Writes to `why` what is against it where there are several hosts; ""
+ * otherwise.  Reads the host file; one that cannot be read is left for its reader to report. */
 int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY]);
+
+/* Whether --pp, --tp and --etp need more ranks than are left without one of the hosts: then the run
+ * ends with its loss, and the same command continues it.  Reads the host file as above. */
+int ek_elastic_waits_for_hosts(const ek_options *o);
 
 /* The hosts of so many ranks as --hosts places them, and their racks (ek_host_list_places); NULL:
  * without --hosts.  *ranks 0 becomes the slots of the hosts.  The caller frees both, also after a

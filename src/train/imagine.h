@@ -18,6 +18,8 @@ typedef struct {
     const int *node_of;        /* [ranks], numbered by first rank */
     const ek_cluster *cluster; /* what copies of experts cost there; NULL: it is not known, as in a
                                   dry run */
+    const int *host_of; /* [ranks]: the hosts for whose loss other ranks have copies of all that a
+                           rank keeps (train/rank_copies.h); NULL: node_of */
 } ek_imagined_world;
 
 typedef struct ek_imagined ek_imagined;
@@ -52,6 +54,8 @@ typedef struct ek_imagined_rank ek_imagined_rank;
  * also after a failure; cfg's texts are borrowed until then.  Errors as of ek_imagine. */
 EK_CHECKED ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_world *w,
                                            int rank, int64_t layers, ek_imagined_rank **out);
+/* Bytes of its copies of all that other ranks keep (train/rank_copies.h). */
+double ek_imagined_rank_copies(const ek_imagined_rank *x);
 void ek_imagined_rank_close(ek_imagined_rank **x);
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x);

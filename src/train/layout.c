@@ -128,13 +128,11 @@ int ek_layout_stage_on_one_host(int ranks, int pp, int tp, const int *host_of)
     return -1;
 }
 
-int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of, int left)
+int ek_layout_survives(const ek_layout *l, int left)
 {
     const int64_t *v = l->value;
     ek_mesh_sizes sizes = {(int)v[EK_CHOICE_PP], (int)v[EK_CHOICE_TP], (int)v[EK_CHOICE_EP],
                            (int)v[EK_CHOICE_ETP]};
 
-    if (ek_layout_stage_on_one_host(ranks, sizes.pp, sizes.tp, host_of) >= 0)
-        return 0;
     return ek_mesh_elastic_ranks(&sizes, left) > 0; /* more ranks have room where fewer have */
 }

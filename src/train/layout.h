@@ -36,12 +36,13 @@ void ek_layout_apply(const ek_layout *l, ek_train_config *cfg);
 
 /* The ranks that are left after the loss of the host, host_of [ranks], that has most of them. */
 int ek_layout_ranks_left(int ranks, const int *host_of);
-/* The first pipeline stage of which one host alone has a tensor-parallel part; -1: none. */
+/* The first pipeline stage of which one host alone has a tensor-parallel part, which other hosts
+ * have copies of with --elastic (train/rank_copies.h); -1: none. */
 int ek_layout_stage_on_one_host(int ranks, int pp, int tp, const int *host_of);
-/* Whether a run with --elastic can go on without any one of its hosts: no host alone has a
- * part of a pipeline stage, and what is `left` (ek_layout_ranks_left) has room for
- * the layout, with --ep adapted.  Experts and what ZeRO shards may need copies for that. */
-int ek_layout_survives(const ek_layout *l, int ranks, const int *host_of, int left);
+/* Whether a run with --elastic can go on without any one of its hosts: there are several, and what
+ * is `left` (ek_layout_ranks_left) has room for the layout, with --ep adapted.  Parts of stages on
+ * one host, experts and what ZeRO shards may need copies for that. */
+int ek_layout_survives(const ek_layout *l, int left);
 
 /* Options of `train`, without those that have the default's value: "--pp 4 --micro-batch 64"; with
  * --balance if there is a policy.  text [cap]; returned. */

@@ -587,7 +587,7 @@ static ek_status simulate(ek_simulation *s, const ek_simulation_config *cfg, con
                "--dialect %s simulates even loads only: leave out --trace",
                (cfg->dialect & EK_DIALECT_NODE_ONCE) != 0 ? "node-once" : "etp-gather");
     EK_TRY(list_slow(cfg->cluster, cfg->ranks, &s->slow));
-    EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster},
+    EK_TRY(ek_imagine(&train, &(ek_imagined_world){cfg->ranks, node_of, cfg->cluster, cfg->host_of},
                       cfg->every_rank, &s->imagined));
     EK_REQUIRE(s->engine != EK_ENGINE_MESSAGES || !ek_imagined_layout(s->imagined)->rank_copies,
                EK_EUNSUPPORTED,

@@ -27,11 +27,12 @@ typedef struct {
     const ek_train_config *train; /* --ep and so on; data may be missing */
     const ek_cluster *cluster;
     int ranks;
-    int every_rank;    /* 1: a graph for every rank (train/imagine.h) */
-    int timeline;      /* 1: records timeline_rank, for ek_simulation_write_timeline */
-    int timeline_rank; /* below ranks (ops are recorded in the last step) */
-    int n_strips;      /* also records the first ranks of up to so many classes: the first, the
-                          last, and of those between evenly many */
+    const int *host_of; /* as of ek_imagined_world */
+    int every_rank;     /* 1: a graph for every rank (train/imagine.h) */
+    int timeline;       /* 1: records timeline_rank, for ek_simulation_write_timeline */
+    int timeline_rank;  /* below ranks (ops are recorded in the last step) */
+    int n_strips;       /* also records the first ranks of up to so many classes: the first, the
+                           last, and of those between evenly many */
     ek_engine engine;
     const ek_trace *trace; /* NULL: even loads */
     unsigned dialect;      /* bits of sim/dialect.h; 0: evenkeel's */

@@ -38,10 +38,15 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--ranks", 2), False)  # both on the first of them
 
     def test_parts_of_the_model_on_one_host(self):
-        self.check(self.TWO, ("--pp", 2, "--ranks", 4), False, "part of pipeline stage 0")
-        self.check("a\nb:2\nc\n", ("--pp", 2), True, "info: several hosts")
-        self.check(self.TWO, ("--tp", 2), True, "info: several hosts")
-        self.check("a\nb\n", ("--tp", 2), False, "part of pipeline stage 0")
+        """These have copies.  Where too few ranks are left for the layout, the run waits for the host."""
+        goes_on = "info: several hosts: --elastic is on, so that training goes on when one is lost"
+        waits = "no step is lost with one; training goes on when it is back, as too few ranks for --pp, --tp and --etp are left"
+        self.check(self.TWO, ("--pp", 2, "--ranks", 4), True, goes_on)
+        self.check("a\nb:2\nc\n", ("--pp", 2), True, goes_on)
+        self.check(self.TWO, ("--tp", 2), True, goes_on)
+        self.check("a\nb\n", ("--tp", 2), True, waits)
+        self.check("a\nb\n", ("--pp", 2), True, waits)
+        self.check("a\nb\nc\n", ("--pp", 2, "--ranks", 2), True, goes_on)  # on the third
 
     def test_options_that_it_does_not_go_with(self):
         self.check(self.TWO, ("--zero", 1), True, "info: several hosts")  # partners have copies
@@ -88,7 +93,8 @@ class ElasticByDefault(t_launch.Case):
         self.assertEqual(dict(zip(argv, argv[1:]))["--layout"], "auto")
         self.assertNotIn("--layout-pool", argv)
         self.assertEqual(launch("10K").returncode, FAILED)  # none fits
-        pool = self.path("pool.json")  # of pipelines alone
+        pool = self.path("pool.json")  # of pipelines alone, for which one of these hosts has too few ranks
+        write(self.path("hosts"), "a:3\nb:1\n")
         r = ek_cli.run("search", "--cluster", self.cluster(), "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
                        "--fix", "pp=2", "--pool", pool)
         self.assertEqual(r.returncode, DONE, r.stderr)
@@ -102,7 +108,8 @@ class ElasticByDefault(t_launch.Case):
         self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
 
     def test_a_layout_is_chosen_that_survives(self):
-        """Links between the hosts are slow: of all layouts the best is a pipeline, each stage of which is on one of them."""
+        """Links between the hosts are slow: of all layouts the best is a pipeline, each stage of which is on one of them.
+        Of three ranks on the first of them one is left without it."""
         cluster = self.cluster()
         layout = ("--layout", "auto", "--cluster", cluster, "--batch", 8, "--micro-batch", 4)
         hosts = write(self.path("hosts"), self.TWO)
@@ -116,7 +123,7 @@ class ElasticByDefault(t_launch.Case):
             argv = json.loads(r.stdout)[0]
             return dict(zip(argv, argv[1:])), r.stderr  # of several the last
         argv, err = chosen()
-        self.assertEqual((argv["--pp"], argv["--micro-batch"], argv["--layout"]), ("1", "4", "given"))
+        self.assertEqual((argv["--pp"], argv["--micro-batch"], argv["--layout"]), ("2", "4", "given"))
         self.assertIn("info: the run's layout: ", err)
         self.assertIn("info: several hosts: --elastic is on", err)
 
@@ -131,7 +138,7 @@ class ElasticByDefault(t_launch.Case):
             return {"--" + k: str(v) for k, v in json.loads(r.stdout)["best"][0]["options"].items()}
         self.assertEqual(best("micro-batch=4")["--pp"], "2")
         argv, _ = chosen("--elastic")
-        wanted = best("micro-batch=4,pp=1")
+        wanted = best("micro-batch=4")  # with copies of its stages
         self.assertEqual({k: argv[k] for k in wanted}, wanted)
         pools = []
         for fixed in ("micro-batch=4", "micro-batch=4,pp=1"):
@@ -139,16 +146,18 @@ class ElasticByDefault(t_launch.Case):
                            "--fix", fixed, "--pool", self.path("pool.json"))
             self.assertEqual(r.returncode, DONE, r.stderr)
             pools.append(json.loads(ek_cli.read(self.path("pool.json"))))
-        first = pools[1]["layouts"][0]["options"]  # of those that survive
-        self.assertNotEqual(pools[0]["layouts"][0]["options"], first)
+        uneven = write(self.path("uneven"), "a:3\nb:1\n")
+        without = [p["layouts"][0]["options"] for p in pools]
+        self.assertNotEqual(*without)
         pools[0]["layouts"] += pools[1]["layouts"]
         write(self.path("pool.json"), json.dumps(pools[0]))
-        from_pool = ("--hosts", hosts, "--layout-pool", self.path("pool.json"), "--batch", 8)
-        r = self.launch_plain(*from_pool)
-        self.assertEqual(r.returncode, DONE, r.stderr)
-        argv = json.loads(r.stdout)[0]
-        self.assertEqual({k: dict(zip(argv, argv[1:]))["--" + k] for k in first}, {k: str(v) for k, v in first.items()})
-        shutil.rmtree(self.path("run"), ignore_errors=True)
+        for of, first in ((hosts, without[0]), (uneven, without[1])):  # of those that survive
+            from_pool = ("--hosts", of, "--layout-pool", self.path("pool.json"), "--batch", 8)
+            r = self.launch_plain(*from_pool)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            argv = json.loads(r.stdout)[0]
+            self.assertEqual({k: dict(zip(argv, argv[1:]))["--" + k] for k in first}, {k: str(v) for k, v in first.items()})
+            shutil.rmtree(self.path("run"), ignore_errors=True)
         changes = (*from_pool, "--layout-every", 5, "--cluster", cluster)
         r = self.launch_plain(*changes)  # workers choose the layout, and change it
         self.assertEqual(r.returncode, DONE, r.stderr)
@@ -171,8 +180,8 @@ class ElasticByDefault(t_launch.Case):
         argv, _ = chosen("--elastic=false")  # by workers, among all
         self.assertNotIn("--pp", argv)
         dry = chosen("--ranks", 4, "--dry-run", dry=True)
-        self.assertIn("pp 1, ", dry)
-        for micro in (8, 4):  # the best of all; that of a run that is continued
+        self.assertIn("pp 2, ", dry)
+        for micro in (2, 4):  # the best of all; that of a run that is continued
             command, env = self.fake(self.SCRIPT, "--hosts", hosts, *layout[:-2], "--elastic", ranks=4)
             r = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=ek_cli.TIMEOUT_S)
             self.assertEqual(r.returncode, DONE, r.stderr)
@@ -183,6 +192,45 @@ class ElasticByDefault(t_launch.Case):
         r = self.launch_plain(*layout, "--discover", "true", "--elastic")
         self.assertEqual(r.returncode, ek_cli.USAGE, r.stderr)
         self.assertIn("give --hosts instead of --discover", r.stderr)
+
+    def test_copies_of_a_stage_that_do_not_fit(self):
+        """The next layout of the pool is taken; a search leaves it out by itself, and says what a copy takes."""
+        hosts = write(self.path("hosts"), self.TWO)
+
+        def search(fixed, *more):
+            return ek_cli.run("search", "--cluster", self.cluster(), "--ranks", 4, "--model", self.config, "--batch", 8, "--seq", 16,
+                              "--dtype", "fp32", "--fix", fixed + ",micro-batch=4,recompute=off", *more)
+
+        def layout(fixed, *more):
+            r = search(fixed, "--json", *more)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            return json.loads(r.stdout)["best"][0]
+        pipeline = "pp=2,tp=1,ep=1,etp=1,zero=0"
+        needs, with_copies = layout(pipeline)["memory_mb"], layout(pipeline, "--elastic")["memory_mb"]
+        limit = ("--memory-limit", round(5e5 * (needs + with_copies)))
+        r = search(pipeline, "--elastic", *limit)
+        self.assertEqual(r.returncode, FAILED, r.stderr)
+        self.assertRegex(r.stderr, r"the smallest needs [\d.]+ [kM]B \(--pp 2 --micro-batch 4\), [\d.]+ [kM]B of it for a copy of what "
+                         "one host alone would have")
+        pool = json.loads(ek_cli.read(self.pool(search, "pp=2,pp=1,tp=1,ep=1,ep=4,etp=1,zero=0,zero=3")))
+        pool["layouts"] = [{"options": {"pp": 2, "micro-batch": 4}, "step_ms": 1, "memory_mb": 1},
+                           {"options": {"ep": 4, "zero": 3, "micro-batch": 4}, "step_ms": 2, "memory_mb": 1}]
+        path = write(self.path("pool.json"), json.dumps(pool))
+        words = ("--hosts", hosts, "--layout-pool", path, "--batch", 8)
+        for more, pp in (((), "2"), (limit, "1")):
+            r = self.launch_plain(*words, *more)
+            self.assertEqual(r.returncode, DONE, r.stderr)
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            argv = json.loads(r.stdout)[0]
+            self.assertEqual(dict(zip(argv, argv[1:]))["--pp"], pp)
+            self.assertEqual(bool(re.search(r"warning: --pp 2 --micro-batch 4 of the pool is left out: one host alone would have a part "
+                                            r"of a stage, and with a copy of that on another one a rank needs [\d.]+ [kM]B, more than "
+                                            r"--memory-limit, [\d.]+ [kM]B", r.stderr)), pp == "1", r.stderr)
+
+    def pool(self, search, fixed):
+        r = search(fixed, "--pool", self.path("pool.json"))
+        self.assertEqual(r.returncode, DONE, r.stderr)
+        return self.path("pool.json")
 
     def test_lists_of_hosts(self):
         self.check(self.TWO, ("--ranks", 5), False, "--ranks is more than the slots of the hosts")

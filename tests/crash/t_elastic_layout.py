@@ -57,8 +57,8 @@ class Layout(hosts.OwnMemory):
 
 
 class Changes(hosts.OwnMemory):
-    """By simulation messages alone take time, of which --ep 4 has more than --pp 2.  With --pp 4 one host alone would have
-    a stage."""
+    """By simulation messages alone take time, of which --ep 4 has more than --pp 2.  With --pp 4 too few
+    ranks are left without a host."""
 
     EVERY = 150
 

@@ -101,13 +101,33 @@ class Warned(Named):
         self.config = ek_cli.write_config(self.path("larger.json"), num_hidden_layers=3, intermediate_size=10000)
         words = "--pp 3 --balance off --save-every 0"
         err = self.said(words + " --quiet=false")
-        self.assertRegex(err, "keeps a copy of all that its ranks keep, and updates it")
+        self.assertRegex(err, r"keeps a copy of all that its ranks keep, and updates it, too, for [\d.]+ MB of memory of the rank with "
+                         r"the most and about [\d.]+ [mu]?s of each step; experts")
         self.assertNotIn("warn", err)
         err = self.said(words + " --memory-limit %dMB" % (float(re.search(r"about ([\d.]+) MB of memory on the first",
                                                                           err).group(1)) - 30))
-        self.assertRegex(err, r"warning: a shard of --tp, --pp or --zero is on one host only \(a copy on another host takes "
-                         r"[\d.]+ MB a rank, for which there is no memory\): if it is lost, all steps, as --save-every is 0, "
-                         "are repeated")
+        self.assertRegex(err, r"warning: 12 of 12 experts and a shard of --tp or --pp are on one host only, and a copy of all that its "
+                         r"ranks keep takes [\d.]+ MB a rank of another host, for which there is no memory: if it is lost, all steps, as --save-every "
+                         "is 0, are repeated; a smaller --micro-batch")
+        self.assertEqual(err.count("warn"), 1, err)
+
+    def test_copies_of_stages_by_default(self):
+        """With experts on several ranks the start predicts a step.  Without memory one warning names both."""
+        self.hosts("a slots=2", "b slots=2")
+        self.config = ek_cli.write_config(self.path("larger.json"), num_hidden_layers=4, intermediate_size=20000)
+        words = "--pp 2 --ep 2 --save-every 0"
+
+        def said(words):
+            return self.said(words, 4, start=self.start_by_default)
+        err = said(words + " --quiet=false")
+        self.assertRegex(err, r"info: several hosts: --elastic is on")
+        self.assertRegex(err, r"and about [\d.]+ [mu]?s of each step \([\d.]+ % of what one is predicted to take\); experts")
+        self.assertIn("the current placement survives any 1 of 2 hosts", err)
+        self.assertNotIn("warn", err)
+        err = said(words + " --memory-limit %dMB" % (float(re.search(r"about ([\d.]+) MB of memory on the first", err).group(1)) - 30))
+        self.assertRegex(err, r"warning: 16 of 16 experts and a shard of --tp or --pp are on one host only, and a copy of all that its "
+                         "ranks keep takes")
+        self.assertEqual(err.count("warn"), 1, err)
 
     def test_copies_that_take_too_long_by_default(self):
         """Few tokens and large experts: not without --elastic, and the warning says how long."""

@@ -144,7 +144,7 @@ static int survives(int pp, int tp, int ep, int ranks, const int *host_of)
 {
     ek_layout l = {{pp, 1, tp, ep, 1, 0, 1, 0}};
 
-    return ek_layout_survives(&l, ranks, host_of, ek_layout_ranks_left(ranks, host_of));
+    return ek_layout_survives(&l, ek_layout_ranks_left(ranks, host_of));
 }
 
 static void layouts_survive_without_any_host(void)
@@ -154,15 +154,16 @@ static void layouts_survive_without_any_host(void)
     static const int one[] = {0, 0, 0, 0}, unlike[] = {0, 1, 0, 1, 1, 1};
 
     CHECK_INT(survives(1, 1, 4, 4, two), 1);
-    CHECK_INT(survives(2, 1, 2, 4, two), 0);   /* each stage is on one host, */
-    CHECK_INT(survives(2, 1, 2, 4, mixed), 1); /* on both, */
-    CHECK_INT(survives(4, 1, 1, 4, mixed), 0); /* one rank */
+    CHECK_INT(survives(2, 1, 2, 4, two), 1); /* each stage is on one host: it has copies */
+    CHECK_INT(survives(2, 1, 2, 4, mixed), 1);
+    CHECK_INT(survives(4, 1, 1, 4, mixed), 0); /* two ranks are left of four that it needs */
     CHECK_INT(survives(1, 2, 1, 4, two), 1);
     CHECK_INT(survives(1, 4, 1, 4, two), 0);
     CHECK_INT(survives(1, 1, 1, 4, one), 0);
     CHECK_INT(survives(1, 2, 6, 6, three), 1);
     CHECK_INT(survives(2, 1, 1, 6, three), 1);
-    CHECK_INT(survives(3, 1, 1, 6, three), 0);
+    CHECK_INT(survives(3, 1, 1, 6, three), 1);
+    CHECK_INT(survives(3, 1, 1, 6, unlike), 0);
     CHECK_INT(survives(2, 2, 1, 4, mixed), 0); /* two ranks are left of four that it needs */
     CHECK_INT(ek_layout_stage_on_one_host(4, 2, 1, (const int[]){0, 1, 1, 1}), 1);
     CHECK_INT(ek_layout_stage_on_one_host(4, 1, 2, (const int[]){0, 1, 1, 1}), 0);
@@ -172,8 +173,8 @@ static void layouts_survive_without_any_host(void)
     CHECK_INT(ek_layout_ranks_left(6, three), 4);
     CHECK_INT(ek_layout_ranks_left(4, one), 0);
     CHECK_INT(survives(1, 1, 6, 6, unlike), 1);
-    CHECK_INT(ek_layout_survives(&thirds, 6, unlike, 2), 0); /* two are left of three it needs */
-    CHECK_INT(ek_layout_survives(&thirds, 6, three, 4), 1);
+    CHECK_INT(ek_layout_survives(&thirds, 2), 0); /* two are left of three it needs */
+    CHECK_INT(ek_layout_survives(&thirds, 4), 1);
 }
 
 static const ek_case cases[] = {

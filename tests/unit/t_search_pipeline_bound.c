@@ -117,7 +117,7 @@ static void bounds_are_at_most_the_step(void)
         if (step <= 0)
             continue;
         CHECK_INT(ek_even_plans_open(&plans), EK_OK);
-        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, plans,
+        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster, NULL}, &c, plans,
                                     c.batch, &bound),
                   EK_OK);
         ek_even_plans_close(&plans);
@@ -166,7 +166,7 @@ static void what_is_done_before_does_not_follow(void)
         cluster.level[0].bytes_s = 1e11;
         cluster.level[1].bytes_s = 1e7 * pow(2, i % SPEEDS);
         step = step_of(&c, &cluster);
-        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster}, &c, NULL,
+        CHECK_INT(ek_pipeline_bound(&(ek_imagined_world){RANKS, node_of, &cluster, NULL}, &c, NULL,
                                     c.batch, &bound),
                   EK_OK);
         if (bound > step || bound <= 0)

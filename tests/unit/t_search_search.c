@@ -164,6 +164,132 @@ static void copies_do_not_hide_the_best(void)
     }
 }
 
+/* Stages and experts as these hosts have them, whatever the nodes of the cluster. */
+static ek_search_config on_two_hosts(const ek_train_config *train, const ek_cluster *c)
+{
+    static const int host_of[RANKS] = {0, 0, 0, 0, 1, 1, 1, 1};
+
+    return (ek_search_config){.train = train,
+                              .cluster = c,
+                              .ranks = RANKS,
+                              .host_of = host_of,
+                              .fix = "etp=1,tp=1,zero=0,micro-batch=8,micro-batch=32,recompute=off",
+                              .top = 5};
+}
+
+/* Steps and memory have the copies; how many layouts have some. */
+static int compare_with_copies(const ek_search *with, const ek_search *without)
+{
+    int n = 0;
+
+    CHECK_INT(with->n, without->n);
+    for (int64_t i = 0; i < with->n; i++) {
+        const ek_search_layout *a = &with->layouts[i], *b = &without->layouts[i];
+
+        CHECK(a->copies == 0 || a->choice.value[EK_CHOICE_PP] > 1);
+        if (a->copies <= 0)
+            continue;
+        n++;
+        CHECK(a->memory >= a->copies && a->memory > b->memory + 0.9 * a->copies);
+        CHECK(a->even_s > b->even_s);
+    }
+    return n;
+}
+
+static void stages_on_one_host_have_copies(void)
+{
+    ek_train_config train = small_run(), plain = train;
+    ek_cluster cluster, one_node;
+    ek_search_config cfg = on_two_hosts(&train, &one_node);
+    ek_search *quick, *all, *without;
+
+    train.elastic = 1;
+    set_cluster(&cluster);
+    one_node = cluster;
+    one_node.level[0].ranks = RANKS;
+    quick = search_for(&cfg);
+    cfg.everything = 1;
+    all = search_for(&cfg);
+    cfg.train = &plain;
+    without = search_for(&cfg);
+    if (quick != NULL && all != NULL && without != NULL) {
+        compare_answers(quick, all);
+        check_bounds(all);
+        CHECK(compare_with_copies(all, without) > 4);
+    }
+    ek_search_close(&quick);
+    ek_search_close(&all);
+    ek_search_close(&without);
+}
+
+/* The only layouts are pipelines, of two hosts. */
+static void copies_without_room_are_the_reason(void)
+{
+    ek_train_config train = small_run();
+    ek_cluster cluster;
+    ek_search_config cfg = on_two_hosts(&train, &cluster);
+    ek_search *any, *tight = NULL;
+    const ek_search_layout *least = NULL;
+
+    train.elastic = 1;
+    set_cluster(&cluster);
+    cfg.fix = "pp=2,ep=1,etp=1,tp=1,zero=0,micro-batch=8,micro-batch=32,recompute=off";
+    any = search_for(&cfg);
+    for (int64_t i = 0; any != NULL && i < any->n; i++)
+        if (least == NULL || any->layouts[i].memory < least->memory)
+            least = &any->layouts[i];
+    if (least != NULL) {
+        cfg.memory = least->memory - 0.5 * least->copies;
+        CHECK_INT(ek_search_run(&cfg, &tight), EK_ENOMEM);
+        CHECK(strstr(ek_err_message(), "B of it for a copy of what one host alone would have") !=
+              NULL);
+        ek_search_close(&tight);
+        cfg.fix = "pp=1,pp=2,ep=1,etp=1,tp=1,zero=0,zero=3,micro-batch=8,recompute=off";
+        tight = search_for(&cfg);
+        CHECK(tight == NULL || (tight->n_no_room_for_copies > 0 &&
+                                tight->n_no_room_for_copies < tight->count[EK_OUTCOME_TOO_MUCH]));
+    }
+    ek_search_close(&tight);
+    ek_search_close(&any);
+}
+
+/* Stages of the best layout; *copies: bytes of it that are copies. */
+static int64_t best_stages(ek_search_config *cfg, const ek_train_config *train, double *copies)
+{
+    ek_search *s;
+    int64_t stages = 0;
+
+    cfg->train = train;
+    s = search_for(cfg);
+    if (s != NULL) {
+        const ek_search_layout *l = &s->layouts[s->best[0]];
+
+        stages = l->choice.value[EK_CHOICE_PP];
+        *copies = l->copies;
+    }
+    ek_search_close(&s);
+    return stages;
+}
+
+/* A stage's copies are its gradients once more: what other layouts send more has to be more. */
+static void pipelines_with_copies_are_chosen_where_they_pay(void)
+{
+    ek_train_config train = small_run(), plain = train;
+    ek_cluster cluster;
+    ek_search_config cfg = on_two_hosts(&train, &cluster);
+    double copies;
+
+    train.elastic = 1;
+    set_cluster(&cluster);
+    cluster.level[1].bytes_s = 1e7;
+    CHECK_INT(best_stages(&cfg, &train, &copies), 2);
+    CHECK(copies > 0);
+    cluster.level[1].bytes_s = 1e9;
+    CHECK_INT(best_stages(&cfg, &plain, &copies), 2);
+    CHECK(copies == 0);
+    CHECK_INT(best_stages(&cfg, &train, &copies), 1);
+}
+
 /* Of layers enough for a few of them to be laid out.  With 4096 words the head has the FLOPs of
  * several layers. */
 static const char *write_deep_model(char *path, int words)
@@ -506,6 +632,9 @@ static void a_list_of_layers_leaves_layouts_with_as_many_stages(void)
 static const ek_case cases[] = {
     EK_CASE(what_is_found_is_what_simulating_all_finds),
     EK_CASE(copies_do_not_hide_the_best),
+    EK_CASE(stages_on_one_host_have_copies),
+    EK_CASE(copies_without_room_are_the_reason),
+    EK_CASE(pipelines_with_copies_are_chosen_where_they_pay),
     EK_CASE(few_layers_tell_what_all_do),
     EK_CASE(layers_that_are_not_cut_evenly_are_all_laid_out),
     EK_CASE(the_best_are_simulated_by_flow),

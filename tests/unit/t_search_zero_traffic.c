@@ -56,7 +56,7 @@ static void gathers_are_those_of_the_graph(void)
         ek_imagined *x = NULL;
         int64_t gathers = 0, counted;
 
-        CHECK_INT(ek_imagine(&c, &(ek_imagined_world){RANKS, node_of, NULL}, 0, &x), EK_OK);
+        CHECK_INT(ek_imagine(&c, &(ek_imagined_world){RANKS, node_of, NULL, NULL}, 0, &x), EK_OK);
         counted = gathers_of(ek_imagined_graphs(x)->classes[0].graph);
         CHECK_INT(ek_layer_gathers(&(ek_layer_uses){LAYERS, pp, chunks, micros}, &gathers), EK_OK);
         CHECK(gathers > 0);
@@ -85,9 +85,9 @@ static void traffic_is_most_of_a_step_on_a_slow_link(void)
             slow.machine.rate[p] = (ek_cost_table){.n = 1, .x = {1}, .y = {1e15}};
         slow.machine.copy = 1e15;
         c.zero = zero;
-        CHECK_INT(
-            ek_imagined_rank_open(&c, &(ek_imagined_world){RANKS, node_of, &slow}, 0, 0, &rank),
-            EK_OK);
+        CHECK_INT(ek_imagined_rank_open(&c, &(ek_imagined_world){RANKS, node_of, &slow, NULL}, 0, 0,
+                                        &rank),
+                  EK_OK);
         CHECK_INT(ek_layer_traffic_of(rank, &slow, RANKS, &of), EK_OK);
         CHECK_INT(ek_zero_traffic_bound(&of, &(ek_layer_uses){LAYERS, 1, 1, 8}, zero, &seconds),
                   EK_OK);

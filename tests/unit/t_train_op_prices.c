@@ -156,7 +156,7 @@ static void steps_are_those_of_ops_priced_one_by_one(void)
 {
     char path[] = "/tmp/ek-prices-XXXXXX";
     int node_of[RANKS], n = 0;
-    ek_imagined_world w = {RANKS, node_of, NULL};
+    ek_imagined_world w = {RANKS, node_of, NULL, NULL};
     double fewer = 0;
     int64_t asked;
     ek_cluster c;

@@ -115,7 +115,7 @@ static measured measure(const ek_cluster *c, const char *model, int micros)
     cfg.pp = STAGES;
     cfg.micro_batch = 1;
     cfg.batch = micros;
-    CHECK_INT(ek_imagine(&cfg, &(ek_imagined_world){STAGES, node_of, c}, 0, &im), EK_OK);
+    CHECK_INT(ek_imagine(&cfg, &(ek_imagined_world){STAGES, node_of, c, NULL}, 0, &im), EK_OK);
     m.graphs = (double)(in_use - before);
     g = ek_imagined_graphs(im);
     for (int32_t k = 0; k < g->n_classes; k++)

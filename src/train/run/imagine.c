@@ -132,6 +132,7 @@ static ek_status open_rank(const ek_train_config *cfg, int rank, const ek_imagin
                       .rank = rank,
                       .ranks = w->ranks,
                       .layers = layers,
+                      .host_of = w->host_of,
                       .memory = {.step = -1}};
     st = lay_out(&x->run, w->node_of, w->cluster);
     if (st < 0) {
@@ -343,6 +344,11 @@ ek_status ek_imagined_rank_open(const ek_train_config *cfg, const ek_imagined_wo
     x->cfg = *cfg;
     x->cfg.dry_run = 2;
     return open_rank(&x->cfg, rank, w, layers, &x->rank);
+}
+
+double ek_imagined_rank_copies(const ek_imagined_rank *x)
+{
+    return ek_run_copies_bytes(&x->rank->run.partners);
 }
 
 ek_sim_layout ek_imagined_rank_layout(const ek_imagined_rank *x)

@@ -10,6 +10,7 @@
 #include "elastic/segment.h"
 #include "model/hf/names.h"
 #include "recover/supervised.h"
+#include "train/layout_room.h"
 #include "train/output/layout_in_use.h"
 #include "train/simulate.h"
 
@@ -129,7 +130,15 @@ static int is_possible(const ek_run_layouts *l, const ek_layout *x)
     if (!l->given->elastic)
         return 1; /* what does not fit is refused by name */
     return ranks % ek_mesh_rank_multiple(&sizes) == 0 &&
-           (l->host_of == NULL || ek_layout_survives(x, ranks, l->host_of, l->left));
+           (l->host_of == NULL || ek_layout_survives(x, l->left));
+}
+
+/* The same, for a first layout: and if there is memory for the copies that it needs for that. */
+static int is_possible_first(const ek_run_layouts *l, const ek_pool_layout *p)
+{
+    return is_possible(l, &p->choice) &&
+           (l->host_of == NULL || ek_layout_has_room(l->given, p, (int)ranks_of(l->given),
+                                                     l->host_of, rank_of(l->given) == 0));
 }
 
 /* With elastic: the layout of the run in `out`, if there is one, which rank 0 reads for all; with
@@ -164,13 +173,24 @@ static ek_status find_in_use(ek_run_layouts *l)
     return EK_OK;
 }
 
+/* The one that the run in `out` has; -1: the pool does not have it. */
+static int64_t find_continued(const ek_run_layouts *l)
+{
+    for (int64_t i = l->pool->n - 1; i >= 0 && l->continues; i--)
+        if (has_micro_batch(&l->pool->layout[i], l->cfg.micro_batch) &&
+            is_in_use(&l->pool->layout[i], &l->cfg))
+            return i;
+    return -1;
+}
+
 /* The first that the run may have; a run that continues goes on with the layout that it had.  With
  * elastic also on another number of ranks than the pool is of: the layout then stays. */
 static ek_status choose_first(ek_run_layouts *l)
 {
     const ek_train_config *c = &l->cfg;
     ek_layout_pool *p = l->pool;
-    int64_t ranks = ranks_of(c), first = -1, n_impossible = 0;
+    int64_t ranks = ranks_of(c), first, n_impossible = 0;
+    int had;
 
     EK_REQUIRE(p->ranks == ranks || c->elastic, EK_EINVAL,
                "--layout-pool: its layouts are of %lld ranks, and there are %lld",
@@ -179,17 +199,17 @@ static ek_status choose_first(ek_run_layouts *l)
     l->decision = (ek_layout_decision){.n = p->n, .current = -1};
     if (l->stays && l->continues)
         return EK_OK;
-    for (int64_t i = p->n - 1; i >= 0; i--) {
-        int had = l->continues && is_in_use(&p->layout[i], c);
-
-        if (!has_micro_batch(&p->layout[i], c->micro_batch) ||
-            (first >= 0 && l->continues && is_in_use(&p->layout[first], c)))
+    first = find_continued(l);
+    had = first >= 0;
+    for (int64_t i = 0; i < p->n && first < 0; i++) {
+        if (!has_micro_batch(&p->layout[i], c->micro_batch))
             continue;
-        n_impossible += !had && !is_possible(l, &p->layout[i].choice);
-        if (had || is_possible(l, &p->layout[i].choice))
+        if (is_possible_first(l, &p->layout[i]))
             first = i;
+        else
+            n_impossible++;
     }
-    if (first >= 0 && l->continues && !is_in_use(&p->layout[first], c) && rank_of(c) == 0)
+    if (first >= 0 && l->continues && !had && rank_of(c) == 0)
         ek_log("layout", EK_LOG_INFO, "the pool does not have the layout that the run had");
     EK_REQUIRE(first >= 0 || n_impossible == 0, EK_EINVAL,
                "--layout-pool: none of its %lld layouts goes with the hosts that there are and "
@@ -440,6 +460,7 @@ static double simulate_layout(ek_run_layouts *l, int64_t i, const ek_trace *load
     ek_simulation_config cfg = {.train = &c,
                                 .cluster = l->cluster,
                                 .ranks = (int)l->pool->ranks,
+                                .host_of = l->host_of,
                                 .trace = loads,
                                 .steps = 1};
     ek_simulation *s = NULL;

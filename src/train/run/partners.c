@@ -5,11 +5,18 @@
 #include "base/log.h"
 #include "comm/agree.h"
 #include "comm/fake.h"
+#include "cost/cost.h"
 #include "placement/partners.h"
+#include "train/batch.h"
 #include "train/run/balance.h"
+#include "train/run/copies.h"
+#include "train/run/partner_times.h"
 #include "train/run/state.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+enum { TIME_CAP = 128 };
 
 /* --- who needs a copy ------------------------------------------------------------------------- */
 
@@ -33,7 +40,7 @@ static ek_status choose_partners(ek_run *r)
     EK_REQUIRE_OUT(host_of != NULL && partner != NULL && copies != NULL && needs != NULL, EK_ENOMEM,
                    "no memory for the partners of %d ranks", r->ranks);
     for (int i = 0; i < r->ranks; i++)
-        host_of[i] = ek_comm_node(r->world, i);
+        host_of[i] = r->host_of != NULL ? r->host_of[i] : ek_comm_node(r->world, i);
     if (!ek_partners_choose_ranks(&l, host_of, r->options.rack_of, needs, partner, copies))
         goto out;
     for (int i = 0; i < r->ranks; i++)
@@ -211,7 +218,7 @@ ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like)
     if (r->cfg->dry_run && r->rank == 0)
         ek_log("elastic", EK_LOG_WARN,
                "a shard of --tp or --pp is on one host only, and a copy of all that its ranks keep "
-               "takes %s a rank, for which there is no memory",
+               "takes %s a rank, for which there is no memory: " EK_RUN_HELP_OF_ROOM,
                ek_bytes_text(text, sizeof(text), p->no_room));
     return EK_OK;
 }
@@ -261,21 +268,41 @@ out:
     return st;
 }
 
+/* "31.0 ms of each step (2.3 % of what one is predicted to take)"; without the part where steps
+ * are not predicted.  text [cap].  Collective. */
+static ek_status describe_time(const ek_run *r, char *text, size_t cap)
+{
+    double micros = (double)ek_batch_micros(r->training.batch, r->training.micro_batch);
+    double seconds = 0, part_of_copies, step;
+    char took[EK_COST_QUANTITY], part[16];
+    int n;
+
+    EK_TRY(ek_run_time_copies(r, &seconds));
+    EK_TRY(ek_run_predict_copies(r, 1, &part_of_copies, &step)); /* of experts: none */
+    step *= (micros + r->mesh->pp - 1) / micros;                 /* a pipeline's idle time */
+    n = snprintf(text, cap, "%s of each step", ek_cost_quantity(took, seconds, "s"));
+    if (step > 0 && n > 0 && (size_t)n < cap)
+        snprintf(text + n, cap - (size_t)n, " (%s %% of what one is predicted to take)",
+                 ek_number_text(part, sizeof(part), 100 * seconds / step));
+    return EK_OK;
+}
+
 ek_status ek_run_tell_copies(ek_run *r)
 {
     double least = -ek_run_copies_bytes(&r->partners);
-    char text[32];
+    char memory[32], of_step[TIME_CAP];
 
     if (!ek_run_has_partners(&r->partners) ||
         (r->memory.step >= 0 && ek_recover_copies(&r->memory.recovery) > 0))
         return EK_OK;
     EK_TRY(ek_minimum(r->world, &least));
+    EK_TRY(describe_time(r, of_step, sizeof(of_step)));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "with --pp %d --tp %d one host alone has a part of the weights: a rank of another "
                "host keeps a copy of all that its ranks keep, and updates it, too, for %s of "
-               "memory of the rank with the most; experts stay where they are",
-               r->mesh->pp, r->mesh->tp, ek_bytes_text(text, sizeof(text), -least));
+               "memory of the rank with the most and about %s; experts stay where they are",
+               r->mesh->pp, r->mesh->tp, ek_bytes_text(memory, sizeof(memory), -least), of_step);
     return EK_OK;
 }
 

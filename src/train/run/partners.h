@@ -10,6 +10,11 @@
 
 #include "train/run/state.h"
 
+/* What makes room for copies. */
+#define EK_RUN_HELP_OF_ROOM                                                                        \
+    "a smaller --micro-batch, --recompute full, more memory (and in /dev/shm) or more hosts make " \
+    "room for it"
+
 /* Before the model is laid out, like which it will be but for its slots: chooses partners, if there
  * is memory for the copies.  Collective. */
 EK_CHECKED ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like);
@@ -28,7 +33,8 @@ ek_rank_state *ek_run_copy_state(const ek_run_partners *p, int32_t i);
 /* Makes this generation valid, with the rank's own state. */
 EK_CHECKED ek_status ek_run_commit_copies(ek_run *r);
 
-/* Where the start before had none: logs that there are copies, and what they take.  Collective. */
+/* Where the start before had none: logs that there are copies, what memory they take, and what time
+ * of a step (train/run/partner_times.h).  Collective. */
 EK_CHECKED ek_status ek_run_tell_copies(ek_run *r);
 
 /* Closes the copies, before the rank's own state is closed; removes: with their segments.  forget:

@@ -7,6 +7,7 @@
 #include "moe/replica_weights.h"
 #include "train/run/balance.h"
 #include "train/run/copies.h"
+#include "train/run/partners.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -455,11 +456,27 @@ static ek_status are_copies_to_come(const ek_run *r, int *to_come)
     return EK_OK;
 }
 
+/* Of a part of the weights whose copy has no memory, and of experts that are alone beside it. */
+static void warn_of_no_room(const ek_run *r, int64_t alone, const char *cost)
+{
+    char experts[64] = "", bytes[32];
+
+    if (alone > 0)
+        snprintf(experts, sizeof(experts), "%" PRId64 " of %" PRId64 " experts and ", alone,
+                 r->saves.risk.experts);
+    ek_log("elastic", EK_LOG_WARN,
+           "%sa shard of --tp or --pp %s on one host only, and a copy of all that its ranks keep "
+           "takes %s a rank of another host, for which there is no memory: if it is lost, %s are "
+           "repeated; " EK_RUN_HELP_OF_ROOM,
+           experts, alone > 0 ? "are" : "is",
+           ek_bytes_text(bytes, sizeof(bytes), r->partners.no_room), cost);
+}
+
 ek_status ek_run_warn_of_loss(ek_run *r)
 {
     const ek_loss_risk *risk = &r->saves.risk;
-    char cost[TEXT_CAP], help[TEXT_CAP] = "", bytes[32];
-    int to_come, warns;
+    int no_room = r->partners.no_room > 0 && risk->shard_alone, to_come, warns;
+    char cost[TEXT_CAP], help[TEXT_CAP] = "";
 
     if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 ||
         (was_on_several_hosts(r) && !r->options.no_room && r->partners.no_room <= 0))
@@ -467,6 +484,11 @@ ek_status ek_run_warn_of_loss(ek_run *r)
     describe_cost(r, cost, sizeof(cost));
     EK_TRY(are_copies_to_come(r, &to_come));
     warns = risk->alone > 0 && !to_come;
+    if (no_room) {
+        if (r->rank == 0)
+            warn_of_no_room(r, warns ? risk->alone : 0, cost);
+        return EK_OK;
+    }
     if (warns)
         EK_TRY(describe_protection(r, help, sizeof(help)));
     if (r->rank == 0 && warns)
@@ -474,15 +496,10 @@ ek_status ek_run_warn_of_loss(ek_run *r)
                "%" PRId64 " of %" PRId64 " experts are on one host only: if it is lost, %s are "
                "repeated; %s",
                risk->alone, risk->experts, cost, help);
-    if (r->partners.no_room > 0)
-        snprintf(help, sizeof(help),
-                 " (a copy on another host takes %s a rank, for which there is "
-                 "no memory)",
-                 ek_bytes_text(bytes, sizeof(bytes), r->partners.no_room));
     if (r->rank == 0 && risk->shard_alone)
         ek_log(
             "elastic", EK_LOG_WARN,
-            "a shard of --tp, --pp or --zero is on one host only%s: if it is lost, %s are repeated",
-            r->partners.no_room > 0 ? help : "", cost);
+            "a shard of --tp, --pp or --zero is on one host only: if it is lost, %s are repeated",
+            cost);
     return EK_OK;
 }

@@ -197,7 +197,8 @@ typedef struct {
     int rank, ranks;
     ek_mesh *mesh; /* NULL: one rank */
 
-    int64_t layers; /* of the model, the first of those that it has; 0: all (imagined ranks) */
+    int64_t layers;     /* of the model, the first of those that it has; 0: all (imagined ranks) */
+    const int *host_of; /* [ranks] (imagined ranks): ek_imagined_world; NULL: those of the world */
 
     /* constant after the first step is known */
     ek_run_options options;

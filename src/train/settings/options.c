@@ -331,8 +331,7 @@ static const ek_option options[] = {
          "replace the run in --out; its checkpoints are deleted when the new run has saved one"},
     {"elastic", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(elastic),
      .flags = EK_SETTING_NOT_KEPT, /* by the command, if it was given */
-     .shown = "on where --hosts names several hosts, unless one alone would have a part of the "
-              "model, or an option does not go with it",
+     .shown = "on where --hosts names several hosts, unless an option does not go with it",
      .help =
          "supervise the workers: when workers or hosts fail or hang, continue from state in "
          "shared memory on the hosts that respond, and add hosts that join (--hosts is re-read "
