@@ -146,6 +146,8 @@ static void example_files(void)
 
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-64.json", &c) == EK_OK);
     CHECK(ek_cluster_ranks(&c) == 64 && ek_cluster_node_ranks(&c) == 8);
+    CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-16384.json", &c) == EK_OK);
+    CHECK(ek_cluster_ranks(&c) == 16384);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/h100-eos.json", &c) == EK_OK);
     CHECK(ek_cluster_node_ranks(&c) == 8 && strcmp(c.device, "cuda") == 0);
     CHECK(ek_cluster_read(EK_TEST_DATA "/../examples/clusters/a100-dgx.json", &c) == EK_OK);
