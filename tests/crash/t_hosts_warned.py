@@ -139,6 +139,7 @@ class Warned(Named):
         self.assertGreater(int(found.group(3)), 9)
         self.assertLess(float(found.group(4)), 5)
         self.assertNotIn("warn", self.said("--ep 3"))
+        self.assertNotIn("warn", self.said("--ep 3 --save-every 0", start=self.start_by_default))
 
 
 class TooSmall(OwnMemory):

@@ -2,6 +2,7 @@
  * follow the costs as they must, and the first rank of a stage stands for the others. */
 #include "base/random.h"
 #include "ek_test.h"
+#include "recover/supervised.h"
 #include "sim/dialect.h"
 #include "toy_machine.h"
 #include "train/failure_parts.h"
@@ -614,6 +615,35 @@ static volatile char *touch(size_t bytes)
     return p;
 }
 
+/* By default: they lengthen a step by a tenth. */
+static void copies_are_kept_where_losses_cost_more(void)
+{
+    ek_train_config c = EK_TRAIN_CONFIG_INIT;
+    ek_cluster plain;
+    ek_simulation_config cfg = {.train = &c, .cluster = &plain, .ranks = 8};
+    ek_simulation *s = NULL;
+    ek_supervised seen = {.lost_hosts = 30, .host_s = 3600};
+
+    set_cluster(&plain, 1, 1);
+    c.model = "small";
+    c.ep = 8;
+    c.batch = 320;
+    c.elastic = EK_ELASTIC_BY_DEFAULT;
+    for (int i = 0; i < 5; i++) {
+        int kept = i >= 2;
+
+        c.save_seconds = i > 0 && i < 4 ? 600 : 0;
+        c.host_mtbf = i == 2 ? 1 : 24; /* of 2: 300 s of each 1,800 */
+        c.supervised = i == 3 ? &seen : NULL;
+        c.save_every = i == 4 ? 0 : -1; /* all steps are repeated */
+        CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
+        CHECK_INT(ek_simulation_layout(s)->replicas_min, kept ? 2 : 1);
+        CHECK(kept ? ek_simulation_layout(s)->copies_lengthen == 0
+                   : fabs(ek_simulation_layout(s)->copies_lengthen - 0.1) < 0.04);
+        ek_simulation_close(&s);
+    }
+}
+
 /* With `elastic`: on two nodes of which each has a rank of every kind. */
 static void copies_are_chosen_as_in_training(void)
 {
@@ -682,6 +712,7 @@ static void partners_of_a_stage_are_alike(void)
 }
 
 static const ek_case cases[] = {
+    EK_CASE(copies_are_kept_where_losses_cost_more),
     EK_CASE(copies_are_chosen_as_in_training),
     EK_CASE(partners_of_a_stage_are_alike),
     EK_CASE(steps_of_drawn_layouts_follow_the_costs),
