@@ -45,6 +45,27 @@ double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
     return peak > 0 ? l->flops / peak : 0;
 }
 
+double ek_search_memory_share(const ek_search *s, const ek_search_layout *l)
+{
+    return s->memory > 0 ? l->memory / s->memory : 0;
+}
+
+void ek_search_find_near(ek_search *s, int64_t n)
+{
+    const ek_search_layout *best = &s->layouts[s->best[0]];
+    double most = (1 + EK_SEARCH_ERROR) * ek_search_value(s, best);
+
+    s->least_near = s->best[0];
+    for (s->n_near = 0; s->n_near < n; s->n_near++) {
+        const ek_search_layout *l = &s->layouts[s->best[s->n_near]];
+
+        if (l->by_flow != best->by_flow || ek_search_value(s, l) > most)
+            return;
+        if (l->memory < s->layouts[s->least_near].memory)
+            s->least_near = s->best[s->n_near];
+    }
+}
+
 const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
 {
     return ek_layout_words(&l->choice, l->balance, text, cap);

@@ -37,13 +37,24 @@ static json_t *options_json(const ek_search_layout *l)
     return o;
 }
 
-static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
+/* As in a pool file. */
+static json_t *pool_layout_json(const ek_search *s, const ek_search_layout *l)
 {
     json_t *o = json_pack("{s:o, s:f, s:f, s:f, s:f}", "options", options_json(l), "step_ms",
                           l->step_s * 1e3, "tokens_per_s", ek_search_tokens_per_s(s, l), "mfu",
                           ek_search_mfu(s, l), "memory_mb", l->memory / 1e6);
 
     ek_search_add_json(s, l, o);
+    return o;
+}
+
+/* As in an answer. */
+static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
+{
+    json_t *o = pool_layout_json(s, l);
+
+    if (s->memory > 0)
+        json_object_set_new(o, "memory_share", json_real(ek_search_memory_share(s, l)));
     return o;
 }
 
@@ -62,6 +73,12 @@ static void add_need(json_t *o, const ek_search_layout *l)
     json_object_set_new(o, "needs_mb", json_real(l->memory / 1e6));
     if (l->copies > 0)
         json_object_set_new(o, "copies_mb", json_real(l->copies / 1e6));
+}
+
+static json_t *near_json(const ek_search *s)
+{
+    return json_pack("{s:f, s:I, s:o}", "error", EK_SEARCH_ERROR, "layouts", (json_int_t)s->n_near,
+                     "least_memory", layout_json(s, &s->layouts[s->least_near]));
 }
 
 static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
@@ -142,6 +159,7 @@ void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out)
                                         "best", layouts_json(s, s->best, s->n_best), "corners",
                                         corners, "pool", layouts_json(s, s->pool, s->n_pool),
                                         "took_s", s->took_s));
+    json_object_set_new(o, "near", near_json(s));
     if (n > 1)
         json_object_set_new(o, "by_ranks", ranks_json(at, n));
     json_dumpf(o, out, 0);
@@ -151,10 +169,12 @@ void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out)
 
 ek_status ek_search_pool_text(const ek_search *s, char **text)
 {
-    json_t *o = json_pack("{s:i}", "evenkeel_pool", 1);
+    json_t *o = json_pack("{s:i}", "evenkeel_pool", 1), *layouts = json_array();
 
     json_object_update_new(o, setting_json(s));
-    json_object_set_new(o, "layouts", layouts_json(s, s->pool_for_runs, s->n_pool_for_runs));
+    for (int64_t i = 0; i < s->n_pool_for_runs; i++)
+        json_array_append_new(layouts, pool_layout_json(s, &s->layouts[s->pool_for_runs[i]]));
+    json_object_set_new(o, "layouts", layouts);
     *text = json_dumps(o, JSON_INDENT(1));
     json_decref(o);
     EK_REQUIRE(*text != NULL, EK_ENOMEM, "no memory for a pool of layouts");
@@ -222,6 +242,8 @@ static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
             ek_number_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
             ek_number_text(mfu, sizeof(mfu), ek_search_mfu(s, l)),
             ek_count_text(memory, sizeof(memory), l->memory));
+    if (s->memory > 0)
+        fprintf(out, "  %6.0f %%", 100 * ek_search_memory_share(s, l));
     ek_search_put_columns(s, l, out);
     fprintf(out, "  %s\n", ek_search_words(l, words, sizeof(words)));
 }
@@ -229,7 +251,8 @@ static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
 static void put_table(const ek_search *s, const char *title, const int64_t *index, int64_t n,
                       FILE *out)
 {
-    fprintf(out, "\n%s\n      step   tokens/s    MFU    memory", title);
+    fprintf(out, "\n%s\n      step   tokens/s    MFU    memory%s", title,
+            s->memory > 0 ? "  of limit" : "");
     ek_search_put_heads(s, out);
     fprintf(out, "  options of train\n");
     for (int64_t i = 0; i < n; i++)
@@ -247,6 +270,41 @@ static void put_need(const ek_search *s, const ek_search_layout *l, FILE *out)
         fprintf(out, ", %sB for copies of what one host alone has",
                 ek_count_text(c, sizeof(c), l->copies));
     fprintf(out, "\n");
+}
+
+const char *ek_search_near_text(const ek_search *s, const char *between, char *text)
+{
+    const ek_search_layout *l = &s->layouts[s->least_near];
+    int64_t others = s->n_near - 1;
+    char words[EK_SEARCH_WORDS], memory[16], step[EK_COST_QUANTITY];
+    size_t n;
+
+    if (others < 1) {
+        (void)snprintf(text, EK_SEARCH_NEAR,
+                       "No other is within %g %% of the best, the mean error of simulated steps.",
+                       100 * EK_SEARCH_ERROR);
+        return text;
+    }
+    n = (size_t)snprintf(text, EK_SEARCH_NEAR,
+                         "The best and %lld other%s are within %g %%, the mean error of simulated "
+                         "steps: they cannot be told apart.%s",
+                         (long long)others, others > 1 ? "s" : "", 100 * EK_SEARCH_ERROR, between);
+    if (l == best_of(s))
+        (void)snprintf(text + n, EK_SEARCH_NEAR - n, "Of these the best has least memory.");
+    else
+        (void)snprintf(text + n, EK_SEARCH_NEAR - n,
+                       "Of these %s has least memory: %sB, with %s.",
+                       ek_search_words(l, words, sizeof(words))[0] != '\0' ? words : "train's default",
+                       ek_count_text(memory, sizeof(memory), l->memory),
+                       ek_cost_quantity(step, ek_search_seconds(l), "s"));
+    return text;
+}
+
+static void put_near(const ek_search *s, FILE *out)
+{
+    char text[EK_SEARCH_NEAR];
+
+    fprintf(out, "\n%s\n", ek_search_near_text(s, "\n", text));
 }
 
 static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
@@ -307,6 +365,7 @@ void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out)
     put_head(s, out);
     put_counts(s, out);
     put_table(s, ek_search_best_title(s), s->best, s->n_best, out);
+    put_near(s, out);
     ek_search_put_failures(s, out);
     put_corners(s, out);
     (void)snprintf(less, sizeof(less), "with less memory, %s", ek_search_best_title(s));

@@ -13,6 +13,11 @@
 void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out);
 void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out);
 
+/* Two sentences with something between them: what cannot be told apart from the best layout, and
+ * which of it needs least memory.  text [EK_SEARCH_NEAR], returned. */
+enum { EK_SEARCH_NEAR = 768 };
+const char *ek_search_near_text(const ek_search *s, const char *between, char *text);
+
 /* The text of a pool file; the caller frees it.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_search_pool_text(const ek_search *s, char **text);
 /* Replaces the file.  EK_EIO, EK_ENOSPC, EK_ENOMEM. */

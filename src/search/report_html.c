@@ -76,8 +76,8 @@ static void put_tiles(const ek_search *s, FILE *f)
     ek_html_tile(f, "Tokens per second", ek_search_tokens_per_s(s, best), "",
                  "of all ranks together");
     ek_html_tile(f, "MFU", 100 * ek_search_mfu(s, best), "%", NULL);
-    (void)snprintf(text, sizeof(text), "of %s that a rank may need",
-                   ek_cost_quantity(a, s->memory, "B"));
+    (void)snprintf(text, sizeof(text), "%.0f %% of %s that a rank may need",
+                   100 * ek_search_memory_share(s, best), ek_cost_quantity(a, s->memory, "B"));
     ek_html_tile(f, "Memory", best->memory, "B", s->memory > 0 ? text : NULL);
     (void)snprintf(text, sizeof(text), "%" PRId64 " need more memory, %" PRId64 " cannot be better",
                    s->count[EK_OUTCOME_TOO_MUCH], s->count[EK_OUTCOME_BOUND]);
@@ -123,6 +123,8 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
         fprintf(f, "<td class=\"n\">%s</td>",
                 ek_number_text(price, sizeof(price), ek_search_step_price(s, l)));
     ek_html_number_cell(f, l->memory, "B");
+    if (s->memory > 0)
+        fprintf(f, "<td class=\"n\">%.0f %%</td>", 100 * ek_search_memory_share(s, l));
     put_words_cell(l, f);
     fputs("</tr>\n", f);
 }
@@ -130,12 +132,13 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
 static void put_layouts(const ek_search *s, const char *caption, const int64_t *index, int64_t n,
                         FILE *f)
 {
-    char heads[160];
+    char heads[200];
 
     (void)snprintf(heads, sizeof(heads),
-                   ">|>step|>tokens/s|>MFU%s%s|>memory|options of train (a click selects)",
+                   ">|>step|>tokens/s|>MFU%s%s|>memory%s|options of train (a click selects)",
                    s->n_failures > 0 ? "|>completed step|>goodput|a loss" : "",
-                   s->cfg->objective == EK_OBJECTIVE_COST ? "|>price of a step" : "");
+                   s->cfg->objective == EK_OBJECTIVE_COST ? "|>price of a step" : "",
+                   s->memory > 0 ? "|>of limit" : "");
     ek_html_table(f, caption, heads);
     for (int64_t i = 0; i < n; i++)
         put_layout_row(s, layout_of(s, index[i]), i + 1, f);
@@ -171,11 +174,13 @@ static void put_best(const ek_search *s, FILE *f)
 {
     static const char *const titles[] = {
         "The shortest steps", "The most completed steps under failures", "The cheapest steps"};
+    char near[EK_SEARCH_NEAR];
 
     ek_html_section(f, titles[s->cfg->objective]);
     ek_html_paragraph(f, "To train with the best, beside what else was given to the search:");
     put_command(s, f);
     put_layouts(s, NULL, s->best, s->n_best, f);
+    ek_html_paragraph(f, ek_search_near_text(s, " ", near));
     put_breakdown(s, f);
     ek_html_section_end(f);
 }

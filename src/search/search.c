@@ -7,6 +7,7 @@
 #include "base/team.h"
 #include "base/threads.h"
 #include "search/bound_queue.h"
+#include "search/figures.h"
 #include "search/pool.h"
 #include "sim/loads.h"
 #include "train/imagine.h"
@@ -689,6 +690,7 @@ static ek_status fill_answer(searching *s)
     count_outcomes(o);
     EK_TRY(list_by_value(s, &o->best, &n));
     EK_REQUIRE(n > 0, EK_EINVAL, "training refuses all layouts");
+    ek_search_find_near(o, n);
     o->n_best = n < o->cfg->top ? n : o->cfg->top;
     st = list_layouts_by(s, 0, &order, &n);
     if (st == EK_OK)

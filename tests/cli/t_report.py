@@ -201,7 +201,7 @@ class Report(ek_cli.Case):
         for a, b in zip(at, at[1:]):  # less memory, longer
             self.assertGreater(a[0], b[0])
             self.assertGreater(a[1], b[1])
-        for wanted in ("step time (", "memory of the rank with most (", "the best"):
+        for wanted in ("step time (", "memory of the rank with most (", "the best", "of limit", "they cannot be told apart. Of these "):
             self.assertIn(wanted, shown)
 
     def test_a_page_that_cannot_be_written_is_one_sentence(self):

@@ -45,6 +45,8 @@ class Search(ek_cli.Case):
         self.assertAlmostEqual(again["memory_mb"]["all"], best["memory_mb"], delta=1e-3)
         self.assertAlmostEqual(again["mfu"], best["mfu"], delta=1e-9)
         self.assertLess(best["memory_mb"], s["memory_limit_mb"])
+        for x in s["best"] + s["pool"]:
+            self.assertAlmostEqual(x["memory_share"], x["memory_mb"] / s["memory_limit_mb"], delta=1e-9)
         values = {(c["choice"], c["value"]) for c in s["corners"]}
         for wanted in (("pp", 1), ("pp", 2), ("tp", 2), ("ep", 8), ("zero", 1), ("recompute", "full")):
             self.assertIn(wanted, values)
@@ -59,6 +61,38 @@ class Search(ek_cli.Case):
                        "the best\n", "bubble) +", " %  ", "--recompute full", "Loads of experts are even",
                        "evenkeel train --model small --ranks 8 --batch 32 --seq 256 "):
             self.assertIn(wanted, text)
+
+    def test_what_cannot_be_told_apart_is_said(self):
+        s = self.json(8, "--fix", FEW, "--top", 100)
+        near, best = s["near"], s["best"]
+        flows = best[:s["layouts"]["simulated_by_flow"]]
+        apart = 1.05 * best[0]["step_ms"]
+        within = [b for b in flows if b["step_ms"] <= apart]
+        self.assertEqual((near["error"], near["layouts"]), (0.05, len(within)))
+        self.assertGreater(near["layouts"], 1)
+        self.assertLess(near["layouts"], len(flows))
+        self.assertEqual(near["least_memory"], min(within, key=lambda b: b["memory_mb"]))
+        self.assertLess(near["least_memory"]["memory_mb"], best[0]["memory_mb"])
+        page = self.path("page.html")
+        text = self.search(8, "--fix", FEW, "--top", 100, "--report", page).stdout
+        least = near["least_memory"]
+        said = (r"The best and %d others? are within 5 %%, the mean error of simulated steps: they cannot be told apart\.BETWEEN"
+                r"Of these --.*--micro-batch %d.* has least memory: " % (near["layouts"] - 1, least["options"]["micro-batch"]))
+        self.assertRegex(text, said.replace("BETWEEN", r"\n"))
+        self.assertRegex(ek_cli.read(page).decode(), said.replace("BETWEEN", " "))
+        self.assertRegex(text, r"step   tokens/s    MFU    memory  of limit  options of train\n.* GB +%.0f %%  --" % (100 * best[0]["memory_share"]))
+        one = self.json(8, "--fix", "etp=1,pp=1,tp=1,ep=8,zero=0,micro-batch=32,recompute=off")["near"]
+        self.assertEqual(one["layouts"], 1)
+        text = self.search(8, "--fix", "etp=1,pp=1,tp=1,ep=8,zero=0,micro-batch=32,recompute=off").stdout
+        self.assertIn("\nNo other is within 5 % of the best, the mean error of simulated steps.\n", text)
+
+    def test_without_a_limit_memory_has_no_share(self):
+        c = json.loads(json.dumps(CLUSTER))
+        del c["rank"]["memory"]
+        words = ["--fix", "etp=1,pp=1,tp=1,zero=0,micro-batch=32"]
+        path = ek_cli.write(self.path("unlimited.json"), json.dumps(c))
+        self.assertNotIn("memory_share", self.json(8, *words, cluster=path)["best"][0])
+        self.assertNotIn("of limit", self.search(8, *words, cluster=path).stdout)
 
     def test_a_limit_of_memory_refuses_layouts(self):
         free = self.json(8, "--fix", FEW)
