@@ -248,6 +248,7 @@ static void take_result(const ek_simulation *sim, ek_search_layout *l, int loade
 {
     const ek_sim_result *r = ek_simulation_result(sim);
     const ek_sim_graphs *g = ek_simulation_graphs(sim);
+    const ek_sim_balance *b = ek_simulation_balance(sim);
 
     l->memory = 0;
     for (int32_t k = 0; k < g->n_classes; k++)
@@ -256,6 +257,9 @@ static void take_result(const ek_simulation *sim, ek_search_layout *l, int loade
     if (!loaded && !by_flow)
         l->even_s = r->step_s;
     l->loaded = loaded;
+    l->primary_max = b != NULL ? b->before : 0;
+    l->planned_max = b != NULL ? b->after : 0;
+    (void)ek_simulation_steps(sim, &l->trace_steps);
     l->by_flow = by_flow;
     l->flops = r->flops;
     l->parts = r->parts;

@@ -50,6 +50,9 @@ typedef struct {
     int by_flow;         /* 1: step_s is of EK_ENGINE_FLOW */
     double flops;        /* of the model, of all ranks, in a step */
     ek_sim_parts parts;  /* of step_s */
+    double primary_max;  /* loaded: the largest over mean rows of a rank with primary copies alone, */
+    double planned_max;  /* and as planned; 0: loads matter to no rank */
+    int64_t trace_steps; /* simulated */
     const char *balance; /* policy with the trace's loads; NULL: that of the settings */
     const ek_search_failures *failures; /* runs under failures; NULL: not simulated, or refused */
 } ek_search_layout;

@@ -114,6 +114,21 @@ static json_t *counts_json(const ek_search *s)
                      (json_int_t)s->n_loaded, "simulated_by_flow", (json_int_t)s->n_flow);
 }
 
+static const char *policy_of(const ek_search *s, const ek_search_layout *l)
+{
+    return l->balance != NULL ? l->balance : s->cfg->train->balance;
+}
+
+static json_t *loads_json(const ek_search *s)
+{
+    const ek_search_layout *best = best_of(s);
+
+    return json_pack("{s:I, s:s, s:s, s:f, s:f, s:f}", "steps", (json_int_t)best->trace_steps,
+                     "policy", s->cfg->train->balance, "best_policy", policy_of(s, best),
+                     "max_over_mean_before", best->primary_max, "max_over_mean", best->planned_max,
+                     "even_step_ms", s->even_s * 1e3);
+}
+
 static const char *const objectives[] = {"step", "goodput", "cost"};
 
 /* What all layouts share. */
@@ -160,6 +175,8 @@ void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out)
                                         corners, "pool", layouts_json(s, s->pool, s->n_pool),
                                         "took_s", s->took_s));
     json_object_set_new(o, "near", near_json(s));
+    if (s->even_s > 0)
+        json_object_set_new(o, "loads", loads_json(s));
     if (n > 1)
         json_object_set_new(o, "by_ranks", ranks_json(at, n));
     json_dumpf(o, out, 0);
@@ -232,6 +249,40 @@ static void put_counts(const ek_search *s, FILE *out)
     if (s->n_flow > 0)
         fprintf(out, ", %lld by flow", (long long)s->n_flow);
     fprintf(out, "\n");
+}
+
+const char *ek_search_loads_text(const ek_search *s, char *text)
+{
+    const ek_search_layout *best = best_of(s);
+    char even[EK_COST_QUANTITY], step[EK_COST_QUANTITY];
+    size_t n;
+
+    n = (size_t)snprintf(text, EK_SEARCH_LOADS,
+                         "%lld step%s of the trace, with --balance %s where a layout has no other; ",
+                         (long long)best->trace_steps, best->trace_steps == 1 ? "" : "s",
+                         s->cfg->train->balance);
+    if (best->primary_max > 0)
+        n += (size_t)snprintf(text + n, EK_SEARCH_LOADS - n,
+                              "ranks of the best have max/mean %.3f rows with primary copies only, "
+                              "%.3f as planned by %s; ",
+                              best->primary_max, best->planned_max, policy_of(s, best));
+    (void)snprintf(text + n, EK_SEARCH_LOADS - n, "with even loads its step would take %s, not %s",
+                   ek_cost_quantity(even, s->even_s, "s"),
+                   ek_cost_quantity(step, best->step_s, "s"));
+    return text;
+}
+
+static void put_loads(const ek_search *s, FILE *out)
+{
+    char text[EK_SEARCH_LOADS], *from = text, *next;
+
+    if (s->even_s <= 0)
+        return;
+    ek_search_loads_text(s, text);
+    fputs("loads     ", out);
+    for (; (next = strstr(from, "; ")) != NULL; from = next + 2)
+        fprintf(out, "%.*s;\n          ", (int)(next - from), from);
+    fprintf(out, "%s\n", from);
 }
 
 static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
@@ -363,6 +414,7 @@ void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out)
 
     ek_search_put_ranks(at, n, out);
     put_head(s, out);
+    put_loads(s, out);
     put_counts(s, out);
     put_table(s, ek_search_best_title(s), s->best, s->n_best, out);
     put_near(s, out);

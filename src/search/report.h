@@ -18,6 +18,11 @@ void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out);
 enum { EK_SEARCH_NEAR = 768 };
 const char *ek_search_near_text(const ek_search *s, const char *between, char *text);
 
+/* Of an answer with a trace: its loads, and what they cost the best layout, in sentences.
+ * text [EK_SEARCH_LOADS], returned. */
+enum { EK_SEARCH_LOADS = 512 };
+const char *ek_search_loads_text(const ek_search *s, char *text);
+
 /* The text of a pool file; the caller frees it.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_search_pool_text(const ek_search *s, char **text);
 /* Replaces the file.  EK_EIO, EK_ENOSPC, EK_ENOMEM. */

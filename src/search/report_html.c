@@ -174,11 +174,16 @@ static void put_best(const ek_search *s, FILE *f)
 {
     static const char *const titles[] = {
         "The shortest steps", "The most completed steps under failures", "The cheapest steps"};
-    char near[EK_SEARCH_NEAR];
+    char near[EK_SEARCH_NEAR], loads[EK_SEARCH_LOADS];
 
     ek_html_section(f, titles[s->cfg->objective]);
     ek_html_paragraph(f, "To train with the best, beside what else was given to the search:");
     put_command(s, f);
+    if (s->even_s > 0) {
+        fputs("<p>Loads: ", f);
+        ek_html_text(f, ek_search_loads_text(s, loads));
+        fputs(".</p>\n", f);
+    }
     put_layouts(s, NULL, s->best, s->n_best, f);
     ek_html_paragraph(f, ek_search_near_text(s, " ", near));
     put_breakdown(s, f);

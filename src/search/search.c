@@ -699,6 +699,21 @@ static ek_status fill_answer(searching *s)
     return st;
 }
 
+/* What the best layout with the trace's loads would take with even ones. */
+static ek_status simulate_best_even(searching *s)
+{
+    ek_search_layout best = *layout_at(s, s->out->best[0]);
+    ek_status st;
+
+    if (!best.loaded)
+        return EK_OK;
+    s->setting.engine = best.by_flow ? EK_ENGINE_FLOW : EK_ENGINE_REPLAY;
+    st = ek_search_simulate(&s->setting, &best, 0);
+    if (st == EK_OK)
+        s->out->even_s = best.step_s;
+    return st;
+}
+
 static ek_status search(searching *s, const ek_search_config *cfg)
 {
     EK_REQUIRE(cfg->ranks <= ek_cluster_ranks(cfg->cluster), EK_EINVAL,
@@ -727,7 +742,8 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     EK_TRY(find_shortest(s));
     if (s->setting.failures != NULL)
         EK_TRY(simulate_failures(s));
-    return fill_answer(s);
+    EK_TRY(fill_answer(s));
+    return simulate_best_even(s);
 }
 
 ek_status ek_search_run(const ek_search_config *cfg, ek_search **out)

@@ -6,7 +6,7 @@
  *     the answer is that of simulating all of them: the best layouts, and the best one with each
  *     value of pp, tp, ep, zero and recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
- *     best 8 of these with other balancing policies.
+ *     best 8 of these with other balancing policies; the best of all at last with even loads.
  *  4. The best 8 (or `top`, if that is more), the best of each value, and up to 64 of those that no
  *     other beats in both time and memory, are simulated by flows (sim/flow.h), which differ from
  *     replays where links and cores are shared: these are the answer's first, and the pool is of
@@ -58,6 +58,7 @@ typedef struct {
     int64_t count[EK_OUTCOME_SIMULATED + 1];
     int64_t n_no_room_for_copies; /* of those that need too much memory */
     int64_t n_loaded;             /* simulated with the trace's loads */
+    double even_s; /* with a trace: of the best layout under even loads; 0: not simulated */
     int64_t n_flow;               /* simulated by flows */
     int64_t n_failures;
     ek_search_failures *failures; /* [n_failures] of the layouts with the shortest steps, and the

@@ -147,12 +147,34 @@ class Search(ek_cli.Case):
         for b in s["best"]:
             again = self.simulate(8, {"balance": "off", **b["options"]}, "--batch", 64, "--trace", trace, "--steps", 2)
             self.assertAlmostEqual(again["step_ms"], b["step_ms"], delta=1e-6 * b["step_ms"])
+        self.check_loads(s, [*words, "--balance", "off"], trace)
+        self.assertNotIn("loads", even)
         model = ek_cli.write_config(self.path("model.json"))
         # Steps of several numbers of ranks are of one engine, though 512 are too many for this cluster.
         self.assertGreater(s["layouts"]["simulated_by_flow"], 0)
         self.assertEqual(self.json(8, 512, *words[1:])["layouts"]["simulated_by_flow"], 0)
         err = self.search(4, "--seq", 16, "--trace", trace, "--fix", "ep=4", status=BAD_INPUT, model=model).stderr
         self.assertIn("the trace is of 8 experts, and the model has 4", err)
+
+    def check_loads(self, s, words, trace):
+        """What the answer says of the trace's loads, as simulate has it of the best layout."""
+        best, loads = s["best"][0], s["loads"]
+        options = {"balance": "off", **best["options"]}
+        self.assertEqual((loads["steps"], loads["policy"], loads["best_policy"]), (2, "off", options["balance"]))
+        again = self.simulate(8, options, "--batch", 64, "--trace", trace, "--steps", 2)["balance"]
+        for key in ("max_over_mean_before", "max_over_mean"):
+            self.assertAlmostEqual(loads[key], again[key], delta=1e-9)
+        self.assertGreater(loads["max_over_mean_before"], 1.2 * loads["max_over_mean"])
+        even = self.simulate(8, options, "--batch", 64)
+        self.assertAlmostEqual(loads["even_step_ms"], even["step_ms"], delta=1e-6 * even["step_ms"])
+        self.assertLess(loads["even_step_ms"], best["step_ms"])
+        page = self.path("page.html")
+        lines = ["2 steps of the trace, with --balance off where a layout has no other;",
+                 "ranks of the best have max/mean %.3f rows with primary copies only, %.3f as planned by %s;"
+                 % (loads["max_over_mean_before"], loads["max_over_mean"], loads["best_policy"]),
+                 "with even loads its step would take "]
+        self.assertIn("\nloads     " + "\n          ".join(lines), self.search(*words, "--report", page).stdout)
+        self.assertIn("Loads: " + " ".join(lines), ek_cli.read(page).decode())
 
     def test_faults_are_one_sentence(self):
         for status, said, ranks, words in (
