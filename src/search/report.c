@@ -7,7 +7,6 @@
 #include "cost/cost.h"
 #include "sim/report.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -174,6 +173,7 @@ void ek_search_write_json(const ek_search_ranks *at, int64_t n, FILE *out)
                                         "best", layouts_json(s, s->best, s->n_best), "corners",
                                         corners, "pool", layouts_json(s, s->pool, s->n_pool),
                                         "took_s", s->took_s));
+    json_object_set_new(o, "machine", ek_sim_machine_json(s->cfg->cluster));
     json_object_set_new(o, "near", near_json(s));
     if (s->even_s > 0)
         json_object_set_new(o, "loads", loads_json(s));
@@ -217,13 +217,15 @@ static void put_head(const ek_search *s, FILE *out)
     int64_t each = ek_cluster_node_ranks(s->cfg->cluster),
             nodes = (s->cfg->ranks + each - 1) / each;
     char a[16], b[16], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
+    char machine[EK_SIM_MACHINE];
 
     fprintf(out, "cluster   %s: %d ranks on %lld node%s",
             ek_printable(name, sizeof(name), s->cfg->cluster->name), s->cfg->ranks,
             (long long)nodes, nodes > 1 ? "s" : "");
     if (s->memory > 0)
         fprintf(out, "; %sB of memory a rank", ek_count_text(a, sizeof(a), s->memory));
-    fprintf(out, "\nmodel     %s parameters, %s active for a token; %s\n",
+    fprintf(out, "\nmachine   %s\n", ek_sim_machine_text(s->cfg->cluster, machine));
+    fprintf(out, "model     %s parameters, %s active for a token; %s\n",
             ek_count_text(a, sizeof(a), (double)m->params),
             ek_count_text(b, sizeof(b), (double)m->active_params), m->dtype);
     fprintf(out, "step      %lld sequences of %lld tokens\n", (long long)m->batch,

@@ -51,16 +51,16 @@ static void put_head(const ek_search *s, FILE *f)
 {
     const ek_sim_layout *m = &s->model;
     const char *model = s->cfg->train->model;
-    char title[1024], sub[512], a[16], b[16];
+    char title[1024], sub[512 + EK_SIM_MACHINE], a[16], b[16], machine[EK_SIM_MACHINE];
 
     (void)snprintf(title, sizeof(title), "Layouts of %s on %d ranks of %s",
                    model != NULL ? model : "", s->cfg->ranks, s->cfg->cluster->name);
     (void)snprintf(sub, sizeof(sub),
                    "%s parameters, %s active for a token; %s. A step: %" PRId64
-                   " sequences of %" PRId64 " tokens.",
+                   " sequences of %" PRId64 " tokens. Machine %s.",
                    ek_count_text(a, sizeof(a), (double)m->params),
                    ek_count_text(b, sizeof(b), (double)m->active_params), m->dtype, m->batch,
-                   m->step_tokens / m->batch);
+                   m->step_tokens / m->batch, ek_sim_machine_text(s->cfg->cluster, machine));
     ek_html_begin(f, title, sub);
 }
 

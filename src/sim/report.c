@@ -2,12 +2,10 @@
 #include "sim/report.h"
 
 #include "base/count_text.h"
-#include "base/printable.h"
 #include "cost/cost.h"
 #include "sim/dialect.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <string.h>
 
 const double ek_sim_factors[EK_SIM_FACTORS] = {0.25, 0.5, 1, 2, 4};
@@ -18,6 +16,41 @@ double ek_sim_peak(const ek_cluster *c, const char **what)
 {
     *what = c->peak > 0 ? "peak" : "best measured product";
     return c->peak > 0 ? c->peak : ek_cost_best_product(&c->machine);
+}
+
+/* Of constant rates: the share of the peak that products are taken to reach. */
+static double assumed_efficiency(const ek_cluster *c)
+{
+    return c->machine.rate[EK_COST_FORWARD].y[0] / c->peak;
+}
+
+const char *ek_sim_machine_text(const ek_cluster *c, char *text)
+{
+    char peak[EK_COST_QUANTITY], copy[EK_COST_QUANTITY];
+    char name[EK_PRINTABLE_GROWTH * EK_COST_NAME];
+
+    if (c->peak > 0)
+        (void)snprintf(text, EK_SIM_MACHINE,
+                       "by data sheet: %g of %s assumed, %s of memory; no kernels measured",
+                       assumed_efficiency(c), ek_cost_quantity(peak, c->peak, "FLOP/s"),
+                       ek_cost_quantity(copy, c->machine.copy, "B/s"));
+    else if (c->machine.kernels.n > 0)
+        (void)snprintf(text, EK_SIM_MACHINE, "measured: %d tables of kernels, of %s",
+                       (int)c->machine.kernels.n,
+                       ek_printable(name, sizeof(name), c->machine.name));
+    else
+        (void)snprintf(text, EK_SIM_MACHINE,
+                       "measured: products of experts and copies, of %s; no other kernels",
+                       ek_printable(name, sizeof(name), c->machine.name));
+    return text;
+}
+
+json_t *ek_sim_machine_json(const ek_cluster *c)
+{
+    if (c->peak > 0)
+        return json_pack("{s:b, s:f, s:f, s:i}", "measured", 0, "peak_tflops", c->peak / 1e12,
+                         "efficiency", assumed_efficiency(c), "kernels", 0);
+    return json_pack("{s:b, s:i}", "measured", 1, "kernels", (int)c->machine.kernels.n);
 }
 
 double ek_sim_mfu(const ek_sim_report *r)
@@ -247,6 +280,7 @@ void ek_sim_write_json(const ek_sim_report *r, FILE *out)
     else if (l->copies_lengthen > 0)
         json_object_set_new(o, "copies", json_pack("{s:f}", "would_lengthen", l->copies_lengthen));
     json_object_set_new(o, "engine", json_string(r->engine));
+    json_object_set_new(o, "machine", ek_sim_machine_json(r->cluster));
     if (r->dialect != 0)
         json_object_set_new(o, "dialect", dialect_json(r->dialect));
     json_object_set_new(o, "sent_mb", traffic_json(r));
@@ -496,7 +530,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
     const ek_sim_layout *l = r->layout;
     char a[EK_COST_QUANTITY], b[EK_COST_QUANTITY], c[EK_COST_QUANTITY], mfu[16];
     char name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
-    char words[EK_DIALECT_TEXT];
+    char words[EK_DIALECT_TEXT], machine[EK_SIM_MACHINE];
     const char *what;
     double peak = ek_sim_peak(r->cluster, &what);
 
@@ -504,6 +538,7 @@ void ek_sim_write_text(const ek_sim_report *r, FILE *out)
             ek_printable(name, sizeof(name), r->cluster->name), (int)r->graphs->ranks,
             r->graphs->ranks > 1 ? "s" : "", ek_sim_node_count(r),
             ek_sim_node_count(r) > 1 ? "s" : "");
+    fprintf(out, "machine   %s\n", ek_sim_machine_text(r->cluster, machine));
     fprintf(out, "model     %s parameters, %s active for a token; %s\n",
             ek_count_text(a, sizeof(a), (double)l->params),
             ek_count_text(b, sizeof(b), (double)l->active_params), l->dtype);

@@ -2,12 +2,14 @@
 #ifndef SIM_REPORT_H
 #define SIM_REPORT_H
 
+#include "base/printable.h"
 #include "sim/cluster.h"
 #include "sim/failures.h"
 #include "sim/loads.h"
 #include "sim/price_net.h"
 #include "sim/replay.h"
 
+#include <jansson.h>
 #include <stdio.h>
 
 /* A step with a change of the cluster (sim/what_if.h). */
@@ -91,6 +93,13 @@ double ek_sim_quantile(const ek_sim_report *r, double q);
  * on average. */
 double ek_sim_price_of_run(const ek_sim_report *r);
 double ek_sim_step_price(const ek_sim_report *r);
+
+/* Where the numbers of a rank's machine are from: "by data sheet: ...", "measured: ...".
+ * text [EK_SIM_MACHINE], returned. */
+enum { EK_SIM_MACHINE = EK_PRINTABLE_GROWTH * EK_COST_NAME + 128 };
+const char *ek_sim_machine_text(const ek_cluster *c, char *text);
+/* The same for JSON: a new object. */
+json_t *ek_sim_machine_json(const ek_cluster *c);
 
 /* What an engine does beside replay, after a comma; "" of replay. */
 const char *ek_sim_engine_note(const char *engine);

@@ -69,8 +69,10 @@ void ek_sim_colour_parts(const ek_sim_parts *p, ek_html_part *parts)
 static void put_engine(const ek_sim_report *r, char *text, size_t cap)
 {
     size_t n = strlen(text);
-    char words[EK_DIALECT_TEXT];
+    char words[EK_DIALECT_TEXT], machine[EK_SIM_MACHINE];
 
+    n += (size_t)snprintf(text + n, cap - n, " Machine %s.",
+                          ek_sim_machine_text(r->cluster, machine));
     n += (size_t)snprintf(text + n, cap - n, " Engine: %s%s.", r->engine,
                           ek_sim_engine_note(r->engine));
     if (r->dialect != 0)
@@ -81,7 +83,7 @@ static void put_engine(const ek_sim_report *r, char *text, size_t cap)
 static void put_head(const ek_sim_report *r, FILE *f)
 {
     const ek_sim_layout *l = r->layout;
-    char title[1024], sub[1024], a[16], b[16], tokens[16];
+    char title[1024], sub[1024 + EK_SIM_MACHINE], a[16], b[16], tokens[16];
 
     (void)snprintf(title, sizeof(title), "A step of %s on %d ranks of %s", r->model,
                    (int)r->graphs->ranks, r->cluster->name);

@@ -123,7 +123,7 @@ class Report(ek_cli.Case):
         slower = {x["change"]: x["step_ms"] for x in sensitivity["sweeps"]}
         self.assertEqual(slower["compute"], sorted(slower["compute"], reverse=True))
         self.assertAlmostEqual(slower["compute"][3], s["what_if"][0]["step_ms"], delta=1e-9)
-        for wanted in ("Where the time goes", "Timeline", "rank 8", "stage 1", "Sensitivity to imbalance of experts",
+        for wanted in ("Machine by data sheet: 0.5 of 200 GFLOP/s assumed", "Where the time goes", "Timeline", "rank 8", "stage 1", "Sensitivity to imbalance of experts",
                        "bandwidth[node <b>]", "a Zipf distribution", "step time (ms)"):
             self.assertIn(wanted, shown)
         svg = [v for v in tree.iter("svg") if v.get("aria-label", "").startswith("Timeline")]
@@ -201,7 +201,7 @@ class Report(ek_cli.Case):
         for a, b in zip(at, at[1:]):  # less memory, longer
             self.assertGreater(a[0], b[0])
             self.assertGreater(a[1], b[1])
-        for wanted in ("step time (", "memory of the rank with most (", "the best", "of limit", "they cannot be told apart. Of these "):
+        for wanted in ("Machine by data sheet: 0.5 of 200 GFLOP/s assumed", "step time (", "memory of the rank with most (", "the best", "of limit", "they cannot be told apart. Of these "):
             self.assertIn(wanted, shown)
 
     def test_a_page_that_cannot_be_written_is_one_sentence(self):

@@ -45,6 +45,7 @@ class Search(ek_cli.Case):
         self.assertAlmostEqual(again["memory_mb"]["all"], best["memory_mb"], delta=1e-3)
         self.assertAlmostEqual(again["mfu"], best["mfu"], delta=1e-9)
         self.assertLess(best["memory_mb"], s["memory_limit_mb"])
+        self.assertEqual(s["machine"], {"measured": False, "peak_tflops": 0.2, "efficiency": 0.5, "kernels": 0})
         for x in s["best"] + s["pool"]:
             self.assertAlmostEqual(x["memory_share"], x["memory_mb"] / s["memory_limit_mb"], delta=1e-9)
         values = {(c["choice"], c["value"]) for c in s["corners"]}
@@ -56,7 +57,7 @@ class Search(ek_cli.Case):
 
     def test_text_names_layouts_and_reasons(self):
         text = self.search(8, "--fix", FEW).stdout
-        for wanted in ("toy: 8 ranks on 2 nodes; 1.07 GB of memory a rank", "32 sequences of 256 tokens",
+        for wanted in ("toy: 8 ranks on 2 nodes; 1.07 GB of memory a rank\nmachine   by data sheet: 0.5 of 200 GFLOP/s assumed, ", "32 sequences of 256 tokens",
                        "cannot be better than others", "the shortest steps", "the best layout with each value",
                        "the best\n", "bubble) +", " %  ", "--recompute full", "Loads of experts are even",
                        "evenkeel train --model small --ranks 8 --batch 32 --seq 256 "):

@@ -41,6 +41,17 @@ class Simulate(ek_cli.Case):
                 self.assertTrue(0.01 < s["mfu"] < 0.5, s["mfu"])
                 self.assertEqual(s["dtype"], "bf16")  # the machine's
 
+    def test_the_answer_says_where_the_machine_is_from(self):
+        s, text = self.json(8, "--ep", 8), self.simulate(8, "--ep", 8).stdout
+        self.assertEqual(s["machine"], {"measured": False, "peak_tflops": 0.2, "efficiency": 0.5, "kernels": 0})
+        self.assertRegex(text, r"\nmachine   by data sheet: 0\.5 of 200 GFLOP/s assumed, 10(\.0)? GB/s of memory; no kernels measured\n")
+        eos = os.path.join(os.path.dirname(ek_cli.TEST_DATA), "examples", "clusters", "h100-eos.json")
+        with open(eos, encoding="utf-8") as f:
+            kernels = len(json.load(f)["rank"]["machine"]["kernels"])
+        s, text = self.json(8, "--ep", 8, cluster=eos), self.simulate(8, "--ep", 8, cluster=eos).stdout
+        self.assertEqual(s["machine"], {"measured": True, "kernels": kernels})
+        self.assertIn("\nmachine   measured: %d tables of kernels, of H100\n" % kernels, text)
+
     def test_layout_and_memory_are_those_of_a_dry_run(self):
         words = ["--pp", 2, "--ep", 2, "--tp", 2, "--zero", 1, "--seq", 16]
         memory = []
