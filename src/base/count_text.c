@@ -42,6 +42,26 @@ const char *ek_bytes_text(char *buf, size_t cap, double bytes)
     return buf;
 }
 
+const char *ek_memory_text(char *buf, size_t cap, double bytes)
+{
+    static const char *const units[] = {"TiB", "GiB", "MiB", "KiB"};
+    double unit = 0x1p40;
+    char decimal[16];
+
+    ek_bytes_text(decimal, sizeof(decimal), bytes);
+    snprintf(buf, cap, "%s", decimal);
+    for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++, unit /= 1024)
+        if (bytes >= unit) {
+            double quarters = 4 * bytes / unit;
+
+            if (quarters == floor(quarters))
+                snprintf(buf, cap, "%s (%.*f %s)", decimal,
+                         quarters == 4 * floor(bytes / unit) ? 0 : 2, bytes / unit, units[u]);
+            break;
+        }
+    return buf;
+}
+
 const char *ek_time_text(char *buf, size_t cap, double seconds)
 {
     static const struct {

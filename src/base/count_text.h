@@ -18,6 +18,10 @@ const char *ek_number_text(char *buf, size_t cap, double n);
 /* "12.3 MB", "4.56 GB", "512 B": bytes, likewise. */
 const char *ek_bytes_text(char *buf, size_t cap, double bytes);
 
+/* "85.9 GB (80 GiB)": likewise, with what was probably given (80G) if it is a whole number of
+ * quarters of a binary unit; buf of at least 32 bytes. */
+const char *ek_memory_text(char *buf, size_t cap, double bytes);
+
 /* "2.40 min", "400 h", "42.0 days": likewise three significant digits, seconds below two minutes;
  * buf of at least 32 bytes. */
 const char *ek_time_text(char *buf, size_t cap, double seconds);

@@ -1,9 +1,7 @@
 /* Figures of layouts. */
 #include "search/figures.h"
 
-#include "sim/report.h"
-
-#include <stdio.h>
+#include <stdlib.h>
 
 static double node_count(const ek_search *s)
 {
@@ -71,23 +69,31 @@ const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap)
     return ek_layout_words(&l->choice, l->balance, text, cap);
 }
 
-double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
-                            size_t cap)
+static int grows_more(const void *a, const void *b)
 {
-    double most = 0;
-    char text[EK_SIM_PART_NAME];
+    double x = ((const ek_search_part *)a)->seconds, y = ((const ek_search_part *)b)->seconds;
 
-    name[0] = '\0';
+    return (x < y) - (x > y);
+}
+
+int ek_search_grown_parts(const ek_search *s, const ek_search_layout *l, ek_search_part *parts)
+{
+    const ek_search_layout *best = &s->layouts[s->best[0]];
+    ek_search_part all[EK_SIM_PARTS];
+    int n = 0, most = EK_SEARCH_GROWN;
+
     for (int i = 0; i < EK_SIM_PARTS; i++) {
-        double grown = ek_sim_part(&to->parts, i, text, sizeof(text)) -
-                       ek_sim_part(&from->parts, i, text, sizeof(text));
+        ek_search_part *p = &all[i];
 
-        if (grown > most) {
-            most = grown;
-            (void)snprintf(name, cap, "%s", text);
-        }
+        p->seconds = ek_sim_part(&l->parts, i, p->name, sizeof(p->name));
+        p->seconds -= ek_sim_part(&best->parts, i, p->name, sizeof(p->name));
     }
-    return most;
+    qsort(all, EK_SIM_PARTS, sizeof(all[0]), grows_more);
+    if (2 * all[0].seconds >= l->step_s - best->step_s)
+        most = 1;
+    for (; n < most && all[n].seconds > 0.0005 * best->step_s; n++)
+        parts[n] = all[n];
+    return n;
 }
 
 double ek_search_seconds(const ek_search_layout *l)

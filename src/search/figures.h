@@ -3,6 +3,7 @@
 #define SEARCH_FIGURES_H
 
 #include "search/search.h"
+#include "sim/report.h"
 
 double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l);
 double ek_search_mfu(const ek_search *s, const ek_search_layout *l);
@@ -19,9 +20,16 @@ enum { EK_SEARCH_WORDS = 256 };
  * returned. */
 const char *ek_search_words(const ek_search_layout *l, char *text, size_t cap);
 
-/* The part of a step that grew most from one layout to another; its seconds and its name [cap]. */
-double ek_search_most_grown(const ek_search_layout *from, const ek_search_layout *to, char *name,
-                            size_t cap);
+/* The part of a step that grew most from the best layout to another; and if it is less than half of
+ * what the step grew by, the next one, too.  Parts that grew by less than 0.05 % of the step do not
+ * count.  To parts [EK_SEARCH_GROWN]; returns how many. */
+enum { EK_SEARCH_GROWN = 2 };
+typedef struct {
+    char name[EK_SIM_PART_NAME];
+    double seconds;
+} ek_search_part;
+
+int ek_search_grown_parts(const ek_search *s, const ek_search_layout *l, ek_search_part *parts);
 
 /* Seconds of a step of a layout, or with failures of a run for each completed step. */
 double ek_search_seconds(const ek_search_layout *l);

@@ -92,12 +92,16 @@ static json_t *corner_json(const ek_search *s, const ek_search_corner *c)
         add_need(o, &s->layouts[c->least]);
     if (c->best >= 0) {
         const ek_search_layout *l = &s->layouts[c->best];
-        double grown = ek_search_most_grown(best_of(s), l, text, sizeof(text));
+        static const char *const names[] = {"most_grown", "also_grown"};
+        static const char *const times[] = {"grown_ms", "also_grown_ms"};
+        ek_search_part parts[EK_SEARCH_GROWN];
+        int n = ek_search_grown_parts(s, l, parts);
 
         json_object_set_new(o, "layout", layout_json(s, l));
-        if (grown > 0)
-            json_object_update_new(
-                o, json_pack("{s:s, s:f}", "most_grown", text, "grown_ms", grown * 1e3));
+        for (int i = 0; i < n; i++) {
+            json_object_set_new(o, names[i], json_string(parts[i].name));
+            json_object_set_new(o, times[i], json_real(parts[i].seconds * 1e3));
+        }
     }
     return o;
 }
@@ -216,20 +220,32 @@ static void put_head(const ek_search *s, FILE *out)
     const ek_sim_layout *m = &s->model;
     int64_t each = ek_cluster_node_ranks(s->cfg->cluster),
             nodes = (s->cfg->ranks + each - 1) / each;
-    char a[16], b[16], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
+    char a[32], b[16], name[EK_PRINTABLE_GROWTH * EK_CLUSTER_NAME];
     char machine[EK_SIM_MACHINE];
 
     fprintf(out, "cluster   %s: %d ranks on %lld node%s",
             ek_printable(name, sizeof(name), s->cfg->cluster->name), s->cfg->ranks,
             (long long)nodes, nodes > 1 ? "s" : "");
     if (s->memory > 0)
-        fprintf(out, "; %sB of memory a rank", ek_count_text(a, sizeof(a), s->memory));
+        fprintf(out, "; %s of memory a rank", ek_memory_text(a, sizeof(a), s->memory));
     fprintf(out, "\nmachine   %s\n", ek_sim_machine_text(s->cfg->cluster, machine));
     fprintf(out, "model     %s parameters, %s active for a token; %s\n",
             ek_count_text(a, sizeof(a), (double)m->params),
             ek_count_text(b, sizeof(b), (double)m->active_params), m->dtype);
     fprintf(out, "step      %lld sequences of %lld tokens\n", (long long)m->batch,
             (long long)(m->step_tokens / m->batch));
+}
+
+/* Where no column has it. */
+static void put_price(const ek_search *s, FILE *out)
+{
+    double node_s = s->cfg->cluster->node_s_price;
+    char step[16], hour[16];
+
+    if (node_s > 0 && s->cfg->objective != EK_OBJECTIVE_COST)
+        fprintf(out, "price     %s a step with the best, at %s for a node and hour\n",
+                ek_number_text(step, sizeof(step), ek_search_step_price(s, best_of(s))),
+                ek_number_text(hour, sizeof(hour), 3600 * node_s));
 }
 
 static void put_counts(const ek_search *s, FILE *out)
@@ -315,10 +331,10 @@ static void put_table(const ek_search *s, const char *title, const int64_t *inde
 /* Of the smallest layout with a value. */
 static void put_need(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
-    char a[16], b[16], c[16];
+    char a[16], b[32], c[16];
 
-    fprintf(out, " needs %sB of %sB", ek_count_text(a, sizeof(a), l->memory),
-            ek_count_text(b, sizeof(b), s->memory));
+    fprintf(out, " needs %sB of %s", ek_count_text(a, sizeof(a), l->memory),
+            ek_memory_text(b, sizeof(b), s->memory));
     if (l->copies > 0)
         fprintf(out, ", %sB for copies of what one host alone has",
                 ek_count_text(c, sizeof(c), l->copies));
@@ -363,32 +379,33 @@ static void put_near(const ek_search *s, FILE *out)
 static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
 {
     const ek_search_layout *best = best_of(s), *l = &s->layouts[c->best < 0 ? 0 : c->best];
-    char value[32], name[64], part[EK_SIM_PART_NAME], a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
-    char words[EK_SEARCH_WORDS];
+    char value[32], name[64], a[32], b[32], words[EK_SEARCH_WORDS];
+    ek_search_part parts[EK_SEARCH_GROWN];
 
     (void)snprintf(name, sizeof(name), "%s %s", ek_choice_name(c->choice),
                    ek_choice_text(c->choice, c->value, value, sizeof(value)));
     fprintf(out, "  %-20s", name);
     if (c->best < 0 && c->least < 0) {
-        fprintf(out, " refused by train\n");
+        fprintf(out, " train accepts no layout with it\n");
     } else if (c->best < 0) {
         put_need(s, &s->layouts[c->least], out);
     } else if (l == best) {
         fprintf(out, " %8s          the best\n", ek_cost_quantity(a, ek_search_seconds(l), "s"));
     } else {
-        double grown = ek_search_most_grown(best, l, part, sizeof(part));
+        int n = ek_search_grown_parts(s, l, parts);
 
         fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, ek_search_seconds(l), "s"),
                 100 * (ek_search_value(s, l) / ek_search_value(s, best) - 1));
-        if (grown > 0.0005 * best->step_s)
-            fprintf(out, "  %s +%s", part, ek_cost_quantity(b, grown, "s"));
+        for (int i = 0; i < n; i++)
+            fprintf(out, "%s%s +%s", i > 0 ? ", " : "  ", parts[i].name,
+                    ek_cost_quantity(b, parts[i].seconds, "s"));
         fprintf(out, "\n%*s%s\n", 42, "", ek_search_words(l, words, sizeof(words)));
     }
 }
 
 static void put_corners(const ek_search *s, FILE *out)
 {
-    fprintf(out, "\nthe best layout with each value%s, and the part of its step that grew most\n",
+    fprintf(out, "\nthe best layout with each value%s, and the parts of its step that grew most\n",
             s->n_failures > 0 ? ", time for each completed step" : "");
     for (int i = 0; i < s->n_corners; i++)
         put_corner(s, &s->corners[i], out);
@@ -412,18 +429,18 @@ static void put_end(const ek_search *s, FILE *out)
 void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out)
 {
     const ek_search *s = at[ek_search_best_ranks(at, n)].search;
-    char less[96];
+    int64_t shown = s->pool[0] == s->best[0]; /* already */
 
     ek_search_put_ranks(at, n, out);
     put_head(s, out);
     put_loads(s, out);
+    put_price(s, out);
     put_counts(s, out);
     put_table(s, ek_search_best_title(s), s->best, s->n_best, out);
     put_near(s, out);
     ek_search_put_failures(s, out);
     put_corners(s, out);
-    (void)snprintf(less, sizeof(less), "with less memory, %s", ek_search_best_title(s));
-    if (s->n_pool > 1)
-        put_table(s, less, s->pool, s->n_pool, out);
+    if (s->n_pool > shown)
+        put_table(s, "the best with less memory", s->pool + shown, s->n_pool - shown, out);
     put_end(s, out);
 }

@@ -67,7 +67,7 @@ static void put_head(const ek_search *s, FILE *f)
 static void put_tiles(const ek_search *s, FILE *f)
 {
     const ek_search_layout *best = best_layout(s);
-    char text[256], a[EK_COST_QUANTITY];
+    char text[256], a[32];
 
     fputs("<dl class=\"tiles\">\n", f);
     ek_html_tile(f, "Shortest step", best->step_s, "s",
@@ -77,7 +77,7 @@ static void put_tiles(const ek_search *s, FILE *f)
                  "of all ranks together");
     ek_html_tile(f, "MFU", 100 * ek_search_mfu(s, best), "%", NULL);
     (void)snprintf(text, sizeof(text), "%.0f %% of %s that a rank may need",
-                   100 * ek_search_memory_share(s, best), ek_cost_quantity(a, s->memory, "B"));
+                   100 * ek_search_memory_share(s, best), ek_memory_text(a, sizeof(a), s->memory));
     ek_html_tile(f, "Memory", best->memory, "B", s->memory > 0 ? text : NULL);
     (void)snprintf(text, sizeof(text), "%" PRId64 " need more memory, %" PRId64 " cannot be better",
                    s->count[EK_OUTCOME_TOO_MUCH], s->count[EK_OUTCOME_BOUND]);
@@ -296,8 +296,8 @@ static void put_chart_and_table(const ek_search *s, chart_points *p, FILE *f)
                        p->n_left_out, SLOWEST);
         ek_html_paragraph(f, text);
     }
-    put_layouts(s, "The layouts of the line: less memory, the shortest steps.", s->pool, s->n_pool,
-                f);
+    put_layouts(s, "The layouts of the line: the best, and the best with less memory.", s->pool,
+                s->n_pool, f);
 }
 
 static void put_pool(const ek_search *s, FILE *f)
@@ -325,16 +325,15 @@ static void put_pool(const ek_search *s, FILE *f)
 /* Why the best layout with a value is not the best. */
 static void put_reason(const ek_search *s, const ek_search_layout *l, FILE *f)
 {
-    char part[EK_SIM_PART_NAME];
-    double grown = ek_search_most_grown(best_layout(s), l, part, sizeof(part));
+    ek_search_part parts[EK_SEARCH_GROWN];
+    int n = ek_search_grown_parts(s, l, parts);
 
     fputs("<td>", f);
-    if (l == best_layout(s)) {
+    if (l == best_layout(s))
         fputs("the best", f);
-    } else if (grown > 0.0005 * best_layout(s)->step_s) {
-        ek_html_text(f, part);
-        fputs(" +", f);
-        ek_html_quantity(f, grown, "s");
+    for (int i = 0; i < n; i++) {
+        ek_html_format(f, "%s%s +", i > 0 ? ", " : "", parts[i].name);
+        ek_html_quantity(f, parts[i].seconds, "s");
     }
     fputs("</td>", f);
 }
@@ -356,7 +355,7 @@ static void put_corner_row(const ek_search *s, const ek_search_corner *c, double
             fputs("the smallest needs ", f);
             ek_html_quantity(f, layout_of(s, c->least)->memory, "B");
         } else {
-            fputs("refused by train", f);
+            fputs("train accepts no layout with it", f);
         }
         fputs("</td><td></td></tr>\n", f);
         return;
@@ -385,7 +384,8 @@ static void put_corners(const ek_search *s, FILE *f)
             longest = fmax(longest, ek_search_seconds(layout_of(s, s->corners[i].best)));
     ek_html_section(f, "What each value costs");
     ek_html_paragraph(f, "The best layout with each value of an option, and the part of its step "
-                         "that is longer by most than in the best of all.");
+                         "that is longer by most than in the best of all, or two of them where one "
+                         "is less than half of the difference.");
     ek_html_table(f, NULL,
                   s->n_failures > 0
                       ? "value|>completed step||why it is not the best|options of train"

@@ -630,7 +630,7 @@ static ek_status check_any_fits(const searching *s)
 {
     const ek_search *o = s->out;
     const ek_search_layout *least = NULL;
-    char needs[16], has[16], text[256], copies[128] = "", of_copies[16];
+    char needs[16], has[32], text[256], copies[128] = "", of_copies[16];
     int survive = o->cfg->host_of != NULL;
 
     for (int64_t i = 0; i < o->n; i++) {
@@ -647,10 +647,10 @@ static ek_status check_any_fits(const searching *s)
                        ", %sB of it for a copy of what one host alone would have",
                        ek_count_text(of_copies, sizeof(of_copies), least->copies));
     return EK_FAIL(EK_ENOMEM,
-                   "none of %lld layouts%s fits in %sB of memory a rank: the smallest needs %sB "
+                   "none of %lld layouts%s fits in %s of memory a rank: the smallest needs %sB "
                    "(%s)%s%s",
                    (long long)o->n, survive ? " that survive the loss of any host" : "",
-                   ek_count_text(has, sizeof(has), s->setting.memory),
+                   ek_memory_text(has, sizeof(has), s->setting.memory),
                    ek_count_text(needs, sizeof(needs), least->memory),
                    ek_layout_words(&least->choice, NULL, text, sizeof(text)), copies,
                    survive ? "; others may fit: --elastic=false" : "");

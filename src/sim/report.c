@@ -372,14 +372,14 @@ static void put_stages(const ek_sim_report *r, FILE *out)
 static void put_memory(const ek_sim_report *r, FILE *out)
 {
     const ek_sim_class *most = ek_sim_fullest(r);
-    char a[16], b[16], c[16], d[16];
+    char a[16], b[16], c[16], d[32];
 
     fprintf(out, "memory    %sB on rank %d: %sB of weights and optimizer state, %sB of activations",
             ek_count_text(a, sizeof(a), most->memory), (int)most->ranks[0],
             ek_count_text(b, sizeof(b), most->weights),
             ek_count_text(c, sizeof(c), most->memory - most->weights));
     if (r->cluster->memory > 0)
-        fprintf(out, "; a rank has %sB%s", ek_count_text(d, sizeof(d), r->cluster->memory),
+        fprintf(out, "; a rank has %s%s", ek_memory_text(d, sizeof(d), r->cluster->memory),
                 most->memory > r->cluster->memory ? ", which is too little" : "");
     fprintf(out, "\n");
 }

@@ -105,7 +105,7 @@ static void put_tiles(const ek_sim_report *r, FILE *f)
     const ek_sim_class *most = ek_sim_fullest(r);
     const char *what;
     double peak = ek_sim_peak(r->cluster, &what), sent = 0;
-    char text[128], a[EK_COST_QUANTITY], b[EK_COST_QUANTITY];
+    char text[128], a[EK_COST_QUANTITY], b[32];
 
     for (int l = 0; l < r->cluster->n_levels; l++)
         sent += r->traffic.bytes[l];
@@ -124,7 +124,7 @@ static void put_tiles(const ek_sim_report *r, FILE *f)
     text[0] = '\0';
     if (r->cluster->memory > 0)
         (void)snprintf(text, sizeof(text), "on rank %d; a rank has %s%s", (int)most->ranks[0],
-                       ek_cost_quantity(a, r->cluster->memory, "B"),
+                       ek_memory_text(b, sizeof(b), r->cluster->memory),
                        most->memory > r->cluster->memory ? ": too little" : "");
     ek_html_tile(f, "Most memory", most->memory, "B", text);
     ek_html_tile(f, "Sent by a rank", sent, "B",

@@ -1,6 +1,7 @@
 """search: the layouts with the shortest steps as text, JSON and pool; what it refuses."""
 
 import json
+import re
 
 import ek_cli
 from ek_cli import BAD_INPUT, DONE, FAILED, USAGE, run
@@ -52,12 +53,41 @@ class Search(ek_cli.Case):
         for wanted in (("pp", 1), ("pp", 2), ("tp", 2), ("ep", 8), ("zero", 1), ("recompute", "full")):
             self.assertIn(wanted, values)
         for c in s["corners"]:
+            self.check_reasons(best, c)
             self.assertEqual(c["layout"]["options"][c["choice"]], c["value"])
             self.assertGreaterEqual(c["layout"]["step_ms"], steps[0])
 
+    def check_reasons(self, best, c):
+        """A second part is named where the first explains less than half."""
+        longer = c["layout"]["step_ms"] - best["step_ms"]
+        if longer > 0.01 * best["step_ms"]:
+            self.assertIn("most_grown", c)
+            self.assertEqual(2 * c["grown_ms"] < longer, "also_grown" in c)
+            self.assertLessEqual(c.get("also_grown_ms", 0), c["grown_ms"])
+
+    def test_a_reason_that_is_less_than_half_has_a_second_one(self):
+        s = self.json(8, "--fix", FEW)
+        two = [c for c in s["corners"] if "also_grown" in c]
+        self.assertTrue(two, s["corners"])
+        text = self.search(8, "--fix", FEW).stdout
+        for c in two:
+            self.assertRegex(text, r"  %s \+[\d.]+ .?s, %s \+[\d.]+ .?s\n" % (re.escape(c["most_grown"]), re.escape(c["also_grown"])))
+
+    def test_what_is_listed_once_is_not_again(self):
+        s, text = self.json(8, "--fix", FEW, "--top", 1), self.search(8, "--fix", FEW, "--top", 1).stdout
+        self.assertEqual(s["pool"][0], s["best"][0])
+        less = text.split("\nthe best with less memory\n")[1].split("\n\n")[0]
+        self.assertEqual(less.count(" GB ") + less.count(" MB "), len(s["pool"]) - 1)
+
+    def test_a_price_is_said_whatever_the_objective(self):
+        few = ["--fix", "pp=1,tp=1,etp=1,ep=8,zero=0,zero=1,micro-batch=32"]
+        s, text = self.json(8, *few, cluster=self.failing()), self.search(8, *few, cluster=self.failing()).stdout
+        self.assertIn("\nprice     %#.3g a step with the best, at 10 for a node and hour\n" % s["best"][0]["step_price"], text)
+        self.assertNotIn("price", self.search(8, *few).stdout)
+
     def test_text_names_layouts_and_reasons(self):
         text = self.search(8, "--fix", FEW).stdout
-        for wanted in ("toy: 8 ranks on 2 nodes; 1.07 GB of memory a rank\nmachine   by data sheet: 0.5 of 200 GFLOP/s assumed, ", "32 sequences of 256 tokens",
+        for wanted in ("toy: 8 ranks on 2 nodes; 1.07 GB (1 GiB) of memory a rank\nmachine   by data sheet: 0.5 of 200 GFLOP/s assumed, ", "32 sequences of 256 tokens",
                        "cannot be better than others", "the shortest steps", "the best layout with each value",
                        "the best\n", "bubble) +", " %  ", "--recompute full", "Loads of experts are even",
                        "evenkeel train --model small --ranks 8 --batch 32 --seq 256 "):
@@ -105,7 +135,7 @@ class Search(ek_cli.Case):
         self.assertGreater(s["layouts"]["too_large"], 0)
         self.assertLessEqual(s["best"][0]["memory_mb"] * 1e6, limit)
         err = self.search(8, "--fix", FEW, "--memory-limit", "1M", status=FAILED).stderr
-        self.assertRegex(err, r"none of \d+ layouts fits in 1.05 MB of memory a rank: the smallest needs [\d.]+ MB")
+        self.assertRegex(err, r"none of \d+ layouts fits in 1.05 MB \(1 MiB\) of memory a rank: the smallest needs [\d.]+ MB")
         self.assertEqual(err.count("\n"), 1)
         corners = {(c["choice"], c["value"]): c for c in self.json(8, "--memory-limit", limit, "--fix", FEW)["corners"]}
         refused = [c for c in corners.values() if "needs_mb" in c]
