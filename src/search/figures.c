@@ -43,6 +43,13 @@ double ek_search_mfu(const ek_search *s, const ek_search_layout *l)
     return peak > 0 ? l->flops / peak : 0;
 }
 
+double ek_search_sequences(const ek_search *s, const ek_search_layout *l)
+{
+    const int64_t *v = l->choice.value;
+
+    return (double)(v[EK_CHOICE_MICRO_BATCH] * v[EK_CHOICE_PP] * v[EK_CHOICE_TP]) / s->cfg->ranks;
+}
+
 double ek_search_memory_share(const ek_search *s, const ek_search_layout *l)
 {
     return s->memory > 0 ? l->memory / s->memory : 0;

@@ -8,11 +8,11 @@
 double ek_search_tokens_per_s(const ek_search *s, const ek_search_layout *l);
 double ek_search_mfu(const ek_search *s, const ek_search_layout *l);
 
+/* Sequences of a micro-batch on each data-parallel rank, in the mean. */
+double ek_search_sequences(const ek_search *s, const ek_search_layout *l);
+
 /* The share of the memory that a rank may need; 0: there is no limit. */
 double ek_search_memory_share(const ek_search *s, const ek_search_layout *l);
-
-/* Sets n_near and least_near; best [n] is by value, what was simulated by flows first. */
-void ek_search_find_near(ek_search *s, int64_t n);
 
 enum { EK_SEARCH_WORDS = 256 };
 

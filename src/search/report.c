@@ -52,6 +52,7 @@ static json_t *layout_json(const ek_search *s, const ek_search_layout *l)
 {
     json_t *o = pool_layout_json(s, l);
 
+    json_object_set_new(o, "sequences_a_rank", json_real(ek_search_sequences(s, l)));
     if (s->memory > 0)
         json_object_set_new(o, "memory_share", json_real(ek_search_memory_share(s, l)));
     return o;
@@ -126,10 +127,10 @@ static json_t *loads_json(const ek_search *s)
 {
     const ek_search_layout *best = best_of(s);
 
-    return json_pack("{s:I, s:s, s:s, s:f, s:f, s:f}", "steps", (json_int_t)best->trace_steps,
+    return json_pack("{s:I, s:s, s:s, s:f, s:f, s:f, s:f}", "steps", (json_int_t)best->trace_steps,
                      "policy", s->cfg->train->balance, "best_policy", policy_of(s, best),
                      "max_over_mean_before", best->primary_max, "max_over_mean", best->planned_max,
-                     "even_step_ms", s->even_s * 1e3);
+                     "even_step_ms", s->even_s * 1e3, "off_step_ms", s->off_s * 1e3);
 }
 
 static const char *const objectives[] = {"step", "goodput", "cost"};
@@ -260,7 +261,7 @@ static void put_counts(const ek_search *s, FILE *out)
     if (s->n_no_room_for_copies > 0)
         fprintf(out, " (%lld for copies of what one host alone has)",
                 (long long)s->n_no_room_for_copies);
-    fprintf(out, ", %lld cannot be better than others, %lld were simulated",
+    fprintf(out, ", %lld cannot be better than others,\n          %lld were simulated",
             (long long)s->count[EK_OUTCOME_BOUND], (long long)s->count[EK_OUTCOME_SIMULATED]);
     if (s->n_loaded > 0)
         fprintf(out, ", %lld times with the loads of the trace", (long long)s->n_loaded);
@@ -272,21 +273,24 @@ static void put_counts(const ek_search *s, FILE *out)
 const char *ek_search_loads_text(const ek_search *s, char *text)
 {
     const ek_search_layout *best = best_of(s);
-    char even[EK_COST_QUANTITY], step[EK_COST_QUANTITY];
+    char step[EK_COST_QUANTITY], other[EK_COST_QUANTITY];
     size_t n;
 
-    n = (size_t)snprintf(text, EK_SEARCH_LOADS,
-                         "%lld step%s of the trace, with --balance %s where a layout has no other; ",
-                         (long long)best->trace_steps, best->trace_steps == 1 ? "" : "s",
-                         s->cfg->train->balance);
+    n = (size_t)snprintf(
+        text, EK_SEARCH_LOADS,
+        "%lld step%s of the trace, with --balance %s where a layout has no other; ",
+        (long long)best->trace_steps, best->trace_steps == 1 ? "" : "s", s->cfg->train->balance);
     if (best->primary_max > 0)
         n += (size_t)snprintf(text + n, EK_SEARCH_LOADS - n,
-                              "ranks of the best have max/mean %.3f rows with primary copies only, "
+                              "the best: ranks have max/mean %.3f rows with primary copies only, "
                               "%.3f as planned by %s; ",
                               best->primary_max, best->planned_max, policy_of(s, best));
-    (void)snprintf(text + n, EK_SEARCH_LOADS - n, "with even loads its step would take %s, not %s",
-                   ek_cost_quantity(even, s->even_s, "s"),
-                   ek_cost_quantity(step, best->step_s, "s"));
+    n += (size_t)snprintf(text + n, EK_SEARCH_LOADS - n, "its step takes %s, with even loads %s",
+                          ek_cost_quantity(step, best->step_s, "s"),
+                          ek_cost_quantity(other, s->even_s, "s"));
+    if (strcmp(policy_of(s, best), "off") != 0)
+        (void)snprintf(text + n, EK_SEARCH_LOADS - n, ", with --balance off %s",
+                       ek_cost_quantity(other, s->off_s, "s"));
     return text;
 }
 
@@ -305,7 +309,8 @@ static void put_loads(const ek_search *s, FILE *out)
 
 static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
 {
-    char step[EK_COST_QUANTITY], tokens[16], mfu[16], memory[16], words[EK_SEARCH_WORDS];
+    char step[EK_COST_QUANTITY], tokens[16], mfu[16], memory[16], sequences[16];
+    char words[EK_SEARCH_WORDS];
 
     fprintf(out, "  %8s %10s %6s %8sB", ek_cost_quantity(step, l->step_s, "s"),
             ek_number_text(tokens, sizeof(tokens), ek_search_tokens_per_s(s, l)),
@@ -314,7 +319,9 @@ static void put_layout(const ek_search *s, const ek_search_layout *l, FILE *out)
     if (s->memory > 0)
         fprintf(out, "  %6.0f %%", 100 * ek_search_memory_share(s, l));
     ek_search_put_columns(s, l, out);
-    fprintf(out, "  %s\n", ek_search_words(l, words, sizeof(words)));
+    fprintf(out, "  %9s  %s\n",
+            ek_number_text(sequences, sizeof(sequences), ek_search_sequences(s, l)),
+            ek_search_words(l, words, sizeof(words)));
 }
 
 static void put_table(const ek_search *s, const char *title, const int64_t *index, int64_t n,
@@ -323,7 +330,7 @@ static void put_table(const ek_search *s, const char *title, const int64_t *inde
     fprintf(out, "\n%s\n      step   tokens/s    MFU    memory%s", title,
             s->memory > 0 ? "  of limit" : "");
     ek_search_put_heads(s, out);
-    fprintf(out, "  options of train\n");
+    fprintf(out, "  seqs/rank  options of train\n");
     for (int64_t i = 0; i < n; i++)
         put_layout(s, &s->layouts[index[i]], out);
 }
@@ -361,9 +368,9 @@ const char *ek_search_near_text(const ek_search *s, const char *between, char *t
     if (l == best_of(s))
         (void)snprintf(text + n, EK_SEARCH_NEAR - n, "Of these the best has least memory.");
     else
-        (void)snprintf(text + n, EK_SEARCH_NEAR - n,
-                       "Of these %s has least memory: %sB, with %s.",
-                       ek_search_words(l, words, sizeof(words))[0] != '\0' ? words : "train's default",
+        (void)snprintf(text + n, EK_SEARCH_NEAR - n, "Of these %s has least memory: %sB, with %s.",
+                       ek_search_words(l, words, sizeof(words))[0] != '\0' ? words
+                                                                           : "train's default",
                        ek_count_text(memory, sizeof(memory), l->memory),
                        ek_cost_quantity(step, ek_search_seconds(l), "s"));
     return text;
@@ -397,7 +404,7 @@ static void put_corner(const ek_search *s, const ek_search_corner *c, FILE *out)
         fprintf(out, " %8s %+7.1f %%", ek_cost_quantity(a, ek_search_seconds(l), "s"),
                 100 * (ek_search_value(s, l) / ek_search_value(s, best) - 1));
         for (int i = 0; i < n; i++)
-            fprintf(out, "%s%s +%s", i > 0 ? ", " : "  ", parts[i].name,
+            fprintf(out, "%s%s +%s", i > 0 ? " and " : "  ", parts[i].name,
                     ek_cost_quantity(b, parts[i].seconds, "s"));
         fprintf(out, "\n%*s%s\n", 42, "", ek_search_words(l, words, sizeof(words)));
     }
@@ -411,10 +418,15 @@ static void put_corners(const ek_search *s, FILE *out)
         put_corner(s, &s->corners[i], out);
 }
 
+int ek_search_is_for_others(const ek_search *s)
+{
+    return strcmp(s->cfg->cluster->device, "cuda") == 0 && s->cfg->ranks > 1;
+}
+
 static void put_end(const ek_search *s, FILE *out)
 {
     const ek_search_config *c = s->cfg;
-    char model[1024], words[EK_SEARCH_WORDS];
+    char model[1024], words[EK_SEARCH_WORDS], text[16];
 
     fprintf(out, "\n%sTo train with the best, beside what else was given here:\n\n",
             c->trace == NULL ? "Loads of experts are even; --trace gives real ones. " : "");
@@ -423,7 +435,12 @@ static void put_end(const ek_search *s, FILE *out)
             ek_printable(model, sizeof(model), c->train->model != NULL ? c->train->model : ""),
             c->ranks, (long long)s->model.batch, (long long)(s->model.step_tokens / s->model.batch),
             ek_search_words(best_of(s), words, sizeof(words)), ek_search_elastic_words(s));
-    fprintf(out, "\n`evenkeel simulate` with the same options says where its time goes.\n");
+    fprintf(out,
+            "\n--micro-batch counts the sequences of all data-parallel ranks, here %s a rank. "
+            "`evenkeel simulate` with the\nsame options says where the time goes.\n",
+            ek_number_text(text, sizeof(text), ek_search_sequences(s, best_of(s))));
+    if (ek_search_is_for_others(s))
+        fputs("\n" EK_SEARCH_FOR_OTHERS("\n") "\n", out);
 }
 
 void ek_search_write_text(const ek_search_ranks *at, int64_t n, FILE *out)

@@ -23,6 +23,14 @@ const char *ek_search_near_text(const ek_search *s, const char *between, char *t
 enum { EK_SEARCH_LOADS = 512 };
 const char *ek_search_loads_text(const ek_search *s, char *text);
 
+/* Whether evenkeel itself cannot yet train as is simulated: several GPUs have no NCCL. */
+int ek_search_is_for_others(const ek_search *s);
+#define EK_SEARCH_FOR_OTHERS(line_end)                                                             \
+    "GPUs are taken to exchange over the links of the cluster file, where evenkeel's own "         \
+    "training" line_end                                                                            \
+    "does so through the host, without NCCL: on several GPUs the layout is for other "             \
+    "programs. docs/search.md" line_end "has the options of Megatron-LM for it."
+
 /* The text of a pool file; the caller frees it.  EK_ENOMEM. */
 EK_CHECKED ek_status ek_search_pool_text(const ek_search *s, char **text);
 /* Replaces the file.  EK_EIO, EK_ENOSPC, EK_ENOMEM. */

@@ -107,7 +107,7 @@ static void put_command(const ek_search *s, FILE *f)
 
 static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_t number, FILE *f)
 {
-    char price[16];
+    char text[16];
 
     fprintf(f, "<tr%s><th scope=\"row\" class=\"n\">%" PRId64 "</th>",
             l == best_layout(s) ? " class=\"best\"" : "", number);
@@ -121,10 +121,12 @@ static void put_layout_row(const ek_search *s, const ek_search_layout *l, int64_
     }
     if (s->cfg->objective == EK_OBJECTIVE_COST)
         fprintf(f, "<td class=\"n\">%s</td>",
-                ek_number_text(price, sizeof(price), ek_search_step_price(s, l)));
+                ek_number_text(text, sizeof(text), ek_search_step_price(s, l)));
     ek_html_number_cell(f, l->memory, "B");
     if (s->memory > 0)
         fprintf(f, "<td class=\"n\">%.0f %%</td>", 100 * ek_search_memory_share(s, l));
+    fprintf(f, "<td class=\"n\">%s</td>",
+            ek_number_text(text, sizeof(text), ek_search_sequences(s, l)));
     put_words_cell(l, f);
     fputs("</tr>\n", f);
 }
@@ -135,7 +137,8 @@ static void put_layouts(const ek_search *s, const char *caption, const int64_t *
     char heads[200];
 
     (void)snprintf(heads, sizeof(heads),
-                   ">|>step|>tokens/s|>MFU%s%s|>memory%s|options of train (a click selects)",
+                   ">|>step|>tokens/s|>MFU%s%s|>memory%s|>sequences a rank|options of train (a "
+                   "click selects)",
                    s->n_failures > 0 ? "|>completed step|>goodput|a loss" : "",
                    s->cfg->objective == EK_OBJECTIVE_COST ? "|>price of a step" : "",
                    s->memory > 0 ? "|>of limit" : "");
@@ -179,6 +182,8 @@ static void put_best(const ek_search *s, FILE *f)
     ek_html_section(f, titles[s->cfg->objective]);
     ek_html_paragraph(f, "To train with the best, beside what else was given to the search:");
     put_command(s, f);
+    if (ek_search_is_for_others(s))
+        ek_html_paragraph(f, EK_SEARCH_FOR_OTHERS(" "));
     if (s->even_s > 0) {
         fputs("<p>Loads: ", f);
         ek_html_text(f, ek_search_loads_text(s, loads));
@@ -332,7 +337,7 @@ static void put_reason(const ek_search *s, const ek_search_layout *l, FILE *f)
     if (l == best_layout(s))
         fputs("the best", f);
     for (int i = 0; i < n; i++) {
-        ek_html_format(f, "%s%s +", i > 0 ? ", " : "", parts[i].name);
+        ek_html_format(f, "%s%s +", i > 0 ? " and " : "", parts[i].name);
         ek_html_quantity(f, parts[i].seconds, "s");
     }
     fputs("</td>", f);

@@ -7,7 +7,6 @@
 #include "base/team.h"
 #include "base/threads.h"
 #include "search/bound_queue.h"
-#include "search/figures.h"
 #include "search/pool.h"
 #include "sim/loads.h"
 #include "train/imagine.h"
@@ -699,19 +698,21 @@ static ek_status fill_answer(searching *s)
     return st;
 }
 
-/* What the best layout with the trace's loads would take with even ones. */
-static ek_status simulate_best_even(searching *s)
+/* What the best layout would take with even loads, and without balancing those of the trace. */
+static ek_status simulate_other_loads(searching *s)
 {
-    ek_search_layout best = *layout_at(s, s->out->best[0]);
-    ek_status st;
+    const ek_search_layout *best = layout_at(s, s->out->best[0]);
+    ek_search_layout even = *best, off = *best;
 
-    if (!best.loaded)
+    if (!best->loaded)
         return EK_OK;
-    s->setting.engine = best.by_flow ? EK_ENGINE_FLOW : EK_ENGINE_REPLAY;
-    st = ek_search_simulate(&s->setting, &best, 0);
-    if (st == EK_OK)
-        s->out->even_s = best.step_s;
-    return st;
+    s->setting.engine = best->by_flow ? EK_ENGINE_FLOW : EK_ENGINE_REPLAY;
+    EK_TRY(ek_search_simulate(&s->setting, &even, 0));
+    off.balance = "off";
+    EK_TRY(ek_search_simulate(&s->setting, &off, 1));
+    s->out->even_s = even.step_s;
+    s->out->off_s = off.step_s;
+    return EK_OK;
 }
 
 static ek_status search(searching *s, const ek_search_config *cfg)
@@ -743,7 +744,7 @@ static ek_status search(searching *s, const ek_search_config *cfg)
     if (s->setting.failures != NULL)
         EK_TRY(simulate_failures(s));
     EK_TRY(fill_answer(s));
-    return simulate_best_even(s);
+    return simulate_other_loads(s);
 }
 
 ek_status ek_search_run(const ek_search_config *cfg, ek_search **out)

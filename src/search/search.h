@@ -6,7 +6,7 @@
  *     the answer is that of simulating all of them: the best layouts, and the best one with each
  *     value of pp, tp, ep, zero and recompute.
  *  3. With a trace the best 64, and the best of each value, are simulated with its loads, and the
- *     best 8 of these with other balancing policies; the best of all at last with even loads.
+ *     best 8 of these with other balancing policies; at last the best also with even loads.
  *  4. The best 8 (or `top`, if that is more), the best of each value, and up to 64 of those that no
  *     other beats in both time and memory, are simulated by flows (sim/flow.h), which differ from
  *     replays where links and cores are shared: these are the answer's first, and the pool is of
@@ -22,10 +22,10 @@
 #include "search/evaluate.h"
 #include "search/found.h"
 
-/* Layouts whose steps differ by less than this share cannot be told apart: errors of simulated steps
- * were 4.4 to 6.4 % in the mean of each of four comparisons with measured ones (docs/simulate.md,
- * "Predicted against measured").  Errors of two layouts of one model have a part in common, so the
- * order of two steps is right more often than this says. */
+/* Layouts whose steps differ by less than this share cannot be told apart: errors of simulated
+ * steps were 4.4 to 6.4 % in the mean of each of four comparisons with measured ones
+ * (docs/simulate.md, "Predicted against measured").  Errors of two layouts of one model have a part
+ * in common, so the order of two steps is right more often than this says. */
 #define EK_SEARCH_ERROR 0.05
 
 typedef struct {
@@ -58,16 +58,17 @@ typedef struct {
     int64_t count[EK_OUTCOME_SIMULATED + 1];
     int64_t n_no_room_for_copies; /* of those that need too much memory */
     int64_t n_loaded;             /* simulated with the trace's loads */
-    double even_s; /* with a trace: of the best layout under even loads; 0: not simulated */
+    double even_s;                /* with a trace: of the best layout under even loads, */
+    double off_s;                 /* and with its loads and --balance off; 0: not simulated */
     int64_t n_flow;               /* simulated by flows */
     int64_t n_failures;
     ek_search_failures *failures; /* [n_failures] of the layouts with the shortest steps, and the
                                      best of each corner */
     int64_t shortest;             /* index of the layout with the shortest step */
     int64_t n_best;
-    int64_t *best; /* [n_best] indices, the shortest step first, of those by flows before others */
-    int64_t n_near;     /* of all that were simulated as the best was, at most EK_SEARCH_ERROR above
-                           its value, with it */
+    int64_t *best;  /* [n_best] indices, the shortest step first, of those by flows before others */
+    int64_t n_near; /* of all that were simulated as the best was, at most EK_SEARCH_ERROR above
+                       its value, with it */
     int64_t least_near; /* index of the one with least memory among them */
     int64_t n_pool;
     int64_t *pool; /* [n_pool] indices of layouts simulated by flows, if the best is: no other of
@@ -95,6 +96,9 @@ static inline ek_search_corners ek_search_corners_of(const ek_search *o)
 /* What the objective makes small: seconds of a step, of a run for each completed step, or of nodes
  * for each (search/figures.c). */
 double ek_search_value(const ek_search *s, const ek_search_layout *l);
+
+/* Sets n_near and least_near (likewise); best [n] is by value, what flows simulated first. */
+void ek_search_find_near(ek_search *s, int64_t n);
 
 /* Money for a step, with failures if they were simulated; 0: the cluster has no price. */
 double ek_search_step_price(const ek_search *s, const ek_search_layout *l);

@@ -15,10 +15,16 @@ COMMANDS = ("train", "eval", "generate", "export", "check", "clean", "plan", "wo
             "search", "fit", "bench", "info")
 RUN = {"README.md": COMMANDS, "docs/balance.md": ("workload", "plan", "train"),
        "docs/training.md": ("train", "eval"), "docs/simulate.md": ("workload", "simulate"),
-       "docs/search.md": ("search",)}
+       "docs/search.md": ("workload", "search")}
 PLACEHOLDER = re.compile(r"^(?!README)[A-Z]+(\.\w+)?$|\.\.\.|\|")
 # Options of scripts of this repository, of other programs, and old names that are still accepted.
 FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--eod-mask-loss", "--lasts")
+MEGATRON = ("--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--tensor-model-parallel-size",
+            "--sequence-parallel", "--expert-model-parallel-size", "--expert-tensor-parallel-size", "--use-distributed-optimizer",
+            "--overlap-grad-reduce", "--overlap-param-gather", "--use-megatron-fsdp", "--data-parallel-sharding-strategy",
+            "--global-batch-size", "--micro-batch-size", "--recompute-granularity", "--recompute-method",
+            "--recompute-num-layers", "--recompute-modules", "--seq-length", "--moe-router-topk", "--bf16",
+            "--moe-expert-capacity-factor")  # in docs/search.md
 OF_SCRIPTS = ("docs/benchmarks.md", "docs/cluster.md")
 LINE = re.compile(r"^    (?:\$ )?(?P<before>.*?)(?:build/)?\bevenkeel (?P<line>[a-z]+( .*)?)$")
 
@@ -80,7 +86,7 @@ class Documents(ek_cli.Case):
         self.assertGreater(checked, 100)
 
     def test_options_without_a_command_exist(self):
-        known = set(FOREIGN).union(*map(self.options, COMMANDS))
+        known = set(FOREIGN + MEGATRON).union(*map(self.options, COMMANDS))
         checked = 0
         for name, text in documents():
             for words in inline_code(text) if name not in OF_SCRIPTS else ():

@@ -49,6 +49,8 @@ class Search(ek_cli.Case):
         self.assertEqual(s["machine"], {"measured": False, "peak_tflops": 0.2, "efficiency": 0.5, "kernels": 0})
         for x in s["best"] + s["pool"]:
             self.assertAlmostEqual(x["memory_share"], x["memory_mb"] / s["memory_limit_mb"], delta=1e-9)
+            ranks = 8 / x["options"]["pp"] / x["options"]["tp"]  # data-parallel ones
+            self.assertEqual(x["sequences_a_rank"], x["options"]["micro-batch"] / ranks)
         values = {(c["choice"], c["value"]) for c in s["corners"]}
         for wanted in (("pp", 1), ("pp", 2), ("tp", 2), ("ep", 8), ("zero", 1), ("recompute", "full")):
             self.assertIn(wanted, values)
@@ -66,18 +68,35 @@ class Search(ek_cli.Case):
             self.assertLessEqual(c.get("also_grown_ms", 0), c["grown_ms"])
 
     def test_a_reason_that_is_less_than_half_has_a_second_one(self):
-        s = self.json(8, "--fix", FEW)
+        c = json.loads(json.dumps(CLUSTER))
+        c["rank"]["machine"].update(peak=2e13, memory_bytes_s=1e12)  # exchanges decide
+        path = ek_cli.write(self.path("quick.json"), json.dumps(c))
+        s, text = self.json(8, "--fix", FEW, cluster=path), self.search(8, "--fix", FEW, cluster=path).stdout
         two = [c for c in s["corners"] if "also_grown" in c]
         self.assertTrue(two, s["corners"])
-        text = self.search(8, "--fix", FEW).stdout
+        for c in s["corners"]:
+            self.check_reasons(s["best"][0], c)
         for c in two:
-            self.assertRegex(text, r"  %s \+[\d.]+ .?s, %s \+[\d.]+ .?s\n" % (re.escape(c["most_grown"]), re.escape(c["also_grown"])))
+            self.assertRegex(text, r"  %s \+[\d.]+ .?s and %s \+[\d.]+ .?s\n" % (re.escape(c["most_grown"]), re.escape(c["also_grown"])))
 
     def test_what_is_listed_once_is_not_again(self):
         s, text = self.json(8, "--fix", FEW, "--top", 1), self.search(8, "--fix", FEW, "--top", 1).stdout
         self.assertEqual(s["pool"][0], s["best"][0])
         less = text.split("\nthe best with less memory\n")[1].split("\n\n")[0]
         self.assertEqual(less.count(" GB ") + less.count(" MB "), len(s["pool"]) - 1)
+
+    def test_gpus_are_for_other_programs(self):
+        few = ["--fix", "pp=1,tp=1,etp=1,ep=8,zero=0,micro-batch=32"]
+        c = json.loads(json.dumps(CLUSTER))
+        c["rank"]["device"] = "cuda"
+        path, page = ek_cli.write(self.path("gpus.json"), json.dumps(c)), self.path("page.html")
+        text = self.search(8, *few, "--report", page, cluster=path).stdout
+        self.assertIn("--micro-batch counts the sequences of all data-parallel ranks, here 4 a rank.", text)
+        self.assertIn("does so through the host, without NCCL: on several GPUs the layout is for other programs.", text)
+        self.assertIn(b"without NCCL: on several GPUs the layout is for other programs.", ek_cli.read(page))
+        self.assertNotIn("NCCL", self.search(8, *few).stdout)
+        few[1] = few[1].replace("ep=8", "ep=1")
+        self.assertNotIn("NCCL", self.search(1, *few, "--memory-limit", "4G", cluster=path).stdout)
 
     def test_a_price_is_said_whatever_the_objective(self):
         few = ["--fix", "pp=1,tp=1,etp=1,ep=8,zero=0,zero=1,micro-batch=32"]
@@ -111,7 +130,8 @@ class Search(ek_cli.Case):
                 r"Of these --.*--micro-batch %d.* has least memory: " % (near["layouts"] - 1, least["options"]["micro-batch"]))
         self.assertRegex(text, said.replace("BETWEEN", r"\n"))
         self.assertRegex(ek_cli.read(page).decode(), said.replace("BETWEEN", " "))
-        self.assertRegex(text, r"step   tokens/s    MFU    memory  of limit  options of train\n.* GB +%.0f %%  --" % (100 * best[0]["memory_share"]))
+        self.assertRegex(text, r"step   tokens/s    MFU    memory  of limit  seqs/rank  options of train\n.* MB +%.0f %% +%d  --"
+                         % (100 * best[0]["memory_share"], best[0]["sequences_a_rank"]))
         one = self.json(8, "--fix", "etp=1,pp=1,tp=1,ep=8,zero=0,micro-batch=32,recompute=off")["near"]
         self.assertEqual(one["layouts"], 1)
         text = self.search(8, "--fix", "etp=1,pp=1,tp=1,ep=8,zero=0,micro-batch=32,recompute=off").stdout
@@ -199,13 +219,18 @@ class Search(ek_cli.Case):
         even = self.simulate(8, options, "--batch", 64)
         self.assertAlmostEqual(loads["even_step_ms"], even["step_ms"], delta=1e-6 * even["step_ms"])
         self.assertLess(loads["even_step_ms"], best["step_ms"])
+        off = self.simulate(8, {**options, "balance": "off"}, "--batch", 64, "--trace", trace, "--steps", 2)
+        self.assertAlmostEqual(loads["off_step_ms"], off["step_ms"], delta=1e-6 * off["step_ms"])
+        self.assertLess(best["step_ms"], loads["off_step_ms"])
         page = self.path("page.html")
         lines = ["2 steps of the trace, with --balance off where a layout has no other;",
-                 "ranks of the best have max/mean %.3f rows with primary copies only, %.3f as planned by %s;"
+                 "the best: ranks have max/mean %.3f rows with primary copies only, %.3f as planned by %s;"
                  % (loads["max_over_mean_before"], loads["max_over_mean"], loads["best_policy"]),
-                 "with even loads its step would take "]
-        self.assertIn("\nloads     " + "\n          ".join(lines), self.search(*words, "--report", page).stdout)
+                 "its step takes "]
+        text = self.search(*words, "--report", page).stdout
+        self.assertIn("\nloads     " + "\n          ".join(lines), text)
         self.assertIn("Loads: " + " ".join(lines), ek_cli.read(page).decode())
+        self.assertRegex(text, r"its step takes [\d.]+ .?s, with even loads [\d.]+ .?s, with --balance off [\d.]+ .?s\n")
 
     def test_faults_are_one_sentence(self):
         for status, said, ranks, words in (
@@ -245,7 +270,7 @@ class Search(ek_cli.Case):
         again = self.fails_as_simulated(best["best"][0])
         self.assertAlmostEqual(again["failures"]["goodput"], first["goodput"], delta=1e-9)
         text = self.search(*words, "--objective", "goodput", cluster=self.failing()).stdout
-        for wanted in ("the most completed steps under failures", "failures of a node every 5.00 h", "recovers  --ep 8", "recovers  --ep 8 --zero 1",
+        for wanted in ("the most completed steps under failures", "failures of a node every 5.00 h", "recovers          4  --ep 8", "recovers          4  --ep 8 --zero 1",
                        "the shortest step without failures has --ep 8 --zero 1", "the best layout with each value, time for each completed step, ",
                        "--micro-batch 64 --elastic --data"):
             self.assertIn(wanted, text)

@@ -65,12 +65,8 @@ static void means_have_digits_and_counts_none(void)
 static void memory_has_the_binary_unit_it_was_given_in(void)
 {
     static const double x[] = {512, 80 * 0x1p30, 1.5 * 0x1p30, 80e9, 0x1p20, 0x1p40, 0x1p30 + 1};
-    static const char *const want[] = {"512 B",
-                                       "85.9 GB (80 GiB)",
-                                       "1.61 GB (1.50 GiB)",
-                                       "80.0 GB",
-                                       "1.05 MB (1 MiB)",
-                                       "1.10 TB (1 TiB)",
+    static const char *const want[] = {"512 B",   "85.9 GB (80 GiB)", "1.61 GB (1.50 GiB)",
+                                       "80.0 GB", "1.05 MB (1 MiB)",  "1.10 TB (1 TiB)",
                                        "1.07 GB"};
 
     for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++) {
@@ -95,8 +91,10 @@ static void times_have_units(void)
     }
 }
 
-static const ek_case cases[] = {EK_CASE(bytes_have_units), EK_CASE(rounding_reaches_the_next_unit),
-                                EK_CASE(three_digits), EK_CASE(means_have_digits_and_counts_none),
+static const ek_case cases[] = {EK_CASE(bytes_have_units),
+                                EK_CASE(rounding_reaches_the_next_unit),
+                                EK_CASE(three_digits),
+                                EK_CASE(means_have_digits_and_counts_none),
                                 EK_CASE(memory_has_the_binary_unit_it_was_given_in),
                                 EK_CASE(times_have_units)};
 EK_TEST_MAIN(cases)
