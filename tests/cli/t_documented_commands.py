@@ -44,9 +44,11 @@ def blocks(text):
 
 
 def shortened(words):
-    """A search of a large model takes 20 s: here it looks at 84 layouts of its 47,880."""
-    large = words[0] == "search" and "examples/models/olmoe-1b-7b.json" in words and "--fix" not in words
-    return words + ["--fix", "pp=1,tp=1,etp=1,zero=1"] if large else words
+    """A search of a large model takes 20 s: here it looks at 84 layouts of its 47,880, with a trace at few."""
+    if words[0] != "search" or "examples/models/olmoe-1b-7b.json" not in words or "--fix" in words:
+        return words
+    few = "pp=1,tp=1,etp=1,zero=1"
+    return words + (["--fix", few + ",ep=8,micro-batch=512", "--steps", 1] if "--trace" in words else ["--fix", few])
 
 
 def inline_code(text):
