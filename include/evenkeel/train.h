@@ -418,12 +418,14 @@ typedef struct {
     double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
                                 plans heeded; 1: all were equal */
     double copies_lengthen;  /**< with elastic on several hosts: by which part of itself a step is
-                                predicted to get longer by copies of experts; 0 or less: not
+                                predicted to get longer by copies on other hosts; 0 or less: not
                                 predicted, as there was nothing to choose */
     double losses_cost;      /**< likewise: part of its time that the run is expected to lose by
                                 losses of hosts without such copies, by saves and repeated steps */
     int copies_left_out; /**< 1: they were left out, as they cost more than that, and elastic was
                             on by default */
+    int copies_kept;     /**< 1: there are such copies; with neither there is no memory, or too few
+                            slots     are given */
     int hosts;    /**< with replicas_min above 1, or elastic: the number of hosts, if several */
     int survives; /**< likewise, for the final placement: how many hosts, whichever they are, can be
                      lost while every part of the model keeps a copy */

@@ -35,6 +35,8 @@ typedef struct {
     ek_plan_history *past;  /* [layers]; NULL: see plans_from_past */
     forecast *forecasts;    /* [layers]; NULL: replicas are planned after the gate */
     ek_plan fresh, other;   /* then: from the micro-batch's counts; scratch */
+    int64_t fresh_ns;       /* time of such plans of a layer, */
+    int64_t n_fresh;        /* and their number */
     ek_late_replicas late;
     ek_placement sent;
     ek_replay_replicas replicas;
@@ -289,8 +291,11 @@ static void copy_forecast(ek_plan *to, const ek_plan *from)
 static ek_status plan_fresh(void *context, ek_plan *p)
 {
     replay *r = context;
+    int64_t start = ek_clock_ns();
 
     EK_TRY(r->cfg->planner->plan_transient(r->planner, &r->l, r->seen, p));
+    r->fresh_ns += ek_clock_ns() - start;
+    r->n_fresh++;
     copy_forecast(&r->fresh, p);
     return EK_OK;
 }
@@ -372,6 +377,7 @@ static ek_status plan_micros(replay *r, int64_t layer)
     int before = -1; /* the way of the micro-batch before */
 
     f->known = f->known && ek_early_is_current(kept->expert_of, f->made.placement.expert_of, slots);
+    memcpy(f->made.placement.primary, kept->primary, (size_t)r->l.experts * sizeof(*kept->primary));
     if (r->t->iterations == 1) { /* as if there had been one like it */
         ek_placement_copy(&r->plan.placement, kept);
         EK_TRY(plan_fresh(r, &r->plan));
@@ -416,6 +422,7 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
     ek_placement_copy(&r->plan.placement, &r->kept[layer].placement);
     start = ek_clock_ns();
     r->replicas = (ek_replay_replicas){0};
+    r->fresh_ns = r->n_fresh = 0;
     if (planner->plan_persistent != NULL)
         EK_TRY(plan_persistent(r, layer));
     if (planner->plan_transient != NULL) {
@@ -426,6 +433,8 @@ static ek_status make_plan(replay *r, int64_t layer, double *us)
         memcpy(r->plan.reason, r->kept[layer].reason, sizeof(r->plan.reason));
     }
     *us = (double)(ek_clock_ns() - start) * 1e-3;
+    if (r->n_fresh > 0) /* without what decides between two of them */
+        *us = (double)r->fresh_ns * 1e-3 / (double)r->n_fresh;
     if (planner->plan_transient == NULL)
         count_replicas(r, &r->plan.placement, 0, batches_of(r));
     r->bytes += replica_bytes_of(r);

@@ -197,13 +197,13 @@ static void print_survival(const ek_train_balance *b)
         printf("final expert placement: %s\n", b->survivability_text);
     if (b->racks_text[0] != '\0')
         printf("counted by racks: %s\n", b->racks_text);
-    if (b->copies_lengthen > 0)
-        printf(
-            "a second copy of each expert %s predicted to lengthen a step by %.*f %%, and losses "
-            "of hosts to cost %.2g %% of the time without it (--host-mtbf)%s\n",
-            b->copies_left_out ? "was left out: it is" : "is",
-            ek_decimals(100 * b->copies_lengthen), 100 * b->copies_lengthen, 100 * b->losses_cost,
-            b->copies_left_out ? "; --elastic keeps it" : "");
+    if (b->copies_lengthen > 0 && (b->copies_kept || b->copies_left_out))
+        printf("copies on other hosts %s predicted to lengthen a step by %.*f %%; without copies "
+               "host failures are expected to cost %.*f %% of the run (--host-mtbf)%s\n",
+               b->copies_kept ? "are" : "were left out: they are",
+               ek_decimals(100 * b->copies_lengthen), 100 * b->copies_lengthen,
+               ek_decimals(100 * b->losses_cost), 100 * b->losses_cost,
+               b->copies_kept ? "" : "; --elastic keeps them");
 }
 
 /* Prints the lines of all layers, if there are few. */

@@ -56,12 +56,12 @@ static int is_elastic(const ek_option_table *table, const ek_options *o)
         return 0;
     by_default = ek_elastic_by_default(o, why);
     if (by_default && !ek_options_flag(o, "quiet"))
-        fprintf(
-            stderr, "info: several hosts: --elastic is on, so that %s (--elastic=false: without)\n",
-            ek_elastic_waits_for_hosts(o)
-                ? "no step is lost with one; training goes on when it is back, as too few ranks "
-                  "for --pp, --tp and --etp are left"
-                : "training goes on when one is lost");
+        fprintf(stderr,
+                "info: several hosts: --elastic is on, so that %s (--elastic=false: without)\n",
+                ek_elastic_waits_for_hosts(o) ? "the same command continues a run that ends with "
+                                                "the loss of one, as it leaves too "
+                                                "few ranks for --pp, --tp and --etp"
+                                              : "training goes on when one is lost");
     if (why[0] != '\0')
         fprintf(
             stderr,

@@ -208,12 +208,17 @@ int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now)
     return n_draining;
 }
 
-int ek_core_hosts_count(const ek_core_hosts *h, ek_host_change change)
+int ek_core_hosts_note_lost(ek_core_hosts *h)
 {
     int n = 0;
 
-    for (int i = 0; i < h->n; i++)
-        n += h->host[i].change == change;
+    for (int i = 0; i < h->n; i++) {
+        ek_core_host *x = &h->host[i];
+        int lost = x->used > 0 && x->health.answer != 0 && !x->draining;
+
+        n += lost && !x->noted_lost;
+        x->noted_lost = lost;
+    }
     return n;
 }
 

@@ -60,6 +60,7 @@ typedef struct {
     int drained;            /* has handed over */
     int drain_tries;        /* generations in which it was draining */
     int suspect;            /* must pass a connectivity test before it is used */
+    int noted_lost;         /* counted by ek_core_hosts_note_lost */
     int losses;             /* times it was lost soon after it had joined */
     int64_t back_at, since; /* not used before; used since */
     ek_host_change change;  /* at the last assignment */
@@ -166,8 +167,10 @@ int ek_core_hosts_in_use(const ek_core_hosts *h);
  * them comes one rank for each host that gets none but holds state of the run, which it hands over;
  * returns their number. */
 int ek_core_hosts_assign(ek_core_hosts *h, int64_t ranks, int64_t now);
-/* Hosts that it changed in this way; whether it changed anything. */
-int ek_core_hosts_count(const ek_core_hosts *h, ek_host_change change);
+/* After probes, before an assignment: hosts in use that do not respond and did before; each counts
+ * once until it responds. */
+int ek_core_hosts_note_lost(ek_core_hosts *h);
+/* Whether the assignment changed anything. */
 int ek_core_hosts_changed(const ek_core_hosts *h);
 
 #endif

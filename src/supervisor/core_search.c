@@ -18,6 +18,13 @@ static ek_status start(ek_core *c, int64_t now)
     return EK_OK;
 }
 
+static void count_lost_hosts(ek_core *c)
+{
+    int n = ek_core_hosts_note_lost(&c->hosts);
+
+    c->history.lost_hosts += c->history.generations > 0 ? n : 0;
+}
+
 static ek_status assign_ranks(ek_core *c, int64_t now)
 {
     int64_t slots = ek_core_hosts_slots(&c->hosts, now);
@@ -26,9 +33,8 @@ static ek_status assign_ranks(ek_core *c, int64_t now)
     c->search.skip_probe = 0;
     c->ranks = ek_core_ranks_on(c, slots);
     c->idle = ek_core_idle_on(c, slots);
+    count_lost_hosts(c);
     c->n_draining = ek_core_hosts_assign(&c->hosts, c->ranks, now);
-    if (c->history.generations > 0)
-        c->history.lost_hosts += ek_core_hosts_count(&c->hosts, EK_HOST_LOST);
     ek_core_set_least_step(c, now);
     if (ek_core_hosts_changed(&c->hosts) || c->idle != idle)
         ek_core_report_on(c, EK_REPORT_HOSTS, -1, 0);
@@ -48,6 +54,7 @@ static ek_status end_attempt(ek_core *c, int64_t now)
 {
     if (ek_core_ranks_on(c, ek_core_hosts_slots(&c->hosts, now)) > 0)
         return assign_ranks(c, now);
+    count_lost_hosts(c);
     ek_core_hosts_clear_suspicion(&c->hosts);
     c->state = EK_CORE_RETRYING;
     c->search.until = now + ek_clock_from_s(first_wait_s * (double)(1 << c->search.attempt));

@@ -220,10 +220,10 @@ static ek_status hosts_of_ranks(const ek_supervisor *x, ek_host_list *out)
     return EK_OK;
 }
 
-/* Seconds of all hosts since the first step; at least 1. */
+/* Seconds since the first step of as many hosts as are in use; at least 1. */
 static int64_t host_seconds(const ek_core *c)
 {
-    double s = (double)(c->seen - c->history.began_at) / 1e9 * c->hosts.n;
+    double s = (double)(c->seen - c->history.began_at) / 1e9 * ek_core_hosts_in_use(&c->hosts);
 
     return c->history.began_at > 0 && s > 1 ? (int64_t)s : 1;
 }

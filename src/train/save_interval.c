@@ -83,12 +83,12 @@ static double best_s(const ek_save_history *h, const ek_save_interval *i)
 }
 
 double ek_save_waste(const ek_save_history *h, const ek_loss_risk *risk, double prior_s,
-                     double bytes, double every_s)
+                     double bytes, double every_s, int never)
 {
     ek_save_interval i = costs_of(h, risk, prior_s, bytes);
     double t = every_s > 0 ? every_s : best_s(h, &i);
 
-    return fmin(1, i.save_s / t + t / (2 * i.mtbf_s));
+    return fmin(1, (never ? 0 : i.save_s / t) + t / (2 * i.mtbf_s));
 }
 
 ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_risk *risk,

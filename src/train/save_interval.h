@@ -75,10 +75,10 @@ ek_save_interval ek_save_interval_find(const ek_save_history *h, const ek_loss_r
 
 /* Part of a run's time that saves and the steps repeated after a need for a checkpoint are expected
  * to take, with saves of c seconds every t: c / t + t / 2 M, at most 1 (the first terms of the
- * formula's waste).  every_s: t; 0: the optimum, at least write_s; infinite: nothing is saved.  The
- * rest as above. */
+ * formula's waste).  every_s: t; 0: the optimum, at least write_s.  never: nothing is saved in a
+ * run of every_s.  The rest as above. */
 double ek_save_waste(const ek_save_history *h, const ek_loss_risk *risk, double prior_s,
-                     double bytes, double every_s);
+                     double bytes, double every_s, int never);
 
 /* Writes a line such as "every 40 steps (12 s), as a save costs 0.2 s, ..."; returns text [cap]. */
 const char *ek_save_interval_text(const ek_save_interval *i, const ek_save_history *h,

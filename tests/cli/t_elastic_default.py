@@ -38,9 +38,10 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--ranks", 2), False)  # both on the first of them
 
     def test_parts_of_the_model_on_one_host(self):
-        """These have copies.  Where too few ranks are left for the layout, the run waits for the host."""
+        """These have copies.  Where too few ranks are left for the layout, the command continues the run."""
         goes_on = "info: several hosts: --elastic is on, so that training goes on when one is lost"
-        waits = "no step is lost with one; training goes on when it is back, as too few ranks for --pp, --tp and --etp are left"
+        waits = ("the same command continues a run that ends with the loss of one, as it leaves too few ranks for --pp, --tp and "
+                 "--etp")
         self.check(self.TWO, ("--pp", 2, "--ranks", 4), True, goes_on)
         self.check("a\nb:2\nc\n", ("--pp", 2), True, goes_on)
         self.check(self.TWO, ("--tp", 2), True, goes_on)

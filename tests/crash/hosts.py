@@ -236,11 +236,11 @@ class OwnMemory(Hosts):
             self.skipTest("small memory needs the right to mount it")
         self.addCleanup(subprocess.run, ["umount", "-l", self.memories[1]], check=False)
 
-    def start_named(self, words, n=4, by_default=False, **kw):
-        """Without tuners, which would choose by times.  by_default: without --elastic."""
+    def start_named(self, words, n=4, **kw):
+        """Without tuners, which would choose by times."""
         shutil.rmtree(self.out, True)
         words = "--save-every 0 --a2a pairwise --pipeline-degree 1 " + words
-        j = self.job((1, words), "--hosts", self.path("hosts"), **kw) if by_default else self.on_hosts(words, **kw)
+        j = self.on_hosts(words, **kw)
         self.used = self.NAMES[:n]
         self.wait_for_ranks(j, n)
         return j

@@ -72,11 +72,11 @@ class Stages(hosts.OwnMemory):
         self.assert_went_on(told, self.assert_done(j))
 
     def test_two_hosts_of_two_ranks(self):
-        """The ranks of the host that is left go on with both stages.  Experts stay where they are.  Also by default."""
+        """The ranks of the host that is left go on with both stages.  Experts stay where they are."""
         self.hosts("a slots=2", "b slots=2")
         for host, balance in (("b", "replicate"), ("a", "auto")):
             with self.subTest(host=host):
-                j = self.start_named("--pp 2 --ep 2 --quiet=false --balance " + balance, by_default=balance == "auto")
+                j = self.start_named("--pp 2 --ep 2 --quiet=false --balance " + balance)
                 self.used = ["a", "a", "b", "b"]
                 j.wait_for_steps(20)
                 told = self.told()

@@ -379,7 +379,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Prints the median time of the quotas of a layer. */
-static void quotas_of_many_ranks_take_microseconds(void)
+static void quotas_of_many_ranks_are_valid(void)
 {
     enum { REPEATS = 99 };
     static const int32_t ranks[] = {4, 16, 64};
@@ -410,6 +410,6 @@ static const ek_case cases[] = {
     EK_CASE(rows_stay_on_their_rank_where_the_maximum_is_elsewhere),
     EK_CASE(without_assignments_nothing_is_served),
     EK_CASE(huge_counts_do_not_overflow),
-    EK_CASE(quotas_of_many_ranks_take_microseconds),
+    EK_CASE(quotas_of_many_ranks_are_valid),
 };
 EK_TEST_MAIN(cases)

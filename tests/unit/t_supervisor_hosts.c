@@ -58,6 +58,31 @@ static void silent_host_later_has_one_and_a_half_seconds(void)
     CHECK_INT(host_of(1).used, 0);
 }
 
+/* All ranks of two hosts are needed: nothing is assigned until it is back. */
+static void lost_host_that_comes_back_counts_once(void)
+{
+    ek_core_config cfg = elastic_config();
+
+    cfg.unit = 2;
+    step_on(&cfg, "11", 2);
+    lose_generation();
+    tell_list("11");
+    end_task(0, 0, 0.1);
+    end_task(1, 255, 0.1);
+    CHECK_INT(sup.core.state, EK_CORE_RETRYING);
+    CHECK_INT(sup.core.history.lost_hosts, 1);
+    pass(0.3);
+    end_task(0, 0, 0.1);
+    end_task(1, 255, 0.1);
+    CHECK_INT(sup.core.state, EK_CORE_RETRYING);
+    CHECK_INT(sup.core.history.lost_hosts, 1);
+    pass(0.6);
+    forget();
+    answer_all(0);
+    CHECK_INT(did(EK_CORE_START), 1);
+    CHECK_INT(sup.core.history.lost_hosts, 1);
+}
+
 static void hosts_of_which_none_responds_have_fifteen_seconds(void)
 {
     ek_core_config cfg = elastic_config();
@@ -460,6 +485,7 @@ static const ek_case cases[] = {
     EK_CASE(silent_host_before_the_first_generation_has_five_seconds),
     EK_CASE(silent_host_has_ten_times_as_long_as_the_slowest),
     EK_CASE(silent_host_later_has_one_and_a_half_seconds),
+    EK_CASE(lost_host_that_comes_back_counts_once),
     EK_CASE(hosts_of_which_none_responds_have_fifteen_seconds),
     EK_CASE(host_that_fails_its_first_probe_is_probed_once_more),
     EK_CASE(host_that_fails_a_probe_later_is_not_probed_again),

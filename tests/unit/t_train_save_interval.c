@@ -114,20 +114,23 @@ static void waste_is_least_at_the_optimum(void)
 {
     ek_save_history h = {.saves = 1, .save_s = 2};
     ek_loss_risk alone = {.hosts = 4, .p1 = 1, .p2 = 1}, twice = {.hosts = 4, .p2 = 1};
-    double best = ek_save_waste(&h, &alone, 24 * hour, 0, 0);
+    double best = ek_save_waste(&h, &alone, 24 * hour, 0, 0, 0);
 
     /* M = 6 h, t = sqrt(4 M) = 293.9 s less 2 s and more 0.7 s */
     CHECK(fabs(best - sqrt(4 / (6 * hour))) < 1e-4);
-    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600), 2.0 / 600 + 300 / (6 * hour)));
-    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 200));
-    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 400));
-    CHECK(ek_save_waste(&h, &twice, 24 * hour, 0, 0) < 0.2 * best);
-    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, INFINITY) == 1); /* nothing is saved */
-    h.lost = 24;                                                   /* a host an hour */
-    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600), 2.0 / 600 + 300 * 25 / (6 * hour)));
+    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600, 0), 2.0 / 600 + 300 / (6 * hour)));
+    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 200, 0));
+    CHECK(best < ek_save_waste(&h, &alone, 24 * hour, 0, 400, 0));
+    CHECK(ek_save_waste(&h, &twice, 24 * hour, 0, 0, 0) < 0.2 * best);
+    CHECK(
+        is_near(ek_save_waste(&h, &alone, 24 * hour, 0, hour, 1), 1.0 / 12)); /* nothing is saved */
+    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, 24 * hour, 1) == 1);
+    h.lost = 24; /* a host an hour */
+    CHECK(is_near(ek_save_waste(&h, &alone, 24 * hour, 0, 600, 0),
+                  2.0 / 600 + 300 * 25 / (6 * hour)));
     h.write_s = 600; /* a save takes longer than the optimum */
-    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, 0) ==
-          ek_save_waste(&h, &alone, 24 * hour, 0, 600));
+    CHECK(ek_save_waste(&h, &alone, 24 * hour, 0, 0, 0) ==
+          ek_save_waste(&h, &alone, 24 * hour, 0, 600, 0));
 }
 
 static void means_fade(void)

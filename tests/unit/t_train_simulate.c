@@ -635,7 +635,8 @@ static void copies_are_kept_where_losses_cost_more(void)
         c.save_seconds = i > 0 && i < 4 ? 600 : 0;
         c.host_mtbf = i == 2 ? 1 : 24; /* of 2: 300 s of each 1,800 */
         c.supervised = i == 3 ? &seen : NULL;
-        c.save_every = i == 4 ? 0 : -1; /* all steps are repeated */
+        c.save_every = i == 4 ? 0 : -1; /* nothing is saved */
+        c.steps = i == 4 ? 20000 : 100;
         CHECK_INT(ek_simulate(&cfg, &s), EK_OK);
         CHECK_INT(ek_simulation_layout(s)->replicas_min, kept ? 2 : 1);
         CHECK(kept ? ek_simulation_layout(s)->copies_lengthen == 0

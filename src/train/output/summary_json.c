@@ -32,9 +32,9 @@ static json_t *balance_json(const ek_train_balance *b)
         return o;
     if (b->copies_lengthen > 0)
         json_object_set_new(o, "copies",
-                            json_pack("{s:b, s:f, s:f}", "left_out", b->copies_left_out,
-                                      "would_lengthen", b->copies_lengthen, "losses_cost",
-                                      b->losses_cost));
+                            json_pack("{s:b, s:b, s:f, s:f}", "kept", b->copies_kept, "left_out",
+                                      b->copies_left_out, "would_lengthen", b->copies_lengthen,
+                                      "losses_cost", b->losses_cost));
     json_object_set_new(o, "survives", json_integer(b->survives));
     json_object_set_new(o, "survival", survivability = json_array());
     for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)

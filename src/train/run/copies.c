@@ -96,3 +96,51 @@ ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part, d
     EK_TRY(take_most(r, part)); /* processors may round differently */
     return take_most(r, step_s);
 }
+
+/* Seconds between checkpoints; 0: as the run chooses; the rest of the run if nothing is saved. */
+static double seconds_between_saves(const ek_run *r, double step_s)
+{
+    const ek_train_config *c = r->cfg;
+    int64_t left = r->training.optimizer.steps - r->first_step;
+
+    if (c->save_seconds > 0)
+        return (double)c->save_seconds;
+    if (c->save_every == 0)
+        return (double)(left > 0 ? left : 1) * step_s;
+    return c->save_every > 0 ? (double)c->save_every * step_s : 0;
+}
+
+/* Which part of its time the run is expected to lose more without copies than with them, by saves
+ * and by steps that losses of hosts make it repeat. */
+static ek_status expected_losses(const ek_run *r, double step_s, double *part)
+{
+    const ek_train_config *c = r->cfg;
+    ek_save_history seen = {0};
+    ek_loss_risk alone = {.hosts = ek_run_count_hosts(r), .p1 = 1, .p2 = 1}, copied = alone;
+    double prior_s = c->host_mtbf * 3600, every_s = seconds_between_saves(r, step_s);
+    int never = c->save_every == 0 && c->save_seconds == 0;
+    double bytes = 3 * (double)ek_dtype_size(r->kernels->real) *
+                   (double)ek_hf_elements(&r->source.spec) / r->ranks; /* weights and moments */
+
+    if (c->supervised != NULL) {
+        seen.lost = (double)c->supervised->lost_hosts;
+        seen.host_s = c->supervised->host_s;
+    }
+    copied.p1 = 0;
+    *part = ek_save_waste(&seen, &alone, prior_s, bytes, every_s, never) -
+            ek_save_waste(&seen, &copied, prior_s, bytes, every_s, never);
+    return ek_minimum(r->world, part); /* processors may round differently */
+}
+
+ek_status ek_run_weigh_copies(const ek_run *r, double lengthen, double step_s, ek_copies_costs *out)
+{
+    static const double accepted = 0.05;
+
+    *out = (ek_copies_costs){.lengthen = lengthen};
+    if (lengthen < 0)
+        return EK_OK;
+    EK_TRY(expected_losses(r, step_s, &out->losses));
+    out->left_out =
+        r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && lengthen > fmax(accepted, out->losses);
+    return EK_OK;
+}

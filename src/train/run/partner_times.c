@@ -53,17 +53,27 @@ static ek_status open_probe(probe *p)
     return EK_OK;
 }
 
-static ek_status exchange(const probe *p)
+static ek_status start_messages(const probe *p)
 {
     for (int32_t i = 0; i < p->c->n; i++)
         EK_TRY(ek_comm_recv(p->world, p->memory + (i + 1) * p->bytes, p->bytes, p->c->copy[i].owner,
                             TAG, &p->coll[i]));
     if (p->c->partner >= 0)
         EK_TRY(ek_comm_send(p->world, p->memory, p->bytes, p->c->partner, TAG, &p->coll[p->c->n]));
-    for (int32_t i = 0; i <= p->c->n; i++)
-        if (p->coll[i] != NULL)
-            EK_TRY(ek_coll_wait(&p->coll[i]));
     return EK_OK;
+}
+
+/* Memory is in use until all that were started have ended. */
+static ek_status exchange(const probe *p)
+{
+    ek_status st = start_messages(p);
+
+    for (int32_t i = 0; i <= p->c->n; i++) {
+        ek_status ended = p->coll[i] != NULL ? ek_coll_wait(&p->coll[i]) : EK_OK;
+
+        st = st == EK_OK ? ended : st;
+    }
+    return st;
 }
 
 /* Updates as many numbers as a message has. */

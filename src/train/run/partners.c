@@ -170,7 +170,29 @@ static ek_status lay_out_addresses(ek_run *r, const ek_model_config *like,
     return EK_OK;
 }
 
-/* *fits: 1, else 0; the same on all ranks.  Collective. */
+/* Whether memory holds copies of an earlier start. */
+static int were_copied(const ek_run *r)
+{
+    return r->memory.step >= 0 && ek_recover_copies(&r->memory.recovery) > 0;
+}
+
+/* Measures what copies take of a step, and weighs it, while they are laid out.  Collective. */
+static ek_status weigh(ek_run *r)
+{
+    ek_run_partners *p = &r->partners;
+    double micros = (double)ek_batch_micros(r->training.batch, r->training.micro_batch);
+    double chunks = r->mesh->pp > 1 ? (double)r->options.stages / r->mesh->pp : 1;
+    double part_of_experts, step_s;
+
+    if (r->cfg->dry_run || were_copied(r))
+        return EK_OK;
+    EK_TRY(ek_run_time_copies(r, &p->seconds));
+    EK_TRY(ek_run_predict_copies(r, 1, &part_of_experts, &step_s)); /* of experts: none */
+    step_s *= 1 + (r->mesh->pp - 1) / (micros * chunks);            /* a pipeline's idle time */
+    return ek_run_weigh_copies(r, step_s > 0 ? p->seconds / step_s : -1, step_s, &p->costs);
+}
+
+/* *fits: 1, else 0; the same on all ranks.  Also weighs what the copies cost.  Collective. */
 static ek_status find_room(ek_run *r, const ek_model_config *like, double *fits)
 {
     ek_trainer_config training = r->training;
@@ -185,6 +207,7 @@ static ek_status find_room(ek_run *r, const ek_model_config *like, double *fits)
     least = -ek_run_copies_bytes(&r->partners);
     EK_TRY_OUT(ek_minimum(r->world, &least));
     r->partners.no_room = -least;
+    EK_TRY_OUT(weigh(r));
     st = ek_run_fits_memory(r, fits);
 out:
     r->model = NULL;
@@ -208,14 +231,15 @@ ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like)
     if (!ek_run_has_partners(p) || !ek_run_is_executed(r))
         return EK_OK;
     EK_TRY(find_room(r, like, &fits));
-    if (fits > 0) {
+    if (fits > 0)
         p->no_room = 0;
+    p->costs.kept = fits > 0 && !p->costs.left_out;
+    if (p->costs.kept)
         return EK_OK;
-    }
     free(p->partner);
     p->partner = NULL;
     p->most = 0;
-    if (r->cfg->dry_run && r->rank == 0)
+    if (fits <= 0 && r->cfg->dry_run && r->rank == 0)
         ek_log("elastic", EK_LOG_WARN,
                "a shard of --tp or --pp is on one host only, and a copy of all that its ranks keep "
                "takes %s a rank, for which there is no memory: " EK_RUN_HELP_OF_ROOM,
@@ -269,22 +293,15 @@ out:
 }
 
 /* "31.0 ms of each step (2.3 % of what one is predicted to take)"; without the part where steps
- * are not predicted.  text [cap].  Collective. */
-static ek_status describe_time(const ek_run *r, char *text, size_t cap)
+ * are not predicted.  text [cap]. */
+static void describe_time(const ek_run_partners *p, char *text, size_t cap)
 {
-    double micros = (double)ek_batch_micros(r->training.batch, r->training.micro_batch);
-    double seconds = 0, part_of_copies, step;
     char took[EK_COST_QUANTITY], part[16];
-    int n;
+    int n = snprintf(text, cap, "%s of each step", ek_cost_quantity(took, p->seconds, "s"));
 
-    EK_TRY(ek_run_time_copies(r, &seconds));
-    EK_TRY(ek_run_predict_copies(r, 1, &part_of_copies, &step)); /* of experts: none */
-    step *= (micros + r->mesh->pp - 1) / micros;                 /* a pipeline's idle time */
-    n = snprintf(text, cap, "%s of each step", ek_cost_quantity(took, seconds, "s"));
-    if (step > 0 && n > 0 && (size_t)n < cap)
+    if (p->costs.lengthen >= 0 && n > 0 && (size_t)n < cap)
         snprintf(text + n, cap - (size_t)n, " (%s %% of what one is predicted to take)",
-                 ek_number_text(part, sizeof(part), 100 * seconds / step));
-    return EK_OK;
+                 ek_number_text(part, sizeof(part), 100 * p->costs.lengthen));
 }
 
 ek_status ek_run_tell_copies(ek_run *r)
@@ -292,11 +309,10 @@ ek_status ek_run_tell_copies(ek_run *r)
     double least = -ek_run_copies_bytes(&r->partners);
     char memory[32], of_step[TIME_CAP];
 
-    if (!ek_run_has_partners(&r->partners) ||
-        (r->memory.step >= 0 && ek_recover_copies(&r->memory.recovery) > 0))
+    if (!ek_run_has_partners(&r->partners) || were_copied(r))
         return EK_OK;
     EK_TRY(ek_minimum(r->world, &least));
-    EK_TRY(describe_time(r, of_step, sizeof(of_step)));
+    describe_time(&r->partners, of_step, sizeof(of_step));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "with --pp %d --tp %d one host alone has a part of the weights: a rank of another "

@@ -3,14 +3,12 @@
 #include "base/count_text.h"
 #include "base/log.h"
 #include "comm/agree.h"
-#include "model/hf/names.h"
 #include "moe/replica_weights.h"
 #include "train/run/balance.h"
 #include "train/run/copies.h"
 #include "train/run/partners.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -207,6 +205,13 @@ static int has_partner_copies(const ek_run *r)
     return (r->cfg->zero > 0 && r->mesh->edp > 1) || ek_run_has_partners(&r->partners);
 }
 
+/* Whether the loss of a host takes a part of the dense weights, as there are no copies of it: then
+ * copies of experts help nothing. */
+static int lacks_stage_copies(const ek_run *r)
+{
+    return r->partners.no_room > 0 || r->partners.costs.left_out;
+}
+
 /* Hosts that are to hold each expert; 1: the options leave nothing to choose.  The same on all
  * ranks. */
 static int32_t copies_by_options(const ek_run *r)
@@ -216,7 +221,7 @@ static int32_t copies_by_options(const ek_run *r)
     const ek_planner *p = r->training.moe.planner;
 
     if (!c->elastic || r->mesh == NULL || r->mesh->ep == 1 || p == NULL || c->plan_every == 0 ||
-        r->options.adaptive_r != r->mesh->etp || has_partner_copies(r) ||
+        r->options.adaptive_r != r->mesh->etp || has_partner_copies(r) || lacks_stage_copies(r) ||
         (c->replicas_min == 0 ? p != &ek_planner_auto : c->spare_slots >= 0) ||
         !ek_planner_for(p, copies)->enforces_replicas_min)
         return 1;
@@ -260,8 +265,7 @@ static const char *longer_text(const ek_run *r, char *text, size_t cap, double p
     n = (size_t)snprintf(text, cap, " and steps that are predicted to take %.*f %% longer",
                          part < 0.1, 100 * part);
     if (r->options.copies.left_out)
-        snprintf(text + n, cap - n,
-                 ", where losses of hosts are expected to cost %.2g %% (--host-mtbf)",
+        snprintf(text + n, cap - n, EK_RUN_LOSSES_COST, ek_decimals(100 * r->options.copies.losses),
                  100 * r->options.copies.losses);
     return part >= 0 ? text : "";
 }
@@ -285,51 +289,15 @@ static ek_status tell_cost(ek_run *r, const ek_model_config *like, const protect
     return EK_OK;
 }
 
-/* Seconds between checkpoints; 0: as the run chooses. */
-static double seconds_between_saves(const ek_train_config *c, double step_s)
-{
-    if (c->save_seconds > 0)
-        return (double)c->save_seconds;
-    if (c->save_every == 0)
-        return INFINITY;
-    return c->save_every > 0 ? (double)c->save_every * step_s : 0;
-}
-
-/* Which part of its time the run is expected to lose more without copies than with them, by saves
- * and by steps that losses of hosts make it repeat. */
-static ek_status expected_losses(const ek_run *r, double step_s, double *part)
-{
-    const ek_train_config *c = r->cfg;
-    ek_save_history seen = {0};
-    ek_loss_risk alone = {.hosts = ek_run_count_hosts(r), .p1 = 1, .p2 = 1}, copied = alone;
-    double prior_s = c->host_mtbf * 3600, every_s = seconds_between_saves(c, step_s);
-    double bytes = 3 * (double)ek_dtype_size(r->kernels->real) *
-                   (double)ek_hf_elements(&r->source.spec) / r->ranks; /* weights and moments */
-
-    if (c->supervised != NULL) {
-        seen.lost = (double)c->supervised->lost_hosts;
-        seen.host_s = c->supervised->host_s;
-    }
-    copied.p1 = 0;
-    *part = ek_save_waste(&seen, &alone, prior_s, bytes, every_s) -
-            (isfinite(every_s) ? ek_save_waste(&seen, &copied, prior_s, bytes, every_s) : 0);
-    return ek_minimum(r->world, part); /* processors may round differently */
-}
-
-/* Predicts what copies cost, and whether those that nobody asked for, not even by --elastic, are
- * left out for that. */
+/* Predicts what copies cost, and whether they are left out for that. */
 static ek_status predict_costs(ek_run *r, int32_t copies, ek_copies_costs *out)
 {
-    static const double accepted = 0.05;
-    double step_s;
+    double lengthen, step_s;
 
-    *out = (ek_copies_costs){0};
-    EK_TRY(ek_run_predict_copies(r, copies, &out->lengthen, &step_s));
-    if (out->lengthen < 0)
-        return EK_OK;
-    EK_TRY(expected_losses(r, step_s, &out->losses));
-    out->left_out = r->cfg->elastic == EK_ELASTIC_BY_DEFAULT && r->cfg->replicas_min == 0 &&
-                    out->lengthen > fmax(accepted, out->losses);
+    EK_TRY(ek_run_predict_copies(r, copies, &lengthen, &step_s));
+    EK_TRY(ek_run_weigh_copies(r, lengthen, step_s, out));
+    if (r->cfg->replicas_min > 0) /* asked for */
+        out->left_out = 0;
     return EK_OK;
 }
 
@@ -360,6 +328,7 @@ ek_status ek_run_protect_experts(ek_run *r, const ek_model_config *like)
     if (fits <= 0)
         return EK_OK;
     set_protection(r, &p);
+    r->options.copies.kept = 1;
     return r->cfg->replicas_min == 0 && ek_run_is_executed(r) && !was_on_several_hosts(r)
                ? tell_cost(r, like, &p, bytes, r->options.copies.lengthen)
                : EK_OK;
@@ -456,14 +425,24 @@ static ek_status are_copies_to_come(const ek_run *r, int *to_come)
     return EK_OK;
 }
 
-/* Of a part of the weights whose copy has no memory, and of experts that are alone beside it. */
-static void warn_of_no_room(const ek_run *r, int64_t alone, const char *cost)
+/* Of a part of the weights without a copy, and of experts that are alone beside it. */
+static void warn_of_stages(const ek_run *r, int64_t alone, const char *cost)
 {
+    const ek_copies_costs *c = &r->partners.costs;
     char experts[64] = "", bytes[32];
 
     if (alone > 0)
         snprintf(experts, sizeof(experts), "%" PRId64 " of %" PRId64 " experts and ", alone,
                  r->saves.risk.experts);
+    if (c->left_out) {
+        ek_log("elastic", EK_LOG_WARN,
+               "%sa shard of --tp or --pp %s on one host only: if it is lost, %s are repeated; "
+               "--elastic keeps a copy on another host, for steps that are predicted to take %.*f "
+               "%% longer" EK_RUN_LOSSES_COST,
+               experts, alone > 0 ? "are" : "is", cost, c->lengthen < 0.1, 100 * c->lengthen,
+               ek_decimals(100 * c->losses), 100 * c->losses);
+        return;
+    }
     ek_log("elastic", EK_LOG_WARN,
            "%sa shard of --tp or --pp %s on one host only, and a copy of all that its ranks keep "
            "takes %s a rank of another host, for which there is no memory: if it is lost, %s are "
@@ -475,7 +454,7 @@ static void warn_of_no_room(const ek_run *r, int64_t alone, const char *cost)
 ek_status ek_run_warn_of_loss(ek_run *r)
 {
     const ek_loss_risk *risk = &r->saves.risk;
-    int no_room = r->partners.no_room > 0 && risk->shard_alone, to_come, warns;
+    int of_stages = lacks_stage_copies(r) && risk->shard_alone, to_come, warns;
     char cost[TEXT_CAP], help[TEXT_CAP] = "";
 
     if (!r->cfg->elastic || risk->hosts < 2 || risk->p1 <= 0 ||
@@ -484,9 +463,9 @@ ek_status ek_run_warn_of_loss(ek_run *r)
     describe_cost(r, cost, sizeof(cost));
     EK_TRY(are_copies_to_come(r, &to_come));
     warns = risk->alone > 0 && !to_come;
-    if (no_room) {
+    if (of_stages) {
         if (r->rank == 0)
-            warn_of_no_room(r, warns ? risk->alone : 0, cost);
+            warn_of_stages(r, warns ? risk->alone : 0, cost);
         return EK_OK;
     }
     if (warns)

@@ -27,13 +27,14 @@
 #include "train/trainer.h"
 #include "train/value_schedule.h"
 
-/* What copies of experts on several hosts are predicted to cost (protect.c). */
+/* What copies on other hosts are predicted to cost (copies.h). */
 typedef struct {
     double
         lengthen;  /* a step, by this part of it; below 0, or 0 where there is no choice: unknown */
     double losses; /* part of the run's time that losses of hosts are expected to cost more
                       without them */
     int left_out;  /* 1: they are left out for that */
+    int kept;      /* 1: there are such copies */
 } ek_copies_costs;
 
 /* What the options ask for, read once. */
@@ -155,6 +156,8 @@ typedef struct {
     ek_copied_rank *copied; /* [copies.n] */
     ek_rank_copies copies;
     double no_room; /* bytes of the rank with the most, for which there is no memory; else 0 */
+    double seconds; /* of a step, for the copies, as measured; 0: not measured */
+    ek_copies_costs costs;
 } ek_run_partners;
 
 static inline int ek_run_has_partners(const ek_run_partners *p)

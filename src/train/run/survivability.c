@@ -242,13 +242,16 @@ int ek_run_has_copies(const ek_run *r)
 ek_status ek_run_evaluate_survivability(ek_run *r)
 {
     ek_train_balance *b = &r->out->balance;
+    const ek_copies_costs *copies;
     ek_status st = EK_OK;
 
     if (!ek_run_has_copies(r) && (!r->cfg->elastic || r->mesh == NULL || ek_run_count_hosts(r) < 2))
         return EK_OK;
-    b->copies_lengthen = r->options.copies.lengthen;
-    b->losses_cost = r->options.copies.losses;
-    b->copies_left_out = r->options.copies.left_out;
+    copies = r->partners.costs.lengthen > 0 ? &r->partners.costs : &r->options.copies;
+    b->copies_lengthen = copies->lengthen;
+    b->losses_cost = copies->losses;
+    b->copies_left_out = copies->left_out;
+    b->copies_kept = copies->kept;
     for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};
 
