@@ -18,7 +18,7 @@ void ek_replica_sets_reserve(ek_replica_sets *h, ek_arena *a, int32_t domains, i
     h->domains = domains;
     h->words = (domains + 63) / 64;
     h->capacity = capacity;
-    h->mask = ek_arena_alloc(a, (capacity + 1) * h->words, sizeof(*h->mask));
+    h->mask = ek_arena_alloc(a, (2 * capacity + 1) * h->words, sizeof(*h->mask));
     h->lost = ek_arena_alloc(a, domains, sizeof(*h->lost));
 }
 
@@ -76,19 +76,18 @@ static int32_t count_bits(const uint64_t *mask, int32_t words)
 void ek_replica_sets_add_placement(ek_replica_sets *h, const ek_placement *p,
                                    const int32_t *domain_of, int32_t least)
 {
-    uint64_t *mask = mask_at(h, h->capacity);
+    uint64_t *mask = mask_at(h, h->capacity); /* [experts][words] */
 
-    for (int32_t e = 0; e < p->experts; e++) {
-        memset(mask, 0, (size_t)h->words * sizeof(*mask));
-        for (int32_t s = 0; s < p->ranks * p->slots; s++)
-            if (p->expert_of[s] == e) {
-                int32_t d = domain_of[s / p->slots];
+    memset(mask, 0, (size_t)p->experts * (size_t)h->words * sizeof(*mask));
+    for (int32_t s = 0; s < p->ranks * p->slots; s++)
+        if (p->expert_of[s] >= 0) {
+            int32_t d = domain_of[s / p->slots];
 
-                mask[d / 64] |= UINT64_C(1) << (d % 64);
-            }
+            mask[(int64_t)p->expert_of[s] * h->words + d / 64] |= UINT64_C(1) << (d % 64);
+        }
+    for (int32_t e = 0; e < p->experts; e++, mask += h->words)
         if (count_bits(mask, h->words) >= least)
             ek_replica_sets_add(h, mask);
-    }
 }
 
 /* The number of sets of the least size. */

@@ -27,7 +27,7 @@
 typedef struct {
     int32_t domains, words;
     int64_t n, capacity; /* number of sets, and the most that fit */
-    uint64_t *mask;      /* [capacity + 1][words]; the last one is scratch */
+    uint64_t *mask;      /* [2 capacity + 1][words]; those beyond `capacity` are scratch */
     int32_t *lost;       /* [domains] scratch */
 } ek_replica_sets;
 

@@ -137,6 +137,42 @@ static void layers_share_losses(void)
     teardown(&f);
 }
 
+/* Adding a placement adds the nodes of each expert, of those on enough nodes: masks of two words.
+ */
+static void placements_add_each_expert(void)
+{
+    enum { DOMAINS = 70, SLOTS = 3, EXPERTS = 40, LAYERS = 4 };
+    int32_t expert_of[DOMAINS * SLOTS], primary[EXPERTS] = {0}, domain_of[DOMAINS];
+    ek_placement p = {EXPERTS, DOMAINS, SLOTS, expert_of, primary};
+    fixture f, plain;
+
+    setup(&f, DOMAINS, LAYERS * EXPERTS);
+    setup(&plain, DOMAINS, LAYERS * EXPERTS);
+    for (int32_t r = 0; r < DOMAINS; r++)
+        domain_of[r] = DOMAINS - 1 - r;
+    for (uint64_t layer = 0; layer < LAYERS; layer++) {
+        for (int32_t s = 0; s < DOMAINS * SLOTS; s++) /* low experts have most slots */
+            expert_of[s] = (int32_t)(ek_random_bits(layer, 0, (uint64_t)s) % EXPERTS *
+                                     (ek_random_bits(layer, 1, (uint64_t)s) % EXPERTS) / EXPERTS) -
+                           1;
+        ek_replica_sets_add_placement(&f.h, &p, domain_of, 3);
+        for (int32_t e = 0; e < EXPERTS; e++) {
+            uint64_t mask[2] = {0};
+
+            for (int32_t s = 0; s < DOMAINS * SLOTS; s++)
+                if (expert_of[s] == e)
+                    mask[domain_of[s / SLOTS] / 64] |= UINT64_C(1) << domain_of[s / SLOTS] % 64;
+            if (__builtin_popcountll(mask[0]) + __builtin_popcountll(mask[1]) >= 3)
+                ek_replica_sets_add(&plain.h, mask);
+        }
+        CHECK(plain.h.n > (int64_t)layer);
+        CHECK_INT(f.h.n, plain.h.n);
+        CHECK(memcmp(f.h.mask, plain.h.mask, (size_t)(plain.h.n * 2) * sizeof(*f.h.mask)) == 0);
+    }
+    teardown(&f);
+    teardown(&plain);
+}
+
 /* Ranks of one domain count once; an expert that is nowhere is lost. */
 static void domains_of_ranks(void)
 {
@@ -239,6 +275,7 @@ static const ek_case cases[] = {
     EK_CASE(matches_every_loss),
     EK_CASE(the_papers_examples),
     EK_CASE(layers_share_losses),
+    EK_CASE(placements_add_each_expert),
     EK_CASE(domains_of_ranks),
     EK_CASE(many_domains),
     EK_CASE(drawn_within_the_stated_error),
