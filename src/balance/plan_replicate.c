@@ -482,7 +482,6 @@ static void plan_nodes(memory *m, const ek_plan_limits *l)
         ek_replicate_place_copy(s, &m->best, &m->other);
     ek_replicate_climb(s, m->need, m->weight, &m->best, m->fatal, m->node_load);
     ek_replicate_even(s, m->replicas, m->weight, &m->best, m->node_load);
-    ek_replicate_even(s, m->replicas, m->weight, &m->other, m->node_load);
 }
 
 /* Whether a load falls by enough to accept a plan. */
@@ -563,28 +562,42 @@ static int compare_survival(memory *m, ek_replicate_place *a, ek_replicate_place
     return 0;
 }
 
+/* Whether a placement can exist that has more than 5 % less load. */
+static int is_far_from_even(const memory *m, const ek_plan_limits *l, int64_t load)
+{
+    int64_t sum = 0;
+
+    for (int32_t e = 0; e < l->experts; e++)
+        sum += m->total[e];
+    return is_much_lower(load, ek_row_costs_level(l, NULL, sum));
+}
+
 /* If survival is preferred: of the placement with the fewest fatal node sets and the spread one,
  * the one that survives more together with the other layers.  If speed is: the first one, unless
  * the other has more than 5 % less load and lacks no more nodes.  The present placement only
- * affects rounding remainders, so the same counts give the same choice again. */
+ * affects rounding remainders, so the same counts give the same choice again.  Realizes the choice
+ * and sets *load to its largest load. */
 static const ek_replicate_place *choose_plan(memory *m, const ek_plan_limits *l,
-                                             const ek_placement *now)
+                                             const ek_placement *now, int64_t *load)
 {
     int64_t best = realize_planned(m, l, now, &m->best), other;
-    int sign;
+    int sign, takes_other;
 
-    m->load_of_best = best;
+    m->load_of_best = *load = best;
+    if (!l->prefer_survival && !is_far_from_even(m, l, best))
+        return &m->best;
+    ek_replicate_even(&m->nodes, m->replicas, m->weight, &m->other, m->node_load);
     ek_replicate_place_copy(&m->nodes, &m->matched, &m->real);
     other = realize_planned(m, l, now, &m->other);
     if (l->prefer_survival) {
         ek_replicate_regard(&m->nodes, l->replicas_min > 1 ? l->others : NULL);
         sign = compare_survival(m, &m->real, &m->matched);
-        return sign < 0 || (sign == 0 && other < best) ? &m->other : &m->best;
-    }
-    return is_much_lower(best, other) &&
-                   missing_nodes(m, l, &m->other) <= missing_nodes(m, l, &m->best)
-               ? &m->other
-               : &m->best;
+        takes_other = sign < 0 || (sign == 0 && other < best);
+    } else
+        takes_other = is_much_lower(best, other) &&
+                      missing_nodes(m, l, &m->other) <= missing_nodes(m, l, &m->best);
+    *load = takes_other ? other : realize_planned(m, l, now, &m->best);
+    return takes_other ? &m->other : &m->best;
 }
 
 /* The largest load of a node allowed in step 4: about 4 % above `load`; and where the plan is
@@ -617,13 +630,14 @@ static double total_time(memory *m, const ek_plan_limits *l, const int64_t *coun
            ek_replicate_busiest(&m->nodes, &m->now, &m->real) * l->costs.migrate_s_per_expert;
 }
 
-/* Realizes a plan, or a placement of step 4 that is as good and as acceptable, whichever takes
- * least: m->next.  Returns its largest load. */
+/* Realizes the chosen plan, which is in m->real and has the largest load `planned`, or a placement
+ * of step 4 that is as good and as acceptable, whichever takes least: m->next.  Returns its largest
+ * load. */
 static int64_t make_offer(memory *m, const ek_plan_limits *l, const int64_t *counts,
-                          const ek_plan *p, const ek_replicate_place *w, int64_t before)
+                          const ek_plan *p, int64_t planned, int64_t before)
 {
     const ek_placement *now = &p->placement;
-    int64_t lack = missing_nodes(m, l, w), planned = realize_planned(m, l, now, w);
+    int64_t lack = missing_nodes(m, l, &m->real);
     int may_stay = lack >= missing_nodes(m, l, &m->now);
     int64_t load = largest_node_load(m, &m->real), offered_load;
     int64_t most[] = {load, allowed_load(load, planned, before, may_stay)};
@@ -653,7 +667,7 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     memory *m = memory_of;
     const ek_replicate_place *w;
     const char *decision = "kept, less than 5 % better";
-    int64_t before, offered, now, then;
+    int64_t before, planned, offered, now, then;
     int survives_more;
 
     m->counts = counts;
@@ -665,8 +679,8 @@ static ek_status plan_replicate(void *memory_of, const ek_plan_limits *l, const 
     before = serve_now(m, l, p);
     read_now(m, l, &p->placement);
     plan_nodes(m, l);
-    w = choose_plan(m, l, &p->placement);
-    offered = make_offer(m, l, counts, p, w, before);
+    w = choose_plan(m, l, &p->placement, &planned);
+    offered = make_offer(m, l, counts, p, planned, before);
     now = missing_nodes(m, l, &m->now);
     then = missing_nodes(m, l, &m->real);
     p->before_s = p->after_s = ek_row_costs_seconds(l, before);

@@ -32,6 +32,43 @@ static int64_t imbalance_change(ek_replicate_nodes *s, const ek_replicate_place 
     return change;
 }
 
+/* The number of nodes that hold both of two experts, mostly none or one. */
+static int32_t common_nodes(const ek_replicate_nodes *s, const ek_replicate_place *w, int32_t a,
+                            int32_t b)
+{
+    const uint64_t *of_a = ek_replicate_mask(s, w, a), *of_b = ek_replicate_mask(s, w, b);
+    int32_t n = 0;
+
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
+        for (uint64_t m = of_a[i] & of_b[i]; m != 0; m &= m - 1)
+            n++;
+    return n;
+}
+
+/* Sum of the loads of the nodes that hold an expert. */
+static int64_t load_of_nodes(const ek_replicate_nodes *s, const ek_replicate_place *w,
+                             const int64_t *load, int32_t expert)
+{
+    const uint64_t *mask = ek_replicate_mask(s, w, expert);
+    int64_t sum = 0;
+
+    for (int32_t i = 0; i < ek_replicate_words(s); i++)
+        for (uint64_t m = mask[i]; m != 0; m &= m - 1)
+            sum += load[i * 64 + __builtin_ctzll(m)];
+    return sum;
+}
+
+/* The same where ranks are alike and no node has two replicas of one of the experts, halved; on_a:
+ * the load of the nodes of a. */
+static int64_t half_change(ek_replicate_nodes *s, const ek_replicate_place *w, const int64_t *load,
+                           int32_t a, int32_t b, int64_t d, int64_t on_a)
+{
+    int64_t nodes = w->distinct[a] - common_nodes(s, w, a, b);
+
+    s->work += ek_replicate_words(s) + w->distinct[a] + nodes;
+    return d * (on_a - load_of_nodes(s, w, load, b) + d * nodes);
+}
+
 /* Exchanges two experts in all slots. */
 static void exchange_two(ek_replicate_nodes *s, const int64_t *weight, ek_replicate_place *w,
                          int64_t *load, int32_t a, int32_t b)
@@ -73,13 +110,18 @@ static int has_changed(const ek_replicate_nodes *s, const ek_replicate_place *w,
 static int32_t next_exchange(ek_replicate_nodes *s, const int32_t *replicas, const int64_t *weight,
                              const ek_replicate_place *w, const int64_t *load, int32_t a, int32_t b)
 {
-    int changed = has_changed(s, w, a);
+    int changed = has_changed(s, w, a), apart = s->alike && w->distinct[a] == replicas[a];
+    int64_t on_a = load_of_nodes(s, w, load, a);
 
-    for (; b < s->experts; b++)
-        if (replicas[a] == replicas[b] && weight[a] != weight[b] &&
-            (changed || has_changed(s, w, b)) &&
-            imbalance_change(s, w, load, a, b, weight[b] - weight[a]) < 0)
+    for (; b < s->experts; b++) {
+        if (replicas[a] != replicas[b] || weight[a] == weight[b] ||
+            (!changed && !has_changed(s, w, b)))
+            continue;
+        if ((apart && w->distinct[b] == replicas[b]
+                 ? half_change(s, w, load, a, b, weight[b] - weight[a], on_a)
+                 : imbalance_change(s, w, load, a, b, weight[b] - weight[a])) < 0)
             break;
+    }
     return b;
 }
 
