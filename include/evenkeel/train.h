@@ -413,8 +413,8 @@ typedef struct {
     double saved_s;          /**< seconds by which a step would take longer without balance, as
                                 predicted: from products of the busiest rank and rows on the
                                 busiest link, in the initial placement without replicas and as they
-                                were, at the costs that plans used, less plan_s and waited_s.
-                                Products and rows are taken not to overlap */
+                                were, at the costs that plans used, less waited_s and a stage's
+                                part of plan_s.  Products and rows are taken not to overlap */
     double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
                                 plans heeded; 1: all were equal */
     double copies_lengthen;  /**< with elastic on several hosts: by which part of itself a step is
@@ -425,7 +425,7 @@ typedef struct {
     int copies_left_out; /**< 1: they were left out, as they cost more than that, and elastic was
                             on by default */
     int copies_kept;     /**< 1: there are such copies; with neither there is no memory, or too few
-                            slots     are given */
+                            slots are given */
     int hosts;    /**< with replicas_min above 1, or elastic: the number of hosts, if several */
     int survives; /**< likewise, for the final placement: how many hosts, whichever they are, can be
                      lost while every part of the model keeps a copy */

@@ -288,7 +288,7 @@ const char *ek_search_loads_text(const ek_search *s, char *text)
     n += (size_t)snprintf(text + n, EK_SEARCH_LOADS - n, "its step takes %s, with even loads %s",
                           ek_cost_quantity(step, best->step_s, "s"),
                           ek_cost_quantity(other, s->even_s, "s"));
-    if (strcmp(policy_of(s, best), "off") != 0)
+    if (strcmp(policy_of(s, best), "off") != 0 && s->off_s > 0)
         (void)snprintf(text + n, EK_SEARCH_LOADS - n, ", with --balance off %s",
                        ek_cost_quantity(other, s->off_s, "s"));
     return text;

@@ -703,16 +703,18 @@ static ek_status simulate_other_loads(searching *s)
 {
     const ek_search_layout *best = layout_at(s, s->out->best[0]);
     ek_search_layout even = *best, off = *best;
+    ek_status st;
 
     if (!best->loaded)
         return EK_OK;
     s->setting.engine = best->by_flow ? EK_ENGINE_FLOW : EK_ENGINE_REPLAY;
     EK_TRY(ek_search_simulate(&s->setting, &even, 0));
-    off.balance = "off";
-    EK_TRY(ek_search_simulate(&s->setting, &off, 1));
     s->out->even_s = even.step_s;
-    s->out->off_s = off.step_s;
-    return EK_OK;
+    off.balance = "off";
+    st = ek_search_simulate(&s->setting, &off, 1);
+    if (st == EK_OK)
+        s->out->off_s = off.step_s;
+    return ek_status_class(st) == EK_CLASS_USAGE ? EK_OK : st; /* refused, as in training */
 }
 
 static ek_status search(searching *s, const ek_search_config *cfg)

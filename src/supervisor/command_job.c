@@ -58,10 +58,10 @@ static int is_elastic(const ek_option_table *table, const ek_options *o)
     if (by_default && !ek_options_flag(o, "quiet"))
         fprintf(stderr,
                 "info: several hosts: --elastic is on, so that %s (--elastic=false: without)\n",
-                ek_elastic_waits_for_hosts(o) ? "the same command continues a run that ends with "
-                                                "the loss of one, as it leaves too "
-                                                "few ranks for --pp, --tp and --etp"
-                                              : "training goes on when one is lost");
+                ek_elastic_waits_for_hosts(o)
+                    ? "a run that ends with the loss of one, as too few ranks are left for --pp, "
+                      "--tp and --etp, goes on with --resume"
+                    : "training goes on when one is lost");
     if (why[0] != '\0')
         fprintf(
             stderr,

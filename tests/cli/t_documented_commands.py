@@ -22,6 +22,7 @@ FOREIGN = ("--version", "--single", "--failures", "--reset-attention-mask", "--e
 MEGATRON = ("--pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--tensor-model-parallel-size",
             "--sequence-parallel", "--expert-model-parallel-size", "--expert-tensor-parallel-size", "--use-distributed-optimizer",
             "--overlap-grad-reduce", "--overlap-param-gather", "--use-megatron-fsdp", "--data-parallel-sharding-strategy",
+            "--no-gradient-accumulation-fusion", "--ckpt-format",
             "--global-batch-size", "--micro-batch-size", "--recompute-granularity", "--recompute-method",
             "--recompute-num-layers", "--recompute-modules", "--seq-length", "--moe-router-topk", "--bf16",
             "--moe-expert-capacity-factor")  # in docs/search.md

@@ -38,10 +38,9 @@ class ElasticByDefault(t_launch.Case):
         self.check(self.TWO, ("--ranks", 2), False)  # both on the first of them
 
     def test_parts_of_the_model_on_one_host(self):
-        """These have copies.  Where too few ranks are left for the layout, the command continues the run."""
+        """These have copies.  Where too few ranks are left for the layout, the run goes on with --resume."""
         goes_on = "info: several hosts: --elastic is on, so that training goes on when one is lost"
-        waits = ("the same command continues a run that ends with the loss of one, as it leaves too few ranks for --pp, --tp and "
-                 "--etp")
+        waits = "a run that ends with the loss of one, as too few ranks are left for --pp, --tp and --etp, goes on with --resume"
         self.check(self.TWO, ("--pp", 2, "--ranks", 4), True, goes_on)
         self.check("a\nb:2\nc\n", ("--pp", 2), True, goes_on)
         self.check(self.TWO, ("--tp", 2), True, goes_on)

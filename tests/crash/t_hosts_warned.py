@@ -116,7 +116,7 @@ class Warned(Named):
         """With experts on several ranks the start predicts a step.  Without memory one warning names both."""
         self.hosts("a slots=2", "b slots=2")
         self.config = ek_cli.write_config(self.path("larger.json"), num_hidden_layers=4, intermediate_size=20000)
-        words = "--pp 2 --ep 2 --save-every 0"
+        words = "--pp 2 --ep 2 --save-every 0 --host-mtbf 1"  # losses cost more
 
         def said(words):
             return self.said(words, 4, start=self.start_by_default)

@@ -26,15 +26,17 @@ static json_t *balance_json(const ek_train_balance *b)
         "replica_mb", b->replica_bytes / 1e6, "experts_moved", b->experts_moved, "plan_ms",
         b->plan_s * 1e3, "replica_wait_ms", b->waited_s * 1e3, "step_ms", b->step_s * 1e3,
         "saved_ms", b->saved_s * 1e3, "slowest_rank", b->slowest_rank);
-    json_t *survivability;
+    json_t *survivability, *copies = NULL;
 
     if (b->survivability_text[0] == '\0')
         return o;
+    if (b->copies_lengthen > 0 || b->copies_kept)
+        copies = json_pack("{s:b, s:b}", "kept", b->copies_kept, "left_out", b->copies_left_out);
     if (b->copies_lengthen > 0)
-        json_object_set_new(o, "copies",
-                            json_pack("{s:b, s:b, s:f, s:f}", "kept", b->copies_kept, "left_out",
-                                      b->copies_left_out, "would_lengthen", b->copies_lengthen,
-                                      "losses_cost", b->losses_cost));
+        json_object_update_new(copies, json_pack("{s:f, s:f}", "would_lengthen", b->copies_lengthen,
+                                                 "losses_cost", b->losses_cost));
+    if (copies != NULL)
+        json_object_set_new(o, "copies", copies);
     json_object_set_new(o, "survives", json_integer(b->survives));
     json_object_set_new(o, "survival", survivability = json_array());
     for (int k = 0; k < EK_TRAIN_LOST && k + 1 < b->hosts; k++)

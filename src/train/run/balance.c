@@ -165,6 +165,12 @@ ek_status ek_run_set_costs(ek_run *r)
     return EK_OK;
 }
 
+/* Whether one host alone may have a part of the dense weights, whose copies are weighed. */
+static int may_need_partners(const ek_run *r)
+{
+    return r->cfg->elastic && r->mesh->pp * r->mesh->tp > 1 && ek_run_count_hosts(r) > 1;
+}
+
 ek_status ek_run_calibrate(ek_run *r)
 {
     const ek_trainer_config *t = &r->training;
@@ -196,7 +202,7 @@ ek_status ek_run_calibrate(ek_run *r)
         c.last = last.s;
         c.hurry = r->memory.step >= 0;
         EK_TRY(ek_run_considers_copies(r, &considers));
-        if (considers && ek_layer_nodes(r->mesh) > 1)
+        if ((considers && ek_layer_nodes(r->mesh) > 1) || may_need_partners(r))
             c.training_rows = ek_run_expert_rows(r);
         c.training_seq = t->seq;
     }

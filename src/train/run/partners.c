@@ -233,6 +233,8 @@ ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like)
     EK_TRY(find_room(r, like, &fits));
     if (fits > 0)
         p->no_room = 0;
+    if (fits <= 0)
+        p->costs.left_out = 0;
     p->costs.kept = fits > 0 && !p->costs.left_out;
     if (p->costs.kept)
         return EK_OK;

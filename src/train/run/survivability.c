@@ -251,7 +251,7 @@ ek_status ek_run_evaluate_survivability(ek_run *r)
     b->copies_lengthen = copies->lengthen;
     b->losses_cost = copies->losses;
     b->copies_left_out = copies->left_out;
-    b->copies_kept = copies->kept;
+    b->copies_kept = copies->kept || ek_run_has_partners(&r->partners);
     for (int racks = 0; racks <= (r->options.rack_of != NULL) && st == EK_OK; racks++) {
         survivability_work j = {0};
 

@@ -315,7 +315,7 @@ static const ek_option options[] = {
     {"host-mtbf", EK_OPTION_REAL, .unit = "hours", .allowed = "(0,)", .field = EK_FIELD_REAL,
      .offset = FIELD(host_mtbf),
      .help = "--save-every auto: mean time after which a host is lost, as long as the run has not "
-             "seen otherwise; also for whether copies of experts pay"},
+             "seen otherwise; also for whether copies on other hosts pay"},
     {"keep", EK_OPTION_INT, .allowed = "[1,1000000]", .field = EK_FIELD_INT64,
      .offset = FIELD(keep), .help = "number of checkpoints to keep"},
     {"resume", EK_OPTION_FLAG, .field = EK_FIELD_INT, .offset = FIELD(resume),
