@@ -5,9 +5,8 @@ Reads files of bench/balance.py (--results), of one and of four layers.  Where s
 workload, bandwidth, number of layers and policy, the last one counts, with a star.
 
     cd bench/results && ../balance_shares.py balance_one_layer.jsonl \\
-        balance_one_layer_quarter.jsonl balance_layers.jsonl balance_changes.jsonl \\
-        balance_six_rounds.jsonl balance_six_rounds_one_layer.jsonl balance_ops_stable.jsonl \\
-        balance_ops_W3.jsonl balance_quarter_one_layer.jsonl balance_quarter.jsonl
+        balance_one_layer_quarter.jsonl balance_changes.jsonl balance_six_rounds_one_layer.jsonl \\
+        balance_quarter_one_layer.jsonl balance_four_layers.jsonl
 """
 
 import sys
