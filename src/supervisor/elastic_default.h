@@ -12,7 +12,8 @@ enum { EK_ELASTIC_WHY = 160 };
 int ek_elastic_by_default(const ek_options *o, char why[EK_ELASTIC_WHY]);
 
 /* Whether --pp, --tp and --etp need more ranks than are left without one of the hosts: then the run
- * ends with its loss, and the same command continues it.  Reads the host file as above. */
+ * ends with its loss, and the same command with --resume continues it.  Reads the host file as
+ * above. */
 int ek_elastic_waits_for_hosts(const ek_options *o);
 
 /* The hosts of so many ranks as --hosts places them, and their racks (ek_host_list_places); NULL:

@@ -142,6 +142,23 @@ class Warned(Named):
         self.assertEqual(err.count("warn"), 1, err)
         self.assertNotIn("warn", self.said(words, 4))
 
+    def test_summary_says_whether_there_are_copies(self):
+        """Left out for their time by default, kept if asked for, of stages as well as of experts."""
+        self.hosts("a slots=2", "b slots=2")
+        self.config = ek_cli.write_config(self.path("larger.json"), num_hidden_layers=4, intermediate_size=20000)
+        for words in ("--ep 4", "--pp 2 --ep 2 --dtype fp32 --batch 2 --seq 2"):
+            for more in ("", " --elastic"):
+                with self.subTest(words + more):
+                    shutil.rmtree(self.out, True)
+                    status, out, err = self.job((1, words + more + " --json"), "--hosts", self.path("hosts"), steps=3).end()
+                    self.assertEqual(status, DONE, err)
+                    balance = json.loads(out)["balance"]
+                    copies = balance["copies"]
+                    self.assertEqual((copies["kept"], copies["left_out"]), (bool(more), not more), err)
+                    self.assertEqual(balance["survives"], int(bool(more)))
+                    self.assertGreater(copies["would_lengthen"], 0.05)
+                    self.assertTrue(0 <= copies["losses_cost"] < copies["would_lengthen"], copies)
+
     def test_copies_that_take_too_long_by_default(self):
         """Few tokens and large experts: not without --elastic, and the warning says how long."""
         self.config = ek_cli.write_config(self.path("larger.json"), intermediate_size=10000)
