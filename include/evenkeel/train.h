@@ -410,11 +410,11 @@ typedef struct {
     double plan_s;           /**< seconds of a step: planning */
     double waited_s;         /**< seconds of a step: stall of computation that waits for replicas */
     double step_s;           /**< seconds of a step */
-    double saved_s;          /**< seconds by which a step would take longer without balance, as
-                                predicted: from products of the busiest rank and rows on the
-                                busiest link, in the initial placement without replicas and as they
-                                were, at the costs that plans used, less waited_s and a stage's
-                                part of plan_s.  Products and rows are taken not to overlap */
+    double saved_s;          /**< seconds by which a step would take longer without balance by the
+                                expert products of its busiest rank, in the initial placement
+                                without replicas, at the time of a row as measured, less waited_s
+                                and a stage's part of plan_s.  What rows on links take longer is
+                                not counted */
     double slowest_rank;     /**< speed of the slowest expert rank over that of the fastest, by what
                                 plans heeded; 1: all were equal */
     double copies_lengthen;  /**< with elastic on several hosts: by which part of itself a step is

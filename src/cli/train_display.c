@@ -182,7 +182,8 @@ static void print_balance(const ek_train_balance *b)
            ek_number_text(moved, sizeof(moved), b->experts_moved),
            ek_cost_quantity(plan, b->plan_s, "s"), ek_cost_quantity(wait, b->waited_s, "s"));
     if (b->step_s > 0)
-        printf("without balance a step is predicted to take %s instead of %s, %.3g times as long\n",
+        printf("without balance the products of the busiest rank would lengthen a step to %s from "
+               "%s, %.3g times\n",
                ek_cost_quantity(wait, b->step_s + b->saved_s, "s"),
                ek_cost_quantity(plan, b->step_s, "s"), (b->step_s + b->saved_s) / b->step_s);
     if (b->slowest_rank < 1)

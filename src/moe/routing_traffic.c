@@ -7,19 +7,9 @@
 #include <string.h>
 
 /* Counts of every expert rank in a micro-batch (ek_planning_scratch.traffic): rows computed, sent
- * and received, replicas received and sent; then the rows as they would be in the initial placement
+ * and received, replicas received and sent, rows that would be computed in the initial placement
  * without replicas. */
-enum {
-    ROWS_SERVED,
-    ROWS_OUT,
-    ROWS_IN,
-    REPLICAS_IN,
-    REPLICAS_OUT,
-    INITIAL_SERVED,
-    INITIAL_OUT,
-    INITIAL_IN,
-    KINDS
-};
+enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, INITIAL_SERVED, KINDS };
 
 int64_t *ek_routing_traffic_reserve(ek_arena *a, const ek_mesh *mesh)
 {
@@ -121,35 +111,28 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     }
 }
 
-/* Counts the rows that each expert rank would compute, send and receive in the initial placement.
- */
+/* Counts the rows that each expert rank would compute in the initial placement. */
 static void count_initial_rows(ek_moe *m, const ek_gate_stats *gate_stats)
 {
     const ek_dispatch_layout *x = &m->x;
     int32_t ranks = m->w->placement.ranks, of_group = ranks / x->ep_groups;
-    int64_t *served = m->planning->scratch.traffic + INITIAL_SERVED * ranks, *sent = served + ranks,
-            *got = sent + ranks;
+    int64_t *served = m->planning->scratch.traffic + (int64_t)INITIAL_SERVED * ranks;
 
     for (int source = 0; source < x->ranks; source++) {
-        int32_t from = source / x->shards, first = from / of_group * of_group;
+        int32_t first = source / x->shards / of_group * of_group;
 
         for (int chunk = 0; chunk < x->token_chunks; chunk++) {
             const ek_gate_stats *rows =
                 gate_stats + (int64_t)source * x->words + ek_gate_stats_rows(x->experts, chunk);
 
-            for (int32_t e = 0; e < x->experts; e++) {
-                int32_t at = first + x->start_rank[e];
-
-                served[at] += rows[e].count;
-                sent[from] += at != from ? rows[e].count : 0;
-                got[at] += at != from ? rows[e].count : 0;
-            }
+            for (int32_t e = 0; e < x->experts; e++)
+                served[first + x->start_rank[e]] += rows[e].count;
         }
     }
 }
 
-/* Time of the products of the rank that takes longest, by a kind of rows served. */
-static double products_s(const ek_moe *m, int kind)
+/* Assignments of the busiest rank by a kind of rows served, weighted by speed. */
+static double busiest_rows(const ek_moe *m, int kind)
 {
     const ek_moe_planning *d = m->planning;
     int32_t ranks = m->w->placement.ranks;
@@ -161,15 +144,7 @@ static double products_s(const ek_moe *m, int kind)
 
         most = fmax(most, (double)rows[r] * slower);
     }
-    return most * d->limits.costs.compute_s_per_row / m->x.shards;
-}
-
-/* Time of the rows on the busiest link, by a kind of rows sent, which that of rows received
- * follows. A shard has 1 / members of its expert rank's rows. */
-static double rows_s(const ek_moe *m, int kind)
-{
-    return fmax(max_over_ranks(m, kind), max_over_ranks(m, kind + 1)) / m->x.members *
-           m->planning->limits.costs.comm_s_per_row;
+    return most;
 }
 
 /* Adds the slices that ranks fetch to the sums of the step. */
@@ -205,6 +180,5 @@ void ek_routing_traffic_add(ek_moe *m, const ek_gate_stats *gate_stats, const ek
     if (!planned || m->x.local)
         return;
     count_initial_rows(m, gate_stats);
-    m->stats.saved_s += products_s(m, INITIAL_SERVED) - products_s(m, ROWS_SERVED) +
-                        rows_s(m, INITIAL_OUT) - rows_s(m, ROWS_OUT);
+    m->stats.saved_rows += busiest_rows(m, INITIAL_SERVED) - busiest_rows(m, ROWS_SERVED);
 }

@@ -24,9 +24,8 @@ typedef struct {
     int64_t shared;          /* gradients of persistent copies sent, to be summed or as sums */
     double plan_s;           /* seconds in planners, of this rank */
     ek_roofline_counts work; /* of all expert ranks, if the layer is distributed */
-    double saved_s;          /* predicted: by this the products and rows of the initial placement
-                                without replicas would take longer, on the ranks that take longest
-                                (balance/plan_time.h); below 0: they would take less */
+    double saved_rows;       /* assignments, weighted by speed, that the busiest rank would compute
+                                more in the initial placement without replicas; below 0: fewer */
     int64_t product_ns;      /* time of expert products, of this rank */
     int64_t stall_ns;        /* stall of products that waited for replicas, of this rank */
 } ek_moe_stats;

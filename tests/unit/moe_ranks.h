@@ -46,7 +46,7 @@ typedef struct {
     int32_t *ids;               /* [tokens, cols] */
     double aux, z, rank_max, primary_max;
     ek_roofline_counts work;
-    double saved_s;
+    double saved_rows;
     int64_t replicas, dropped, load[EK_GATE_EXPERTS_MAX];
     int64_t bytes, held; /* sent in the second step; expert parameters held */
 } result;
@@ -406,7 +406,7 @@ static inline void collect(layer *l)
     out->rank_max = ek_moe_rank_balance(&l->m.stats, &l->m.x).max_over_mean;
     out->primary_max = ek_moe_primary_balance(&l->m.stats, &l->m.x).max_over_mean;
     out->work = l->m.stats.work;
-    out->saved_s = l->m.stats.saved_s;
+    out->saved_rows = l->m.stats.saved_rows;
     out->replicas = l->m.stats.replicas;
 }
 
@@ -482,8 +482,8 @@ static inline void gather(const scenario *s, rank *all, result *sum)
         sum->held += one->held;
         if (one->aux != all[0].out.aux || one->z != all[0].out.z ||
             one->dropped != all[0].out.dropped || one->rank_max != all[0].out.rank_max ||
-            one->primary_max != all[0].out.primary_max || one->saved_s != all[0].out.saved_s ||
-            one->replicas != all[0].out.replicas ||
+            one->primary_max != all[0].out.primary_max ||
+            one->saved_rows != all[0].out.saved_rows || one->replicas != all[0].out.replicas ||
             memcmp(&one->work, &all[0].out.work, sizeof(one->work)) != 0 ||
             memcmp(one->load, all[0].out.load, (size_t)e * sizeof(*one->load)) != 0)
             EK_T_FAIL("statistics of rank %d are not those of rank 0", r);
@@ -494,7 +494,7 @@ static inline void gather(const scenario *s, rank *all, result *sum)
     sum->rank_max = all[0].out.rank_max;
     sum->primary_max = all[0].out.primary_max;
     sum->work = all[0].out.work;
-    sum->saved_s = all[0].out.saved_s;
+    sum->saved_rows = all[0].out.saved_rows;
     sum->replicas = all[0].out.replicas;
     memcpy(sum->load, all[0].out.load, sizeof(sum->load));
 }

@@ -53,7 +53,7 @@ typedef struct {
     double step_s;         /* duration of the step before, as the owner set it, mean of the ranks */
     double plan_s;         /* planning time, on one rank of each stage */
     double replica_wait_s; /* stall of expert products on replicas, mean of the ranks */
-    double saved_s;        /* predicted: by this products and rows would take longer without
+    double saved_s;        /* by this the products of the busiest rank would take longer without
                               balance (moe/stats.h), sum over layers, mean of the stages */
     double slowest_rank;   /* what a row costs on the slowest expert rank, by what planners of this
                               step know, over the same of the fastest; 1: all are equal */

@@ -38,7 +38,7 @@ enum {
     LAYER_BUSIEST,
     LAYER_LINK,
     LAYER_REPLICAS,
-    LAYER_SAVED,
+    LAYER_SAVED_ROWS,
     LAYER_LOAD
 };
 
@@ -222,7 +222,7 @@ void ek_pass_sum(ek_pass *p)
         sums[LAYER_BUSIEST] = m->stats.work.busiest;
         sums[LAYER_LINK] = m->stats.work.link;
         sums[LAYER_REPLICAS] = m->stats.work.replicas;
-        sums[LAYER_SAVED] = m->stats.saved_s;
+        sums[LAYER_SAVED_ROWS] = m->stats.saved_rows;
         for (int64_t e = 0; e < s->experts; e++)
             sums[LAYER_LOAD + e] = (double)m->stats.load[e];
     }
@@ -252,10 +252,28 @@ static void add_worst(ek_rank_balance *worst, const ek_rank_balance *of)
     worst->deviation = fmax(worst->deviation, of->deviation);
 }
 
+/* Time of an assignment on a rank: as measured in the step's products, mean of the ranks, where
+ * that is followed, else as calibrated. */
+static double seconds_a_row(const ek_pass *p)
+{
+    const ek_mesh *mesh = p->model->cfg.mesh;
+    double seconds = 0, rows = 0;
+
+    for (int32_t r = 0; r < ek_pass_speed_ranks(p); r++)
+        seconds += speed_sums(p, r)[SPEED_SECONDS];
+    for (int64_t l = 0; l < p->model->spec.layers; l++)
+        rows += layer_sums(p, l)[LAYER_ROWS];
+    if (seconds > 0 && rows > 0)
+        return seconds / (rows * mesh->etp); /* each shard computes all rows of its rank */
+    return p->planning.limits.costs.compute_s_per_row / mesh->etp;
+}
+
 void ek_pass_losses(const ek_pass *p, ek_losses *out)
 {
     const ek_model_spec *s = &p->model->spec;
     const double *sums = p->stats.sums;
+
+    double saved_rows = 0;
 
     memset(out, 0, sizeof(*out));
     out->loss = p->backward.loss.tokens > 0 ? sums[SUM_LOSS] / p->backward.loss.tokens : 0;
@@ -288,8 +306,9 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
         out->replicas_ahead += (int64_t)of.replicas_ahead;
         out->replica_bytes += of.replica_bytes;
         out->experts_moved += (int64_t)of.experts_moved;
-        out->saved_s += layer_sums(p, l)[LAYER_SAVED] / p->model->cfg.mesh->pp;
+        saved_rows += layer_sums(p, l)[LAYER_SAVED_ROWS];
     }
+    out->saved_s = saved_rows * seconds_a_row(p) / p->model->cfg.mesh->pp;
 }
 
 static ek_status op_sum_losses(void *self, const ek_op *op)
