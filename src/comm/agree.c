@@ -84,15 +84,21 @@ out:
     return st;
 }
 
-ek_status ek_minimum(ek_comm *world, double *x)
+ek_status ek_maximum(ek_comm *world, double *x)
 {
-    double negative = -*x;
     ek_coll *op = NULL;
 
     if (is_alone(world))
         return EK_OK;
-    EK_TRY(ek_comm_all_reduce(world, &negative, 1, EK_MAX_F64, &op));
-    EK_TRY(ek_coll_wait(&op));
+    EK_TRY(ek_comm_all_reduce(world, x, 1, EK_MAX_F64, &op));
+    return ek_coll_wait(&op);
+}
+
+ek_status ek_minimum(ek_comm *world, double *x)
+{
+    double negative = -*x;
+
+    EK_TRY(ek_maximum(world, &negative));
     *x = -negative;
     return EK_OK;
 }

@@ -26,5 +26,7 @@ EK_CHECKED ek_status ek_gather(ek_comm *world, void *all, size_t size);
 
 /* Makes *x the minimum over ranks (world NULL: one rank).  Collective. */
 EK_CHECKED ek_status ek_minimum(ek_comm *world, double *x);
+/* The same with the maximum. */
+EK_CHECKED ek_status ek_maximum(ek_comm *world, double *x);
 
 #endif

@@ -675,7 +675,7 @@ void ek_routing_plan_make(ek_moe *m, const ek_gate_stats *gate_stats, ek_moe_rou
         plan_local_rows(m, gate_stats, route);
     else if (!plans)
         ek_dispatch_default_rows(&m->x, gate_stats, route->row_counts);
-    ek_routing_traffic_add(m, gate_stats, route, plans || m->x.local);
+    ek_routing_traffic_add(m, route, plans || m->x.local);
 }
 
 /* --- plans from the previous micro-batch ------------------------------------------------------ */

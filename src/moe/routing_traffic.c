@@ -7,9 +7,8 @@
 #include <string.h>
 
 /* Counts of every expert rank in a micro-batch (ek_planning_scratch.traffic): rows computed, sent
- * and received, replicas received and sent, rows that would be computed in the initial placement
- * without replicas. */
-enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, INITIAL_SERVED, KINDS };
+ * and received, replicas received and sent. */
+enum { ROWS_SERVED, ROWS_OUT, ROWS_IN, REPLICAS_IN, REPLICAS_OUT, KINDS };
 
 int64_t *ek_routing_traffic_reserve(ek_arena *a, const ek_mesh *mesh)
 {
@@ -111,40 +110,21 @@ static void count_rows(ek_moe *m, const ek_moe_route *route)
     }
 }
 
-/* Counts the rows that each expert rank would compute in the initial placement. */
-static void count_initial_rows(ek_moe *m, const ek_gate_stats *gate_stats)
-{
-    const ek_dispatch_layout *x = &m->x;
-    int32_t ranks = m->w->placement.ranks, of_group = ranks / x->ep_groups;
-    int64_t *served = m->planning->scratch.traffic + (int64_t)INITIAL_SERVED * ranks;
-
-    for (int source = 0; source < x->ranks; source++) {
-        int32_t first = source / x->shards / of_group * of_group;
-
-        for (int chunk = 0; chunk < x->token_chunks; chunk++) {
-            const ek_gate_stats *rows =
-                gate_stats + (int64_t)source * x->words + ek_gate_stats_rows(x->experts, chunk);
-
-            for (int32_t e = 0; e < x->experts; e++)
-                served[first + x->start_rank[e]] += rows[e].count;
-        }
-    }
-}
-
-/* Assignments of the busiest rank by a kind of rows served, weighted by speed. */
-static double busiest_rows(const ek_moe *m, int kind)
+/* Adds the assignments that the busiest rank has less than it would have in the initial placement,
+ * weighted by speed. */
+static void add_saved_rows(ek_moe *m)
 {
     const ek_moe_planning *d = m->planning;
-    int32_t ranks = m->w->placement.ranks;
-    const int64_t *rows = d->scratch.traffic + (int64_t)kind * ranks;
-    double most = 0;
+    double initial = 0, served = 0;
 
-    for (int32_t r = 0; r < ranks; r++) {
+    for (int32_t r = 0; r < m->w->placement.ranks; r++) {
         double slower = d->speeds.differ ? (double)d->speeds.cost[r] / EK_ROW_COST_ONE : 1;
+        int64_t rows = m->stats.primary_rows[r] - m->stats.primary_before[r];
 
-        most = fmax(most, (double)rows[r] * slower);
+        initial = fmax(initial, (double)rows * slower);
+        served = fmax(served, (double)d->scratch.traffic[r] * slower);
     }
-    return most;
+    m->stats.saved_rows += initial - served;
 }
 
 /* Adds the slices that ranks fetch to the sums of the step. */
@@ -159,8 +139,7 @@ static void count_slices(ek_moe *m, const ek_moe_route *route)
 }
 
 /* Adds the micro-batch to the sums of the step. */
-void ek_routing_traffic_add(ek_moe *m, const ek_gate_stats *gate_stats, const ek_moe_route *route,
-                            int planned)
+void ek_routing_traffic_add(ek_moe *m, const ek_moe_route *route, int planned)
 {
     double members = m->x.members;
 
@@ -177,8 +156,8 @@ void ek_routing_traffic_add(ek_moe *m, const ek_gate_stats *gate_stats, const ek
         m->stats.work.replicas +=
             fmax(max_over_ranks(m, REPLICAS_IN), max_over_ranks(m, REPLICAS_OUT)) * members;
     m->stats.work.replicas += (members - 1) * m->x.experts / m->mesh->ep;
-    if (!planned || m->x.local)
-        return;
-    count_initial_rows(m, gate_stats);
-    m->stats.saved_rows += busiest_rows(m, INITIAL_SERVED) - busiest_rows(m, ROWS_SERVED);
+    if (planned && !m->x.local)
+        add_saved_rows(m);
+    memcpy(m->stats.primary_before, m->stats.primary_rows,
+           (size_t)m->w->placement.ranks * sizeof(*m->stats.primary_rows));
 }

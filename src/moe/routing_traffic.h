@@ -17,9 +17,8 @@ void ek_routing_traffic_begin(ek_moe *m);
 void ek_routing_traffic_count_replicas(ek_moe *m, const ek_placement *p, int ep_group,
                                        int32_t late);
 
-/* Adds the micro-batch to the sums of the step.  planned: its replicas, too, and what the plan is
- * predicted to save. */
-void ek_routing_traffic_add(ek_moe *m, const ek_gate_stats *gate_stats, const ek_moe_route *route,
-                            int planned);
+/* Adds the micro-batch to the sums of the step, after the gate's.  planned: its replicas, too, and
+ * what the plan saves. */
+void ek_routing_traffic_add(ek_moe *m, const ek_moe_route *route, int planned);
 
 #endif

@@ -14,7 +14,8 @@ typedef struct {
     int64_t *load;           /* [experts], assignments before drops */
     int64_t *rank_rows;      /* [expert ranks], assignments that each serves */
     int64_t *rank_groups;    /* [expert ranks], of their products: slots with rows, in each chunk */
-    int64_t *primary_rows;   /* [expert ranks], the same in the initial block placement */
+    int64_t *primary_rows;   /* [expert ranks], the same in the initial block placement, */
+    int64_t *primary_before; /* and without those of the micro-batch at work */
     int64_t dropped;
     int64_t plans, replicas; /* plans made, and replicas in them */
     int64_t ahead;           /* of these replicas, those that were sent before the gate */
@@ -43,5 +44,8 @@ typedef struct {
 /* As computed, and as they would be in the initial block placement. */
 ek_rank_balance ek_moe_rank_balance(const ek_moe_stats *s, const ek_dispatch_layout *x);
 ek_rank_balance ek_moe_primary_balance(const ek_moe_stats *s, const ek_dispatch_layout *x);
+
+/* RB of two deviations; infinite if only the latter is 0. */
+double ek_moe_rb(double before, double after);
 
 #endif

@@ -250,9 +250,7 @@ static void take_result(const ek_simulation *sim, ek_search_layout *l, int loade
     const ek_sim_graphs *g = ek_simulation_graphs(sim);
     const ek_sim_balance *b = ek_simulation_balance(sim);
 
-    l->memory = 0;
-    for (int32_t k = 0; k < g->n_classes; k++)
-        l->memory = fmax(l->memory, g->classes[k].memory);
+    l->memory = ek_sim_graphs_fullest(g)->memory;
     l->step_s = r->step_s;
     if (!loaded && !by_flow)
         l->even_s = r->step_s;

@@ -44,14 +44,13 @@ typedef struct {
     double copies; /* of these, copies of all that other ranks keep (train/rank_copies.h) */
     double bound;  /* seconds, if it fits: no step under even loads is shorter by replay */
     ek_refined refined;
-    double even_s;      /* simulated: seconds of a step under even loads, */
-    double step_s;      /* and with those of the trace, if it was simulated with them */
-    int loaded;         /* 1: it was */
-    int by_flow;        /* 1: step_s is of EK_ENGINE_FLOW */
-    double flops;       /* of the model, of all ranks, in a step */
-    ek_sim_parts parts; /* of step_s */
-    double
-        primary_max; /* loaded: the largest over mean rows of a rank with primary copies alone, */
+    double even_s;       /* simulated: seconds of a step under even loads, */
+    double step_s;       /* and with those of the trace, if it was simulated with them */
+    int loaded;          /* 1: it was */
+    int by_flow;         /* 1: step_s is of EK_ENGINE_FLOW */
+    double flops;        /* of the model, of all ranks, in a step */
+    ek_sim_parts parts;  /* of step_s */
+    double primary_max;  /* loaded: largest over mean rows of a rank with primary copies alone, */
     double planned_max;  /* and as planned; 0: loads matter to no rank */
     int64_t trace_steps; /* simulated */
     const char *balance; /* policy with the trace's loads; NULL: that of the settings */

@@ -25,6 +25,17 @@ typedef struct {
     const ek_sim_class *classes; /* [n_classes] */
 } ek_sim_graphs;
 
+/* The class whose ranks need most memory. */
+static inline const ek_sim_class *ek_sim_graphs_fullest(const ek_sim_graphs *g)
+{
+    const ek_sim_class *most = &g->classes[0];
+
+    for (int32_t k = 1; k < g->n_classes; k++)
+        if (g->classes[k].memory > most->memory)
+            most = &g->classes[k];
+    return most;
+}
+
 /* What else is known of the run. */
 typedef struct {
     int pp, dp, tp, edp, ep, etp, zero, embed_columns;

@@ -68,12 +68,7 @@ double ek_sim_tokens_per_s(const ek_sim_report *r)
 
 const ek_sim_class *ek_sim_fullest(const ek_sim_report *r)
 {
-    const ek_sim_class *most = &r->graphs->classes[0];
-
-    for (int32_t k = 1; k < r->graphs->n_classes; k++)
-        if (r->graphs->classes[k].memory > most->memory)
-            most = &r->graphs->classes[k];
-    return most;
+    return ek_sim_graphs_fullest(r->graphs);
 }
 
 int64_t ek_sim_node_count(const ek_sim_report *r)

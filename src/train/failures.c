@@ -116,15 +116,6 @@ static void set_saves(const failures_work *w, known_world *x)
         x->world.save_every = t->save_every >= 0 ? t->save_every : x->interval.steps;
 }
 
-static double most_memory(const ek_sim_graphs *g)
-{
-    double most = 0;
-
-    for (int32_t k = 0; k < g->n_classes; k++)
-        most = fmax(most, g->classes[k].memory);
-    return most;
-}
-
 /* Simulates a world of so many ranks. */
 static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
 {
@@ -139,7 +130,7 @@ static ek_status simulate_world(failures_work *w, int ranks, known_world *x)
     cfg.timeline = cfg.n_strips = 0;
     EK_TRY_OUT(ek_simulate(&cfg, &s));
     x->world.step_s = ek_simulation_result(s)->step_s;
-    x->memory = most_memory(ek_simulation_graphs(s));
+    x->memory = ek_sim_graphs_fullest(ek_simulation_graphs(s))->memory;
     w->params = ek_simulation_layout(s)->params;
     x->copies = ek_simulation_layout(s)->copies;
     x->copies_lengthen = ek_simulation_layout(s)->copies_lengthen;

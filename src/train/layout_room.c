@@ -5,17 +5,6 @@
 #include "base/log.h"
 #include "train/imagine.h"
 
-#include <math.h>
-
-static double most_of(const ek_sim_graphs *g)
-{
-    double most = 0;
-
-    for (int32_t k = 0; k < g->n_classes; k++)
-        most = fmax(most, g->classes[k].memory);
-    return most;
-}
-
 /* Bytes of the rank that needs most with a layout; 0 if training refuses it. */
 static double measure(const ek_train_config *cfg, const ek_pool_layout *l, int ranks,
                       const int *host_of)
@@ -33,7 +22,7 @@ static double measure(const ek_train_config *cfg, const ek_pool_layout *l, int r
     c.supervised = NULL;
     c.replay_routing = NULL;
     if (ek_imagine(&c, &w, 0, &x) == EK_OK)
-        bytes = most_of(ek_imagined_graphs(x));
+        bytes = ek_sim_graphs_fullest(ek_imagined_graphs(x))->memory;
     ek_imagined_close(&x);
     ek_log_unlimit(logged);
     return bytes;

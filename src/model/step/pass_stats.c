@@ -272,7 +272,6 @@ void ek_pass_losses(const ek_pass *p, ek_losses *out)
 {
     const ek_model_spec *s = &p->model->spec;
     const double *sums = p->stats.sums;
-
     double saved_rows = 0;
 
     memset(out, 0, sizeof(*out));

@@ -412,11 +412,11 @@ static size_t put_disk(char *at, size_t cap, const ek_metrics_step *s)
 /* Pro-Prophet's RB; null where no difference is left. */
 static size_t put_rb(char *at, size_t cap, const ek_losses *l)
 {
-    double before = l->primaries.deviation, after = l->ranks.deviation;
+    double rb = ek_moe_rb(l->primaries.deviation, l->ranks.deviation);
 
-    if (before > 0 && !(after > 0))
+    if (!isfinite(rb))
         return (size_t)snprintf(at, cap, "\"rb\": null, ");
-    return (size_t)snprintf(at, cap, "\"rb\": %.6g, ", before > 0 ? before / after : 1);
+    return (size_t)snprintf(at, cap, "\"rb\": %.6g, ", rb);
 }
 
 /* Members that only some steps have. */

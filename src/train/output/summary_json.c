@@ -2,6 +2,7 @@
 #include "train/output/summary_json.h"
 
 #include "base/json.h"
+#include "moe/stats.h"
 
 #include <math.h>
 
@@ -13,7 +14,7 @@ static json_t *json_number(double x)
 
 double ek_summary_rb(const ek_train_balance *b)
 {
-    return !(b->deviation_before > 0) ? 1 : b->deviation_before / b->deviation_after;
+    return ek_moe_rb(b->deviation_before, b->deviation_after);
 }
 
 static json_t *balance_json(const ek_train_balance *b)

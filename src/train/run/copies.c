@@ -75,14 +75,6 @@ static ek_status predict_stage(const ek_run *r, const ek_machine *m, int32_t cop
     return EK_OK;
 }
 
-static ek_status take_most(const ek_run *r, double *x)
-{
-    *x = -*x;
-    EK_TRY(ek_minimum(r->world, x));
-    *x = -*x;
-    return EK_OK;
-}
-
 ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part, double *step_s)
 {
     ek_machine m;
@@ -93,8 +85,8 @@ ek_status ek_run_predict_copies(const ek_run *r, int32_t copies, double *part, d
     ek_machine_in_training(r->costs.machine, &m);
     EK_TRY(ek_agree(r->world, "predict the cost of copies",
                     predict_stage(r, &m, copies, part, step_s)));
-    EK_TRY(take_most(r, part)); /* processors may round differently */
-    return take_most(r, step_s);
+    EK_TRY(ek_maximum(r->world, part)); /* processors may round differently */
+    return ek_maximum(r->world, step_s);
 }
 
 /* Seconds between checkpoints; 0: as the run chooses; the rest of the run if nothing is saved. */

@@ -32,14 +32,6 @@ static double bytes_to_send(const ek_rank_copies *c)
     return c->partner >= 0 ? ek_rank_copy_numbers(&own) * real_bytes(c) : 0;
 }
 
-static ek_status maximum(ek_comm *world, double *x)
-{
-    *x = -*x;
-    EK_TRY(ek_minimum(world, x));
-    *x = -*x;
-    return EK_OK;
-}
-
 static ek_status open_probe(probe *p)
 {
     size_t arrays = p->c->n + 1 > STATE_ARRAYS ? (size_t)p->c->n + 1 : STATE_ARRAYS;
@@ -101,7 +93,7 @@ static ek_status time_pass(const probe *p, ek_status (*pass)(const probe *p), do
         start = ek_clock_ns();
         EK_TRY(pass(p));
         took = (double)(ek_clock_ns() - start) * 1e-9;
-        EK_TRY(maximum(p->world, &took));
+        EK_TRY(ek_maximum(p->world, &took));
         if (i > 0)
             *seconds = fmin(*seconds, took);
     }
@@ -115,7 +107,7 @@ static ek_status time_all(probe *p, double most, double *seconds)
 
     for (int32_t i = 0; i < p->c->n; i++)
         copied += ek_rank_copy_numbers(&p->c->copy[i]) * real_bytes(p->c);
-    EK_TRY(maximum(p->world, &copied));
+    EK_TRY(ek_maximum(p->world, &copied));
     EK_TRY(time_pass(p, exchange, &messages));
     EK_TRY(time_pass(p, update, &updates));
     *seconds = (messages * most + updates * copied) / (double)p->bytes;
@@ -128,7 +120,7 @@ ek_status ek_run_time_copies(const ek_run *r, double *seconds)
     double most = bytes_to_send(p.c);
     ek_status st;
 
-    EK_TRY(maximum(r->world, &most));
+    EK_TRY(ek_maximum(r->world, &most));
     p.bytes = most < MESSAGE_MOST ? (int64_t)most : MESSAGE_MOST;
     st = ek_agree(r->world, "measure messages to partners", open_probe(&p));
     if (st == EK_OK)

@@ -199,14 +199,12 @@ static ek_status find_room(ek_run *r, const ek_model_config *like, double *fits)
     int32_t replicas_min = r->options.replicas_min;
     ek_state_addresses state = {0};
     ek_model *m = NULL;
-    double least;
     ek_status st;
 
     EK_TRY_OUT(ek_agree(r->world, "measure copies", lay_out_addresses(r, like, &state, &m)));
     r->model = m;
-    least = -ek_run_copies_bytes(&r->partners);
-    EK_TRY_OUT(ek_minimum(r->world, &least));
-    r->partners.no_room = -least;
+    r->partners.no_room = ek_run_copies_bytes(&r->partners);
+    EK_TRY_OUT(ek_maximum(r->world, &r->partners.no_room));
     EK_TRY_OUT(weigh(r));
     st = ek_run_fits_memory(r, fits);
 out:
@@ -233,7 +231,7 @@ ek_status ek_run_choose_partners(ek_run *r, const ek_model_config *like)
     EK_TRY(find_room(r, like, &fits));
     if (fits > 0)
         p->no_room = 0;
-    if (fits <= 0)
+    else
         p->costs.left_out = 0;
     p->costs.kept = fits > 0 && !p->costs.left_out;
     if (p->costs.kept)
@@ -308,19 +306,19 @@ static void describe_time(const ek_run_partners *p, char *text, size_t cap)
 
 ek_status ek_run_tell_copies(ek_run *r)
 {
-    double least = -ek_run_copies_bytes(&r->partners);
+    double most = ek_run_copies_bytes(&r->partners);
     char memory[32], of_step[TIME_CAP];
 
     if (!ek_run_has_partners(&r->partners) || were_copied(r))
         return EK_OK;
-    EK_TRY(ek_minimum(r->world, &least));
+    EK_TRY(ek_maximum(r->world, &most));
     describe_time(&r->partners, of_step, sizeof(of_step));
     if (r->rank == 0)
         ek_log("elastic", EK_LOG_INFO,
                "with --pp %d --tp %d one host alone has a part of the weights: a rank of another "
                "host keeps a copy of all that its ranks keep, and updates it, too, for %s of "
                "memory of the rank with the most and about %s; experts stay where they are",
-               r->mesh->pp, r->mesh->tp, ek_bytes_text(memory, sizeof(memory), -least), of_step);
+               r->mesh->pp, r->mesh->tp, ek_bytes_text(memory, sizeof(memory), most), of_step);
     return EK_OK;
 }
 

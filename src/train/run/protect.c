@@ -64,7 +64,7 @@ static int32_t count_spare_slots(const ek_run *r, int racks, int32_t copies, int
 static ek_status find_spare_slots(const ek_run *r, int32_t copies, int32_t *spare)
 {
     int32_t *domain_of = calloc((size_t)r->mesh->ep, sizeof(*domain_of));
-    double least;
+    double most;
     ek_status st = EK_OK;
 
     EK_TRY_OUT(
@@ -77,9 +77,9 @@ static ek_status find_spare_slots(const ek_run *r, int32_t copies, int32_t *spar
         *spare = count_spare_slots(r, 1, copies, domain_of);
     if (*spare == IMPOSSIBLE)
         *spare = count_spare_slots(r, 0, copies, domain_of);
-    least = -(double)*spare;
-    EK_TRY_OUT(ek_minimum(r->world, &least));
-    *spare = (int32_t)-least;
+    most = (double)*spare;
+    EK_TRY_OUT(ek_maximum(r->world, &most));
+    *spare = (int32_t)most;
 out:
     free(domain_of);
     return st;
@@ -167,9 +167,7 @@ static ek_status measure_protection(ek_run *r, const ek_model_config *like, cons
     r->model = m;
     r->out->info.predicted_bytes = (size_t)r->room.base_rss + (size_t)*bytes;
     EK_TRY_OUT(ek_run_fits_memory(r, fits));
-    *bytes = -*bytes;
-    EK_TRY_OUT(ek_minimum(r->world, bytes));
-    *bytes = -*bytes;
+    EK_TRY_OUT(ek_maximum(r->world, bytes));
 out:
     r->training.moe.replica_sets = sets;
     r->model = model;
